@@ -1,0 +1,55 @@
+# Each target makes .venv by itself, from PyPI alone. Another interpreter: make PYTHON=python3.13
+PYTHON  ?= python3
+WORKERS ?= 2
+
+VENV   := .venv/bin
+STAMP  := .venv/installed
+MPIRUN := $(VENV)/mpirun
+PYTEST := $(VENV)/python -m pytest
+
+include mpi.env
+export $(shell grep -o '^[A-Za-z_]*' mpi.env)
+# Caches in one place. A user may have no home, a TMPDIR that is another's, even a checkout that is another's.
+CACHE := $(shell mkdir -p .cache 2>/dev/null; [ -w .cache ] && echo $(CURDIR)/.cache || mktemp -d)
+export NUMBA_CACHE_DIR              := $(CACHE)/numba
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
+export MYPY_CACHE_DIR               := $(CACHE)/mypy
+export RUFF_CACHE_DIR               := $(CACHE)/ruff
+export TMPDIR                       := $(shell [ -w "$$TMPDIR" ] && echo "$$TMPDIR" || echo /tmp)
+export HOME                         ?= $(CACHE)
+
+.PHONY: demo test lint check format clean
+
+demo: $(STAMP)
+	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
+
+test: $(STAMP)
+	$(PYTEST) -n $(WORKERS) -o cache_dir=$(CACHE)/pytest
+	$(MPIRUN) -n 2 $(PYTEST) tests/mpi -q -p no:cacheprovider
+	$(MPIRUN) -n 4 $(PYTEST) tests/mpi -q -p no:cacheprovider
+
+lint: $(STAMP)
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+
+check: lint test
+
+format: $(STAMP)
+	$(VENV)/ruff check --fix .
+	$(VENV)/ruff format .
+
+clean:
+	rm -rf .venv .cache .*_cache .hypothesis build dist *.egg-info
+
+# Debian and Ubuntu keep `ensurepip` in a package of its own; a pip outside will do instead.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "taskflow needs Python 3.11 or newer. Is there another one? make PYTHON=python3.13" >&2; exit 1; }
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv .venv; \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	  $(PYTHON) -m venv --without-pip .venv && $(PYTHON) -m pip --python .venv install --quiet pip; \
+	else echo "$(PYTHON) can make no virtual environment: install pip (on Debian: apt install python3-venv)" >&2; exit 1; fi
+	@echo "Installing taskflow-dl and its dependencies into .venv (a minute or two) ..."
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@

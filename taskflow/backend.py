@@ -1,0 +1,100 @@
+"""What a kernel sees of its device: the array module, where its tiles lie, and scratch memory.
+
+The only file that may import cupy. Today's devices are NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from taskflow.geometry import Rect
+from taskflow.random import random_key, uniform
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Workspace:
+    """Scratch memory of one device, shared by its tasks: they run one after the other."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+        self.size_bytes = 0
+
+    def reserve(self, offset: int, shape: Sequence[int], dtype: Any) -> tuple[Array, int]:
+        """An array at `offset` bytes and the offset behind it; grows on the first use of a larger size."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        end = offset + -(-size // 64) * 64
+        if end > self.size_bytes:
+            self.size_bytes = end
+            self._memory = np.empty(end, np.uint8)
+        return self._memory[offset : offset + size].view(dtype).reshape(tuple(shape)), end
+
+
+@dataclass(slots=True)
+class Run:
+    """What all tasks of a run share: the seed and the number of finished steps."""
+
+    seed: int = 0
+    step: int = 0
+
+
+class Context:
+    """What a kernel is told about its point; the first argument of every kernel.
+
+    Attributes:
+        xp: the array module: numpy, or cupy on a GPU.
+    """
+
+    xp = np
+
+    def __init__(
+        self,
+        rects: Sequence[Rect],
+        intervals: Mapping[str, tuple[int, int]],
+        run: Run | None = None,
+        workspace: Workspace | None = None,
+    ) -> None:
+        self.rects = tuple(rects)
+        self.intervals = dict(intervals)
+        self._run = run or Run()
+        self._workspace = workspace or Workspace()
+        self._scratch: dict[object, Array] = {}
+        self._end = 0
+
+    @property
+    def step(self) -> int:
+        """Number of finished steps."""
+        return self._run.step
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self._run.seed
+
+    def rect(self, k: int) -> Rect:
+        """The box of argument `k` (inputs, then outputs) in global coordinates."""
+        return self.rects[k]
+
+    def interval(self, axis: str) -> tuple[int, int]:
+        """`(lo, hi)` of an axis of the operator's pattern."""
+        return self.intervals[axis]
+
+    def scratch(self, slot: object, shape: Sequence[int], dtype: Any) -> Array:
+        """Uninitialised memory for this call, one array per `slot`; shape and dtype are the same at every call.
+
+        It is lost when the kernel returns: other tasks of the device use the same memory.
+        """
+        array = self._scratch.get(slot)
+        if array is None:
+            array, self._end = self._workspace.reserve(self._end, shape, dtype)
+            self._scratch[slot] = array
+        return array
+
+    def uniform(self, out: Array, name: str, shape: Sequence[int], rect: Rect) -> None:
+        """Uniform numbers in [0, 1) for `rect` of a region of `shape`: fixed by (seed, name, step, global index)."""
+        uniform(out, random_key(self.seed, name, self.step), shape, rect)

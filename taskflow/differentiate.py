@@ -1,0 +1,177 @@
+"""Reverse-mode differentiation: graph -> graph.
+
+Decides which operators' backward functions are called, in which order, and sums the gradients of a region that several
+operators read. Takes a graph and a scalar region; appends operators. Gradients that nobody needs are removed again, so
+that the first layer of a network does not differentiate its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from taskflow.operator import Operator
+from taskflow.region import LogicalRegion
+
+if TYPE_CHECKING:
+    from taskflow.graph import Graph
+
+
+def differentiate(
+    graph: Graph, loss: LogicalRegion, regions: Sequence[LogicalRegion]
+) -> dict[LogicalRegion, LogicalRegion]:
+    """See `Graph.differentiate`."""
+    if loss.shape != ():
+        raise ValueError(f"differentiate: the loss '{loss.name}' is a scalar, not of shape {loss.shape}")
+    forward = list(graph.operators)
+    active = _active(forward, loss, regions)
+    producer = {r.name: op for op in forward for r in op.outputs}
+    if loss.name not in producer:
+        raise ValueError(f"differentiate: no operator makes the loss '{loss.name}'")
+    gradients: dict[str, list[LogicalRegion]] = {loss.name: [_ones(graph, producer[loss.name], loss)]}
+    readers: dict[str, tuple[Operator, int]] = {}
+    for op in forward:
+        for k, region in enumerate(op.inputs):
+            readers.setdefault(region.name, (op, k))
+    for op in reversed(active):
+        flowing = [_total(graph, r, gradients, producer, readers) for r in op.outputs]
+        if all(g is None for g in flowing):
+            continue
+        if op.backward is None:
+            raise ValueError(f"differentiate: operator '{op.name}' has no backward")
+        with graph.following(op.follows or op.name):
+            result = op.backward(op, *flowing)
+        result = result if isinstance(result, tuple | list) else (result,)
+        if len(result) != len(op.inputs):
+            raise ValueError(
+                f"differentiate: backward of '{op.name}' gives {len(result)} gradients for {len(op.inputs)} inputs"
+            )
+        for region, gradient in zip(op.inputs, result, strict=True):
+            if gradient is not None:
+                _check_gradient(op, region, gradient)
+                gradients.setdefault(region.name, []).append(gradient)
+    found = {}
+    for region in regions:
+        total = _total(graph, region, gradients, producer, readers)
+        if total is None:
+            raise ValueError(f"differentiate: '{loss.name}' does not depend on '{region.name}'")
+        found[region] = total
+    _prune(graph, len(forward), {r.name for r in found.values()})
+    return found
+
+
+def _active(forward: list[Operator], loss: LogicalRegion, regions: Sequence[LogicalRegion]) -> list[Operator]:
+    """The operators on a path from one of `regions` to `loss`, in program order."""
+    reached = {r.name for r in regions}
+    downstream = []
+    for op in forward:
+        if any(r.name in reached for r in op.inputs):
+            reached.update(r.name for r in op.outputs)
+            downstream.append(op)
+    wanted, active = {loss.name}, []
+    for op in reversed(downstream):
+        if any(r.name in wanted for r in op.outputs):
+            wanted.update(r.name for r in op.inputs)
+            active.append(op)
+    return active[::-1]
+
+
+def _ones(graph: Graph, op: Operator, loss: LogicalRegion) -> LogicalRegion:
+    """The gradient of the loss with respect to itself."""
+
+    def kernel(ctx: Any, out: Any) -> None:
+        out[...] = 1
+
+    with graph.following(op.follows or op.name):
+        one = graph.launch(f"{op.name}.one", "-> .", [], kernel=kernel, dtype=loss.dtype)
+    assert isinstance(one, LogicalRegion)
+    return one
+
+
+def _total(
+    graph: Graph,
+    region: LogicalRegion,
+    gradients: dict[str, list[LogicalRegion]],
+    producer: dict[str, Operator],
+    readers: dict[str, tuple[Operator, int]],
+) -> LogicalRegion | None:
+    """The sum of the gradients that reached `region`, kept so that it is summed once."""
+    parts = gradients.get(region.name, [])
+    if not parts:
+        return None
+    total = parts[0]
+    if len(parts) > 1:
+        leader, k = _leader(region, producer, readers)
+        with graph.following(leader.follows or leader.name):
+            for part in parts[1:]:
+                total = _accumulate(graph, region, leader, k, total, part)
+    gradients[region.name] = [total]
+    return total
+
+
+def _leader(
+    region: LogicalRegion, producer: dict[str, Operator], readers: dict[str, tuple[Operator, int]]
+) -> tuple[Operator, int]:
+    """The operator whose configuration splits the gradient of `region`, and its term for `region`."""
+    op = producer.get(region.name)
+    if op is not None:
+        k = len(op.inputs) + next(i for i, r in enumerate(op.outputs) if r is region)
+    else:
+        op, k = readers[region.name]
+    return op, k
+
+
+def term_text(op: Operator, k: int) -> str:
+    """Term number `k` of an operator as text for an elementwise operator on the same region.
+
+    Windowed dimensions become axes that are never split, since their intervals overlap.
+    """
+    names = []
+    for position, dim in enumerate(op.bound.terms[k].dims):
+        if len(dim) == 1 and dim[0] in op.windows:
+            names.append(f"^whole{position}")
+        elif len(dim) == 1:
+            names.append(("^" if dim[0] in op.bound.pattern.fixed else "") + dim[0])
+        else:
+            names.append(f"({' '.join(dim)})" if dim else "1")
+    return " ".join(names) or "."
+
+
+def term_sizes(op: Operator, k: int) -> dict[str, int]:
+    """Extents of the axes of term number `k` that a group alone cannot give."""
+    return {n: op.extents[n] for d in op.bound.terms[k].dims if len(d) > 1 for n in d}
+
+
+def _accumulate(
+    graph: Graph, region: LogicalRegion, leader: Operator, k: int, a: LogicalRegion, b: LogicalRegion
+) -> LogicalRegion:
+    def kernel(ctx: Any, x: Any, y: Any, out: Any) -> None:
+        ctx.xp.add(x, y, out=out)
+
+    term = term_text(leader, k)
+    total = graph.launch(
+        f"{region.name}.sum", f"{term}, {term} -> {term}", [a, b], kernel=kernel, sizes=term_sizes(leader, k)
+    )
+    assert isinstance(total, LogicalRegion)
+    return total
+
+
+def _check_gradient(op: Operator, region: LogicalRegion, gradient: LogicalRegion) -> None:
+    if gradient.shape != region.shape:
+        raise ValueError(
+            f"differentiate: backward of '{op.name}' gives a gradient of shape {gradient.shape} for '{region.name}', "
+            f"which is {region.shape}"
+        )
+
+
+def _prune(graph: Graph, first: int, wanted: set[str]) -> None:
+    """Remove the operators from `first` on that lead to no wanted region."""
+    kept: list[Operator] = []
+    for op in reversed(graph.operators[first:]):
+        if op.writes or any(r.name in wanted for r in op.outputs):
+            wanted.update(r.name for r in op.inputs)
+            kept.append(op)
+        else:
+            for region in op.outputs:
+                del graph.regions[region.name]
+    graph.operators[first:] = kept[::-1]

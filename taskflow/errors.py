@@ -1,0 +1,14 @@
+"""The one error that is ours.
+
+A user's mistake is a `ValueError` or a `TypeError` whose message says where, which rule and which values.
+Whatever else goes wrong inside is an `InternalError`.
+"""
+
+from __future__ import annotations
+
+
+class InternalError(Exception):
+    """A fault of taskflow itself, never of the user."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message} (this is a fault in taskflow: please report it)")

@@ -1,0 +1,135 @@
+"""Boxes of points: the only geometry the runtime knows.
+
+Takes and gives integers. A `Rect` is half open, `lo <= p < hi`; a Rect without dimensions holds one point, which is
+how a scalar region is a region like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import EllipsisType
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """A half-open box of points, `lo[k] <= p[k] < hi[k]` in every dimension `k`."""
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+
+    @staticmethod
+    def of_shape(shape: Sequence[int]) -> Rect:
+        """The box of a whole array of `shape`, with its corner at the origin."""
+        return Rect((0,) * len(shape), tuple(shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent in every dimension."""
+        return tuple(h - l for l, h in zip(self.lo, self.hi, strict=True))
+
+    @property
+    def volume(self) -> int:
+        """Number of points; 0 for an empty box."""
+        return prod(max(h - l, 0) for l, h in zip(self.lo, self.hi, strict=True))
+
+    @property
+    def is_empty(self) -> bool:
+        """True when no point lies inside."""
+        return any(h <= l for l, h in zip(self.lo, self.hi, strict=True))
+
+    def covers(self, other: Rect) -> bool:
+        """True when every point of `other` lies in this box."""
+        return other.is_empty or (
+            all(a <= b for a, b in zip(self.lo, other.lo, strict=True))
+            and all(a >= b for a, b in zip(self.hi, other.hi, strict=True))
+        )
+
+    def overlaps(self, other: Rect) -> bool:
+        """True when the two boxes share a point."""
+        return all(max(a, c) < min(b, d) for a, b, c, d in zip(self.lo, self.hi, other.lo, other.hi, strict=True))
+
+    def intersect(self, other: Rect) -> Rect:
+        """The box of the shared points (possibly empty)."""
+        return Rect(
+            tuple(map(max, self.lo, other.lo)),
+            tuple(map(min, self.hi, other.hi)),
+        )
+
+    def subtract(self, other: Rect) -> list[Rect]:
+        """This box without `other`, as disjoint boxes, slabs along the first dimensions first."""
+        if not self.overlaps(other):
+            return [] if self.is_empty else [self]
+        pieces: list[Rect] = []
+        lo, hi = list(self.lo), list(self.hi)
+        for k in range(len(lo)):
+            if lo[k] < other.lo[k]:
+                pieces.append(Rect(tuple(lo), (*hi[:k], other.lo[k], *hi[k + 1 :])))
+                lo[k] = other.lo[k]
+            if hi[k] > other.hi[k]:
+                pieces.append(Rect((*lo[:k], other.hi[k], *lo[k + 1 :]), tuple(hi)))
+                hi[k] = other.hi[k]
+        return pieces
+
+    def relative_to(self, origin: Sequence[int]) -> Rect:
+        """The same box in coordinates whose zero is `origin`."""
+        return Rect(
+            tuple(l - o for l, o in zip(self.lo, origin, strict=True)),
+            tuple(h - o for h, o in zip(self.hi, origin, strict=True)),
+        )
+
+    def slices(self, origin: Sequence[int] | None = None) -> tuple[EllipsisType | slice, ...]:
+        """NumPy index of this box inside an array whose first element is the point `origin` (default: zero).
+
+        It starts with an ellipsis, so that indexing gives a view for a scalar too.
+        """
+        rect = self if origin is None else self.relative_to(origin)
+        return (..., *(slice(l, h) for l, h in zip(rect.lo, rect.hi, strict=True)))
+
+    def __str__(self) -> str:
+        return "[" + ", ".join(f"{l}:{h}" for l, h in zip(self.lo, self.hi, strict=True)) + "]"
+
+
+def subtract_all(rect: Rect, others: Iterable[Rect]) -> list[Rect]:
+    """`rect` without any of `others`, as disjoint boxes."""
+    left = [] if rect.is_empty else [rect]
+    for other in others:
+        if not left:
+            break
+        left = [piece for part in left for piece in part.subtract(other)]
+    return left
+
+
+def split_evenly(rect: Rect, parts: int) -> list[Rect]:
+    """`rect` cut into `parts` disjoint boxes of nearly equal volume along one dimension; some may be empty.
+
+    The first dimension long enough to give every part a point is cut, so that the boxes stay as contiguous in memory
+    as they can be; where none is, the longest.
+    """
+    shape = rect.shape
+    if not shape:
+        return [rect] + [Rect((0,), (0,))] * (parts - 1) if parts > 1 else [rect]
+    k = next((d for d, extent in enumerate(shape) if extent >= parts), shape.index(max(shape)))
+    bounds = balanced_bounds(shape[k], parts)
+    return [
+        Rect(
+            (*rect.lo[:k], rect.lo[k] + a, *rect.lo[k + 1 :]),
+            (*rect.hi[:k], rect.lo[k] + b, *rect.hi[k + 1 :]),
+        )
+        for a, b in zip(bounds, bounds[1:], strict=False)
+    ]
+
+
+def balanced_bounds(extent: int, parts: int) -> list[int]:
+    """The `parts + 1` boundaries of a balanced split of `extent` points: part sizes differ by at most one."""
+    return [extent * k // parts for k in range(parts + 1)]
+
+
+def fraction_bounds(extent: int, fractions: Sequence[float]) -> list[int]:
+    """The boundaries of a split of `extent` points in proportion to `fractions` (which sum to one)."""
+    bounds, total = [0], 0.0
+    for fraction in fractions[:-1]:
+        total += fraction
+        bounds.append(min(max(round(total * extent), bounds[-1]), extent))
+    return [*bounds, extent]

@@ -1,0 +1,125 @@
+"""Memory: one arena per device, with the offset of every instance fixed before the first step.
+
+Takes a task graph in its row order; gives lifetimes, offsets and peak bytes. Instances may share bytes when one is dead
+before the other is born, by row order: a device runs its rows in that order. Placement is first fit by decreasing size
+(Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020: "greedy by size").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taskflow.task import Array, Kind, TaskGraph
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPlan:
+    """Where every instance lies.
+
+    Attributes:
+        offset: bytes from the start of its device's arena, per instance.
+        size: bytes, per instance.
+        first, last: rows between which an instance is alive (persistent and fetched ones to the end).
+        peak_bytes: size of the arena, per device.
+        persistent_bytes: the part of it that lives across steps, per device.
+        receive: per row, the row before which a receive of that copy is posted (-1: no transfer).
+    """
+
+    offset: Array
+    size: Array
+    first: Array
+    last: Array
+    peak_bytes: Array
+    persistent_bytes: Array
+    receive: Array
+
+
+def plan_memory(task_graph: TaskGraph) -> MemoryPlan:
+    """The memory plan of every device of `task_graph`, for its row order."""
+    size = -(-task_graph.instance_bytes() // ALIGNMENT) * ALIGNMENT
+    receive = receive_rows(task_graph)
+    first, last, persistent = _lifetimes(task_graph, receive)
+    devices = len(task_graph.machine.devices)
+    offset = np.zeros(len(size), np.int64)
+    peak, held = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
+    for device in range(devices):
+        here = task_graph.instance_device == device
+        pinned = np.flatnonzero(here & persistent)
+        offset[pinned] = np.cumsum(size[pinned]) - size[pinned]
+        held[device] = size[pinned].sum()
+        passing = np.flatnonzero(here & ~persistent & (last >= 0))
+        offset[passing] = held[device] + _place(size[passing], first[passing], last[passing])
+        ends = offset[passing] + size[passing]
+        peak[device] = max(held[device], int(ends.max(initial=0)))
+    return MemoryPlan(offset, size, first, last, peak, held, receive)
+
+
+def check_memory(task_graph: TaskGraph, plan: MemoryPlan) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        ValueError: a device's arena is larger than its memory, with the numbers.
+    """
+    for number, device in enumerate(task_graph.machine.devices):
+        need, persistent = int(plan.peak_bytes[number]), int(plan.persistent_bytes[number])
+        if need > device.memory_bytes:
+            raise ValueError(
+                f"device {number}: the task graph needs {need} bytes ({persistent} for parameters and state, "
+                f"{need - persistent} at the peak of a step), the device has {device.memory_bytes}"
+            )
+
+
+def receive_rows(task_graph: TaskGraph) -> Array:
+    """For every transfer the row before which its target posts the receive.
+
+    That is the last point that the target device computes before the copy (so the message can arrive meanwhile), but
+    behind every row of that device which still uses the memory.
+    """
+    receive = np.full(len(task_graph), -1, np.int64)
+    last_point = np.full(len(task_graph.machine.devices), -1, np.int64)
+    transfer = task_graph.is_transfer
+    for row in range(len(task_graph)):
+        device = task_graph.device[row]
+        if transfer[row]:
+            local = [d for d in task_graph.deps(row) if device in (task_graph.device[d], task_graph.source[d])]
+            early = last_point[device] if last_point[device] >= 0 else row
+            receive[row] = min(max(early, max(local, default=-1) + 1), row)
+        elif task_graph.kind[row] == Kind.POINT:
+            last_point[device] = row
+    return receive
+
+
+def _lifetimes(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Array]:
+    count, rows = len(task_graph.instance_region), len(task_graph)
+    first, last = np.full(count, rows, np.int64), np.full(count, -1, np.int64)
+    row = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr))
+    real = task_graph.arg_instance >= 0
+    np.minimum.at(first, task_graph.arg_instance[real], row[real])
+    np.maximum.at(last, task_graph.arg_instance[real], row[real])
+    transfers = np.flatnonzero(task_graph.is_transfer)
+    np.minimum.at(first, task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1], receive[transfers])
+    persistent = np.zeros(count, np.bool_)
+    for homes in task_graph.homes.values():
+        persistent[[i for i, _ in homes]] = True
+    fetched = [i for places in task_graph.fetches.values() for _, i, _ in places]
+    last[fetched] = rows
+    return first, last, persistent
+
+
+def _place(size: Array, first: Array, last: Array) -> Array:
+    """First fit by decreasing size: the lowest offset at which no placed instance that lives meanwhile is hit."""
+    offset = np.zeros(len(size), np.int64)
+    placed = np.zeros(len(size), np.bool_)
+    for k in np.lexsort((np.arange(len(size)), first, -size)):
+        rivals = np.flatnonzero(placed & (first <= last[k]) & (last >= first[k]))
+        start = 0
+        for rival in rivals[np.argsort(offset[rivals], kind="stable")]:
+            if offset[rival] >= start + size[k]:
+                break
+            start = max(start, int(offset[rival] + size[rival]))
+        offset[k], placed[k] = start, True
+    return offset

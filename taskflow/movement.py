@@ -1,0 +1,416 @@
+"""The life of one region under given configurations: instances, copies, folds and all dependences.
+
+Takes the events of a region in program order (who makes it, reads it, updates it in place, and how each is split);
+gives a `Fragment`: the instances every device needs, the rows that move data after each version, and the dependence
+edges among all of them. Since every dependence is through some region, the fragments of all regions together hold all
+dependences of a task graph. A fragment depends on nothing but its events, so it is cached by them.
+
+The rules:
+
+* An instance holds a box that somebody on the device needs, reads or writes; a box inside another uses its memory.
+  So a halo arrives beside the rows that the producer wrote, with no copy of those.
+* Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
+  needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
+* A persistent region lives, between steps, in the instances from which the first readers of a step read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taskflow.dependence import DependenceTracker, Ref
+from taskflow.errors import InternalError
+from taskflow.geometry import Rect, split_evenly, subtract_all
+from taskflow.partition import Points
+from taskflow.region import LogicalRegion
+from taskflow.task import Kind, Privilege
+
+Need = tuple[int, Rect]  # device, box
+
+
+@dataclass(frozen=True)
+class Event:
+    """Argument `arg` of the operator in `slot`, for which its points hold `privilege`."""
+
+    slot: int
+    points: Points
+    arg: int
+    privilege: Privilege
+
+    @property
+    def rects(self) -> tuple[Rect, ...]:
+        return self.points.args[self.arg].rects
+
+
+@dataclass(frozen=True)
+class Move:
+    """One row that moves data: arguments as in `Kind`."""
+
+    kind: Kind
+    source: int
+    device: int
+    args: tuple[tuple[int, Rect, Privilege], ...]
+
+
+@dataclass
+class Version:
+    """One value of the region: its producing event (None: fed or persistent), its readers, the boxes needed."""
+
+    producer: Event | None
+    readers: list[Event] = field(default_factory=list)
+    needs: dict[Need, None] = field(default_factory=dict)
+    moves: list[Move] = field(default_factory=list)
+    collective: str = ""
+
+
+@dataclass
+class Fragment:
+    """What one region adds to a task graph.
+
+    Attributes:
+        devices, rects, partial: of every instance.
+        versions: with the rows that move each of them; movement rows of version v are slot `-1 - v`.
+        arguments: (slot, arg) -> instance per point (-1 where the box is empty).
+        edges: (waiting, waited for), each a (slot, index).
+        homes: instances that hold a persistent region between steps.
+        fetches: per device that fetches the region: instance and box.
+    """
+
+    devices: list[int] = field(default_factory=list)
+    rects: list[Rect] = field(default_factory=list)
+    partial: list[bool] = field(default_factory=list)
+    versions: list[Version] = field(default_factory=list)
+    arguments: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    edges: list[tuple[Ref, Ref]] = field(default_factory=list)
+    homes: list[tuple[int, Rect]] = field(default_factory=list)
+    fetches: list[tuple[int, int, Rect]] = field(default_factory=list)
+
+
+def move_region(
+    region: LogicalRegion, events: Sequence[Event], fetch_devices: Sequence[int], hosts: Sequence[int]
+) -> Fragment:
+    """The fragment of `region`; `hosts[d]` is the host of device d, used to prefer near sources."""
+    return _Movement(region, events, fetch_devices, hosts).build()
+
+
+class _Movement:
+    """Plays the events in order, keeping which boxes of which instances are valid."""
+
+    def __init__(
+        self, region: LogicalRegion, events: Sequence[Event], fetch_devices: Sequence[int], hosts: Sequence[int]
+    ) -> None:
+        self.region, self.hosts, self.fetch_devices = region, hosts, fetch_devices
+        self.out = Fragment(versions=_versions(events))
+        self.tracker = DependenceTracker()
+        self.values: dict[int, list[int]] = {}  # device -> instances that hold values, not partial results
+        self.found: dict[Need, int] = {}
+        self.valid: dict[int, list[Rect]] = {}
+        self.sources: list[tuple[int, int, Rect]] = []
+
+    def build(self) -> Fragment:
+        """Run the analysis."""
+        out = self.out
+        homes = self._gather_needs()
+        self._make_instances()
+        for v, version in enumerate(out.versions):
+            self.valid, self.sources = {}, []
+            self._produce(v, version, homes)
+            self._deliver(v, version)
+            version.collective = _classify(version, self.region)
+            for event in version.readers:
+                self._consume(event)
+        out.homes = [(self._instance(d, r), r) for d, r in homes]
+        out.fetches = [(d, self._instance(d, self.region.rect), self.region.rect) for d in self.fetch_devices]
+        out.edges = list(self.tracker.edges)
+        return out
+
+    # -- instances -------------------------------------------------------------------------------------------------
+
+    def _gather_needs(self) -> list[Need]:
+        versions = self.out.versions
+        for version in versions:
+            for event in version.readers:
+                for need in zip(event.points.devices, event.rects, strict=True):
+                    if not need[1].is_empty:
+                        version.needs[need] = None
+        homes: list[Need] = []
+        if self.region.is_persistent:
+            if not versions[0].needs:  # nobody reads it: it lives where it is fetched
+                versions[0].needs.update(((d, self.region.rect), None) for d in self.fetch_devices)
+            homes = list(versions[0].needs)
+            versions[-1].needs.update(versions[0].needs)
+        for device in self.fetch_devices:
+            versions[-1].needs[device, self.region.rect] = None
+        return homes
+
+    def _make_instances(self) -> None:
+        """One instance per device for every box that is not inside a larger one."""
+        boxes: dict[Need, None] = {}
+        for version in self.out.versions:
+            boxes.update(version.needs)
+            if version.producer is not None and not self._is_partial(version.producer):
+                boxes.update(dict.fromkeys(zip(version.producer.points.devices, version.producer.rects, strict=True)))
+        for device, rect in sorted(boxes, key=lambda b: (b[0], -b[1].volume, b[1].lo, b[1].hi)):
+            held = self.values.setdefault(device, [])
+            if not rect.is_empty and not any(self.out.rects[k].covers(rect) for k in held):
+                held.append(self._add(device, rect, False))
+
+    def _is_partial(self, event: Event) -> bool:
+        count = len(event.points.operator.inputs)
+        return event.arg >= count and event.points.outputs[event.arg - count].is_partial
+
+    def _add(self, device: int, rect: Rect, partial: bool) -> int:
+        self.out.devices.append(device)
+        self.out.rects.append(rect)
+        self.out.partial.append(partial)
+        return len(self.out.rects) - 1
+
+    def _instance(self, device: int, rect: Rect) -> int:
+        """The value instance on `device` that holds `rect`."""
+        key = (device, rect)
+        if key not in self.found:
+            self.found[key] = next(
+                (k for k in self.values.get(device, ()) if self.out.rects[k].covers(rect)),
+                -1,
+            )
+        return self.found[key]
+
+    # -- producing -------------------------------------------------------------------------------------------------
+
+    def _produce(self, v: int, version: Version, homes: Sequence[Need]) -> None:
+        event = version.producer
+        if event is None:
+            if self.region.is_persistent:
+                for device, rect in homes:
+                    self._make_valid(device, self._instance(device, rect), rect)
+            else:
+                self._feed(v, version)
+        elif self._is_partial(event):
+            self._combine(v, version, event)
+        else:
+            for p, (device, rect) in enumerate(zip(event.points.devices, event.rects, strict=True)):
+                instance = self._instance(device, rect)
+                if event.privilege is not Privilege.READ_WRITE:  # else it was consumed as the last reader
+                    self.out.arguments.setdefault((event.slot, event.arg), []).append(instance)
+                    self.tracker.write(instance, rect, (event.slot, p))
+                self._make_valid(device, instance, rect)
+
+    def _feed(self, v: int, version: Version) -> None:
+        for device, held in self.values.items():
+            for instance in held:
+                rect = self.out.rects[instance]
+                self._move(v, version, Kind.FEED, device, device, [(instance, rect, Privilege.WRITE)])
+                self._make_valid(device, instance, rect)
+
+    def _make_valid(self, device: int, instance: int, rect: Rect) -> None:
+        self.valid.setdefault(instance, []).append(rect)
+        self.sources.append((device, instance, rect))
+
+    def _combine(self, v: int, version: Version, event: Event) -> None:
+        """Partial results: allocate them, fold those of one device, then fold each needed box at its owner."""
+        output = event.points.outputs[event.arg - len(event.points.operator.inputs)]
+        tiles: dict[Rect, dict[int, dict[int, int]]] = {}
+        for p, (device, rect) in enumerate(zip(event.points.devices, event.rects, strict=True)):
+            tiles.setdefault(rect, {}).setdefault(output.colours[p], {}).setdefault(device, p)
+        instances = [-1] * len(event.points)
+        plans = []
+        for rect, colours in tiles.items():
+            groups: dict[tuple[int, ...], list[int]] = {}
+            for colour, placed in colours.items():
+                groups.setdefault(tuple(placed), []).append(colour)
+            partials: list[dict[int, int]] = []
+            for devices, members in groups.items():
+                partials.append({})
+                for device in devices:
+                    alone = all(device not in other for other in groups if other is not devices)
+                    points = [colours[c][device] for c in members]
+                    partials[-1][device] = self._partial_instances(event, rect, device, points, alone, instances)
+            plans.append((rect, partials))
+        self.out.arguments[event.slot, event.arg] = instances
+        self._fold_local(v, version, event, tiles, instances)
+        self._fold_at_owners(v, version, plans)
+
+    def _partial_instances(
+        self, event: Event, rect: Rect, device: int, points: Sequence[int], alone: bool, instances: list[int]
+    ) -> int:
+        """Place the partial results of one device; the first lies where the result will be, if that is free."""
+        for k, p in enumerate(points):
+            place = self._instance(device, rect) if k == 0 and alone else -1
+            instances[p] = place if place >= 0 else self._add(device, rect, True)
+            self.tracker.write(instances[p], rect, (event.slot, p))
+        return instances[points[0]]
+
+    def _fold_local(
+        self,
+        v: int,
+        version: Version,
+        event: Event,
+        tiles: dict[Rect, dict[int, dict[int, int]]],
+        instances: Sequence[int],
+    ) -> None:
+        for rect, colours in tiles.items():
+            groups: dict[tuple[int, ...], list[int]] = {}
+            for colour, placed in colours.items():
+                groups.setdefault(tuple(placed), []).append(colour)
+            for devices, members in groups.items():
+                for device in devices if len(members) > 1 else ():
+                    parts = [instances[colours[c][device]] for c in members]
+                    self._fold(v, version, device, parts[0], rect, parts, rect)
+
+    def _fold_at_owners(self, v: int, version: Version, plans: Sequence[tuple[Rect, list[dict[int, int]]]]) -> None:
+        folds = []
+        for rect, partials in plans:
+            if len(partials) == 1:  # every holder has the whole sum
+                for device, instance in partials[0].items():
+                    self._make_valid(device, instance, rect)
+                continue
+            for owner, piece in _owners(rect, partials, version.needs):
+                parts: list[int] = []
+                for group in partials:
+                    if owner in group:
+                        parts.insert(0, group[owner])
+                        continue
+                    source = list(group)[owner % len(group)]
+                    scratch = self._add(owner, piece, True)
+                    self._copy(v, version, source, group[source], owner, scratch, piece)
+                    parts.append(scratch)
+                folds.append((owner, piece, parts))
+        for owner, piece, parts in folds:
+            target = self._instance(owner, piece)
+            if len(parts) > 1 or parts[0] != target:
+                self._fold(v, version, owner, target, piece, parts, piece)
+            self._make_valid(owner, target, piece)
+
+    def _fold(
+        self, v: int, version: Version, device: int, target: int, rect: Rect, parts: Sequence[int], box: Rect
+    ) -> None:
+        args = [(target, rect, Privilege.READ_WRITE if parts[0] == target else Privilege.WRITE)]
+        self._move(v, version, Kind.FOLD, device, device, args + [(k, box, Privilege.READ) for k in parts])
+
+    # -- delivering ------------------------------------------------------------------------------------------------
+
+    def _deliver(self, v: int, version: Version) -> None:
+        """Copy into every needed box what is not valid there."""
+        sources = list(self.sources)
+        for device, rect in version.needs:
+            target = self._instance(device, rect)
+            missing = subtract_all(rect, self.valid.get(target, ()))
+            if not missing:
+                continue
+            near = sorted(sources, key=lambda s: self._distance(s[0], device))
+            for source, instance, held in near:
+                left: list[Rect] = []
+                for piece in missing:
+                    if not piece.overlaps(held) or instance == target:
+                        left.append(piece)
+                        continue
+                    part = piece.intersect(held)
+                    self._copy(v, version, source, instance, device, target, part)
+                    self.valid.setdefault(target, []).append(part)
+                    left += piece.subtract(held)
+                missing = left
+                if not missing:
+                    break
+            if missing:
+                raise InternalError(f"region '{self.region.name}': nobody holds {missing[0]} for device {device}")
+
+    def _distance(self, source: int, device: int) -> tuple[bool, bool, int]:
+        """The device itself, then its host; replicas of a source serve different readers."""
+        return source != device, self.hosts[source] != self.hosts[device], (source - device) % len(self.hosts)
+
+    def _copy(self, v: int, version: Version, source: int, from_: int, device: int, to: int, rect: Rect) -> None:
+        self._move(v, version, Kind.COPY, source, device, [(from_, rect, Privilege.READ), (to, rect, Privilege.WRITE)])
+
+    def _move(
+        self,
+        v: int,
+        version: Version,
+        kind: Kind,
+        source: int,
+        device: int,
+        args: Sequence[tuple[int, Rect, Privilege]],
+    ) -> None:
+        task = (-1 - v, len(version.moves))
+        version.moves.append(Move(kind, source, device, tuple(args)))
+        for instance, rect, privilege in args:
+            if privilege is Privilege.READ:
+                self.tracker.read(instance, rect, task)
+        for instance, rect, privilege in args:
+            if privilege is not Privilege.READ:
+                self.tracker.write(instance, rect, task)
+
+    def _consume(self, event: Event) -> None:
+        placed = self.out.arguments.setdefault((event.slot, event.arg), [])
+        for p, (device, rect) in enumerate(zip(event.points.devices, event.rects, strict=True)):
+            instance = -1 if rect.is_empty else self._instance(device, rect)
+            placed.append(instance)
+            if instance >= 0:
+                self.tracker.read(instance, rect, (event.slot, p))
+        if event.privilege is Privilege.READ_WRITE:
+            for p, rect in enumerate(event.rects):
+                self.tracker.write(placed[p], rect, (event.slot, p))
+
+
+def _versions(events: Sequence[Event]) -> list[Version]:
+    versions: list[Version] = []
+    for event in events:
+        if event.privilege in (Privilege.WRITE, Privilege.REDUCE):
+            versions.append(Version(event))
+            continue
+        if not versions:
+            versions.append(Version(None))
+        versions[-1].readers.append(event)
+        if event.privilege is Privilege.READ_WRITE:
+            versions.append(Version(event))
+    return versions or [Version(None)]
+
+
+def _owners(rect: Rect, partials: Sequence[dict[int, int]], needs: dict[Need, None]) -> list[tuple[int, Rect]]:
+    """Which device sums which part of the tile `rect`.
+
+    The tile is cut at the borders of the needed boxes; a piece that one device needs is summed there, one that several
+    need is shared out among them, those first that hold a partial result already.
+    """
+    wanted = [(d, n.intersect(rect)) for d, n in needs if n.overlaps(rect)]
+    if not wanted:
+        return []
+    pieces = [rect]
+    for box in dict.fromkeys(n for _, n in wanted):
+        pieces = [q for p in pieces for q in ([p.intersect(box)] if p.overlaps(box) else []) + p.subtract(box)]
+    holders = dict.fromkeys(d for group in partials for d in group)
+    owned: list[tuple[int, Rect]] = []
+    for piece in pieces:
+        needers = list(dict.fromkeys(d for d, n in wanted if n.covers(piece)))
+        able = sorted(d for d in needers if d in holders) or sorted(needers)
+        if able:
+            cut = split_evenly(piece, len(able))
+            owned += [(d, part) for d, part in zip(able, cut, strict=True) if not part.is_empty]
+    return owned
+
+
+def _classify(version: Version, region: LogicalRegion) -> str:
+    """The name of the collective that the rows of a version make up; for people and for library collectives."""
+    copies = [m for m in version.moves if m.kind is Kind.COPY and m.source != m.device]
+    if not copies:
+        return ""
+    folds = any(m.kind is Kind.FOLD for m in version.moves)
+    targets, sources = {m.device for m in copies}, {m.source for m in copies}
+    if folds:
+        scattered = {m.device for m in version.moves if m.kind is Kind.FOLD}
+        reducing = sum(1 for m in version.moves if m.kind is Kind.FOLD for _ in m.args[2:])
+        if len(copies) > reducing or (len(scattered) == 1 and len(targets) > 1):
+            return "all-reduce"
+        return "reduce-scatter" if len(scattered) > 1 else "reduce"
+    if len(copies) == 1:
+        return "copy"
+    if len(sources) == 1:
+        whole = {m.args[0][1] for m in copies}
+        return "broadcast" if len(whole) == 1 else "scatter"
+    if len(targets) == 1:
+        return "gather"
+    whole = {n for _, n in version.needs}
+    if whole == {region.rect}:
+        return "all-gather"
+    sent = sum(m.args[0][1].volume for m in copies)
+    return "halo" if sent * 4 <= region.rect.volume else "all-to-all"

@@ -1,0 +1,102 @@
+"""Timelines: when every task ran, predicted or measured; one type for both.
+
+The simulator makes one from costs, the executor from its clock; `compare` puts them side by side.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from taskflow.task import Array, TaskGraph
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Start and end of every row in seconds since the start of the step.
+
+    Attributes:
+        task_graph: whose rows they are.
+        start, end: seconds; NaN for rows that ran on another rank and are not known here.
+        seconds: of the whole step.
+        peak_bytes: arena size per device.
+    """
+
+    task_graph: TaskGraph
+    start: Array
+    end: Array
+    seconds: float
+    peak_bytes: Array
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that cross between devices."""
+        return self.task_graph.bytes_moved
+
+    def busy_seconds(self) -> dict[int, float]:
+        """Stream number -> seconds in which it is occupied."""
+        duration = np.nan_to_num(self.end - self.start)
+        streams = self.task_graph.streams
+        valid = streams >= 0
+        total = np.bincount(
+            streams[valid], np.broadcast_to(duration[:, None], streams.shape)[valid], int(streams.max(initial=0)) + 1
+        )
+        return {s: float(t) for s, t in enumerate(total) if t > 0}
+
+    def link_bytes(self) -> dict[int, int]:
+        """Link number -> bytes that it carries."""
+        first = 3 * len(self.task_graph.machine.devices)
+        moved = self.task_graph.is_transfer
+        streams, sizes = self.task_graph.streams[moved], self.task_graph.bytes[moved]
+        on_link = streams >= first
+        total = np.bincount(streams[on_link] - first, np.broadcast_to(sizes[:, None], streams.shape)[on_link])
+        return {k: int(b) for k, b in enumerate(total) if b}
+
+    def critical_path(self) -> list[int]:
+        """Rows of a longest chain: from the row that ends last, back through whatever each row waited for."""
+        if not len(self.end) or np.all(np.isnan(self.end)):
+            return []
+        graph = self.task_graph
+        previous = _previous_on_streams(graph)
+        row = int(np.nanargmax(self.end))
+        path = [row]
+        while True:
+            before = graph.deps(row) + previous[row]
+            before = [b for b in before if not np.isnan(self.end[b])]
+            if not before:
+                return path[::-1]
+            row = max(before, key=lambda b: (self.end[b], b))
+            path.append(row)
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write a Chrome trace (chrome://tracing, Perfetto): a line per stream."""
+        graph = self.task_graph
+        events = []
+        for row in range(len(graph)):
+            if np.isnan(self.start[row]):
+                continue
+            for stream in graph.streams[row][graph.streams[row] >= 0].tolist():
+                events.append(
+                    {
+                        "name": str(graph[row]).split(": ", 1)[1],
+                        "ph": "X",
+                        "pid": 0,
+                        "tid": stream,
+                        "ts": self.start[row] * 1e6,
+                        "dur": (self.end[row] - self.start[row]) * 1e6,
+                    }
+                )
+        Path(path).write_text(json.dumps({"traceEvents": events}))
+
+
+def _previous_on_streams(graph: TaskGraph) -> list[list[int]]:
+    """Per row the rows issued just before it on its streams."""
+    latest: dict[int, int] = {}
+    previous = []
+    for row, streams in enumerate(graph.streams.tolist()):
+        previous.append(sorted({latest[s] for s in streams if s in latest}))
+        latest.update((s, row) for s in streams if s >= 0)
+    return previous

@@ -1,0 +1,56 @@
+"""What every test may rely on: the same examples each time, `gpu` tests only where there is one, and `mpirun`."""
+
+import functools
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parents[1]
+
+# Derandomized: examples depend on the test alone, so a run can be repeated, and all ranks of one draw the same.
+# No check by the clock: these machines are shared.
+settings.register_profile("dev", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), print_blob=True)
+settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)  # --hypothesis-profile=thorough
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@functools.cache
+def why_no_gpu() -> str | None:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            import cupy
+    except ImportError:
+        return "CuPy is not installed"
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no GPU: {error}"
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`mpirun(ranks, *arguments, timeout=60)` runs this Python under the mpirun beside it, whatever called pytest."""
+    lines = (ROOT / "mpi.env").read_text().splitlines()
+    launch = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    # A process that has joined MPI passes these on, and mpirun would take itself for one of its own ranks.
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PMIX_", "PRTE_", "OMPI_"))}
+
+    def run(ranks: int, *arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        command = [Path(sys.executable).parent / "mpirun", "-n", str(ranks), sys.executable, *arguments]
+        environment = outside | launch
+        return subprocess.run(command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True)
+
+    return run

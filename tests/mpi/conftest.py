@@ -1,0 +1,83 @@
+"""Makes pytest fit for mpirun: the first failure on any rank is printed and stops every rank, and rank 0 alone reports.
+
+The files in this folder are ordinary tests, valid at any size. A rank that fails leaves the others waiting in their
+next exchange, so going on to the next test, as pytest does, would hang; nothing here changes for a process alone.
+"""
+
+import functools
+import io
+import os
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+from hypothesis.errors import HypothesisException
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+# Set by mpirun; asked first, so that collecting these files joins no MPI.
+UNDER_MPIRUN = any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"))
+
+
+def world() -> "MPI.Intracomm":
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
+
+
+@pytest.fixture(scope="session")
+def comm() -> "MPI.Intracomm":
+    """All ranks: one when run alone."""
+    return world()
+
+
+def stop_every_rank(config: pytest.Config, report: str) -> NoReturn:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        text = f"\nrank {world().rank} of {world().size}: {report}\n"
+        os.write(2, text.encode())  # one call, so that ranks do not mix their lines
+        world().Abort(1)
+    raise AssertionError("Abort returned")
+
+
+def stopping(test: Callable[..., None], config: pytest.Config) -> Callable[..., None]:
+    """Hypothesis repeats and shrinks what failed; the other ranks would not follow, so stop within the test."""
+
+    @functools.wraps(test)
+    def run(*args: object, **kwargs: object) -> None:
+        try:
+            test(*args, **kwargs)
+        except HypothesisException:  # a rejected example, not a failure
+            raise
+        except Exception:
+            stop_every_rank(config, f"{test.__qualname__}({kwargs})\n{traceback.format_exc()}")
+
+    return run
+
+
+if UNDER_MPIRUN:
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(config: pytest.Config) -> None:
+        if world().rank:
+            # pytest has no switch for silence, and its other plugins want a reporter.
+            config.pluginmanager.getplugin("terminalreporter")._tw._file = io.StringIO()
+
+    def pytest_itemcollected(item: pytest.Item) -> None:
+        if hypothesis := getattr(getattr(item, "obj", None), "hypothesis", None):
+            hypothesis.inner_test = stopping(hypothesis.inner_test, item.config)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(item: pytest.Item):
+        report = yield
+        if report.failed:
+            stop_every_rank(item.config, f"{report.nodeid} ({report.when})\n{report.longreprtext}")
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(collector: pytest.Collector):
+        report = yield
+        if report.failed:
+            stop_every_rank(collector.config, f"{report.nodeid} (collection)\n{report.longreprtext}")
+        return report
