@@ -4,22 +4,29 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 `lower` turns both into one `TaskGraph`, which `simulate` predicts and `Executor` runs.
 """
 
+from taskflow.cost import CostModel
 from taskflow.execute import Executor
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
 from taskflow.machine import Device, Link, MachineModel
+from taskflow.measure import measure_machine
 from taskflow.operator import Operator
 from taskflow.pattern import Pattern, Window
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
+from taskflow.search import SearchResult, search
+from taskflow.simulate import simulate
 from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
 from taskflow.timeline import Timeline
+from taskflow.train import Batches, Trainer, constant_schedule, cosine_schedule, step_schedule
 
 __all__ = [
+    "Batches",
     "Constant",
+    "CostModel",
     "Device",
     "Executor",
     "Graph",
@@ -33,17 +40,25 @@ __all__ = [
     "Pattern",
     "Privilege",
     "Rect",
+    "SearchResult",
     "Strategy",
     "Task",
     "TaskGraph",
     "Timeline",
+    "Trainer",
     "Uniform",
     "Window",
     "axis_kinds",
+    "constant_schedule",
+    "cosine_schedule",
     "data_parallel",
     "lower",
+    "measure_machine",
     "model_parallel",
     "one_weird_trick",
     "random_strategy",
+    "search",
+    "simulate",
     "single_device",
+    "step_schedule",
 ]

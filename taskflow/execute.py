@@ -79,6 +79,7 @@ class Executor:
             check,
         )
         self._times: list[float] = []
+        self._seconds = 0.0
         if share is None:
             self._initialise()
 
@@ -183,6 +184,7 @@ class Executor:
 
     def _replay(self) -> None:
         calls = iter(self.program.calls)
+        begin = time.perf_counter()
         try:
             if self.record:
                 clock, times = time.perf_counter, [time.perf_counter()]
@@ -193,6 +195,7 @@ class Executor:
             else:
                 for call in calls:
                     call()
+            self._seconds = time.perf_counter() - begin
         except Exception as error:
             position = len(self.program.calls) - length_hint(calls) - 1
             error.add_note(self._where(position))
@@ -284,6 +287,11 @@ class Executor:
             self._base_steps = self._base.steps
 
     # -- reports ---------------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Measured seconds of the last step on this rank (0 before the first)."""
+        return self._seconds
 
     @property
     def timeline(self) -> Timeline:

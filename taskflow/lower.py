@@ -360,7 +360,7 @@ class StreamTable:
 
     def __init__(self, machine: MachineModel) -> None:
         count = len(machine.devices)
-        shared = np.array([d.kind == "cpu" for d in machine.devices])
+        self.shared = shared = np.array([d.kind == "cpu" for d in machine.devices])
         self.compute = np.arange(count)
         self.communication = np.where(shared, self.compute, count + self.compute)
         self.host = np.where(shared, self.compute, 2 * count + self.compute)
@@ -378,7 +378,9 @@ class StreamTable:
         streams[moves, 0] = self.communication[device[moves]]
         streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
         remote = moves & (source != device)
-        streams[remote, 1] = self.communication[source[remote]]
+        # on CPUs the receiver copies (a single copy out of the sender's memory), so the sender's thread stays free
+        sending = remote & ~self.shared[source]
+        streams[sending, 1] = self.communication[source[sending]]
         streams[remote, 2:] = self.routes[source[remote], device[remote]]
         return streams
 

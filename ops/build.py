@@ -1,0 +1,93 @@
+"""What the operators share when they build a graph: axis names, terms, checks and messages.
+
+Nothing here runs in a step; what kernels share is in `tiles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from taskflow import LogicalRegion, Operator
+
+
+def first(outputs: LogicalRegion | tuple[LogicalRegion, ...]) -> LogicalRegion:
+    """The output of a launch, or the first of several (the others serve the backward operators)."""
+    return outputs if isinstance(outputs, LogicalRegion) else outputs[0]
+
+
+def fresh(name: str, taken: Iterable[str]) -> str:
+    """`name`, or `name_2`, `name_3`, ... if it is taken."""
+    taken = set(taken)
+    if name not in taken:
+        return name
+    return next(n for k in range(2, len(taken) + 3) if (n := f"{name}_{k}") not in taken)
+
+
+def distinct(names: Iterable[str], taken: Iterable[str] = ()) -> tuple[str, ...]:
+    """`names` with a number added to those that are taken or repeat an earlier one."""
+    used = list(taken)
+    start = len(used)
+    for name in names:
+        used.append(fresh(name, used))
+    return tuple(used[start:])
+
+
+def term(axes: Sequence[str]) -> str:
+    """The term of one region: axis names, or `.` for a scalar."""
+    return " ".join(axes) or "."
+
+
+def terms(op: Operator) -> tuple[list[str], list[str]]:
+    """The terms of an operator's pattern as text: inputs, outputs.
+
+    A backward operator is written in the axis names of its forward operator, because it follows its configuration;
+    the names of the gradient that flows in are those of whoever made it.
+    """
+    left, _, right = op.pattern.partition("->")
+    return [t.strip() for t in left.split(",")], [t.strip() for t in right.split(",")]
+
+
+def check_region(where: str, region: Any, role: str = "x", floating: bool = True) -> None:
+    """TypeError for what is no region, ValueError for a region that is not of floating point."""
+    if not isinstance(region, LogicalRegion):
+        raise TypeError(f"{where}: {role} is a {type(region).__name__}, not a region")
+    if floating and not region.dtype.startswith("float"):
+        raise ValueError(f"{where}: '{region.name}' is {region.dtype}, a floating point dtype is needed")
+
+
+def check_integers(where: str, region: Any, role: str) -> None:
+    """TypeError for what is no region, ValueError for a region that is not of integers."""
+    check_region(where, region, role, floating=False)
+    if not region.dtype.startswith(("int", "uint")):
+        raise ValueError(f"{where}: {role} '{region.name}' is {region.dtype}, an integer dtype is needed")
+
+
+def check_ndim(where: str, region: LogicalRegion, allowed: Sequence[int]) -> None:
+    """ValueError for a region of another number of dimensions."""
+    if region.ndim not in allowed:
+        raise ValueError(
+            f"{where}: '{region.name}' has shape {region.shape}, {' or '.join(map(str, allowed))} dimensions are needed"
+        )
+
+
+def check_positive(where: str, **values: int) -> None:
+    """ValueError for an extent that is not a positive integer."""
+    for key, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{where}: {key} is {value!r}, a positive integer is needed")
+
+
+def check_dim(where: str, dim: int, ndim: int) -> int:
+    """`dim` counted from the front; ValueError when it is out of range."""
+    if not -ndim <= dim < ndim:
+        raise ValueError(f"{where}: dim is {dim}, the region has {ndim} dimensions")
+    return dim % ndim
+
+
+def pair(where: str, key: str, value: int | Sequence[int]) -> tuple[int, int]:
+    """A number for both spatial dimensions, or one each."""
+    values = (value, value) if isinstance(value, int) else tuple(value)
+    if len(values) != 2 or not all(isinstance(v, int) for v in values):
+        raise ValueError(f"{where}: {key} is {value!r}, an integer or two are needed")
+    return values[0], values[1]

@@ -1,0 +1,125 @@
+"""Normalization over the last dimension, which stays whole; every other axis may be split."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ops.build import check_region, distinct, first, term, terms
+from ops.initializers import Init
+from ops.tiles import Array, Context
+from taskflow import LogicalRegion, Operator
+
+
+def layer_norm(
+    x: LogicalRegion,
+    eps: float = 1e-5,
+    name: str | None = None,
+    *,
+    weight_init: Init = 1.0,
+    bias_init: Init = 0.0,
+) -> LogicalRegion:
+    """(x - mean) / sqrt(var + eps) weight + bias over the last dimension (Ba, Kiros, Hinton 2016), as torch's.
+
+    Args:
+        x: (..., features), floating point; the last dimension is never split.
+        eps: added to the (biased) variance.
+        name: of the operator; its parameters are `<name>.weight` and `<name>.bias`, of shape (features,).
+        weight_init, bias_init: first values.
+
+    Returns:
+        The shape and dtype of `x`.
+
+    Raises:
+        ValueError: `x` is a scalar, or of another dtype.
+    """
+    where = f"layer_norm '{name or 'layer_norm'}'"
+    check_region(where, x)
+    if x.ndim == 0:
+        raise ValueError(f"{where}: '{x.name}' is a scalar, at least one dimension is needed")
+    graph = x.graph
+    name = graph.unique_name(name or "layer_norm")
+    weight = graph.parameter(f"{name}.weight", x.shape[-1:], weight_init, x.dtype)
+    bias = graph.parameter(f"{name}.bias", x.shape[-1:], bias_init, x.dtype)
+    lead = distinct(x.axes[:-1], ("c",))
+    x_term, row = term((*lead, "^c")), term(lead)
+    return first(
+        graph.launch(
+            name,
+            f"{x_term}, ^c, ^c -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
+            [x, weight, bias],
+            kernel=partial(_normalize_rows, eps=eps),
+            backward=_layer_norm_backward,
+            flops=8,
+        )
+    )
+
+
+def _layer_norm_backward(
+    op: Operator, gy: LogicalRegion | None, *others: LogicalRegion | None
+) -> tuple[LogicalRegion, ...]:
+    assert gy is not None, "only the first output is public"
+    (x_term, *_), (_, row, _) = terms(op)
+    x, weight, _ = op.inputs
+    _, mean, scale = op.outputs
+    launch = gy.graph.launch
+    gx = launch(
+        f"{op.name}.dx",
+        f"{x_term}, {x_term}, {row}, {row}, ^c -> {x_term}",
+        [gy, x, mean, scale, weight],
+        kernel=_gradient_rows,
+        flops=10,
+    )
+    sums = launch(
+        f"{op.name}.sums",
+        f"{x_term}, {x_term}, {row}, {row} -> ^c, ^c",
+        [gy, x, mean, scale],
+        kernel=_row_sums,
+        flops=5,
+    )
+    assert isinstance(sums, tuple)
+    return first(gx), *sums
+
+
+def _normalize_rows(
+    ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
+) -> None:
+    ctx.xp.mean(x, axis=-1, out=mean)
+    ctx.xp.subtract(x, mean[..., None], out=y)
+    square = ctx.scratch("square", x.shape, x.dtype)
+    ctx.xp.multiply(y, y, out=square)
+    ctx.xp.mean(square, axis=-1, out=scale)
+    ctx.xp.add(scale, eps, out=scale)
+    ctx.xp.sqrt(scale, out=scale)
+    ctx.xp.divide(1, scale, out=scale)
+    ctx.xp.multiply(y, scale[..., None], out=y)
+    ctx.xp.multiply(y, weight, out=y)
+    ctx.xp.add(y, bias, out=y)
+
+
+def _standardized(ctx: Context, x: Array, mean: Array, scale: Array) -> Array:
+    out = ctx.scratch("standardized", x.shape, x.dtype)
+    ctx.xp.subtract(x, mean[..., None], out=out)
+    return ctx.xp.multiply(out, scale[..., None], out=out)
+
+
+def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+    """scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
+    standardized = _standardized(ctx, x, mean, scale)
+    row = ctx.scratch("row", (*x.shape[:-1], 1), x.dtype)
+    product = ctx.scratch("product", x.shape, x.dtype)
+    ctx.xp.multiply(gy, weight, out=gx)
+    ctx.xp.multiply(gx, standardized, out=product)
+    ctx.xp.mean(product, axis=-1, keepdims=True, out=row)
+    ctx.xp.multiply(standardized, row, out=product)
+    ctx.xp.mean(gx, axis=-1, keepdims=True, out=row)
+    ctx.xp.subtract(gx, row, out=gx)
+    ctx.xp.subtract(gx, product, out=gx)
+    ctx.xp.multiply(gx, scale[..., None], out=gx)
+
+
+def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+    standardized = _standardized(ctx, x, mean, scale)
+    ctx.xp.multiply(standardized, gy, out=standardized)
+    lead = tuple(range(x.ndim - 1))
+    ctx.xp.sum(standardized, axis=lead, out=gweight)
+    ctx.xp.sum(gy, axis=lead, out=gbias)

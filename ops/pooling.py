@@ -1,0 +1,200 @@
+"""Pooling of images: the maximum or the mean of every window.
+
+Splits over `n` (Sample), `c`, `h` and `w` (Attribute; windows that overlap read a halo).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ops.build import check_ndim, check_region, first
+from ops.convolution import Windows, image_windows
+from ops.tiles import Array, Context, contiguous, overlap, pad_into, reach, spatial, taps
+from taskflow import LogicalRegion, Operator
+
+_PATTERN = "n c y x -> n c h w"
+
+
+def max_pool2d(
+    x: LogicalRegion,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    name: str | None = None,
+) -> LogicalRegion:
+    """The maximum of every window, as torch.nn.functional.max_pool2d; the first one where several are equal.
+
+    Args:
+        x: (batch, channels, height, width), floating point.
+        kernel_size, stride, padding: a number, or one each for height and width; the stride is by default the
+            kernel size; padding counts as minus infinity and is at most half the kernel size.
+        name: of the operator.
+
+    Returns:
+        (batch, channels, height', width'), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` has not four dimensions, or the windows do not fit.
+    """
+    windows = _windows("max_pool2d", x, kernel_size, stride, padding, name)
+    area = windows[0].size * windows[1].size
+    return first(
+        x.graph.launch(
+            name or "max_pool2d",
+            f"{_PATTERN}, n c h w",  # the second output says where in its window the maximum stands
+            [x],
+            kernel=partial(_max, windows=windows),
+            windows={"y": windows[0], "x": windows[1]},
+            backward=_max_backward,
+            flops=area,
+            dtype=[x.dtype, "int32"],
+        )
+    )
+
+
+def avg_pool2d(
+    x: LogicalRegion,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    name: str | None = None,
+) -> LogicalRegion:
+    """The mean of every window, as torch.nn.functional.avg_pool2d: padding counts as zeros.
+
+    Args, returns and raises as `max_pool2d`.
+    """
+    windows = _windows("avg_pool2d", x, kernel_size, stride, padding, name)
+    return first(
+        x.graph.launch(
+            name or "avg_pool2d",
+            _PATTERN,
+            [x],
+            kernel=partial(_mean, windows=windows),
+            windows={"y": windows[0], "x": windows[1]},
+            backward=_mean_backward,
+            flops=windows[0].size * windows[1].size,
+        )
+    )
+
+
+def _windows(
+    kind: str,
+    x: LogicalRegion,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None,
+    padding: int | Sequence[int],
+    name: str | None,
+) -> Windows:
+    where = f"{kind} '{name or kind}'"
+    check_region(where, x)
+    check_ndim(where, x, (4,))
+    windows = image_windows(where, x, kernel_size, kernel_size if stride is None else stride, padding)
+    for window in windows:
+        if 2 * window.padding > window.size:
+            raise ValueError(f"{where}: padding is {window.padding}, more than half the kernel size {window.size}")
+    return windows
+
+
+def _max_backward(op: Operator, gy: LogicalRegion, gindex: LogicalRegion | None) -> LogicalRegion:
+    return _launch_gradient(op, [gy, op.outputs[1]], _max_gradient)
+
+
+def _mean_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+    return _launch_gradient(op, [gy], _mean_gradient)
+
+
+def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Callable[..., None]) -> LogicalRegion:
+    windows = op.windows["y"], op.windows["x"]
+    height, width = op.inputs[0].shape[2:]
+    return first(
+        op.inputs[0].graph.launch(
+            f"{op.name}.dx",
+            f"{', '.join(['n c p q'] * len(inputs))} -> n c h w",
+            inputs,
+            kernel=partial(kernel, windows=windows),
+            sizes={"h": height, "w": width},
+            windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
+            flops=windows[0].size * windows[1].size * op.extents["h"] * op.extents["w"] / (height * width),
+        )
+    )
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
+    """All that the windows of the output tile read, padding included."""
+    vertical, horizontal = spatial(ctx.rect(1))
+    box = reach(windows[0], vertical), reach(windows[1], horizontal)
+    tile = spatial(ctx.rect(0))
+    if box == tile:
+        return x
+    padded = ctx.scratch("padded", (*x.shape[:2], *(hi - lo for lo, hi in box)), x.dtype)
+    pad_into(padded, box, x, tile, value)
+    return padded
+
+
+def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
+    x = contiguous(ctx, "x", _read(ctx, x, windows, -ctx.xp.inf))
+    out = y if y.flags.c_contiguous else ctx.scratch("y", y.shape, y.dtype)
+    where = index if index.flags.c_contiguous else ctx.scratch("index", index.shape, index.dtype)
+    from ops import cpu
+
+    (kh, kw), (sh, sw) = (windows[0].size, windows[1].size), (windows[0].stride, windows[1].stride)
+    cpu.max_pool(x, out, where, kh, kw, sh, sw)
+    if out is not y:
+        y[...] = out
+    if where is not index:
+        index[...] = where
+
+
+def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
+    from ops import cpu
+
+    out = gx if gx.flags.c_contiguous else ctx.scratch("gx", gx.shape, gx.dtype)
+    out.fill(0)
+    if gy.size:
+        (vertical, horizontal), tile = spatial(ctx.rect(0)), spatial(ctx.rect(2))
+        # The first window's corner, seen from the corner of this tile: the halo lies at negative points.
+        top = reach(windows[0], vertical)[0] - tile[0][0]
+        left = reach(windows[1], horizontal)[0] - tile[1][0]
+        cpu.max_pool_gradient(
+            contiguous(ctx, "gy", gy),
+            contiguous(ctx, "index", index),
+            out,
+            windows[1].size,
+            windows[0].stride,
+            windows[1].stride,
+            top,
+            left,
+        )
+    if out is not gx:
+        gx[...] = out
+
+
+def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
+    padded = _read(ctx, x, windows, 0)
+    for (i, j), view in taps(padded, windows, y.shape[2:]):
+        if i == j == 0:
+            ctx.xp.copyto(y, view)
+        else:
+            ctx.xp.add(y, view, out=y)
+    ctx.xp.multiply(y, 1 / (windows[0].size * windows[1].size), out=y)
+
+
+def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Windows) -> None:
+    gx.fill(0)
+    if gy.size == 0:  # no window reads this tile
+        return
+    (vertical, horizontal), tile = spatial(ctx.rect(0)), spatial(ctx.rect(1))
+    box = reach(windows[0], vertical), reach(windows[1], horizontal)
+    share = ctx.scratch("share", gy.shape, gy.dtype)
+    ctx.xp.multiply(gy, 1 / (windows[0].size * windows[1].size), out=share)
+    total = ctx.scratch("total", (*gx.shape[:2], *(hi - lo for lo, hi in box)), gx.dtype)
+    total.fill(0)
+    for _, view in taps(total, windows, gy.shape[2:]):
+        ctx.xp.add(view, share, out=view)
+    into, of = overlap(tile, box)
+    gx[(..., *into)] = total[(..., *of)]

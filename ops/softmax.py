@@ -1,0 +1,139 @@
+"""Softmax, and the loss that is made of it; the classes stay whole, every other axis may be split."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
+from ops.tiles import Array, Context
+from taskflow import LogicalRegion, Operator
+
+
+def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None) -> LogicalRegion:
+    """exp(x) / sum over `dim` of exp(x), as torch.nn.functional.softmax.
+
+    Args:
+        x: any shape with at least one dimension, floating point.
+        dim: the dimension that sums to one; it is never split.
+        name: of the operator.
+
+    Raises:
+        ValueError: `dim` is out of range, or `x` is of another dtype.
+    """
+    where = f"softmax '{name or 'softmax'}'"
+    check_region(where, x)
+    dim = check_dim(where, dim, x.ndim)
+    axes = term([f"^{a}" if k == dim else a for k, a in enumerate(distinct(x.axes))])
+    return first(
+        x.graph.launch(
+            name or "softmax",
+            f"{axes} -> {axes}",
+            [x],
+            kernel=partial(_softmax, dim=dim),
+            backward=partial(_softmax_backward, dim=dim),
+            flops=10,
+        )
+    )
+
+
+def _softmax_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> LogicalRegion:
+    axes = terms(op)[1][0]
+    kernel = partial(_softmax_gradient, dim=dim)
+    pattern = f"{axes}, {axes} -> {axes}"
+    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, op.outputs[0]], kernel=kernel, flops=4))
+
+
+def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
+    row = ctx.scratch("row", (*x.shape[:dim], 1, *x.shape[dim + 1 :]), x.dtype)
+    ctx.xp.max(x, axis=dim, keepdims=True, out=row)
+    ctx.xp.subtract(x, row, out=y)
+    ctx.xp.exp(y, out=y)
+    ctx.xp.sum(y, axis=dim, keepdims=True, out=row)
+    ctx.xp.divide(y, row, out=y)
+
+
+def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
+    row = ctx.scratch("row", (*y.shape[:dim], 1, *y.shape[dim + 1 :]), y.dtype)
+    ctx.xp.multiply(gy, y, out=gx)
+    ctx.xp.sum(gx, axis=dim, keepdims=True, out=row)
+    ctx.xp.subtract(gy, row, out=gx)
+    ctx.xp.multiply(gx, y, out=gx)
+
+
+def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """The mean over all rows of -log softmax(y)[t], as torch.nn.functional.cross_entropy with integer targets.
+
+    Args:
+        y: (..., classes), floating point: one row of scores per prediction.
+        t: (...), integers: the right class of each row. A class out of range is a ValueError when the step runs.
+        name: of the operator.
+
+    Returns:
+        A scalar of the dtype of `y`. Split over rows, each task holds the share of its rows in the mean of all.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"softmax_cross_entropy '{name or 'softmax_cross_entropy'}'"
+    check_targets(where, y, t)
+    lead = distinct(y.axes[:-1], ("c",))
+    return first(
+        y.graph.launch(
+            name or "softmax_cross_entropy",
+            f"{term((*lead, '^c'))}, {term(lead)} -> ., {term((*lead, '^c'))}",
+            [y, t],
+            kernel=partial(_cross_entropy, count=prod(t.shape)),
+            backward=_cross_entropy_backward,
+            flops=12,
+        )
+    )
+
+
+def check_targets(where: str, y: LogicalRegion, t: LogicalRegion) -> None:
+    """ValueError unless `y` is (..., classes) of floating point and `t` is (...) of integers."""
+    check_region(where, y, "y")
+    check_integers(where, t, "t")
+    if y.ndim == 0 or t.shape != y.shape[:-1]:
+        raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}, not {y.shape[:-1]}")
+
+
+def check_classes(what: str, t: Array, classes: int) -> None:
+    """ValueError when an element is no class; NumPy would count a negative one from the end."""
+    if t.size and not (t.min() >= 0 and t.max() < classes):
+        wrong = next(int(v) for v in t.reshape(-1) if not 0 <= v < classes)
+        raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
+
+
+def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
+    check_classes("softmax_cross_entropy: the target", t, y.shape[-1])
+    row = ctx.scratch("row", (*y.shape[:-1], 1), y.dtype)
+    ctx.xp.max(y, axis=-1, keepdims=True, out=row)
+    ctx.xp.subtract(y, row, out=probability)
+    target = t[..., None].astype(ctx.xp.intp)
+    at_target = ctx.xp.take_along_axis(probability, target, axis=-1)
+    ctx.xp.exp(probability, out=probability)
+    ctx.xp.sum(probability, axis=-1, keepdims=True, out=row)
+    ctx.xp.divide(probability, row, out=probability)
+    ctx.xp.log(row, out=row)
+    ctx.xp.subtract(row, at_target, out=row)
+    loss[...] = row.sum() / count
+
+
+def _cross_entropy_backward(
+    op: Operator, gloss: LogicalRegion | None, gprobability: LogicalRegion | None
+) -> tuple[LogicalRegion, None]:
+    if gloss is None or gprobability is not None:
+        raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
+    _, t = op.inputs
+    (y_term, t_term), _ = terms(op)
+    kernel = partial(_cross_entropy_gradient, count=prod(t.shape))
+    pattern = f"., {y_term}, {t_term} -> {y_term}"
+    return first(gloss.graph.launch(f"{op.name}.dx", pattern, [gloss, op.outputs[1], t], kernel=kernel, flops=2)), None
+
+
+def _cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
+    scale = gloss / count
+    ctx.xp.multiply(probability, scale, out=gy)
+    index = t[..., None].astype(ctx.xp.intp)
+    ctx.xp.put_along_axis(gy, index, ctx.xp.take_along_axis(gy, index, axis=-1) - scale, axis=-1)

@@ -1,0 +1,76 @@
+"""What kernels share: tiles in memory, and tiles under windows.
+
+A kernel gets tiles of any size, possibly views, possibly with a halo that the edge of the region clipped. `ctx.rect(k)`
+says where a tile lies, so a kernel puts it where its windows expect it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+from taskflow import Rect, Window
+
+Array = Any  # numpy.ndarray, or cupy.ndarray on a GPU
+Context = Any  # what taskflow passes as the first argument of a kernel
+Interval = tuple[int, int]
+Image = tuple[Interval, Interval]  # the box of the last two dimensions
+
+
+def contiguous(ctx: Context, slot: object, a: Array) -> Array:
+    """`a`, copied to scratch memory unless it is contiguous."""
+    if a.flags.c_contiguous:
+        return a
+    copy = ctx.scratch(slot, a.shape, a.dtype)
+    ctx.xp.copyto(copy, a)
+    return copy
+
+
+def rows(ctx: Context, slot: object, a: Array) -> Array:
+    """`a` as a matrix: its last dimension by all the others."""
+    return contiguous(ctx, slot, a).reshape(prod(a.shape[:-1]), a.shape[-1])
+
+
+def reach(window: Window, interval: Interval) -> Interval:
+    """The points that `interval` of a window's axis reads, padding included."""
+    lo, hi = interval
+    start = lo * window.stride - window.padding
+    return start, start + (hi - lo - 1) * window.stride + (window.size - 1) * window.dilation + 1
+
+
+def spatial(rect: Rect) -> Image:
+    """The intervals of the last two dimensions of a box."""
+    return (rect.lo[-2], rect.hi[-2]), (rect.lo[-1], rect.hi[-1])
+
+
+def overlap(box: Image, other: Image) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where the shared points of two boxes of two dimensions lie in an array of each of them."""
+    shared = [(max(a, c), max(a, c, min(b, d))) for (a, b), (c, d) in zip(box, other, strict=True)]
+    if any(hi == lo for lo, hi in shared):
+        return (slice(0, 0),) * 2, (slice(0, 0),) * 2
+    return (
+        tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(shared, box, strict=True)),
+        tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(shared, other, strict=True)),
+    )
+
+
+def pad_into(out: Array, box: Image, x: Array, tile: Image, value: float) -> None:
+    """Put `x`, which lies at `tile` in its last two dimensions, into `out`, which lies at `box`; `value` elsewhere."""
+    into, of = overlap(box, tile)
+    if out[(..., *into)].shape != out.shape:
+        out.fill(value)
+    out[(..., *into)] = x[(..., *of)]
+
+
+def taps(a: Array, windows: Sequence[Window], extents: Sequence[int]) -> Iterator[tuple[tuple[int, int], Array]]:
+    """For every position inside the two windows: the points of `a` that `extents` outputs have there, as a view."""
+    vertical, horizontal = windows
+    for i in range(vertical.size):
+        for j in range(horizontal.size):
+            yield (i, j), a[(..., _every(vertical, i, extents[0]), _every(horizontal, j, extents[1]))]
+
+
+def _every(window: Window, position: int, extent: int) -> slice:
+    start = position * window.dilation
+    return slice(start, start + (extent - 1) * window.stride + 1, window.stride)

@@ -1,0 +1,210 @@
+"""Costs: how many seconds each row of a task graph takes.
+
+Two models with one interface. `analytic` is a roofline from the machine's rates. `measured` runs each kernel once per
+tile shape on the device at hand and remembers the result, in a file if one is given. Transfers always come from the
+links of the machine model. `source(row)` says where a number came from.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from taskflow.backend import Context
+from taskflow.geometry import Rect
+from taskflow.machine import MachineModel
+from taskflow.task import Array, Kind, Launch, TaskGraph
+
+FORMAT, VERSION = "taskflow-costs", 1
+
+
+class CostModel(ABC):
+    """Row -> seconds."""
+
+    def __init__(self, machine: MachineModel) -> None:
+        self.machine = machine
+        devices = machine.devices
+        self._bandwidth = np.array([d.memory_bandwidth for d in devices])
+        self._overhead = np.array([d.overhead_seconds for d in devices])
+        self._rate = np.array([d.flops_per_second for d in devices])
+        self._latency, self._throughput = self._routes()
+
+    @staticmethod
+    def analytic(machine: MachineModel) -> CostModel:
+        """A roofline: overhead + max(flops / rate, bytes / bandwidth)."""
+        return AnalyticCosts(machine)
+
+    @staticmethod
+    def measured(machine: MachineModel, cache: str | Path | None = None) -> CostModel:
+        """Each kernel timed on this machine, once per shape of its tiles.
+
+        Args:
+            machine: for the transfers.
+            cache: a JSON file that is read now and written after new measurements.
+
+        Raises:
+            ValueError: the file is of another format.
+        """
+        return MeasuredCosts(machine, cache)
+
+    def seconds(self, task_graph: TaskGraph) -> Array:
+        """Seconds of every row."""
+        kind, device = task_graph.kind, task_graph.device
+        result = np.zeros(len(task_graph))
+        points = np.flatnonzero(kind == Kind.POINT)
+        result[points] = self._points(task_graph, points)
+        moves = np.flatnonzero((kind != Kind.POINT) & ~task_graph.is_transfer)
+        result[moves] = self._moves(task_graph, moves)
+        transfers = np.flatnonzero(task_graph.is_transfer)
+        pair = task_graph.source[transfers], device[transfers]
+        result[transfers] = self._latency[pair] + task_graph.bytes[transfers] / self._throughput[pair]
+        return result
+
+    @abstractmethod
+    def source(self, task_graph: TaskGraph, row: int) -> str:
+        """Where the seconds of a row come from."""
+
+    @abstractmethod
+    def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
+        """Seconds of points."""
+
+    def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
+        """Seconds of copies within a device, folds and feeds: bytes over memory bandwidth."""
+        device = task_graph.device[rows]
+        seconds: Array = self._overhead[device] + task_graph.bytes[rows] / self._bandwidth[device]
+        return seconds
+
+    def _routes(self) -> tuple[Array, Array]:
+        """Latency and bandwidth between every two devices: latencies add up, the narrowest link counts."""
+        count = len(self.machine.devices)
+        latency, throughput = np.zeros((count, count)), np.ones((count, count))
+        for (a, b), route in self.machine.routes.items():
+            links = [self.machine.links[k] for k in route]
+            latency[a, b] = sum(link.latency_seconds for link in links)
+            throughput[a, b] = min((link.bandwidth for link in links), default=self._bandwidth[a])
+        return latency, throughput
+
+
+class AnalyticCosts(CostModel):
+    """See `CostModel.analytic`. A double precision flop takes twice the time of a single precision one."""
+
+    def source(self, task_graph: TaskGraph, row: int) -> str:
+        return "link" if task_graph.is_transfer[row] else "roofline"
+
+    def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
+        device = task_graph.device[rows]
+        double = np.array([2.0 if "float64" in n.identity else 1.0 for n in task_graph.launches])
+        compute = task_graph.flops[rows] * double[task_graph.launch[rows]] / self._rate[device]
+        seconds: Array = self._overhead[device] + np.maximum(compute, task_graph.bytes[rows] / self._bandwidth[device])
+        return seconds
+
+
+class MeasuredCosts(CostModel):
+    """See `CostModel.measured`."""
+
+    def __init__(self, machine: MachineModel, cache: str | Path | None = None) -> None:
+        super().__init__(machine)
+        self._path = Path(cache) if cache else None
+        self._known: dict[str, float] = self._read() if self._path and self._path.exists() else {}
+        self._by_launch: dict[int, tuple[Launch, Array]] = {}
+        self._by_move: dict[str, float] = {}
+
+    def source(self, task_graph: TaskGraph, row: int) -> str:
+        return "link" if task_graph.is_transfer[row] else f"measured on {platform.processor() or 'this processor'}"
+
+    def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
+        known = len(self._known)
+        result = np.empty(len(rows))
+        launch = task_graph.launch[rows]
+        for number in np.unique(launch):
+            here = launch == number
+            result[here] = self._of_launch(task_graph, int(number), rows[here])[task_graph.point[rows[here]]]
+        if self._path and len(self._known) > known:
+            self._write()
+        return result
+
+    def _of_launch(self, task_graph: TaskGraph, number: int, rows: Array) -> Array:
+        """Seconds per point of one launch, which a search meets again and again."""
+        launch = task_graph.launches[number]
+        held = self._by_launch.get(id(launch))
+        if held is None:
+            seconds = np.zeros(len(launch.intervals))
+            for row in rows.tolist():
+                seconds[task_graph.point[row]] = self._measure_point(task_graph, launch, row)
+            held = self._by_launch[id(launch)] = (launch, seconds)
+        return held[1]
+
+    def _measure_point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
+        rects = [rect for _, rect, _ in task_graph.args(row)]
+        key = f"{launch.identity} | {[r.shape for r in rects]}"
+        if key not in self._known:
+            arrays = [_sample(r.shape, task_graph.regions[n].dtype) for r, n in zip(rects, launch.args, strict=True)]
+            intervals = dict(zip(launch.axes, launch.intervals[int(task_graph.point[row])], strict=True))
+            context = Context(rects, intervals)
+            self._known[key] = time_call(lambda: launch.kernel(context, *arrays))
+        return self._known[key]
+
+    def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
+        return np.array([self._measure_move(task_graph, row) for row in rows.tolist()])
+
+    def _measure_move(self, task_graph: TaskGraph, row: int) -> float:
+        """A copy, fold or feed is timed on arrays of its size."""
+        args = task_graph.arg_ptr[row + 1] - task_graph.arg_ptr[row]
+        key = f"{task_graph.kind[row]} {task_graph.bytes[row]} {args}"
+        if key not in self._by_move:
+            first = int(task_graph.arg_ptr[row])
+            box = task_graph.arg_box[first]
+            dtype = task_graph.regions[int(task_graph.region[row])].dtype
+            ndim = task_graph.regions[int(task_graph.region[row])].ndim
+            shape = Rect(tuple(box[0, :ndim].tolist()), tuple(box[1, :ndim].tolist())).shape
+            target, other = _sample(shape, dtype), _sample(shape, dtype)
+            adds = int(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
+
+            def run() -> None:
+                if not adds:
+                    np.copyto(target, other)
+                for _ in range(adds):
+                    np.add(target, other, out=target)
+
+            self._by_move[key] = time_call(run)
+        return self._by_move[key]
+
+    def _read(self) -> dict[str, float]:
+        assert self._path is not None
+        try:
+            table = json.loads(self._path.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"cost file '{self._path}': is not complete JSON ({error})") from error
+        if not isinstance(table, dict) or table.get("format") != FORMAT or table.get("version") != VERSION:
+            raise ValueError(f"cost file '{self._path}': its format is not '{FORMAT}' version {VERSION}")
+        return {str(k): float(v) for k, v in table["kernels"].items()}
+
+    def _write(self) -> None:
+        assert self._path is not None
+        table = {"format": FORMAT, "version": VERSION, "processor": platform.processor(), "kernels": self._known}
+        self._path.write_text(json.dumps(table, indent=0) + "\n")
+
+
+def _sample(shape: tuple[int, ...], dtype: str) -> Array:
+    """Values that are legal for any kernel: numbers between 0.1 and 1, or zeros where an index is expected."""
+    array = np.zeros(shape, dtype)
+    if array.dtype.kind == "f":
+        array[...] = np.random.default_rng(0).uniform(0.1, 1.0, shape)
+    return array
+
+
+def time_call(call: Callable[[], object], budget_seconds: float = 0.005, most: int = 50) -> float:
+    """Median seconds of `call`, after one call that is not counted (compilation, first touch of memory)."""
+    call()
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < budget_seconds and len(times) < most):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times))

@@ -1,0 +1,73 @@
+"""The laws of design.md as functions of a model, for the tests of the core, of the operators and under mpirun."""
+
+import numpy as np
+
+from taskflow import Executor, MachineModel, lower, single_device
+
+TOLERANCE = 1e-10  # float64: relative to the largest element
+
+
+def run(task_graph, feeds, steps=1, **options):
+    """Everything that `steps` steps give: the outputs of each, then all persistent regions."""
+    with Executor(task_graph, seed=3, allow_nan=True, **options) as step:
+        seen = {f"{name} in step {k}": value for k in range(steps) for name, value in step(feeds).items()}
+        return seen | {name: step.read(name) for name in step.persistent}
+
+
+def one_device(model, machine, steps=1):
+    """What the model gives on device 0."""
+    return run(lower(model.graph, single_device(model.graph, machine), machine), model.feeds, steps)
+
+
+def assert_close(found, expected, tolerance=TOLERANCE):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        scale = max(1.0, float(np.max(np.abs(value), initial=0.0)))
+        error = float(np.max(np.abs(found[name] - value), initial=0.0))
+        assert error <= tolerance * scale, f"{name}: differs by {error}\n{found[name]}\n{value}"
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def any_strategy_is_one_device(model, machine, strategy, steps=5, **options):
+    """Law 1: outputs (loss, gradients) of every step and the persistent regions after the last."""
+    found = run(lower(model.graph, strategy, machine), model.feeds, steps, **options)
+    assert_close(found, one_device(model, MachineModel.uniform(len(machine.devices)), steps))
+
+
+def any_order_is_the_same(model, machine, strategy, orders=20, seed=0):
+    """Law 2: random topological orders of the rows, to the bit."""
+    task_graph = lower(model.graph, strategy, machine)
+    expected = run(task_graph, model.feeds)
+    generator = np.random.default_rng(seed)
+    for _ in range(orders):
+        assert_equal(run(task_graph.reordered(random_order(task_graph, generator)), model.feeds), expected)
+
+
+def runs_are_the_same(model, machine, strategy, steps=2):
+    """Law 3: lowered and run twice, to the bit."""
+    first, second = (lower(model.graph, strategy, machine) for _ in range(2))
+    assert first.digest() == second.digest()
+    assert_equal(run(first, model.feeds, steps), run(second, model.feeds, steps))
+
+
+def random_order(task_graph, generator):
+    """A topological order, every ready row being as likely as any other."""
+    waits = np.diff(task_graph.dep_ptr).tolist()
+    unlocks = [[] for _ in range(len(task_graph))]
+    for row in range(len(task_graph)):
+        for dep in task_graph.deps(row):
+            unlocks[dep].append(row)
+    ready, order = [row for row, count in enumerate(waits) if not count], []
+    while ready:
+        row = ready.pop(int(generator.integers(len(ready))))
+        order.append(row)
+        for other in unlocks[row]:
+            waits[other] -= 1
+            if not waits[other]:
+                ready.append(other)
+    return order

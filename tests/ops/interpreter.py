@@ -1,0 +1,94 @@
+"""A reference interpreter: a graph under a strategy, in program order, on whole NumPy arrays.
+
+It has none of the executor's machinery: every point of every operator reads views of whole regions and its results are
+written or combined as its partition says. Outputs start as NaN, so that an element which a kernel forgets shows.
+"""
+
+import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from taskflow import Graph, LogicalRegion, Operator, ParallelConfig
+from taskflow.backend import Context, Run
+from taskflow.partition import Points, partition
+from taskflow.random import fill, random_key
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Values = dict[str, Array]
+
+
+def first_values(graph: Graph, seed: int = 0, high: int = 3) -> Values:
+    """Standard normal numbers for every input and parameter, states as their graph says; integers are below `high`."""
+    values = {}
+    for region in graph.regions.values():
+        random = np.random.default_rng([seed, zlib.crc32(region.name.encode())])
+        if region.role == "state":
+            values[region.name] = np.empty(region.shape, region.dtype)
+            fill(values[region.name], region.init, random_key(seed, region.name), region.shape, region.rect)
+        elif region.role != "value" and np.dtype(region.dtype).kind in "iu":
+            values[region.name] = random.integers(0, high, region.shape).astype(region.dtype)
+        elif region.role != "value":
+            values[region.name] = random.standard_normal(region.shape).astype(region.dtype)
+    return values
+
+
+def run(
+    graph: Graph, values: Values, strategy: Mapping[str, ParallelConfig] = MappingProxyType({}), step: int = 0
+) -> Values:
+    """One step: the value of every region afterwards. `values` (inputs, parameters, states) is left as it is."""
+    values = {name: value.copy() for name, value in values.items()}
+    for op in graph.operators:
+        config = next((strategy[n] for n in (op.name, op.follows) if n in strategy), ParallelConfig({}, (0,)))
+        run_operator(partition(op, config), values, step)
+    return values
+
+
+def run_operator(points: Points, values: Values, step: int) -> None:
+    op = points.operator
+    results = [_blank(op, k, region) for k, region in enumerate(op.outputs)]
+    done: set[object] = set()
+    for p in range(len(points)):
+        rects = [partition.rects[p] for partition in points.args]
+        key = (tuple(rects), tuple(output.colours[p] for output in points.outputs))
+        if key in done:  # a replica
+            continue
+        done.add(key)
+        context = Context(rects, dict(zip(op.extents, points.intervals[p], strict=True)), Run(step=step))
+        inputs = [values[r.name][rects[k].slices()] for k, r in enumerate(op.inputs)]
+        inputs = [_guard(a, k in op.writes) for k, a in enumerate(inputs)]
+        outputs = [_tile(results[k], points, k, rects[len(inputs) + k].slices()) for k in range(len(results))]
+        with np.errstate(all="raise", under="ignore"):
+            op.kernel(context, *inputs, *outputs)
+        for k, output in enumerate(outputs):
+            _combine(results[k], points, k, rects[len(inputs) + k].slices(), output)
+    values.update({region.name: result for region, result in zip(op.outputs, results, strict=True)})
+
+
+def _blank(op: Operator, k: int, region: LogicalRegion) -> Array:
+    return np.full(region.shape, np.nan if np.dtype(region.dtype).kind == "f" else -(2**30), region.dtype)
+
+
+def _guard(a: Array, is_written: bool) -> Array:
+    """A view that a kernel may write only where its operator says so."""
+    view = a[...]
+    view.flags.writeable = is_written
+    return view
+
+
+def _tile(result: Array, points: Points, k: int, where: Any) -> Array:
+    """Where a point writes: a view of the whole region, or memory of its own for a partial result."""
+    if not points.outputs[k].is_partial:
+        return result[where]
+    return np.full(result[where].shape, np.nan, result.dtype)
+
+
+def _combine(result: Array, points: Points, k: int, where: Any, part: Array) -> None:
+    if points.outputs[k].is_partial:
+        assert not np.isnan(part).any(), f"{points.operator}: a partial result was not written"
+        reduction = points.operator.bound.pattern.outputs[k].reduction
+        known = result[where]
+        combined = (np.add if reduction == "sum" else np.maximum)(known, part)
+        known[...] = np.where(np.isnan(known), part, combined)

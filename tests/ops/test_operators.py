@@ -1,0 +1,93 @@
+"""Every operator: values against plain NumPy, gradients against finite differences, every split against none."""
+
+import numpy as np
+import pytest
+
+import ops
+from taskflow import Graph, LogicalRegion, ParallelConfig
+
+from .cases import CASES, Case
+from .interpreter import Values, first_values, run
+
+DIFFERENTIABLE = [c for c in CASES if c.is_differentiable]
+
+
+def with_loss(case: Case) -> tuple[Graph, LogicalRegion, dict[LogicalRegion, LogicalRegion]]:
+    """The graph of a case with the loss sum(output * probe), and region -> gradient of all that is differentiable."""
+    graph, output = case.build()
+    sources = [r for r in (*graph.inputs, *graph.parameters) if r.dtype == "float64"]
+    loss = ops.sum_to(ops.multiply(output, graph.input("probe", output.shape, "float64")), (), name="loss")
+    return graph, loss, graph.differentiate(loss, sources)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values(case: Case) -> None:
+    graph, output = case.build()
+    values = first_values(graph, high=case.high)
+    expected = case.reference(values)
+    assert output.shape == np.shape(expected)
+    np.testing.assert_allclose(run(graph, values)[output.name], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=str)
+def test_gradients(case: Case) -> None:
+    graph, loss, gradients = with_loss(case)
+    values = first_values(graph, high=case.high)
+    results = run(graph, values)
+    forward, _ = case.build()
+    count = len(forward.operators) + 2
+    for region, gradient in gradients.items():
+        expected = slopes(graph, values, loss.name, region.name, count)
+        np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
+
+
+def slopes(graph: Graph, values: Values, loss: str, name: str, count: int, step: float = 1e-5) -> np.ndarray:
+    """Central differences of the loss by every element of `name`; only the first `count` operators are run."""
+    forward = Graph()
+    forward.operators = graph.operators[:count]
+    result = np.empty_like(values[name])
+    for index in np.ndindex(result.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = values[name].copy()
+            moved[index] += sign * step
+            ends.append(run(forward, {**values, name: moved})[loss])
+        result[index] = (ends[0] - ends[1]) / (2 * step)
+    return result
+
+
+def splits(case: Case) -> list[tuple[str, str, int]]:
+    graph, _ = case.build()
+    leaders = [op for op in graph.operators if op.follows is None]
+    return [
+        (op.name, axis, degree)
+        for op in leaders
+        for axis in op.split_axes
+        for degree in (2, 3)
+        if degree <= op.extents[axis]
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_splits(case: Case) -> None:
+    graph, gradients = with_loss(case)[::2] if case.is_differentiable else (case.build()[0], {})
+    values = first_values(graph, high=case.high)
+    unsplit = run(graph, values)
+    assert splits(case) or all(n == 1 for r in graph.regions.values() for n in r.shape) or case.name in WHOLE
+    for name, axis, degree in splits(case):
+        try:
+            split = run(graph, values, {name: ParallelConfig({axis: degree})})
+        except ValueError as error:  # the inner axis of a group
+            assert "contiguous" in str(error), (name, axis, degree)
+            continue
+        for region in unsplit:
+            np.testing.assert_allclose(
+                split[region],
+                unsplit[region],
+                rtol=1e-12,
+                atol=1e-12,
+                err_msg=f"{region}, {name} split {axis}:{degree}",
+            )
+
+
+WHOLE = {"layer_norm of rank 1", "softmax_cross_entropy of one row"}

@@ -1,0 +1,99 @@
+"""What the operators refuse, with the exact message."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import ops
+from taskflow import Graph
+
+
+def regions() -> dict[str, Any]:
+    graph = Graph()
+    return {
+        "x": graph.input("x", (5, 3)),
+        "image": graph.input("image", (2, 3, 5, 5)),
+        "t": graph.input("t", (5,), "int32"),
+        "scalar": graph.input("scalar", ()),
+        "one": graph.input("one", (1, 3)),
+        "other": Graph().input("other", (5, 3)),
+    }
+
+
+REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda r: ops.linear(3, 4), "linear 'linear': x is a int, not a region"),
+    (lambda r: ops.linear(r["t"], 4), "linear 'linear': 't' is int32, a floating point dtype is needed"),
+    (lambda r: ops.linear(r["scalar"], 4), "linear 'linear': 'scalar' is a scalar, at least one dimension is needed"),
+    (lambda r: ops.linear(r["x"], 0, name="fc1"), "linear 'fc1': out_features is 0, a positive integer is needed"),
+    (lambda r: ops.conv2d(r["x"], 4, 3), "conv2d 'conv2d': 'x' has shape (5, 3), 4 dimensions are needed"),
+    (
+        lambda r: ops.conv2d(r["image"], 4, 7, name="c"),
+        "conv2d 'c': a window of 7 points does not fit into the 5 points of 'image' and a padding of 0",
+    ),
+    (lambda r: ops.conv2d(r["image"], 4, 3, stride=0), "conv2d 'conv2d': stride is 0, a positive integer is needed"),
+    (lambda r: ops.conv2d(r["image"], 4, (3,)), "conv2d 'conv2d': kernel_size is (3,), an integer or two are needed"),
+    (lambda r: ops.conv2d(r["image"], 4, 3, padding=-1), "conv2d 'conv2d': padding is -1, it cannot be negative"),
+    (
+        lambda r: ops.conv2d(r["image"], 4, 3, groups=3),
+        "conv2d 'conv2d': out_channels is 4, which does not divide into 3 groups",
+    ),
+    (
+        lambda r: ops.max_pool2d(r["image"], 2, padding=2),
+        "max_pool2d 'max_pool2d': padding is 2, more than half the kernel size 2",
+    ),
+    (lambda r: ops.gelu(r["x"], "erf"), "gelu 'gelu': approximate is 'erf', it is 'none' or 'tanh'"),
+    (
+        lambda r: ops.add(r["x"], r["image"]),
+        "add 'add': 'x' is (5, 3) and 'image' is (2, 3, 5, 5); aligned at the right, 5 and 5 do not agree",
+    ),
+    (lambda r: ops.sum_to(r["x"], (4,)), "sum_to 'sum_to': the shape (4,) does not broadcast to that of 'x', (5, 3)"),
+    (
+        lambda r: ops.reshape(r["x"], (4, -1)),
+        "reshape 'reshape': 'x' has shape (5, 3), which does not fill the shape (4, -1)",
+    ),
+    (lambda r: ops.flatten(r["x"], 1, 0), "flatten 'flatten': start_dim 1 stands behind end_dim 0"),
+    (
+        lambda r: ops.transpose(r["x"], (0, 0)),
+        "transpose 'transpose': dims (0, 0) is not a permutation of the 2 dimensions of 'x'",
+    ),
+    (lambda r: ops.concat([]), "concat 'concat': at least one region is needed"),
+    (
+        lambda r: ops.concat([r["x"], r["one"]], 1),
+        "concat 'concat': 'x' is (5, 3) and 'one' is (1, 3); only dim 1 may differ",
+    ),
+    (lambda r: ops.softmax(r["x"], 2), "softmax 'softmax': dim is 2, the region has 2 dimensions"),
+    (
+        lambda r: ops.softmax_cross_entropy(r["x"], r["x"]),
+        "softmax_cross_entropy 'softmax_cross_entropy': t 'x' is float32, an integer dtype is needed",
+    ),
+    (
+        lambda r: ops.accuracy(r["one"], r["t"]),
+        "accuracy 'accuracy': 'one' is (1, 3) and 't' is (5,), not (1,)",
+    ),
+    (
+        lambda r: ops.mean_squared_error(r["x"], r["one"]),
+        "mean_squared_error 'mean_squared_error': 'x' is (5, 3) and 'one' is (1, 3)",
+    ),
+    (
+        lambda r: ops.batch_norm(r["one"]),
+        "batch_norm 'batch_norm': 'one' is (1, 3): training needs more than one value per channel",
+    ),
+    (lambda r: ops.dropout(r["x"], 1.5), "dropout 'dropout': p is 1.5, a probability is in [0, 1]"),
+    (
+        lambda r: ops.embedding(r["x"], 3, 2),
+        "embedding 'embedding': indices 'x' is float32, an integer dtype is needed",
+    ),
+    (lambda r: ops.sgd(r["scalar"], -1), "sgd: lr is -1, it cannot be negative"),
+    (lambda r: ops.sgd(r["scalar"], 1, nesterov=True), "sgd: nesterov needs a momentum"),
+    (lambda r: ops.adam(r["scalar"], betas=(0.9, 1)), "adam: betas are (0.9, 1), each is in [0, 1)"),
+    (lambda r: ops.glorot_normal((3,)), "initializer: the fans of a weight need two dimensions, its shape is (3,)"),
+    (lambda r: ops.add(r["x"], r["other"]), "'add': input 1: region 'other' belongs to another graph"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED, ids=[m for _, m in REFUSED])
+def test_refused(build: Callable[[dict[str, Any]], object], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{re.escape(message)}$"):
+        build(regions())

@@ -1,0 +1,190 @@
+"""Hypothesis strategies: random models, and random strategies for them.
+
+A `Model` is a graph with what it is fed; `graphs()` draws one from the operators of `tests/tiny.py`. Another package
+of operators is put to the same laws by another function that draws Models (see GRAPHS in tests/test_laws.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+import taskflow
+from taskflow import Graph, MachineModel, ParallelConfig, Strategy
+from taskflow.rules import random_config
+from tests import tiny
+
+DEVICES = 8
+
+
+@dataclass(frozen=True)
+class Model:
+    """A graph and the values of its inputs."""
+
+    graph: Graph
+    feeds: Mapping[str, np.ndarray]
+
+    def __repr__(self):
+        lines = [f"  {op}  {dict(op.extents)} follows {op.follows}" for op in self.graph.operators]
+        return "Model(\n" + "\n".join(lines) + "\n)"
+
+
+def feeds_of(graph, seed=0, classes=3):
+    """Fixed random values for every input; integers are below `classes`."""
+    generator = np.random.default_rng(seed)
+    return {
+        r.name: generator.integers(0, classes, r.shape).astype(r.dtype)
+        if r.dtype.startswith("int")
+        else generator.normal(size=r.shape).astype(r.dtype)
+        for r in graph.inputs
+    }
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def graphs(draw, steps=5):
+    """Models of the tiny operators: fan-out, halos, odd extents, updates in place, regions that nobody reads."""
+    graph = Graph()
+    batch = draw(st.integers(1, 7))
+    pool = [_source(draw, graph, batch)]
+    for _ in range(draw(st.integers(1, steps))):
+        pool += _grow(draw, graph, pool)
+    leaves = [r for r in pool if not any(r is x for op in graph.operators for x in op.inputs)]
+    unread = leaves[1:] if draw(st.integers(0, 4)) == 0 else []
+    losses = [tiny.square_sum(r) for r in leaves if not any(r is u for u in unread)]
+    loss = losses[0]
+    for other in losses[1:]:
+        loss = tiny.add(loss, other)
+    _aside(draw, graph, pool)
+    _train(draw, graph, loss)
+    return Model(graph, feeds_of(graph))
+
+
+def _source(draw, graph, batch):
+    kind = draw(st.sampled_from(["matrix", "image", "index"]))
+    if kind == "index":
+        return tiny.embedding(graph.input("t", (batch,), "int32"), draw(st.integers(2, 9)), draw(st.integers(1, 7)))
+    if kind == "image":
+        extents = [draw(st.integers(1, high)) for high in (3, 7, 6)]
+        x = tiny.conv(
+            graph.input("x", (batch, *extents), "float64"),
+            draw(st.integers(1, 4)),
+            draw(st.integers(1, 3)),
+            draw(st.integers(1, 2)),
+            padding=1,
+        )
+        if draw(st.booleans()):
+            x = tiny.conv(tiny.tanh(x), draw(st.integers(1, 3)))
+        return tiny.flatten(x)
+    return tiny.linear(graph.input("x", (batch, draw(st.integers(1, 7))), "float64"), draw(st.integers(1, 9)))
+
+
+def _grow(draw, graph, pool):
+    """A new region made from one or two of `pool`, all of them (b, c)."""
+    x = draw(st.sampled_from(pool))
+    kinds = ["tanh", "linear", "add", "concat", "stencil", "max", "centre", "dropout", "heads", "part", "bias", "moments"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "linear":
+        return [tiny.linear(x, draw(st.integers(1, 9)))]
+    if kind == "add":
+        return [tiny.add(x, draw(st.sampled_from([r for r in pool if r.shape == x.shape])))]
+    if kind == "concat":
+        return [tiny.concat([x, draw(st.sampled_from(pool)), *([x] if draw(st.booleans()) else [])])]
+    if kind == "stencil":
+        return [_stencil(draw, x, draw(st.integers(0, 1)))]
+    if kind == "max":
+        return [tiny.scale_rows(tiny.tanh(x), tiny.row_max(x))]
+    if kind == "heads":
+        heads = draw(st.sampled_from([n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0]))
+        cut = tiny.stencil(tiny.split_heads(x, heads), draw(st.integers(0, 2)))
+        return [_merge(cut)]
+    if kind == "part":
+        start = draw(st.integers(0, x.shape[1] - 1))
+        return [tiny.part(x, 1, start, draw(st.integers(start + 1, x.shape[1])))]
+    if kind == "bias":
+        name = graph.unique_name("bias")
+        row = tiny.parameter(graph, f"{name}.row", (x.shape[1],))
+        if draw(st.booleans()):
+            row = tiny.stencil(row)  # a parameter that is read with a halo
+        return [tiny.add_row(x, row, name)]
+    if kind == "moments":
+        return [tiny.scale_rows(tiny.tanh(x), tiny.moments(tiny.tanh(x))[draw(st.integers(0, 1))])]
+    return [{"tanh": tiny.tanh, "centre": tiny.centre, "dropout": tiny.dropout}[kind](x)]
+
+
+def _merge(x):
+    """(b, h, d) -> (b, h d)."""
+    sizes = dict(zip(x.axes, x.shape, strict=True))
+    b, h, d = x.axes
+
+    def back(op, gy):
+        return x.graph.launch(
+            f"{op.name}.dx", f"{b} ({h} {d}) -> {b} {h} {d}", [gy], kernel=tiny._reshape, sizes=sizes
+        )
+
+    return x.graph.launch("merge", f"{b} {h} {d} -> {b} ({h} {d})", [x], kernel=tiny._reshape, backward=back)
+
+
+def _stencil(draw, x, dim):
+    size, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    padding = draw(st.integers(0, 2))
+    reach = (size - 1) * dilation + 1
+    padding = max(padding, -(-(reach - x.shape[dim]) // 2))
+    if dim == 0 and padding * 2 != reach - 1:
+        return tiny.stencil(x, 0)  # the batch keeps its extent
+    stride = draw(st.integers(1, 2)) if dim else 1
+    return tiny.stencil(x, dim, size, stride, padding, dilation)
+
+
+def _aside(draw, graph, pool):
+    """What a loss does not need: a state read with a halo and updated in place, and a value that is."""
+    x = draw(st.sampled_from(pool))
+    if draw(st.booleans()):
+        state = graph.parameter("state", (x.shape[1],), 1.0, dtype="float64", trainable=False)
+        seen = tiny.add_row(x, tiny.stencil(state, name="halo"), "seen")
+        tiny.decay(state, tiny.column_sum(x))
+        graph.output("seen", seen)
+        if draw(st.booleans()):
+            graph.output("smooth", tiny.stencil(state, name="halo", size=5, padding=2))
+    if draw(st.booleans()):
+        value = tiny.copy(x, "value")
+        graph.output("before", tiny.stencil(value, 1, name="before"))
+        tiny.double(value)
+        graph.output("after", tiny.stencil(value, 0, name="after"))
+        if draw(st.booleans()):
+            graph.output("value", value)
+
+
+def _train(draw, graph, loss):
+    own = [p.name for p in graph.parameters if draw(st.integers(0, 2)) == 0]
+    for name, gradient in tiny.sgd(loss, lr=0.02, own=own).items():
+        graph.output(f"gradient of {name}", gradient)
+
+
+# -- strategies --------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def strategies(draw, graph, devices=DEVICES):
+    """A machine of up to `devices` devices and a random strategy for it; followers are named now and then."""
+    machine = MachineModel.uniform(draw(st.integers(1, devices)))
+    return machine, random_strategy(graph, machine, draw(st.integers(0, 2**32 - 1)))
+
+
+def random_strategy(graph, machine, seed) -> Strategy:
+    """`taskflow.random_strategy`, with some operators named that would follow."""
+    strategy = taskflow.random_strategy(graph, machine, seed)
+    generator = np.random.default_rng(seed)
+    followers = [op for op in graph.operators if op.follows is not None]
+    for op in followers:
+        if generator.random() < 0.15:
+            strategy[op.name] = random_config(op, machine, generator)
+    return strategy
+
+
+def whole(graph, device=0):
+    """Every leader whole on one device."""
+    return Strategy.of_graph(graph, {op.name: ParallelConfig({}, (device,)) for op in graph.operators if not op.follows})

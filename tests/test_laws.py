@@ -1,0 +1,59 @@
+"""Laws 1 to 3 of design.md on random graphs, random strategies and random orders.
+
+`--hypothesis-profile=thorough` draws 20 times as many examples.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import laws
+from tests.strategies import graphs, strategies
+
+GRAPHS = {"tiny": graphs()}
+
+
+def examples(percent):
+    """That share of the profile's examples."""
+    return settings(max_examples=max(1, settings().max_examples * percent // 100))
+
+
+@pytest.fixture(params=GRAPHS)
+def models(request):
+    return GRAPHS[request.param]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(200)
+@given(data=st.data())
+def test_any_strategy_gives_the_numbers_of_one_device(models, data):
+    model = data.draw(GRAPHS[models])
+    laws.any_strategy_is_one_device(model, *data.draw(strategies(model.graph)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(100)
+@given(data=st.data())
+def test_checked_memory_finds_nothing(models, data):
+    model = data.draw(GRAPHS[models])
+    laws.any_strategy_is_one_device(model, *data.draw(strategies(model.graph)), steps=2, check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(30)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_any_order_gives_the_same_numbers(models, data, seed):
+    model = data.draw(GRAPHS[models])
+    laws.any_order_is_the_same(model, *data.draw(strategies(model.graph)), seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(30)
+@given(data=st.data())
+def test_runs_are_the_same_to_the_bit(models, data):
+    model = data.draw(GRAPHS[models])
+    laws.runs_are_the_same(model, *data.draw(strategies(model.graph)))

@@ -1,0 +1,514 @@
+"""A few small operators for the tests of the core, made with `graph.launch` alone.
+
+They cover the whole pattern language: tiles, partial sums and maxima, fixed axes, groups, windows (halo, stride,
+offset, transposed), several outputs, replicas and updates in place. Kernels work in global coordinates, so a wrong
+tile gives wrong numbers and not an error.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from taskflow import Normal, Window
+
+WEIGHTS = (0.5, -0.3, 0.8, 0.2, -0.6, 0.4, 0.1)  # of a stencil's points
+
+# -- elementwise -------------------------------------------------------------------------------------------------------
+
+
+def term(region):
+    return " ".join(region.axes) or "."
+
+
+def parameter(graph, name, shape, dtype="float64"):
+    return graph.parameter(name, shape, Normal(0.0, 0.4), dtype=dtype)
+
+
+def _tanh(ctx, x, y):
+    np.tanh(x, out=y)
+
+
+def _tanh_backward(ctx, gy, y, gx):
+    np.multiply(gy, 1 - y * y, out=gx)
+
+
+def tanh(x, name="tanh"):
+    t = term(x)
+
+    def backward(op, gy):
+        return x.graph.launch(f"{op.name}.dx", f"{t}, {t} -> {t}", [gy, op.outputs[0]], kernel=_tanh_backward)
+
+    return x.graph.launch(name, f"{t} -> {t}", [x], kernel=_tanh, backward=backward)
+
+
+def _add(ctx, x, y, z):
+    np.add(x, y, out=z)
+
+
+def add(x, y, name="add"):
+    t = term(x)
+    return x.graph.launch(name, f"{t}, {t} -> {t}", [x, y], kernel=_add, backward=lambda op, gz: (gz, gz))
+
+
+def _copy(ctx, x, y):
+    y[...] = x
+
+
+def copy(x, name="copy"):
+    """`y = x`, with a pattern of its own for every number of dimensions."""
+    return x.graph.launch(name, f"{term(x)} -> {term(x)}", [x], kernel=_copy, backward=lambda op, gy: gy)
+
+
+def _drop(name, shape, ctx, x, y):
+    kept = ctx.scratch("kept", x.shape, x.dtype)
+    ctx.uniform(kept, name, shape, ctx.rect(0))
+    np.multiply(x, kept > 0.25, out=y)
+
+
+def dropout(x, name="dropout"):
+    t, graph = term(x), x.graph
+    kernel = partial(_drop, graph.unique_name(name), x.shape)
+    backward = lambda op, gy: graph.launch(f"{op.name}.dx", f"{t} -> {t}", [gy], kernel=kernel)
+    return graph.launch(name, f"{t} -> {t}", [x], kernel=kernel, backward=backward)
+
+
+# -- reductions and products -------------------------------------------------------------------------------------------
+
+
+def _matmul(ctx, a, b, out):
+    np.matmul(a, b.T, out=out)
+
+
+def _matmul_dx(ctx, gy, w, gx):
+    np.matmul(gy, w, out=gx)
+
+
+def _matmul_dw(ctx, gy, x, gw):
+    np.matmul(gy.T, x, out=gw)
+
+
+def linear(x, out, name="fc"):
+    graph = x.graph
+    name = graph.unique_name(name)
+    weight = parameter(graph, f"{name}.weight", (out, x.shape[1]), x.dtype)
+
+    def backward(op, gy):
+        return (
+            graph.launch(f"{name}.dx", "b o, o i -> b i", [gy, weight], kernel=_matmul_dx),
+            graph.launch(f"{name}.dweight", "b o, b i -> o i", [gy, x], kernel=_matmul_dw),
+        )
+
+    return graph.launch(name, "b i, o i -> b o", [x, weight], kernel=_matmul, backward=backward)
+
+
+def _square_sum(ctx, x, out):
+    out[...] = 0.5 * np.sum(x * x)
+
+
+def _square_sum_backward(ctx, g, x, gx):
+    np.multiply(g, x, out=gx)
+
+
+def square_sum(x, name="loss"):
+    """Half the sum of squares: a scalar."""
+    t = term(x)
+
+    def backward(op, g):
+        return x.graph.launch(f"{op.name}.dx", f"., {t} -> {t}", [g, x], kernel=_square_sum_backward)
+
+    return x.graph.launch(name, f"{t} -> .", [x], kernel=_square_sum, backward=backward)
+
+
+def _row_max(ctx, x, m):
+    np.max(x, axis=1, out=m)
+
+
+def _row_max_backward(ctx, gm, x, m, gx):
+    np.multiply(x == m[:, None], gm[:, None], out=gx)
+
+
+def row_max(x, name="max"):
+    """`m[b] = max over c of x[b, c]`."""
+
+    def backward(op, gm):
+        inputs = [gm, x, op.outputs[0]]
+        return x.graph.launch(f"{op.name}.dx", "b, b c, b -> b c", inputs, kernel=_row_max_backward)
+
+    return x.graph.launch(name, "b c -> max[b]", [x], kernel=_row_max, backward=backward)
+
+
+def _column_sum(ctx, x, s):
+    np.sum(x, axis=0, out=s)
+
+
+def column_sum(x, name="columns"):
+    """`s[c] = sum over b of x[b, c]`."""
+
+    def backward(op, gs):
+        return x.graph.launch(f"{op.name}.dx", "c, b c -> b c", [gs, x], kernel=lambda ctx, g, x, y: np.copyto(y, g))
+
+    return x.graph.launch(name, "b c -> c", [x], kernel=_column_sum, backward=backward)
+
+
+def _add_row(ctx, x, row, y):
+    np.add(x, row, out=y)
+
+
+def add_row(x, row, name="bias"):
+    """`y[b, c] = x[b, c] + row[c]`."""
+
+    def backward(op, gy):
+        return gy, x.graph.launch(f"{op.name}.drow", "b c -> c", [gy], kernel=_column_sum)
+
+    return x.graph.launch(name, "b c, c -> b c", [x, row], kernel=_add_row, backward=backward)
+
+
+def _scale_rows(ctx, x, s, y):
+    np.multiply(x, s[:, None], out=y)
+
+
+def _scale_rows_ds(ctx, gy, x, gs):
+    np.sum(gy * x, axis=1, out=gs)
+
+
+def scale_rows(x, s, name="scale"):
+    """`y[b, c] = x[b, c] s[b]`."""
+
+    def backward(op, gy):
+        return (
+            x.graph.launch(f"{op.name}.dx", "b c, b -> b c", [gy, s], kernel=_scale_rows),
+            x.graph.launch(f"{op.name}.ds", "b c, b c -> b", [gy, x], kernel=_scale_rows_ds),
+        )
+
+    return x.graph.launch(name, "b c, b -> b c", [x, s], kernel=_scale_rows, backward=backward)
+
+
+def _centre(ctx, x, y):
+    np.subtract(x, x.mean(axis=1, keepdims=True), out=y)
+
+
+def centre(x, name="centre"):
+    """Rows without their mean: an operator whose axis `^c` is never split."""
+    backward = lambda op, gy: x.graph.launch(f"{op.name}.dx", "b ^c -> b ^c", [gy], kernel=_centre)
+    return x.graph.launch(name, "b ^c -> b ^c", [x], kernel=_centre, backward=backward)
+
+
+def _moments(ctx, x, s, q):
+    np.sum(x, axis=1, out=s)
+    np.sum(x * x, axis=1, out=q)
+
+
+def moments(x, name="moments"):
+    """Sums and sums of squares of the rows: two outputs; the gradient of either may be None."""
+
+    def backward(op, gs, gq):
+        given = [g for g in (gs, gq) if g is not None]
+
+        def kernel(ctx, x, *rest):
+            *gradients, y = rest
+            y[...] = 0
+            for g, is_square in zip(gradients, [h is gq for h in given], strict=True):
+                y += g[:, None] * (2 * x if is_square else 1)
+
+        pattern = "b c" + ", b" * len(given) + " -> b c"
+        return x.graph.launch(f"{op.name}.dx", pattern, [x, *given], kernel=kernel)
+
+    return x.graph.launch(name, "b c -> b, b", [x], kernel=_moments, backward=backward)
+
+
+def _look_up(ctx, index, table, y):
+    lo, hi = ctx.interval("v")
+    mine = (index >= lo) & (index < hi)
+    y[...] = np.where(mine[:, None], table[np.where(mine, index - lo, 0)], 0)
+
+
+def _look_up_backward(ctx, index, gy, gtable):
+    lo, hi = ctx.interval("v")
+    mine = (index >= lo) & (index < hi)
+    gtable[...] = 0
+    np.add.at(gtable, index[mine] - lo, gy[mine])
+
+
+def embedding(index, count, width, name="embedding"):
+    """`y[b] = table[index[b]]`; the table may be split over its rows."""
+    graph = index.graph
+    table = parameter(graph, f"{graph.unique_name(name)}.weight", (count, width))
+
+    def backward(op, gy):
+        sizes = {"v": count}
+        gradient = graph.launch(
+            f"{op.name}.dweight", "b, b d -> v d", [index, gy], kernel=_look_up_backward, sizes=sizes, dtype="float64"
+        )
+        return None, gradient
+
+    return graph.launch(name, "b, v d -> b d", [index, table], kernel=_look_up, backward=backward)
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def _reshape(ctx, x, y):
+    y[...] = x.reshape(y.shape)
+
+
+def split_heads(x, heads, name="heads"):
+    """(b, h d) -> (b, h, d)."""
+    sizes = {"h": heads}
+    back = lambda op, gy: x.graph.launch(f"{op.name}.dx", "b h d -> b (h d)", [gy], kernel=_reshape)
+    return x.graph.launch(name, "b (h d) -> b h d", [x], kernel=_reshape, sizes=sizes, backward=back)
+
+
+def flatten(x, name="flat"):
+    """(n, c, h, w) -> (n, c h w)."""
+    sizes = dict(zip("chw", x.shape[1:], strict=True))
+
+    def backward(op, gy):
+        return x.graph.launch(f"{op.name}.dx", "n (c h w) -> n c h w", [gy], kernel=_reshape, sizes=sizes)
+
+    return x.graph.launch(name, "n c h w -> n (c h w)", [x], kernel=_reshape, backward=backward)
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def _read(x, first, dim, at, weight, y):
+    """`y += weight x[at]` along `dim`, for those points `at` (global) that the tile `x`, which starts at `first`, holds."""
+    held = (at >= first) & (at < first + x.shape[dim])
+    target, source = np.moveaxis(y, dim, 0), np.moveaxis(x, dim, 0)
+    target[held] += weight * source[at[held] - first]
+
+
+def _stencil(dim, window, ctx, x, y):
+    points = np.arange(*(getattr(ctx.rect(1), end)[dim] for end in ("lo", "hi")))
+    y[...] = 0
+    for k in range(window.size):
+        at = points * window.stride - window.padding + k * window.dilation
+        _read(x, ctx.rect(0).lo[dim], dim, at, WEIGHTS[k], y)
+
+
+def _stencil_backward(dim, window, ctx, gy, gx):
+    points = np.arange(*(getattr(ctx.rect(1), end)[dim] for end in ("lo", "hi")))
+    gx[...] = 0
+    for k in range(window.size):
+        at = points + window.padding - k * window.dilation
+        at = np.where(at % window.stride == 0, at // window.stride, -1)
+        _read(gy, ctx.rect(0).lo[dim], dim, at, WEIGHTS[k], gx)
+
+
+def stencil(x, dim=0, size=3, stride=1, padding=1, dilation=1, name="stencil"):
+    """`y[j] = sum over k of WEIGHTS[k] x[j stride - padding + k dilation]` along `dim`."""
+    axes = list(x.axes)
+    axis, graph = axes[dim], x.graph
+    window = Window(axis, size, stride, padding, dilation)
+    turned = Window(axis, size, stride, padding, dilation, transposed=True)
+    read = " ".join([*axes[:dim], "window", *axes[dim + 1 :]])
+
+    def backward(op, gy):
+        return graph.launch(
+            f"{op.name}.dx",
+            f"{read} -> {term(x)}",
+            [gy],
+            kernel=partial(_stencil_backward, dim, window),
+            windows={"window": turned},
+            sizes={axis: x.shape[dim]},
+        )
+
+    kernel = partial(_stencil, dim, window)
+    return graph.launch(
+        name, f"{read} -> {term(x)}", [x], kernel=kernel, windows={"window": window}, backward=backward
+    )
+
+
+def _join(dim, offsets, ctx, *arrays):
+    *parts, y = arrays
+    points = np.arange(ctx.rect(len(parts)).lo[dim], ctx.rect(len(parts)).hi[dim])
+    y[...] = 0
+    for k, (part, offset) in enumerate(zip(parts, offsets, strict=True)):
+        if part.size:
+            _read(part, ctx.rect(k).lo[dim], dim, points - offset, 1.0, y)
+
+
+def concat(xs, dim=1, name="concat"):
+    """Regions side by side along `dim`."""
+    graph, axes = xs[0].graph, list(xs[0].axes)
+    offsets = [sum(x.shape[dim] for x in xs[:k]) for k in range(len(xs) + 1)]
+    terms = [" ".join([*axes[:dim], f"part{k}", *axes[dim + 1 :]]) for k in range(len(xs))]
+
+    def backward(op, gy):
+        return [part(gy, dim, a, b, f"{op.name}.d{k}", axes) for k, (a, b) in enumerate(zip(offsets, offsets[1:]))]
+
+    return graph.launch(
+        name,
+        f"{', '.join(terms)} -> {' '.join(axes)}",
+        xs,
+        kernel=partial(_join, dim, tuple(offsets[:-1])),
+        sizes={axes[dim]: offsets[-1]},
+        windows={f"part{k}": Window(axes[dim], padding=offsets[k]) for k in range(len(xs))},
+        backward=backward,
+    )
+
+
+def part(x, dim, start, end, name="part", axes=None):
+    """`x[start:end]` along `dim`."""
+    axes = list(axes or x.axes)
+    graph, axis = x.graph, axes[dim]
+    read = " ".join([*axes[:dim], "whole", *axes[dim + 1 :]])
+
+    def backward(op, gy):
+        return graph.launch(
+            f"{op.name}.dx",
+            f"{read} -> {' '.join(axes)}",
+            [gy],
+            kernel=partial(_join, dim, (start,)),
+            windows={"whole": Window(axis, padding=start)},
+            sizes={axis: x.shape[dim]},
+        )
+
+    return graph.launch(
+        name,
+        f"{read} -> {' '.join(axes)}",
+        [x],
+        kernel=partial(_join, dim, (-start,)),
+        windows={"whole": Window(axis, padding=-start)},
+        sizes={axis: end - start},
+        backward=backward,
+    )
+
+
+def _taps(window, rect, dim, tile, first, transposed):
+    """Per tap k: the points of the output tile that read something, and what they read in the tile at `first`."""
+    points = np.arange(rect.lo[dim], rect.hi[dim])
+    for k in range(window.size):
+        if transposed:
+            at = points + window.padding - k
+            at = np.where(at % window.stride == 0, at // window.stride, -1)
+        else:
+            at = points * window.stride - window.padding + k
+        held = (at >= first) & (at < first + tile)
+        yield k, np.flatnonzero(held), at[held] - first
+
+
+def _convolve(window, equation, transposed, ctx, x, w, y):
+    y[...] = 0
+    rect, lo = ctx.rect(2), ctx.rect(0).lo
+    for i, rows, from_rows in _taps(window, rect, 2, x.shape[2], lo[2], transposed):
+        for j, columns, from_columns in _taps(window, rect, 3, x.shape[3], lo[3], transposed):
+            if len(rows) and len(columns):
+                read = x[:, :, from_rows[:, None], from_columns[None, :]]
+                y[:, :, rows[:, None], columns[None, :]] += np.einsum(equation, read, w[:, :, i, j])
+
+
+def _convolve_dw(window, ctx, gy, x, gw):
+    gw[...] = 0
+    rect, lo = ctx.rect(0), ctx.rect(1).lo
+    for i, rows, from_rows in _taps(window, rect, 2, x.shape[2], lo[2], False):
+        for j, columns, from_columns in _taps(window, rect, 3, x.shape[3], lo[3], False):
+            if len(rows) and len(columns):
+                read = x[:, :, from_rows[:, None], from_columns[None, :]]
+                gw[:, :, i, j] = np.einsum("nohw,nchw->oc", gy[:, :, rows[:, None], columns[None, :]], read)
+
+
+def conv(x, out, size=3, stride=1, padding=1, name="conv"):
+    """A convolution of (n, c, h, w) with a square kernel and no bias."""
+    graph = x.graph
+    name = graph.unique_name(name)
+    weight = parameter(graph, f"{name}.weight", (out, x.shape[1], size, size), x.dtype)
+    along = Window("h", size, stride, padding)
+
+    def windows(transposed=False):
+        names = zip(("gh", "gw") if transposed else ("ih", "iw"), "hw", strict=True)
+        return {n: Window(axis, size, stride, padding, transposed=transposed) for n, axis in names}
+
+    def backward(op, gy):
+        return (
+            graph.launch(
+                f"{name}.dx",
+                "n o gh gw, o c ^kh ^kw -> n c h w",
+                [gy, weight],
+                kernel=partial(_convolve, along, "nohw,oc->nchw", True),
+                windows=windows(True),
+                sizes=dict(zip("hw", x.shape[2:], strict=True)),
+            ),
+            graph.launch(
+                f"{name}.dweight",
+                "n o h w, n c ih iw -> o c ^kh ^kw",
+                [gy, x],
+                kernel=partial(_convolve_dw, along),
+                windows=windows(),
+                sizes={"kh": size, "kw": size},
+            ),
+        )
+
+    return graph.launch(
+        name,
+        "n c ih iw, o c ^kh ^kw -> n o h w",
+        [x, weight],
+        kernel=partial(_convolve, along, "nchw,oc->nohw", False),
+        windows=windows(),
+        backward=backward,
+    )
+
+
+# -- in place ----------------------------------------------------------------------------------------------------------
+
+
+def _double(ctx, x):
+    x *= 2
+
+
+def double(x, name="double"):
+    """`x *= 2` in place."""
+    return x.graph.launch(name, f"{term(x)} ->", [x], kernel=_double, writes=[x])
+
+
+def _decay(ctx, state, x):
+    state *= 0.5
+    state += 0.1 * x
+
+
+def decay(state, x, name="decay"):
+    """`state = state / 2 + x / 10` in place."""
+    t = term(state)
+    return state.graph.launch(name, f"{t}, {t} ->", [state, x], kernel=_decay, writes=[state])
+
+
+def _sgd(lr, ctx, w, g):
+    w -= lr * g
+
+
+def _momentum(lr, momentum, ctx, w, g, v):
+    v *= momentum
+    v += g
+    w -= lr * v
+
+
+def ancestors(region, candidates):
+    """Those of `candidates` that `region` is made from."""
+    needed = {region.name}
+    for op in reversed(region.graph.operators):
+        if any(r.name in needed for r in op.outputs):
+            needed.update(r.name for r in op.inputs)
+    return [r for r in candidates if r.name in needed]
+
+
+def sgd(loss, lr=0.05, momentum=0.9, own=()):
+    """Append gradients and updates of the parameters that the loss depends on; gives name -> gradient region.
+
+    The updates of the parameters named in `own` are operators of their own in a strategy; the others follow.
+    """
+    graph = loss.graph
+    graph.output("loss", loss)
+    found = graph.differentiate(loss, ancestors(loss, graph.parameters))
+    for w, g in found.items():
+        others = [g]
+        kernel = partial(_sgd, lr)
+        if momentum:
+            others.append(graph.parameter(f"{w.name}.momentum", w.shape, dtype=w.dtype, trainable=False))
+            kernel = partial(_momentum, lr, momentum)
+        if w.name in own:
+            t = term(w)
+            pattern = ", ".join([t] * (1 + len(others))) + " ->"
+            graph.launch(f"{w.name}.update", pattern, [w, *others], kernel=kernel, writes=[w, *others[1:]])
+        else:
+            graph.update(f"{w.name}.update", w, others, kernel=kernel, writes=others[1:])
+    return {w.name: g for w, g in found.items()}
