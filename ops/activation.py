@@ -7,7 +7,7 @@ from functools import partial
 from math import pi, sqrt
 
 from ops.build import check_region, distinct, first, term, terms
-from ops.tiles import Array, Context
+from ops.tiles import Array, Context, contiguous, deliver, work_array
 from taskflow import LogicalRegion, Operator
 
 
@@ -78,9 +78,8 @@ def _relu(ctx: Context, x: Array, y: Array) -> None:
 
 
 def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
-    positive = ctx.scratch("positive", y.shape, bool)
-    ctx.xp.greater(y, 0, out=positive)
-    ctx.xp.multiply(gy, positive, out=gx)
+    ctx.xp.sign(y, out=gx)  # 0 or 1; a comparison would give booleans, which are slow to multiply
+    ctx.xp.multiply(gx, gy, out=gx)
 
 
 def _sigmoid(ctx: Context, x: Array, y: Array) -> None:
@@ -110,13 +109,20 @@ def _tanh_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
     from ops import cpu
 
-    cpu.gelu(x, out=y)
+    work = work_array(ctx, "y", y)
+    cpu.gelu(contiguous(ctx, "x", x).reshape(-1), work.reshape(-1))
+    deliver(ctx, work, y)
 
 
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     from ops import cpu
 
-    cpu.gelu_gradient(gy, x, out=gx)
+    x, work = contiguous(ctx, "x", x), work_array(ctx, "gx", gx)
+    ctx.xp.multiply(x, x, out=work)
+    ctx.xp.multiply(work, -0.5, out=work)
+    ctx.xp.exp(work, out=work)
+    cpu.gelu_gradient(contiguous(ctx, "gy", gy).reshape(-1), x.reshape(-1), work.reshape(-1))
+    deliver(ctx, work, gx)
 
 
 _ROOT, _CUBIC = sqrt(2 / pi), 0.044715

@@ -13,7 +13,7 @@ from math import prod
 
 from ops.build import check_ndim, check_positive, check_region, first, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
-from ops.tiles import Array, Context, Image, overlap, pad_into, reach, spatial, taps
+from ops.tiles import Array, Context, Image, deliver, overlap, pad_into, reach, spatial, work_array
 from taskflow import LogicalRegion, Operator, Window
 
 _BLOCK_BYTES = 1 << 20  # columns of as many images at a time as stay in the second-level cache
@@ -167,7 +167,7 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
     step = _images_per_block(x, y, windows)
     for block in _blocks(len(y), step):
         columns = _columns(ctx, x[block], spatial(ctx.rect(0)), windows, box, step)
-        product = _product_of(ctx, y[block], step)
+        product = _place(ctx, y[block], step)
         ctx.xp.matmul(matrix, _as_matrices(columns, groups), out=product.reshape(groups, matrix.shape[1], -1))
         if not ctx.xp.may_share_memory(product, y):
             ctx.xp.copyto(y[block], product.transpose(1, 0, 2, 3))
@@ -176,37 +176,36 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
 
 
 def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
-    """Columns of gradients, then every window position adds its column where it reads."""
+    """Columns of gradients, each added where it was read."""
+    from ops import cpu
+
+    gx.fill(0)
     if gy.size == 0:  # no window reads this tile
-        gx.fill(0)
         return
     groups = _groups(ctx, is_grouped)
     matrix = weight.reshape(groups, len(weight) // groups, -1).transpose(0, 2, 1)
-    tile, (vertical, horizontal) = spatial(ctx.rect(2)), spatial(ctx.rect(0))
-    box = reach(windows[0], vertical), reach(windows[1], horizontal)
-    into, of = overlap(tile, box)
+    box = _reach(windows, spatial(ctx.rect(0)))
+    into, of = overlap(spatial(ctx.rect(2)), box)
     step = _images_per_block(gx, gy, windows)
     for block in _blocks(len(gx), step):
         gradient = _channels_first(ctx, gy[block], step)
         shape = (gx.shape[1], windows[0].size, windows[1].size, *gradient.shape[1:])
         columns = _part(ctx, "columns", shape, 3, step, gx.dtype)
-        ctx.xp.matmul(matrix, gradient.reshape(groups, matrix.shape[2], -1), out=_as_matrices(columns, groups))
-        shape = (gx.shape[1], gradient.shape[1], *(hi - lo for lo, hi in box))
-        total = _part(ctx, "padded", shape, 1, step, gx.dtype)
+        _multiply(ctx, matrix, gradient.reshape(groups, matrix.shape[2], -1), _as_matrices(columns, groups))
+        total = _part(ctx, "padded", (gradient.shape[1], gx.shape[1], *_extents(box)), 0, step, gx.dtype)
         total.fill(0)
-        for (i, j), view in taps(total, windows, gradient.shape[2:]):
-            ctx.xp.add(view, columns[:, i, j], out=view)
-        result = gx[block]
-        result.fill(0)
-        result[(..., *into)] = total.transpose(1, 0, 2, 3)[(..., *of)]
+        cpu.add_columns(columns, total, *_steps(windows))
+        gx[block][(..., *into)] = total[(..., *of)]
+
+
+def _multiply(ctx: Context, a: Array, b: Array, out: Array) -> None:
+    """A product per group; where it sums nothing (one channel per group) NumPy's matmul is slow."""
+    (ctx.xp.multiply if a.shape[2] == 1 else ctx.xp.matmul)(a, b, out=out)
 
 
 def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
     groups = _groups(ctx, is_grouped)
-    total = gweight.reshape(groups, len(gweight) // groups, -1) if gweight.flags.c_contiguous else None
-    if total is None:
-        flat = ctx.scratch("total", gweight.shape, gweight.dtype)
-        total = flat.reshape(groups, len(gweight) // groups, -1)
+    total = work_array(ctx, "total", gweight).reshape(groups, len(gweight) // groups, -1)
     part = ctx.scratch("part", total.shape, total.dtype)
     step = _images_per_block(x, gy, windows)
     for k, block in enumerate(_blocks(len(gy), step)):
@@ -215,8 +214,7 @@ def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windo
         ctx.xp.matmul(gradient, _as_matrices(columns, groups).transpose(0, 2, 1), out=part if k else total)
         if k:
             ctx.xp.add(total, part, out=total)
-    if not gweight.flags.c_contiguous:
-        ctx.xp.copyto(gweight, total.reshape(gweight.shape))
+    deliver(ctx, total, gweight)
 
 
 def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
@@ -245,19 +243,34 @@ def _part(ctx: Context, slot: str, shape: Sequence[int], dim: int, step: int, dt
 
 def _columns(ctx: Context, x: Array, tile: Image, windows: Windows, box: Image, step: int) -> Array:
     """The columns of a block of images `x`, which lie at `tile`, for the outputs at `box`."""
-    read = reach(windows[0], box[0]), reach(windows[1], box[1])
-    if read != tile:
-        padded = _part(ctx, "padded", (*x.shape[:2], *(hi - lo for lo, hi in read)), 0, step, x.dtype)
+    from ops import cpu
+
+    read = _reach(windows, box)
+    if read != tile or not x.flags.c_contiguous:
+        padded = _part(ctx, "padded", (*x.shape[:2], *_extents(read)), 0, step, x.dtype)
         pad_into(padded, read, x, tile, 0)
         x = padded
-    extents = tuple(hi - lo for lo, hi in box)
-    shape = (x.shape[1], windows[0].size, windows[1].size, len(x), *extents)
-    if len(x) == 1 and x.flags.c_contiguous and x.size == prod(shape):  # a window of one point
+    shape = (x.shape[1], windows[0].size, windows[1].size, len(x), *_extents(box))
+    if len(x) == windows[0].size == windows[1].size == 1 and x.shape[2:] == _extents(box):
         return x.reshape(shape)
     columns = _part(ctx, "columns", shape, 3, step, x.dtype)
-    for (i, j), view in taps(x.transpose(1, 0, 2, 3), windows, extents):
-        ctx.xp.copyto(columns[:, i, j], view)
+    cpu.to_columns(x, columns, *_steps(windows))
     return columns
+
+
+def _reach(windows: Windows, box: Image) -> Image:
+    return reach(windows[0], box[0]), reach(windows[1], box[1])
+
+
+def _extents(box: Image) -> tuple[int, int]:
+    (top, bottom), (left, right) = box
+    return bottom - top, right - left
+
+
+def _steps(windows: Windows) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Strides and dilations."""
+    vertical, horizontal = windows
+    return (vertical.stride, horizontal.stride), (vertical.dilation, horizontal.dilation)
 
 
 def _as_matrices(columns: Array, groups: int) -> Array:
@@ -265,8 +278,8 @@ def _as_matrices(columns: Array, groups: int) -> Array:
     return columns.reshape(groups, rows, prod(columns.shape[3:]))
 
 
-def _product_of(ctx: Context, y: Array, step: int) -> Array:
-    """Where a block of `y` is computed, channels first: in place for one image, else in scratch memory."""
+def _place(ctx: Context, y: Array, step: int) -> Array:
+    """Where a block of `y` is held channels first: in place for one image, else in scratch memory."""
     if len(y) == 1 and y.flags.c_contiguous:
         return y.reshape(y.shape[1], 1, *y.shape[2:])
     return _part(ctx, "product", (y.shape[1], len(y), *y.shape[2:]), 1, step, y.dtype)
@@ -274,7 +287,7 @@ def _product_of(ctx: Context, y: Array, step: int) -> Array:
 
 def _channels_first(ctx: Context, y: Array, step: int) -> Array:
     """A block of `y` as (channels, images, h, w)."""
-    product = _product_of(ctx, y, step)
-    if not ctx.xp.may_share_memory(product, y):
-        ctx.xp.copyto(product, y.transpose(1, 0, 2, 3))
-    return product
+    place = _place(ctx, y, step)
+    if not ctx.xp.may_share_memory(place, y):
+        ctx.xp.copyto(place, y.transpose(1, 0, 2, 3))
+    return place

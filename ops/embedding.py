@@ -11,7 +11,7 @@ from functools import partial
 from ops.build import check_integers, check_positive, distinct, first, term, terms
 from ops.initializers import Init, normal
 from ops.softmax import check_classes
-from ops.tiles import Array, Context, rows
+from ops.tiles import Array, Context, deliver, rows, work_array
 from taskflow import LogicalRegion, Operator
 
 
@@ -88,9 +88,8 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     from ops import cpu
 
-    table = gweight if gweight.flags.c_contiguous else ctx.scratch("table", gweight.shape, gweight.dtype)
+    table = work_array(ctx, "table", gweight)
     table.fill(0)
     index = rows(ctx, "index", indices[..., None])[:, 0]
     cpu.scatter_add(rows(ctx, "gy", gy), index, ctx.interval("v")[0], table)
-    if table is not gweight:
-        gweight[...] = table
+    deliver(ctx, table, gweight)

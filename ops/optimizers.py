@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ops.build import check_region
-from ops.tiles import Array, Context
+from ops.tiles import Array, Context, contiguous, deliver
 from taskflow import LogicalRegion
 
 
@@ -125,24 +125,15 @@ def _append(
 def _sgd(
     ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
 ) -> None:
+    from ops import cpu
+
     *velocity, rate = rest
-    step = ctx.scratch("step", parameter.shape, parameter.dtype)
-    if weight_decay:
-        ctx.xp.multiply(parameter, weight_decay, out=step)
-        ctx.xp.add(step, gradient, out=step)
-        gradient = step
-    if velocity:
-        (v,) = velocity
-        ctx.xp.multiply(v, momentum, out=v)
-        ctx.xp.add(v, gradient, out=v)
-        if nesterov:
-            nesterov_step = ctx.scratch("nesterov", parameter.shape, parameter.dtype)
-            ctx.xp.multiply(v, momentum, out=nesterov_step)
-            gradient = ctx.xp.add(nesterov_step, gradient, out=nesterov_step)
-        else:
-            gradient = v
-    ctx.xp.multiply(gradient, rate, out=step)
-    ctx.xp.subtract(parameter, step, out=parameter)
+    number = parameter.dtype.type
+    p, g = _flat(ctx, 0, parameter), _flat(ctx, 1, gradient)
+    v = _flat(ctx, 2, velocity[0]) if velocity else ctx.scratch(2, (0,), parameter.dtype)
+    cpu.sgd(p, g, v, number(rate), number(momentum), nesterov, number(weight_decay))
+    for work, a in zip((p, v), (parameter, *velocity), strict=False):
+        deliver(ctx, work, a)
 
 
 def _adam_step(
@@ -158,28 +149,27 @@ def _adam_step(
     weight_decay: float,
     is_decoupled: bool,
 ) -> None:
+    from ops import cpu
+
     t = ctx.step + 1
-    step = ctx.scratch("step", parameter.shape, parameter.dtype)
-    if weight_decay and is_decoupled:
-        ctx.xp.multiply(parameter, 1 - rate * weight_decay, out=parameter)
-    elif weight_decay:
-        decayed = ctx.scratch("decayed", parameter.shape, parameter.dtype)
-        ctx.xp.multiply(parameter, weight_decay, out=decayed)
-        gradient = ctx.xp.add(decayed, gradient, out=decayed)
-    _mix(ctx, m, gradient, betas[0], step)
-    root = ctx.scratch("root", parameter.shape, parameter.dtype)
-    ctx.xp.multiply(gradient, gradient, out=root)
-    _mix(ctx, v, root, betas[1], step)
-    ctx.xp.sqrt(v, out=root)
-    ctx.xp.divide(root, (1 - betas[1] ** t) ** 0.5, out=root)
-    ctx.xp.add(root, eps, out=root)
-    ctx.xp.divide(m, root, out=step)
-    ctx.xp.multiply(step, rate / (1 - betas[0] ** t), out=step)
-    ctx.xp.subtract(parameter, step, out=parameter)
+    number = parameter.dtype.type
+    p, g, flat_m, flat_v = (_flat(ctx, k, a) for k, a in enumerate((parameter, gradient, m, v)))
+    cpu.adam(
+        p,
+        g,
+        flat_m,
+        flat_v,
+        number(rate / (1 - betas[0] ** t)),
+        number(betas[0]),
+        number(betas[1]),
+        number((1 - betas[1] ** t) ** 0.5),
+        number(eps),
+        number(0 if is_decoupled else weight_decay),
+        number(1 - rate * weight_decay if is_decoupled else 1),
+    )
+    for work, a in zip((p, flat_m, flat_v), (parameter, m, v), strict=True):
+        deliver(ctx, work, a)
 
 
-def _mix(ctx: Context, average: Array, value: Array, beta: float, scratch: Array) -> None:
-    """average = beta average + (1 - beta) value"""
-    ctx.xp.multiply(average, beta, out=average)
-    ctx.xp.multiply(value, 1 - beta, out=scratch)
-    ctx.xp.add(average, scratch, out=average)
+def _flat(ctx: Context, slot: int, a: Array) -> Array:
+    return contiguous(ctx, slot, a).reshape(-1)

@@ -11,7 +11,7 @@ from functools import partial
 
 from ops.build import check_ndim, check_region, first
 from ops.convolution import Windows, image_windows
-from ops.tiles import Array, Context, contiguous, overlap, pad_into, reach, spatial, taps
+from ops.tiles import Array, Context, contiguous, deliver, overlap, pad_into, reach, spatial, taps, work_array
 from taskflow import LogicalRegion, Operator
 
 _PATTERN = "n c y x -> n c h w"
@@ -137,23 +137,21 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
 
 
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
-    x = contiguous(ctx, "x", _read(ctx, x, windows, -ctx.xp.inf))
-    out = y if y.flags.c_contiguous else ctx.scratch("y", y.shape, y.dtype)
-    where = index if index.flags.c_contiguous else ctx.scratch("index", index.shape, index.dtype)
     from ops import cpu
+
+    x = contiguous(ctx, "x", _read(ctx, x, windows, -ctx.xp.inf))
+    out, where = work_array(ctx, "y", y), work_array(ctx, "index", index)
 
     (kh, kw), (sh, sw) = (windows[0].size, windows[1].size), (windows[0].stride, windows[1].stride)
     cpu.max_pool(x, out, where, kh, kw, sh, sw)
-    if out is not y:
-        y[...] = out
-    if where is not index:
-        index[...] = where
+    deliver(ctx, out, y)
+    deliver(ctx, where, index)
 
 
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
     from ops import cpu
 
-    out = gx if gx.flags.c_contiguous else ctx.scratch("gx", gx.shape, gx.dtype)
+    out = work_array(ctx, "gx", gx)
     out.fill(0)
     if gy.size:
         (vertical, horizontal), tile = spatial(ctx.rect(0)), spatial(ctx.rect(2))
@@ -170,8 +168,7 @@ def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: 
             top,
             left,
         )
-    if out is not gx:
-        gx[...] = out
+    deliver(ctx, out, gx)
 
 
 def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:

@@ -27,6 +27,17 @@ def contiguous(ctx: Context, slot: object, a: Array) -> Array:
     return copy
 
 
+def work_array(ctx: Context, slot: object, a: Array) -> Array:
+    """Contiguous memory to compute the output `a` in: itself, or scratch memory that `deliver` copies to it."""
+    return a if a.flags.c_contiguous else ctx.scratch(slot, a.shape, a.dtype)
+
+
+def deliver(ctx: Context, work: Array, a: Array) -> None:
+    """Bring the result of `work_array`, which may have been reshaped, to its place."""
+    if not a.flags.c_contiguous:
+        ctx.xp.copyto(a, work.reshape(a.shape))
+
+
 def rows(ctx: Context, slot: object, a: Array) -> Array:
     """`a` as a matrix: its last dimension by all the others."""
     return contiguous(ctx, slot, a).reshape(prod(a.shape[:-1]), a.shape[-1])

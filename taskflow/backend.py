@@ -37,10 +37,11 @@ class Workspace:
 
 @dataclass(slots=True)
 class Run:
-    """What all tasks of a run share: the seed and the number of finished steps."""
+    """What all tasks of a run share: the seed, the number of finished steps, and how often persistent regions changed."""
 
     seed: int = 0
     step: int = 0
+    changes: int = 0
 
 
 class Context:

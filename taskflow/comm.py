@@ -7,27 +7,27 @@ of steps.
 
 from __future__ import annotations
 
+import logging
+import mmap
 import os
 import sys
+import tempfile
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from taskflow.errors import InternalError
 from taskflow.geometry import Rect
+from taskflow.launch import rank_settings
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Call = Callable[[], object]
 
-_SETTINGS = {  # measured: without them MPI_Init takes 1 s, and waiting ranks steal the cores of working ones
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "OMPI_MCA_pml": "ob1",
-    "OMPI_MCA_osc": "^ucx",
-}
+_log = logging.getLogger(__name__)
 
 
 class Transport(ABC):
@@ -48,6 +48,14 @@ class Transport(ABC):
     def receiver(self, array: Array, box: Rect, source: int, tag: int) -> tuple[Call, Call]:
         """Calls that start and await receiving `box` of `array` from device `source`."""
 
+    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
+        """One zeroed byte array per rank, readable and writable by all ranks; None where that is not possible.
+
+        All ranks call it, each with the size of its own array. Possible when they share a host and its shared memory
+        has room.
+        """
+        return None
+
     @abstractmethod
     def broadcast(self, array: Array, root: int) -> None:
         """Overwrite a contiguous `array` on all ranks with that of rank `root`."""
@@ -59,6 +67,10 @@ class Transport(ABC):
     @abstractmethod
     def barrier(self) -> None:
         """Return when all ranks have called it."""
+
+    @abstractmethod
+    def abort(self) -> NoReturn:
+        """End all ranks at once, from any thread."""
 
 
 class LocalTransport(Transport):
@@ -81,13 +93,15 @@ class LocalTransport(Transport):
     def barrier(self) -> None:
         """Nothing to do."""
 
+    def abort(self) -> NoReturn:
+        os._exit(1)
+
 
 class MpiTransport(Transport):
     """Ranks under mpirun: persistent requests straight from and into instances."""
 
     def __init__(self) -> None:
-        for name, value in _SETTINGS.items():
-            os.environ.setdefault(name, value)
+        os.environ.update(rank_settings(os.environ))
         from mpi4py import MPI
 
         self._mpi = MPI
@@ -104,17 +118,41 @@ class MpiTransport(Transport):
         request = self._world.Recv_init(self._buffer(array, box), source, tag)
         return request.Start, request.Wait
 
+    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
+        """Files in shared memory that every rank maps and that have no name any more once all have mapped them.
+
+        So they vanish with the last process that uses them, however it ends. (Rejected: `MPI.Win.Allocate_shared`,
+        whose memory must be freed by all ranks together.)
+        """
+        if len(set(self.gather(_host_name()))) > 1:
+            return None
+        made = _make_shared_file(size_bytes)
+        paths = self.gather(made)
+        if any(path is None for path in paths):
+            _log.warning("shared memory has no room for %d bytes: ranks exchange messages instead", size_bytes)
+            arrays = None
+        else:
+            arrays = [_map_file(path, size) for path, size in paths]
+        self.barrier()
+        if made is not None:
+            os.unlink(made[0])
+        return arrays
+
     def _buffer(self, array: Array, box: Rect) -> Any:
-        """A message buffer: plain bytes where the box is contiguous, else an MPI subarray type of them."""
+        """A message buffer: plain bytes where the box is contiguous, else an MPI type with its strides.
+
+        The array itself may be a box of a larger one: regions that two executors share are.
+        """
         part = array[box.slices()]
         if part.flags.c_contiguous:
             return [part.reshape(-1).view(np.uint8), self._mpi.BYTE]
-        flat = array.reshape(-1).view(np.uint8)
-        kind = self._mpi.BYTE.Create_subarray(
-            [*array.shape, array.itemsize], [*box.shape, array.itemsize], [*box.lo, 0]
-        ).Commit()
-        self._types.append(kind)
-        return [flat, 1, kind]
+        kind, extent = self._mpi.BYTE.Create_contiguous(part.itemsize), part.itemsize
+        for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
+            kind = kind.Create_hvector(count, 1, stride)
+            extent += (count - 1) * stride
+        flat = np.lib.stride_tricks.as_strided(part, (extent // part.itemsize,), (part.itemsize,))
+        self._types.append(kind.Commit())
+        return [flat.view(np.uint8), 1, kind]
 
     def broadcast(self, array: Array, root: int) -> None:
         self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], root)
@@ -124,6 +162,40 @@ class MpiTransport(Transport):
 
     def barrier(self) -> None:
         self._world.Barrier()
+
+    def abort(self) -> NoReturn:
+        self._world.Abort(1)
+        os._exit(1)
+
+
+def _host_name() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return os.uname().nodename + file.read()
+    except OSError:
+        return os.uname().nodename
+
+
+def _make_shared_file(size_bytes: int) -> tuple[str, int] | None:
+    """A file of that size in shared memory, its pages reserved; None where there is no room."""
+    size = max(size_bytes, 1)
+    try:
+        handle, path = tempfile.mkstemp(prefix="taskflow-", dir="/dev/shm")
+    except OSError:
+        return None
+    try:
+        os.posix_fallocate(handle, 0, size)
+    except OSError:  # no room: ENOSPC now instead of a bus error later
+        os.unlink(path)
+        return None
+    finally:
+        os.close(handle)
+    return path, size
+
+
+def _map_file(path: str, size: int) -> Array:
+    with open(path, "r+b") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
 
 
 @cache
@@ -139,13 +211,12 @@ def world_size() -> int:
 
 
 def _abort_on_exception(rank: int, world: Any) -> None:
-    """An exception that nobody catches ends all ranks; without this the others wait for ever."""
-    previous = sys.excepthook
+    """An exception that nobody catches ends all ranks; without this the others wait for ever.
+
+    Python shows `SystemExit` to no hook: a rank that ends itself early is seen by `taskflow run` alone.
+    """
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if issubclass(kind, KeyboardInterrupt | SystemExit):
-            previous(kind, error, trace)
-            return
         text: Sequence[str] = traceback.format_exception(kind, error, trace)
         sys.stderr.write(f"taskflow: rank {rank} failed and ends all ranks\n" + "".join(text))
         sys.stderr.flush()

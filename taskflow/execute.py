@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import length_hint
 from types import TracebackType
 from typing import Any
@@ -17,13 +17,17 @@ import numpy as np
 
 from taskflow.backend import Run
 from taskflow.comm import LocalTransport, Transport, connect
+from taskflow.cost import CostModel
+from taskflow.emulate import EmulatedCompiler
 from taskflow.geometry import Rect
 from taskflow.memory import check_memory, plan_memory
-from taskflow.program import Feed, Memory, compile_program
+from taskflow.program import Call, Compiler, Feed, Memory
 from taskflow.random import fill, random_key
 from taskflow.region import LogicalRegion
-from taskflow.task import Array, Kind, TaskGraph
+from taskflow.shared import SharedCompiler
+from taskflow.task import Array, Kind, Privilege, TaskGraph
 from taskflow.timeline import Timeline
+from taskflow.watchdog import watch
 
 FeedValue = Array | Callable[[Rect], Array]
 
@@ -40,6 +44,11 @@ class Executor:
         check: poison memory and verify privileges of every task (slow).
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
+        exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
+            ranks are on one host and it has room.
+        costs: how long tasks take on `emulated` devices; default: analytic.
+        watchdog_seconds: a step in which nothing moves for so long is logged, with who waits for whom; 0 switches it off.
+        watchdog_aborts: then also end all ranks.
 
     Raises:
         ValueError: ranks and devices do not fit, ranks run different graphs, or a device's memory is too small.
@@ -53,49 +62,63 @@ class Executor:
         check: bool = False,
         allow_nan: bool = False,
         record: bool = True,
+        exchange: str = "auto",
+        costs: CostModel | None = None,
+        watchdog_seconds: float = 300.0,
+        watchdog_aborts: bool = False,
     ) -> None:
+        if exchange not in ("auto", "shared", "messages"):
+            raise ValueError(f"executor: exchange is 'auto', 'shared' or 'messages', not '{exchange}'")
         self.task_graph = task_graph
         self.transport: Transport = connect()
         self.allow_nan, self.record = allow_nan, record
-        self._check_ranks()
-        self.plan = plan_memory(task_graph)
+        self._check_ranks(seed)
+        emulated = [d.kind == "emulated" for d in task_graph.machine.devices]
+        if any(emulated) and not all(emulated):
+            raise ValueError("executor: either all devices of a machine are emulated or none")
+        self.plan = plan_memory(task_graph, reuse=not any(emulated))
         check_memory(task_graph, self.plan)
+        self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
         self._base = share
         self._run: Run = share._run if share else Run(seed)
-        self._base_steps = -1
-        self.memory = Memory(task_graph, self.plan, self.transport)
-        self._stale = self._adopt(share) if share else []
-        self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
-        self._feeds = {k: Feed() for k, r in enumerate(task_graph.regions) if r.role == "input"}
+        self._seen = -1  # the change of persistent regions up to which the stale ones are known
+        self.memory = Memory(task_graph, self.plan, self.transport, share_memory=exchange != "messages")
+        self._stale, self._apart = self._adopt(share) if share else ([], [])
+        self._updated = _updated_regions(task_graph)
+        self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
         fed = np.flatnonzero(task_graph.kind == Kind.FEED)
         self._fed = {int(k) for k in task_graph.region[fed]}
-        self.program = compile_program(
-            task_graph,
-            self.plan,
-            self.memory,
-            self.transport,
-            self._feeds,
-            self._run,
-            check,
-        )
+        kind = EmulatedCompiler if any(emulated) else SharedCompiler if self.memory.is_shared else Compiler
+        compiler = kind(task_graph, self.plan, self.memory, self.transport, self._feeds, self._run, check)
+        if isinstance(compiler, EmulatedCompiler):
+            compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(task_graph)
+        self.program = compiler.compile()
+        self._replay_emulated = compiler.replay if isinstance(compiler, EmulatedCompiler) else None
         self._times: list[float] = []
         self._seconds = 0.0
+        self._calls: Iterator[Call] | None = None  # of the step under way
         if share is None:
             self._initialise()
+        if watchdog_seconds:
+            watch(self, watchdog_seconds, watchdog_aborts)
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    def _check_ranks(self) -> None:
+    def _check_ranks(self, seed: int) -> None:
         transport, used = self.transport, self.task_graph.devices_used
         if transport.size > 1 and used and max(used) >= transport.size:
             raise ValueError(
                 f"executor: the strategy uses {len(used)} devices up to number {max(used)}, "
                 f"mpirun started {transport.size} ranks"
             )
-        digests = transport.gather(self.task_graph.digest())
-        for rank, digest in enumerate(digests):
-            if digest != digests[0]:
-                raise ValueError(f"executor: rank {rank} runs another task graph ({digest}) than rank 0 ({digests[0]})")
+        found = transport.gather((self.task_graph.digest(), seed))
+        for rank, (digest, other) in enumerate(found):
+            if digest != found[0][0]:
+                raise ValueError(
+                    f"executor: rank {rank} runs another task graph ({digest}) than rank 0 ({found[0][0]})"
+                )
+            if other != found[0][1]:
+                raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {found[0][1]}")
 
     def _initialise(self) -> None:
         """First values: functions of (seed, region name, global index)."""
@@ -113,12 +136,24 @@ class Executor:
             if self.transport.drives(device := int(self.task_graph.instance_device[instance]))
         ]
 
-    def _adopt(self, base: Executor) -> list[str]:
-        """Bind homes to the memory of `base` where it holds them on the same device; gives the names of the others."""
+    def _adopt(self, base: Executor) -> tuple[list[str], list[str]]:
+        """Bind homes to the memory of `base` where it holds them on the same device.
+
+        Gives the names of the regions that have other homes here, and of those that have other homes in either.
+        """
         stale: dict[str, None] = {}
+        apart: dict[str, None] = {}
         for name, homes in self.task_graph.homes.items():
             if name not in base.task_graph.homes:
                 raise ValueError(f"executor: the shared executor has no region '{name}'")
+            mine, theirs = self._persistent(name), base._persistent(name)
+            if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
+                raise ValueError(
+                    f"executor: region '{name}' is {mine.shape} {mine.dtype}, "
+                    f"in the shared executor {theirs.shape} {theirs.dtype}"
+                )
+            if _places(self.task_graph, name) != _places(base.task_graph, name):
+                apart[name] = None
             for instance, rect in homes:
                 device = int(self.task_graph.instance_device[instance])
                 found = next(
@@ -131,11 +166,11 @@ class Executor:
                     None,
                 )
                 if found is None:
-                    stale[name] = None
-                elif self.transport.drives(device):
+                    stale[name] = apart[name] = None
+                elif device in self.memory.arenas:
                     box = self.task_graph.instance_rect(instance)
                     self.memory.bind(instance, base.memory.view(found[0], box))
-        return list(stale)
+        return list(stale), list(apart)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -153,14 +188,16 @@ class Executor:
             FloatingPointError: the loss is not finite.
         """
         self._accept(feeds or {})
-        if self._stale:
-            self._refresh()
+        self._refresh()
         self._replay()
+        step = self._run.step
         self._run.step += self._base is None
+        self._publish()
         values = self._fetch()
+        self._calls = None
         loss = values.get("loss")
         if loss is not None and not self.allow_nan and not np.all(np.isfinite(loss)):
-            raise FloatingPointError(f"step {self._run.step - 1}: the loss is {loss}")
+            raise FloatingPointError(f"step {step}: the loss is {loss}")
         return values
 
     def _accept(self, feeds: Mapping[str, FeedValue]) -> None:
@@ -183,7 +220,7 @@ class Executor:
             self._feeds[number].value = value
 
     def _replay(self) -> None:
-        calls = iter(self.program.calls)
+        self._calls = calls = iter(self.program.calls)
         begin = time.perf_counter()
         try:
             if self.record:
@@ -199,6 +236,7 @@ class Executor:
         except Exception as error:
             position = len(self.program.calls) - length_hint(calls) - 1
             error.add_note(self._where(position))
+            self._calls = None
             raise
 
     def _where(self, position: int) -> str:
@@ -231,6 +269,15 @@ class Executor:
         return self._run.step
 
     @property
+    def seed(self) -> int:
+        """The seed of initial values and random operators."""
+        return self._run.seed
+
+    def continue_from(self, steps: int, seed: int) -> None:
+        """Go on as a run with this seed does after so many steps; its persistent regions are to be written, too."""
+        self._run.step, self._run.seed = steps, seed
+
+    @property
     def persistent(self) -> list[str]:
         """Names of the regions that can be read and written."""
         return list(self.task_graph.homes)
@@ -241,6 +288,11 @@ class Executor:
         Raises:
             ValueError: the graph has no persistent region of this name.
         """
+        self._persistent(name)
+        self._refresh()
+        return self._load(name)
+
+    def _load(self, name: str) -> Array:
         region = self._persistent(name)
         value = np.empty(region.shape, region.dtype)
         missing = [region.rect]
@@ -269,6 +321,16 @@ class Executor:
         value = np.asarray(value)
         if value.shape != region.shape:
             raise ValueError(f"write '{name}': the value has shape {value.shape}, the region {region.shape}")
+        self._store(name, value)
+        self._run.changes += 1
+
+    def _store(self, name: str, value: Array) -> None:
+        """Set a region here and, where it has other homes there, in the shared executor."""
+        self._set(name, value)
+        if self._base is not None and name in self._apart:
+            self._base._store(name, value)
+
+    def _set(self, name: str, value: Array) -> None:
         for instance, rect in self.task_graph.homes[name]:
             if self.transport.drives(int(self.task_graph.instance_device[instance])):
                 self.memory.view(instance, rect)[...] = value[rect.slices()]
@@ -279,12 +341,22 @@ class Executor:
         return self._regions[name][1]
 
     def _refresh(self) -> None:
-        """Copy the shared regions that lie elsewhere in the other executor, once after each of its steps."""
-        assert self._base is not None
-        if self._base_steps != self._base.steps:
+        """Copy the shared regions that lie elsewhere in the other executor, if any has changed since."""
+        if self._base is not None and self._seen != self._run.changes:
             for name in self._stale:
-                self.write(name, self._base.read(name))
-            self._base_steps = self._base.steps
+                self._set(name, self._base.read(name))
+            self._seen = self._run.changes
+
+    def _publish(self) -> None:
+        """Give the regions that this step updated to the other executor, where it has homes of its own for them."""
+        if not self._updated:
+            return
+        self._run.changes += 1
+        self._seen = self._run.changes
+        if self._base is not None:
+            for name in self._updated:
+                if name in self._apart:
+                    self._base._store(name, self._load(name))
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
@@ -302,6 +374,9 @@ class Executor:
         """
         if not self._times:
             raise ValueError("timeline: no recorded step has run")
+        if self._replay_emulated:
+            start, end = self._replay_emulated.start.copy(), self._replay_emulated.end.copy()
+            return Timeline(self.task_graph, start, end, float(np.nanmax(end, initial=0.0)), self.plan.peak_bytes)
         start, end = np.full(len(self.task_graph), np.nan), np.full(len(self.task_graph), np.nan)
         origin = self._times[0]
         for k, row in enumerate(self.program.rows):
@@ -313,6 +388,31 @@ class Executor:
             if self.program.roles[k] != "post":
                 end[row] = done
         return Timeline(self.task_graph, start, end, self._times[-1] - origin, self.plan.peak_bytes)
+
+    # -- seen by the watchdog, from its thread ---------------------------------------------------------------------
+
+    def standing(self) -> tuple[object, int] | None:
+        """The calls of the step under way and how many of them are left; None between steps."""
+        calls = self._calls
+        return None if calls is None else (calls, length_hint(calls))
+
+    def describe_standing(self, left: int) -> str:
+        """Where a step with so many calls left stands, and for which ranks it waits."""
+        count = len(self.program.calls)
+        position = count - left - 1
+        if position < 0:
+            return f"in step {self.steps} on rank {self.transport.rank}, before its first call"
+        row = self.program.rows[position]
+        graph = self.task_graph
+        places = [int(d) for r in (row, *graph.deps(row)) for d in (graph.device[r], graph.source[r])]
+        others = sorted({d for d in places if not self.transport.drives(d)})
+        waits = f"; it can wait for rank {', '.join(map(str, others))}" if others else ""
+        after = "" if left else f" or, after it, in the outputs' exchange among {self.transport.size} ranks"
+        return f"{self._where(position)} (call {position + 1} of {count}){after}{waits}"
+
+    def give_up(self) -> None:
+        """End all ranks."""
+        self.transport.abort()
 
     def __enter__(self) -> Executor:
         return self
@@ -327,3 +427,15 @@ class Executor:
         if isinstance(self.transport, LocalTransport):
             return
         _log.debug("rank %d closes", self.transport.rank)
+
+
+def _places(task_graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:
+    """Device and box of every home of a region."""
+    return {(int(task_graph.instance_device[i]), rect) for i, rect in task_graph.homes[name]}
+
+
+def _updated_regions(task_graph: TaskGraph) -> list[str]:
+    """Names of the persistent regions that a step updates in place."""
+    written = task_graph.arg_instance[task_graph.arg_privilege == Privilege.READ_WRITE]
+    numbers = set(task_graph.instance_region[written].tolist())
+    return [r.name for k, r in enumerate(task_graph.regions) if k in numbers and r.is_persistent]

@@ -163,7 +163,7 @@ class Graph:
             sizes or {},
             windows or {},
         )
-        positions = tuple(w if isinstance(w, int) else _position(name, w, inputs) for w in writes)
+        positions = tuple(_position(name, w, inputs) for w in writes)
         for k in positions:
             if sum(r is inputs[k] for r in inputs) > 1:
                 raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place and read again by another term")
@@ -277,7 +277,11 @@ class Graph:
             raise ValueError(f"{where}: region '{region.name}' belongs to another graph")
 
 
-def _position(name: str, region: LogicalRegion, inputs: Sequence[LogicalRegion]) -> int:
+def _position(name: str, region: LogicalRegion | int, inputs: Sequence[LogicalRegion]) -> int:
+    if isinstance(region, int):
+        if not 0 <= region < len(inputs):
+            raise ValueError(f"'{name}': writes names input {region} of {len(inputs)}")
+        return region
     for k, candidate in enumerate(inputs):
         if candidate is region:
             return k

@@ -22,7 +22,7 @@ from taskflow.operator import Kernel, Operator
 from taskflow.partition import Points, partition
 from taskflow.region import LogicalRegion
 from taskflow.strategy import ParallelConfig, Strategy, check_strategy, effective_config
-from taskflow.task import COLLECTIVES, Kind, Launch, Privilege, TaskGraph
+from taskflow.task import COLLECTIVES, STREAMS, Kind, Launch, Privilege, TaskGraph
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -84,6 +84,8 @@ class Lowering:
 
     def lower(self, strategy: Strategy) -> TaskGraph:
         """See `taskflow.lower`."""
+        if not self.operators:
+            raise ValueError("lower: the graph has no operators")
         check_strategy(self.graph, strategy, len(self.machine.devices))
         points = self.points(strategy)
         used = tuple(sorted({d for p in points for d in p.devices}))
@@ -353,34 +355,34 @@ def _dependences(
 
 
 class StreamTable:
-    """Numbers of the streams of a machine: per device compute, communication and host copies, then the links.
+    """Numbers of the streams of a machine: per device compute, sending, receiving and host copies, then the links.
 
-    A CPU device has one stream for all: its one thread computes and communicates.
+    Folds are part of receiving. A CPU device has one stream for all: its one thread computes and communicates, and it is
+    the receiver that copies, out of the sender's memory, so that sending costs the sender nothing.
     """
 
     def __init__(self, machine: MachineModel) -> None:
         count = len(machine.devices)
-        self.shared = shared = np.array([d.kind == "cpu" for d in machine.devices])
+        self.one_thread = np.array([d.kind == "cpu" for d in machine.devices])
         self.compute = np.arange(count)
-        self.communication = np.where(shared, self.compute, count + self.compute)
-        self.host = np.where(shared, self.compute, 2 * count + self.compute)
+        self.sending = np.where(self.one_thread, -1, count + self.compute)
+        self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
+        self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
         routes = machine.routes
         longest = max((len(r) for r in routes.values()), default=0)
         self.routes = np.full((count, count, longest), -1, np.int64)
         for (a, b), links in routes.items():
-            self.routes[a, b, : len(links)] = 3 * count + np.array(links, np.int64)
+            self.routes[a, b, : len(links)] = STREAMS * count + np.array(links, np.int64)
 
     def of_rows(self, kind: Array, source: Array, device: Array) -> Array:
         """(rows, n) stream numbers, -1 where there are fewer."""
         streams = np.full((len(kind), 2 + self.routes.shape[2]), -1, np.int64)
         streams[:, 0] = self.compute[device]
         moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
-        streams[moves, 0] = self.communication[device[moves]]
+        streams[moves, 0] = self.receiving[device[moves]]
         streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
         remote = moves & (source != device)
-        # on CPUs the receiver copies (a single copy out of the sender's memory), so the sender's thread stays free
-        sending = remote & ~self.shared[source]
-        streams[sending, 1] = self.communication[source[sending]]
+        streams[remote, 1] = self.sending[source[remote]]
         streams[remote, 2:] = self.routes[source[remote], device[remote]]
         return streams
 
@@ -389,7 +391,7 @@ def stream_names(machine: MachineModel) -> dict[int, str]:
     """Stream number -> what it is, for traces."""
     count = len(machine.devices)
     names = {}
-    for k, what in enumerate(("compute", "communication", "host copies")):
+    for k, what in enumerate(("compute", "sending", "receiving", "host copies")):
         names.update({k * count + d: f"device {d} {what}" for d in range(count)})
-    names.update({3 * count + k: f"link {link.ends[0]}->{link.ends[1]}" for k, link in enumerate(machine.links)})
+    names.update({STREAMS * count + k: f"link {link.ends[0]}->{link.ends[1]}" for k, link in enumerate(machine.links)})
     return names

@@ -38,11 +38,16 @@ class MemoryPlan:
     receive: Array
 
 
-def plan_memory(task_graph: TaskGraph) -> MemoryPlan:
-    """The memory plan of every device of `task_graph`, for its row order."""
+def plan_memory(task_graph: TaskGraph, reuse: bool = True) -> MemoryPlan:
+    """The memory plan of every device of `task_graph`, for its row order.
+
+    With `reuse=False` no two instances share bytes: for executors that run streams side by side, out of row order.
+    """
     size = -(-task_graph.instance_bytes() // ALIGNMENT) * ALIGNMENT
     receive = receive_rows(task_graph)
     first, last, persistent = _lifetimes(task_graph, receive)
+    if not reuse:
+        first, last = np.zeros_like(first), np.where(last >= 0, len(task_graph), -1)
     devices = len(task_graph.machine.devices)
     offset = np.zeros(len(size), np.int64)
     peak, held = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
@@ -93,6 +98,24 @@ def receive_rows(task_graph: TaskGraph) -> Array:
     return receive
 
 
+def folded_copies(task_graph: TaskGraph) -> dict[int, tuple[int, int]]:
+    """Transfers whose target is only read by a fold: transfer row -> (fold row, number of the argument).
+
+    Where ranks share memory, the fold reads the source itself and the transfer needs no copy.
+    """
+    transfers = np.flatnonzero(task_graph.is_transfer)
+    target = task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1]
+    scratch = {int(t): int(r) for t, r in zip(target, transfers, strict=True) if task_graph.instance_partial[t]}
+    found: dict[int, tuple[int, int]] = {}
+    for row in np.flatnonzero(task_graph.kind == Kind.FOLD).tolist():
+        first = int(task_graph.arg_ptr[row])
+        for k in range(first + 1, int(task_graph.arg_ptr[row + 1])):
+            copy = scratch.get(int(task_graph.arg_instance[k]))
+            if copy is not None:
+                found[copy] = (row, k - first)
+    return found
+
+
 def _lifetimes(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Array]:
     count, rows = len(task_graph.instance_region), len(task_graph)
     first, last = np.full(count, rows, np.int64), np.full(count, -1, np.int64)
@@ -102,6 +125,9 @@ def _lifetimes(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Arr
     np.maximum.at(last, task_graph.arg_instance[real], row[real])
     transfers = np.flatnonzero(task_graph.is_transfer)
     np.minimum.at(first, task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1], receive[transfers])
+    for copy, (fold, _) in folded_copies(task_graph).items():  # the fold may read the source itself
+        source = task_graph.arg_instance[task_graph.arg_ptr[copy]]
+        last[source] = max(last[source], fold)
     persistent = np.zeros(count, np.bool_)
     for homes in task_graph.homes.values():
         persistent[[i for i, _ in homes]] = True

@@ -138,6 +138,9 @@ class _Movement:
         if self.region.is_persistent:
             if not versions[0].needs:  # nobody reads it: it lives where it is fetched
                 versions[0].needs.update(((d, self.region.rect), None) for d in self.fetch_devices)
+            device = next(iter(versions[0].needs), (0,))[0]
+            for piece in subtract_all(self.region.rect, [r for _, r in versions[0].needs]):
+                versions[0].needs[device, piece] = None  # nobody uses it, but it can be read and written
             homes = list(versions[0].needs)
             versions[-1].needs.update(versions[0].needs)
         for device in self.fetch_devices:
@@ -259,7 +262,7 @@ class _Movement:
                     self._fold(v, version, device, parts[0], rect, parts, rect)
 
     def _fold_at_owners(self, v: int, version: Version, plans: Sequence[tuple[Rect, list[dict[int, int]]]]) -> None:
-        folds = []
+        folds, copies = [], []
         for rect, partials in plans:
             if len(partials) == 1:  # every holder has the whole sum
                 for device, instance in partials[0].items():
@@ -273,9 +276,10 @@ class _Movement:
                         continue
                     source = list(group)[owner % len(group)]
                     scratch = self._add(owner, piece, True)
-                    self._copy(v, version, source, group[source], owner, scratch, piece)
+                    copies.append((source, group[source], owner, scratch, piece))
                     parts.append(scratch)
                 folds.append((owner, piece, parts))
+        self._copy_in_rounds(v, version, copies)
         for owner, piece, parts in folds:
             target = self._instance(owner, piece)
             if len(parts) > 1 or parts[0] != target:
@@ -292,13 +296,14 @@ class _Movement:
 
     def _deliver(self, v: int, version: Version) -> None:
         """Copy into every needed box what is not valid there."""
-        sources = list(self.sources)
+        copies: list[tuple[int, int, int, int, Rect]] = []
+        arrived: dict[int, list[tuple[int, int, Rect]]] = {}  # a box is sent to a device once
         for device, rect in version.needs:
             target = self._instance(device, rect)
             missing = subtract_all(rect, self.valid.get(target, ()))
             if not missing:
                 continue
-            near = sorted(sources, key=lambda s: self._distance(s[0], device))
+            near = sorted(self.sources + arrived.get(device, []), key=lambda s: self._distance(s[0], device))
             for source, instance, held in near:
                 left: list[Rect] = []
                 for piece in missing:
@@ -306,21 +311,31 @@ class _Movement:
                         left.append(piece)
                         continue
                     part = piece.intersect(held)
-                    self._copy(v, version, source, instance, device, target, part)
+                    copies.append((source, instance, device, target, part))
                     self.valid.setdefault(target, []).append(part)
+                    arrived.setdefault(device, []).append((device, target, part))
                     left += piece.subtract(held)
                 missing = left
                 if not missing:
                     break
             if missing:
                 raise InternalError(f"region '{self.region.name}': nobody holds {missing[0]} for device {device}")
+        self._copy_in_rounds(v, version, copies)
 
     def _distance(self, source: int, device: int) -> tuple[bool, bool, int]:
         """The device itself, then its host; replicas of a source serve different readers."""
         return source != device, self.hosts[source] != self.hosts[device], (source - device) % len(self.hosts)
 
-    def _copy(self, v: int, version: Version, source: int, from_: int, device: int, to: int, rect: Rect) -> None:
-        self._move(v, version, Kind.COPY, source, device, [(from_, rect, Privilege.READ), (to, rect, Privilege.WRITE)])
+    def _copy_in_rounds(self, v: int, version: Version, copies: list[tuple[int, int, int, int, Rect]]) -> None:
+        """Emit copies (source, its instance, target device, its instance, box): in round k device d gets from d + k.
+
+        So every device sends and receives one at a time, and all are busy in every round. Copies within a device come
+        last, since they may copy what has just arrived.
+        """
+        count = len(self.hosts)
+        for source, from_, device, to, rect in sorted(copies, key=lambda c: ((c[0] - c[2]) % count or count, c[2])):
+            args = [(from_, rect, Privilege.READ), (to, rect, Privilege.WRITE)]
+            self._move(v, version, Kind.COPY, source, device, args)
 
     def _move(
         self,
@@ -402,15 +417,14 @@ def _classify(version: Version, region: LogicalRegion) -> str:
         if len(copies) > reducing or (len(scattered) == 1 and len(targets) > 1):
             return "all-reduce"
         return "reduce-scatter" if len(scattered) > 1 else "reduce"
-    if len(copies) == 1:
+    if len(sources) == len(targets) == 1:
         return "copy"
     if len(sources) == 1:
         whole = {m.args[0][1] for m in copies}
         return "broadcast" if len(whole) == 1 else "scatter"
     if len(targets) == 1:
         return "gather"
-    whole = {n for _, n in version.needs}
-    if whole == {region.rect}:
+    if targets <= {d for d, n in version.needs if n == region.rect}:
         return "all-gather"
     sent = sum(m.args[0][1].volume for m in copies)
     return "halo" if sent * 4 <= region.rect.volume else "all-to-all"

@@ -25,13 +25,23 @@ Call = Callable[[], object]
 
 @dataclass
 class Feed:
-    """The cell from which the feed rows of one region read; filled before each step."""
+    """The cell from which the feed rows of the region `name` read; filled before each step."""
 
+    name: str
     value: Any = None
 
     def into(self, target: Array, rect: Rect) -> None:
         """Copy the box `rect` of the fed value: of an array, or of a function Rect -> array."""
-        target[...] = self.value(rect) if callable(self.value) else self.value[rect.slices()]
+        if not callable(self.value):
+            target[...] = self.value[rect.slices()]
+            return
+        value = np.asarray(self.value(rect))
+        if value.shape != target.shape or value.dtype != target.dtype:
+            raise ValueError(
+                f"feed '{self.name}': the function gave {value.shape} {value.dtype} for the box {rect}, "
+                f"which is {target.shape} {target.dtype}"
+            )
+        target[...] = value
 
 
 @dataclass
@@ -50,41 +60,47 @@ class Program:
 
 
 class Memory:
-    """The arenas of the devices that this rank drives, and an array for every instance in them."""
+    """The arenas of the devices that this rank drives, and arrays for the instances in them.
 
-    def __init__(self, task_graph: TaskGraph, plan: MemoryPlan, transport: Transport) -> None:
+    With `share_memory` the arenas of all ranks of a host are mapped, so that peers read instances in place.
+    """
+
+    def __init__(
+        self, task_graph: TaskGraph, plan: MemoryPlan, transport: Transport, share_memory: bool = False
+    ) -> None:
         self.task_graph, self.plan = task_graph, plan
-        devices = range(len(task_graph.machine.devices))
-        self.arenas = {d: np.zeros(int(plan.peak_bytes[d]), np.uint8) for d in devices if transport.drives(d)}
-        self.arrays: dict[int, Array] = {}
-        self._origins: dict[int, tuple[int, ...]] = {}
-        for k in range(len(task_graph.instance_region)):
-            device = int(task_graph.instance_device[k])
-            if device in self.arenas and (plan.last[k] >= 0 or self._is_home(k)):
-                self.bind(k, self._array(k, device))
+        self.own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
+        self.arenas: dict[int, Array] = {}
+        self._arrays: dict[int, Array] = {}
+        size = {d: int(plan.peak_bytes[d]) for d in self.own}
+        shared = transport.shared_arrays(sum(size.values())) if share_memory else None
+        self.is_shared = shared is not None
+        if shared is not None:
+            self.arenas = dict(enumerate(shared))
+        else:
+            self.arenas = {d: np.zeros(size[d], np.uint8) for d in self.own}
 
-    def _is_home(self, instance: int) -> bool:
-        region = self.task_graph.regions[int(self.task_graph.instance_region[instance])]
-        return region.is_persistent
-
-    def _array(self, instance: int, device: int) -> Array:
-        region = self.task_graph.regions[int(self.task_graph.instance_region[instance])]
-        rect, start = self.task_graph.instance_rect(instance), int(self.plan.offset[instance])
-        size = rect.volume * region.itemsize
-        return self.arenas[device][start : start + size].view(region.dtype).reshape(rect.shape)
+    def array(self, instance: int) -> Array:
+        """The memory of an instance."""
+        if instance not in self._arrays:
+            graph, start = self.task_graph, int(self.plan.offset[instance])
+            region = graph.regions[int(graph.instance_region[instance])]
+            rect = graph.instance_rect(instance)
+            part = self.arenas[int(graph.instance_device[instance])][start : start + rect.volume * region.itemsize]
+            self._arrays[instance] = part.view(region.dtype).reshape(rect.shape)
+        return self._arrays[instance]
 
     def bind(self, instance: int, array: Array) -> None:
         """Use `array` as the memory of an instance."""
-        self.arrays[instance] = array
-        self._origins[instance] = self.task_graph.instance_rect(instance).lo
+        self._arrays[instance] = array
 
     def view(self, instance: int, rect: Rect) -> Array:
         """The box `rect` (global coordinates) of an instance."""
-        return self.arrays[instance][rect.slices(self._origins[instance])]
+        return self.array(instance)[rect.slices(self.task_graph.instance_rect(instance).lo)]
 
     def local_box(self, instance: int, rect: Rect) -> Rect:
         """`rect` in the coordinates of the instance's array."""
-        return rect.relative_to(self._origins[instance])
+        return rect.relative_to(self.task_graph.instance_rect(instance).lo)
 
 
 def fold(combine: np.ufunc, target: Array, first: Array, *others: Array) -> None:
@@ -99,20 +115,9 @@ def fold(combine: np.ufunc, target: Array, first: Array, *others: Array) -> None
         combine(target, other, out=target)
 
 
-def compile_program(
-    task_graph: TaskGraph,
-    plan: MemoryPlan,
-    memory: Memory,
-    transport: Transport,
-    feeds: dict[int, Feed],
-    run: Run,
-    check: bool = False,
-) -> Program:
-    """Compile the rows of this rank; with `check` memory is poisoned and every point verified (see `check`)."""
-    return _Compiler(task_graph, plan, memory, transport, feeds, run, check).compile()
+class Compiler:
+    """Compiles rows in order; transfers become messages. `taskflow.shared` has the variant for shared memory."""
 
-
-class _Compiler:
     def __init__(
         self,
         task_graph: TaskGraph,
@@ -129,32 +134,40 @@ class _Compiler:
         self.pending: dict[int, tuple[Call, int]] = {}  # row of a transfer -> (wait, instance on this rank)
         self.born: set[int] = set()
         self.receivers: dict[int, tuple[Call, Call]] = {}
-        self.workspaces = {d: Workspace() for d in memory.arenas}
+        self.workspaces = {d: Workspace() for d in memory.own}
 
     def compile(self) -> Program:
+        """All rows of this rank in order, and at the end the waits for what is still under way."""
         graph, transport = self.graph, self.transport
+        transfers = graph.is_transfer if transport.size > 1 else np.zeros(len(graph), np.bool_)
         posts: dict[int, list[int]] = {}
-        for row in np.flatnonzero(graph.is_transfer).tolist():
-            if transport.size > 1 and transport.drives(int(graph.device[row])):
-                posts.setdefault(int(self.plan.receive[row]), []).append(row)
+        for row in np.flatnonzero(transfers).tolist():
+            if transport.drives(int(graph.device[row])):
+                posts.setdefault(self._receive_at(row), []).append(row)
         for row in range(len(graph)):
             for transfer in posts.get(row, ()):
-                self._post(transfer)
-            device, source = int(graph.device[row]), int(graph.source[row])
-            if transport.size > 1 and graph.kind[row] == Kind.COPY and source != device:
-                if transport.drives(source):
-                    self._send(row)
-            elif transport.drives(device):
-                self._local(row)
+                self._receive(transfer)
+            self._row(row, bool(transfers[row]))
         for row in list(self.pending):
             self._await(row)
         return self.program
 
-    def _post(self, row: int) -> None:
+    def _row(self, row: int, is_transfer: bool) -> None:
+        if is_transfer:
+            if self.transport.drives(int(self.graph.source[row])):
+                self._send(row)
+        elif self.transport.drives(int(self.graph.device[row])):
+            self._local(row)
+
+    def _receive_at(self, row: int) -> int:
+        """The row before which the receive of the transfer `row` is issued."""
+        return int(self.plan.receive[row])
+
+    def _receive(self, row: int) -> None:
         (_, (target, rect, _)) = self.graph.args(row)
         self._before(row, [target])
         start, wait = self.transport.receiver(
-            self.memory.arrays[target], self.memory.local_box(target, rect), int(self.graph.source[row]), row
+            self.memory.array(target), self.memory.local_box(target, rect), int(self.graph.source[row]), row
         )
         self.program.add(start, row, "post")
         self.pending[row] = (wait, target)
@@ -163,29 +176,34 @@ class _Compiler:
         ((source, rect, _), _) = self.graph.args(row)
         self._before(row, [source])
         start, wait = self.transport.sender(
-            self.memory.arrays[source], self.memory.local_box(source, rect), int(self.graph.device[row]), row
+            self.memory.array(source), self.memory.local_box(source, rect), int(self.graph.device[row]), row
         )
         self.program.add(start, row, "send")
         self.pending[row] = (wait, source)
 
     def _local(self, row: int) -> None:
-        args = self.graph.args(row)
-        self._before(row, [i for i, _, _ in args if i >= 0])
-        region = None if self.graph.launch[row] >= 0 else self.graph.regions[int(self.graph.region[row])]
+        self._before(row, [i for i, _, _ in self.graph.args(row) if i >= 0])
+        self.program.add(self._call(row), row, "run")
+
+    def _call(self, row: int) -> Call:
+        """The bound call of a row that runs on a device of this rank."""
+        args, kind = self.graph.args(row), self.graph.kind[row]
         views = [self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(args)]
-        kind = self.graph.kind[row]
         if kind == Kind.POINT:
-            call = self._point(row, views, [rect for _, rect, _ in args])
-        elif kind == Kind.COPY:
-            call = partial(np.copyto, views[1], views[0])
-        elif kind == Kind.FOLD:
-            in_place = args[0][:2] == args[1][:2]
-            combine = np.maximum if self.graph.combine[int(self.graph.region[row])] == "max" else np.add
-            call = partial(fold, combine, views[0], *([views[0]] if in_place else views[1:2]), *views[2:])
-        else:
-            assert region is not None
-            call = partial(self.feeds[int(self.graph.region[row])].into, views[0], args[0][1])
-        self.program.add(call, row, "run")
+            return self._point(row, views, [rect for _, rect, _ in args])
+        if kind == Kind.COPY:
+            return partial(np.copyto, views[1], views[0])
+        if kind == Kind.FOLD:
+            return self._fold(row, np.maximum if self._combine(row) == "max" else np.add, views)
+        return partial(self.feeds[int(self.graph.region[row])].into, views[0], args[0][1])
+
+    def _combine(self, row: int) -> str:
+        return self.graph.combine[int(self.graph.region[row])]
+
+    def _fold(self, row: int, combine: np.ufunc, views: list[Array]) -> Call:
+        args = self.graph.args(row)
+        first = views[0] if args[0][:2] == args[1][:2] else views[1]
+        return partial(fold, combine, views[0], first, *views[2:])
 
     def _view(self, row: int, k: int, instance: int, rect: Rect) -> Array:
         if instance >= 0:
@@ -222,7 +240,7 @@ class _Compiler:
                     self._await(transfer)
             region = self.graph.regions[int(self.graph.instance_region[instance])]
             if self.check and not region.is_persistent:
-                self.program.add(partial(poison, self.memory.arrays[instance]), row, "poison")
+                self.program.add(partial(poison, self.memory.array(instance)), row, "poison")
 
     def _shares_bytes(self, a: int, b: int) -> bool:
         plan = self.plan

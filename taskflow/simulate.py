@@ -10,7 +10,7 @@ import numpy as np
 
 from taskflow.cost import CostModel
 from taskflow.memory import plan_memory
-from taskflow.task import Array, TaskGraph
+from taskflow.task import STREAMS, Array, TaskGraph
 from taskflow.timeline import Timeline
 
 
@@ -32,7 +32,7 @@ def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float
 
     rows = len(task_graph)
     start, end = np.zeros(rows), np.zeros(rows)
-    free = np.zeros(3 * len(task_graph.machine.devices) + len(task_graph.machine.links))
+    free = np.zeros(STREAMS * len(task_graph.machine.devices) + len(task_graph.machine.links))
     graph = task_graph
     total = one_pass(graph.dep_ptr, graph.dep_row, graph.streams, np.asarray(seconds, float), start, end, free)
     return start, end, float(total)

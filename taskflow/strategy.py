@@ -13,6 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from taskflow.geometry import balanced_bounds, fraction_bounds
 from taskflow.graph import Graph
 from taskflow.operator import Operator
@@ -43,17 +45,9 @@ class ParallelConfig:
     ) -> None:
         normal: list[tuple[str, Degree]] = []
         for axis, degree in (degrees or {}).items():
-            if isinstance(degree, int):
-                if degree < 1:
-                    raise ValueError(f"axis '{axis}': a degree is positive, not {degree}")
-                normal.append((axis, degree))
-            else:
-                fractions = tuple(float(f) for f in degree)
-                if not fractions or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-                    raise ValueError(f"axis '{axis}': fractions are positive and sum to 1, not {fractions}")
-                normal.append((axis, fractions))
+            normal.append((axis, _degree(axis, degree)))
         object.__setattr__(self, "degrees", tuple(normal))
-        places = tuple(range(self.points)) if devices is None else tuple(int(d) for d in devices)
+        places = tuple(range(self.points)) if devices is None else tuple(_device(d) for d in devices)
         if len(places) != self.points:
             raise ValueError(
                 f"ParallelConfig: {dict(normal)} has {self.points} points, {len(places)} devices were given"
@@ -73,6 +67,25 @@ class ParallelConfig:
     def __str__(self) -> str:
         split = " ".join(f"{a}:{d if isinstance(d, int) else '/'.join(f'{f:g}' for f in d)}" for a, d in self.degrees)
         return f"{split or 'whole'} on {','.join(map(str, self.devices))}"
+
+
+def _degree(axis: str, degree: Any) -> Degree:
+    if isinstance(degree, int | np.integer) and not isinstance(degree, bool):
+        if degree < 1:
+            raise ValueError(f"axis '{axis}': a degree is positive, not {degree}")
+        return int(degree)
+    if not isinstance(degree, Sequence) or not all(isinstance(f, int | float | np.floating) for f in degree):
+        raise TypeError(f"axis '{axis}': a degree is a number of parts or a list of fractions, not {degree!r}")
+    fractions = tuple(float(f) for f in degree)
+    if not fractions or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
+        raise ValueError(f"axis '{axis}': fractions are positive and sum to 1, not {fractions}")
+    return fractions
+
+
+def _device(device: Any) -> int:
+    if not isinstance(device, int | np.integer) or isinstance(device, bool):
+        raise TypeError(f"ParallelConfig: a device is a number, not {device!r}")
+    return int(device)
 
 
 def parts(degree: Degree) -> int:
@@ -159,21 +172,34 @@ class Strategy(MutableMapping[str, ParallelConfig]):
         """
         try:
             table = json.loads(Path(path).read_text())
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"strategy file '{path}': is not complete JSON ({error})") from error
         if not isinstance(table, dict) or table.get("format") != FORMAT:
             raise ValueError(f"strategy file '{path}': its format is not '{FORMAT}'")
         if table.get("version") != VERSION:
             raise ValueError(f"strategy file '{path}': has version {table.get('version')}, this reads {VERSION}")
+        if not isinstance(table.get("operators"), dict):
+            raise ValueError(f"strategy file '{path}': has no table 'operators'")
         configs, signatures = {}, {}
-        for name, entry in table.get("operators", {}).items():
+        for name, entry in table["operators"].items():
             try:
-                configs[name] = ParallelConfig(entry["degrees"], entry["devices"])
+                configs[name] = ParallelConfig(_part(entry, "degrees", dict), _part(entry, "devices", list))
                 if "pattern" in entry:
-                    signatures[name] = (str(entry["pattern"]), {k: int(v) for k, v in entry["extents"].items()})
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    signatures[name] = (_part(entry, "pattern", str), _part(entry, "extents", dict))
+            except (TypeError, ValueError) as error:
                 raise ValueError(f"strategy file '{path}': operator '{name}': {error}") from error
         return Strategy(configs, signatures)
+
+
+def _part(entry: Any, key: str, kind: type) -> Any:
+    """`entry[key]`, of the given JSON type."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    if not isinstance(value, kind):
+        raise ValueError(f"'{key}' is {json.dumps(value)}, not a {_JSON_NAMES[kind]}")
+    return value
+
+
+_JSON_NAMES = {dict: "table", list: "list", str: "text"}
 
 
 def _capped(config: ParallelConfig, op: Operator) -> ParallelConfig:

@@ -41,6 +41,10 @@ class Privilege(IntEnum):
     REDUCE = 3
 
 
+STREAMS = (
+    4  # of a device: compute, sending, receiving, host copies; the streams of links come after those of all devices
+)
+
 COLLECTIVES = (
     "",
     "copy",
@@ -221,6 +225,7 @@ class TaskGraph:
         hasher.update("\0".join(f"{r.name} {r.shape} {r.dtype} {r.init}" for r in self.regions).encode())
         for column in (self.kind, self.launch, self.point, self.device, self.source, self.arg_instance, self.arg_box):
             hasher.update(np.ascontiguousarray(column).tobytes())
+        hasher.update("\0".join(f"{n} {places}" for n, places in self.fetches.items()).encode())
         for column in (self.dep_ptr, self.dep_row, self.instance_device, self.instance_box):
             hasher.update(np.ascontiguousarray(column).tobytes())
         return hasher.hexdigest()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from taskflow.task import Array, TaskGraph
+from taskflow.task import STREAMS, Array, TaskGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Timeline:
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""
-        first = 3 * len(self.task_graph.machine.devices)
+        first = STREAMS * len(self.task_graph.machine.devices)
         moved = self.task_graph.is_transfer
         streams, sizes = self.task_graph.streams[moved], self.task_graph.bytes[moved]
         on_link = streams >= first

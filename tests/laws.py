@@ -3,6 +3,7 @@
 import numpy as np
 
 from taskflow import Executor, MachineModel, lower, single_device
+from tests.strategies import random_strategy
 
 TOLERANCE = 1e-10  # float64: relative to the largest element
 
@@ -71,3 +72,20 @@ def random_order(task_graph, generator):
             if not waits[other]:
                 ready.append(other)
     return order
+
+
+def shared_regions_are_one(model, machine, strategy, random=0):
+    """Two executors with different strategies take turns on the same regions, as one executor alone would."""
+    other = lower(model.graph, random_strategy(model.graph, machine, random), machine)
+    alone = Executor(lower(model.graph, single_device(model.graph, machine), machine), seed=3, allow_nan=True)
+    first = Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True)
+    second = Executor(other, share=first, allow_nan=True)
+    assert_close(*({n: step.read(n) for n in alone.persistent} for step in (second, alone)))
+    for step in (first, second, second, first):
+        alone._run.step = first.steps  # a shared executor counts no steps, and random numbers depend on them
+        assert_close(step(model.feeds), alone(model.feeds))
+    for name in alone.persistent:
+        first.write(name, np.ones_like(first.read(name)))
+        alone.write(name, np.ones_like(alone.read(name)))
+    assert_close(second(model.feeds), alone(model.feeds))
+    assert_close(*({n: step.read(n) for n in alone.persistent} for step in (first, alone)))

@@ -5,7 +5,6 @@ of operators is put to the same laws by another function that draws Models (see 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
@@ -18,15 +17,14 @@ from tests import tiny
 DEVICES = 8
 
 
-@dataclass(frozen=True)
 class Model:
     """A graph and the values of its inputs."""
 
-    graph: Graph
-    feeds: Mapping[str, np.ndarray]
+    def __init__(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> None:
+        self.graph, self.feeds = graph, feeds
 
-    def __repr__(self):
-        lines = [f"  {op}  {dict(op.extents)} follows {op.follows}" for op in self.graph.operators]
+    def __repr__(self) -> str:
+        lines = [f"  {op}  {dict(op.extents)}, follows {op.follows}" for op in self.graph.operators]
         return "Model(\n" + "\n".join(lines) + "\n)"
 
 
@@ -54,7 +52,7 @@ def graphs(draw, steps=5):
         pool += _grow(draw, graph, pool)
     leaves = [r for r in pool if not any(r is x for op in graph.operators for x in op.inputs)]
     unread = leaves[1:] if draw(st.integers(0, 4)) == 0 else []
-    losses = [tiny.square_sum(r) for r in leaves if not any(r is u for u in unread)]
+    losses = [tiny.mean_square(r) for r in leaves if not any(r is u for u in unread)]
     loss = losses[0]
     for other in losses[1:]:
         loss = tiny.add(loss, other)

@@ -18,9 +18,6 @@ def examples(percent):
     return settings(max_examples=max(1, settings().max_examples * percent // 100))
 
 
-@pytest.fixture(params=GRAPHS)
-def models(request):
-    return GRAPHS[request.param]
 
 
 @pytest.mark.slow
@@ -57,3 +54,12 @@ def test_any_order_gives_the_same_numbers(models, data, seed):
 def test_runs_are_the_same_to_the_bit(models, data):
     model = data.draw(GRAPHS[models])
     laws.runs_are_the_same(model, *data.draw(strategies(model.graph)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(30)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_shared_regions_are_one(models, data, seed):
+    model = data.draw(GRAPHS[models])
+    laws.shared_regions_are_one(model, *data.draw(strategies(model.graph)), random=seed)

@@ -6,6 +6,7 @@ tile gives wrong numbers and not an error.
 """
 
 from functools import partial
+from math import prod
 
 import numpy as np
 
@@ -101,22 +102,23 @@ def linear(x, out, name="fc"):
     return graph.launch(name, "b i, o i -> b o", [x, weight], kernel=_matmul, backward=backward)
 
 
-def _square_sum(ctx, x, out):
-    out[...] = 0.5 * np.sum(x * x)
+def _mean_square(count, ctx, x, out):
+    out[...] = 0.5 * np.sum(x * x) / count
 
 
-def _square_sum_backward(ctx, g, x, gx):
-    np.multiply(g, x, out=gx)
+def _mean_square_backward(count, ctx, g, x, gx):
+    np.multiply(g / count, x, out=gx)
 
 
-def square_sum(x, name="loss"):
-    """Half the sum of squares: a scalar."""
-    t = term(x)
+def mean_square(x, name="loss"):
+    """Half the mean of squares: a scalar, and a sum of partial results when `x` is split."""
+    t, count = term(x), prod(x.shape)
 
     def backward(op, g):
-        return x.graph.launch(f"{op.name}.dx", f"., {t} -> {t}", [g, x], kernel=_square_sum_backward)
+        kernel = partial(_mean_square_backward, count)
+        return x.graph.launch(f"{op.name}.dx", f"., {t} -> {t}", [g, x], kernel=kernel)
 
-    return x.graph.launch(name, f"{t} -> .", [x], kernel=_square_sum, backward=backward)
+    return x.graph.launch(name, f"{t} -> .", [x], kernel=partial(_mean_square, count), backward=backward)
 
 
 def _row_max(ctx, x, m):
@@ -193,13 +195,15 @@ def centre(x, name="centre"):
     return x.graph.launch(name, "b ^c -> b ^c", [x], kernel=_centre, backward=backward)
 
 
-def _moments(ctx, x, s, q):
-    np.sum(x, axis=1, out=s)
-    np.sum(x * x, axis=1, out=q)
+def _moments(count, ctx, x, s, q):
+    s[...] = x.sum(axis=1) / count
+    q[...] = (x * x).sum(axis=1) / count
 
 
 def moments(x, name="moments"):
-    """Sums and sums of squares of the rows: two outputs; the gradient of either may be None."""
+    """Means and mean squares of the rows: two outputs; the gradient of either may be None."""
+
+    width = x.shape[1]
 
     def backward(op, gs, gq):
         given = [g for g in (gs, gq) if g is not None]
@@ -208,12 +212,12 @@ def moments(x, name="moments"):
             *gradients, y = rest
             y[...] = 0
             for g, is_square in zip(gradients, [h is gq for h in given], strict=True):
-                y += g[:, None] * (2 * x if is_square else 1)
+                y += g[:, None] / width * (2 * x if is_square else 1)
 
         pattern = "b c" + ", b" * len(given) + " -> b c"
         return x.graph.launch(f"{op.name}.dx", pattern, [x, *given], kernel=kernel)
 
-    return x.graph.launch(name, "b c -> b, b", [x], kernel=_moments, backward=backward)
+    return x.graph.launch(name, "b c -> b, b", [x], kernel=partial(_moments, width), backward=backward)
 
 
 def _look_up(ctx, index, table, y):

@@ -129,6 +129,7 @@ convolution("conv2d with dilation", (2, 2, 9, 7), 2, 3, dilation=2, padding=2)
 convolution("conv2d of one point", (3, 3, 5, 4), 2, 1)
 convolution("conv2d that skips rows", (2, 2, 7, 7), 2, 1, stride=3)
 convolution("conv2d of one image", (1, 3, 5, 5), 2, 3, padding=2)
+convolution("conv2d of patches", (1, 2, 6, 4), 3, 2, stride=2)
 convolution("conv2d in groups", (2, 6, 5, 5), 9, 3, groups=3, padding=1)
 convolution("conv2d depthwise", (2, 5, 5, 4), 5, 3, groups=5, padding=1)
 

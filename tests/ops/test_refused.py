@@ -46,7 +46,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda r: ops.gelu(r["x"], "erf"), "gelu 'gelu': approximate is 'erf', it is 'none' or 'tanh'"),
     (
         lambda r: ops.add(r["x"], r["image"]),
-        "add 'add': 'x' is (5, 3) and 'image' is (2, 3, 5, 5); aligned at the right, 5 and 5 do not agree",
+        "add 'add': 'x' is (5, 3) and 'image' is (2, 3, 5, 5); aligned at the right, 3 and 5 do not agree",
     ),
     (lambda r: ops.sum_to(r["x"], (4,)), "sum_to 'sum_to': the shape (4,) does not broadcast to that of 'x', (5, 3)"),
     (

@@ -75,8 +75,8 @@ def test_two_axes_and_fractions(case: Case) -> None:
     leader = graph.producer(output)
     assert leader is not None
     if case.is_differentiable:
-        sources = [r for r in (*graph.inputs, *graph.parameters)]
-        graph.differentiate(ops.sum_to(ops.multiply(output, output), ()), sources)
+        loss = ops.sum_to(ops.multiply(output, output), ())
+        graph.differentiate(loss, [*graph.inputs, *graph.parameters])
     values = first_values(graph)
     whole = run(graph, values)
     axes = [a for a in leader.split_axes if leader.extents[a] > 1 and a != "g"]

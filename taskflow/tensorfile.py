@@ -1,0 +1,72 @@
+"""Safetensors files, laid out by hand.
+
+Header and offsets follow from names, shapes and dtypes alone, so regions are streamed into their places one by one and
+read back as maps; the library's writer wants all of them in memory. The format: 8 bytes of little-endian header size, a
+JSON header padded with spaces, then the data (https://github.com/huggingface/safetensors).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+CODES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The first bytes of a file, where each tensor lies in it (name -> start, end; in file order), and its size."""
+
+    header: bytes
+    spans: dict[str, tuple[int, int]]
+    size_bytes: int
+
+
+def lay_out(tensors: Iterable[tuple[str, tuple[int, ...], str]]) -> Layout:
+    """The layout of a file of tensors (name, shape, dtype): large elements first, so that all are aligned; then by name.
+
+    Raises:
+        ValueError: the format has no code for a dtype.
+    """
+    table: dict[str, Any] = {}
+    end = 0
+    for name, shape, dtype in sorted(tensors, key=lambda t: (-np.dtype(t[2]).itemsize, t[0])):
+        if dtype not in CODES:
+            raise ValueError(f"region '{name}': safetensors has no dtype {dtype}")
+        start, end = end, end + prod(shape) * np.dtype(dtype).itemsize
+        table[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(table, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    header = len(text).to_bytes(8, "little") + text
+    spans = {n: tuple(len(header) + o for o in entry["data_offsets"]) for n, entry in table.items()}
+    return Layout(header, spans, len(header) + end)
+
+
+def map_tensor(path: Path, span: tuple[int, int], shape: tuple[int, ...], dtype: str) -> Array:
+    """The tensor at `span` of a file, mapped: its pages are read when they are touched."""
+    if span[0] == span[1]:
+        return np.empty(shape, dtype)
+    raw = np.memmap(path, np.uint8, "r", span[0], (span[1] - span[0],))
+    return np.asarray(raw).view(dtype).reshape(shape)

@@ -1,0 +1,210 @@
+"""Checks for operators, public: what every operator must pass, custom ones too.
+
+`check_operator` runs the real executor on small float64 arrays: values against a plain NumPy reference, gradients against central
+finite differences, and every split of every axis against the unsplit operator, forward and backward, in memory that is
+poisoned and with every task's privileges verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from taskflow.execute import Executor
+from taskflow.graph import Graph
+from taskflow.lower import lower
+from taskflow.machine import MachineModel
+from taskflow.operator import Operator
+from taskflow.partition import partition
+from taskflow.random import fill, random_key
+from taskflow.region import LogicalRegion
+from taskflow.rules import leaders
+from taskflow.strategy import ParallelConfig, Strategy
+from taskflow.task import Array
+
+Build = Callable[[], tuple[Graph, LogicalRegion]]
+Values = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class _Results:
+    """Outputs of one step and the values of persistent regions after it."""
+
+    outputs: dict[str, Array]
+    regions: dict[str, Array]
+
+
+def check_operator(
+    build: Build,
+    reference: Callable[[Values], Array] | None = None,
+    *,
+    degrees: Sequence[int] = (2, 3),
+    values: Values | None = None,
+    high: int = 3,
+    differentiable: bool = True,
+    tolerance: float = 1e-10,
+    seed: int = 0,
+) -> list[tuple[str, str, int]]:
+    """Check the operators of a small graph.
+
+    Args:
+        build: makes a new (graph, output region) each time; floating inputs are float64, extents small and odd.
+        reference: the output from the values of inputs, parameters and states, by region name.
+        degrees: tried for every axis that may be split and is long enough.
+        values: of regions by name; the others are random, integers below `high`.
+        high: bound of random integers.
+        differentiable: whether gradients are checked.
+        tolerance: absolute and relative, for splits and the reference (gradients: 1e-6 for the differences' own error).
+        seed: of random values.
+
+    Returns:
+        the splits that were checked: (operator, axis, degree).
+
+    Raises:
+        AssertionError: two results differ; the message names the split and the region.
+        PermissionError: a kernel reads what nobody wrote or leaves a part of its output unwritten.
+    """
+    graph, output = build()
+    given = {**_random_values(graph, seed, high), **(values or {})}
+    if reference is not None:
+        graph.output("checked", output)
+        expected = reference(given)
+        found = _run(graph, given, _whole(graph)).outputs["checked"]
+        _assert_close(found, expected, tolerance, f"value of '{output.name}'")
+    graph, names = _with_gradients(build, given, differentiable)
+    base = _run(graph, given, _whole(graph))
+    if differentiable:
+        _check_slopes(build, given, base, names)
+    checked = []
+    for op in leaders(graph):
+        for axis in op.split_axes:
+            for degree in degrees:
+                config = _config(op, axis, degree)
+                if config is None:
+                    continue
+                split = _run(graph, given, Strategy({**_whole(graph), op.name: config}))
+                _assert_same(split, base, tolerance, f"'{op.name}' split {axis}:{degree}")
+                checked.append((op.name, axis, degree))
+    return checked
+
+
+def _config(op: Operator, axis: str, degree: int) -> ParallelConfig | None:
+    """The axis split in `degree` parts, or None where it is too short or its group forbids it."""
+    if degree > op.extents[axis] or not all(axis in op.bound.term_axes[k] for k in op.writes):
+        return None
+    config = ParallelConfig({axis: degree})
+    try:
+        partition(op, config)
+    except ValueError:  # an inner axis of a group: not contiguous in memory order
+        return None
+    return config
+
+
+def _whole(graph: Graph) -> Strategy:
+    return Strategy({op.name: ParallelConfig({}, (0,)) for op in leaders(graph)})
+
+
+def _random_values(graph: Graph, seed: int, high: int) -> dict[str, Array]:
+    values: dict[str, Array] = {}
+    for number, region in enumerate(graph.regions.values()):
+        generator = np.random.default_rng([seed, number])
+        if region.role in ("input", "parameter") and np.dtype(region.dtype).kind == "f":
+            values[region.name] = generator.standard_normal(region.shape).astype(region.dtype)
+        elif region.role in ("input", "parameter"):
+            values[region.name] = generator.integers(0, high, region.shape).astype(region.dtype)
+        elif region.role == "state":
+            values[region.name] = np.empty(region.shape, region.dtype)
+            fill(values[region.name], region.init, random_key(0, region.name), region.shape, region.rect)
+    return values
+
+
+def _with_gradients(build: Build, values: dict[str, Array], differentiable: bool) -> tuple[Graph, list[str]]:
+    """The graph with `output . probe` as its loss, and gradients of all floating inputs and parameters as outputs."""
+    graph, output = build()
+    graph.output("checked", output)
+    sources = [r for r in graph.regions.values() if r.role in ("input", "parameter") and r.dtype == "float64"]
+    if not differentiable:
+        return graph, []
+    probe = graph.input("probe", output.shape, "float64")
+    values["probe"] = np.random.default_rng(1).standard_normal(output.shape)
+    loss = graph.output("probed", probed_sum(output, probe))
+    names = []
+    for region, gradient in graph.differentiate(loss, sources).items():
+        graph.output(f"gradient of {region.name}", gradient)
+        names.append(region.name)
+    return graph, names
+
+
+def probed_sum(x: LogicalRegion, probe: LogicalRegion) -> LogicalRegion:
+    """The scalar sum of `x * probe` over regions of equal shape: a loss that makes every element of `x` count."""
+    term = " ".join(f"p{k}" for k in range(x.ndim)) or "."
+
+    def backward(op: Operator, gradient: LogicalRegion) -> tuple[Any, None]:
+        return x.graph.launch("probed.dx", f"., {term} -> {term}", [gradient, op.inputs[1]], kernel=_scale), None
+
+    made = x.graph.launch("probed", f"{term}, {term} -> .", [x, probe], kernel=_dot, backward=backward, dtype="float64")
+    assert isinstance(made, LogicalRegion)
+    return made
+
+
+def _dot(ctx: Any, x: Any, probe: Any, out: Any) -> None:
+    out[...] = (x * probe).sum()
+
+
+def _scale(ctx: Any, factor: Any, probe: Any, out: Any) -> None:
+    ctx.xp.multiply(probe, factor, out=out)
+
+
+def _run(graph: Graph, values: Values, strategy: Strategy) -> _Results:
+    devices = 1 + max(d for c in strategy.values() for d in c.devices)
+    task_graph = lower(graph, strategy, MachineModel.uniform(devices))
+    with Executor(task_graph, check=True, allow_nan=True) as step:
+        for name in step.persistent:
+            if name in values:
+                step.write(name, values[name])
+        outputs = step({r.name: values[r.name] for r in graph.inputs})
+        return _Results(outputs, {name: step.read(name) for name in step.persistent})
+
+
+def _check_slopes(build: Build, values: Values, base: _Results, names: Sequence[str], step: float = 1e-5) -> None:
+    """Central differences of the probed sum by every element of the named regions."""
+    graph, output = build()
+    graph.output("checked", output)
+    task_graph = lower(graph, _whole(graph), MachineModel.uniform(1))
+    fed = [r.name for r in graph.inputs]
+    with Executor(task_graph, record=False, allow_nan=True) as run:
+        first = {n: run.read(n) for n in run.persistent}
+
+        def loss(name: str, value: Array) -> float:
+            changed = {**first, **values, name: value}
+            for persistent in first:
+                run.write(persistent, changed[persistent])
+            run._run.step = 0  # random operators draw the same numbers at every call
+            return float((run({n: changed[n] for n in fed})["checked"] * values["probe"]).sum())
+
+        for name in names:
+            slopes = np.empty_like(values[name])
+            for index in np.ndindex(slopes.shape):
+                ends = []
+                for sign in (1, -1):
+                    moved = values[name].copy()
+                    moved[index] += sign * step
+                    ends.append(loss(name, moved))
+                slopes[index] = (ends[0] - ends[1]) / (2 * step)
+            _assert_close(base.outputs[f"gradient of {name}"], slopes, 1e-6, f"gradient of '{name}'")
+
+
+def _assert_same(found: _Results, expected: _Results, tolerance: float, where: str) -> None:
+    for name, value in expected.outputs.items():
+        _assert_close(found.outputs[name], value, tolerance, f"{where}: {name}")
+    for name, value in expected.regions.items():
+        _assert_close(found.regions[name], value, tolerance, f"{where}: region '{name}'")
+
+
+def _assert_close(found: Array, expected: Array, tolerance: float, where: str) -> None:
+    expected = np.asarray(expected)
+    assert found.shape == expected.shape, f"{where}: shape {found.shape} instead of {expected.shape}"
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=where)

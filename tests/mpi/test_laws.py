@@ -1,0 +1,62 @@
+"""Laws 1 to 3 across ranks: a machine of as many devices as there are ranks, against device 0 alone.
+
+The reference runs through MPI too: rank 0 computes it, and everything fetched or read reaches all ranks.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskflow import MachineModel
+from taskflow.comm import world_size
+from tests import laws
+from tests.strategies import graphs, random_strategy
+
+SIZE = world_size()
+GRAPHS = {"tiny": graphs()}
+
+
+def examples(percent):
+    return settings(max_examples=max(1, settings().max_examples * percent // 100))
+
+
+@st.composite
+def placed(draw, models):
+    """A model, the machine of all ranks, and a strategy."""
+    model, machine = draw(models), MachineModel.uniform(SIZE)
+    return model, machine, random_strategy(model.graph, machine, draw(st.integers(0, 2**32 - 1)))
+
+
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(40)
+@given(data=st.data())
+def test_any_strategy_gives_the_numbers_of_one_device(models, data):
+    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=3)
+
+
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(10)
+@given(data=st.data())
+def test_checked_memory_finds_nothing(models, data):
+    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=2, check=True)
+
+
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(5)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_any_order_gives_the_same_numbers(models, data, seed):
+    laws.any_order_is_the_same(*data.draw(placed(GRAPHS[models])), orders=5, seed=seed)
+
+
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(5)
+@given(data=st.data())
+def test_runs_are_the_same_to_the_bit(models, data):
+    laws.runs_are_the_same(*data.draw(placed(GRAPHS[models])))
+
+
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(10)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_shared_regions_are_one(models, data, seed):
+    laws.shared_regions_are_one(*data.draw(placed(GRAPHS[models])), random=seed)

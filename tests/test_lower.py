@@ -1,0 +1,448 @@
+"""Lowering: the exact rows of small graphs, worked out by hand, and the bytes of the classic strategies.
+
+A row reads `number kind name place arguments after dependences`; an argument is instance and box.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import Executor, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
+from taskflow.lower import Lowering
+from taskflow.memory import plan_memory
+from tests import tiny
+
+ITEM = 8  # bytes of a float64
+
+
+def row_text(task):
+    place = f"{task.source}->{task.device}" if task.source != task.device else f"@{task.device}"
+    what = task.collective or task.kind.name.lower()
+    arguments = " ".join(f"{instance}{rect}" for instance, rect, _ in task.args)
+    return f"{task.row} {what} {task.name} {place} {arguments} after {list(task.dependences)}"
+
+
+def lowered(graph, configs, devices):
+    """`configs`: operator -> degrees, or (degrees, devices)."""
+    pairs = {name: c if isinstance(c, tuple) else (c, None) for name, c in configs.items()}
+    strategy = Strategy.of_graph(graph, {name: ParallelConfig(*pair) for name, pair in pairs.items()})
+    return lower(graph, strategy, MachineModel.uniform(devices))
+
+
+def rows(graph, configs, devices):
+    return [row_text(task) for task in lowered(graph, configs, devices)]
+
+
+def matrix(*shape):
+    return Graph().input("x", shape or (4, 4), "float64")
+
+
+def transfers(task_graph):
+    """Region and collective -> bytes that cross between devices."""
+    found = Counter()
+    for row in np.flatnonzero(task_graph.is_transfer):
+        task = task_graph[row]
+        found[task.name, task.collective] += task.bytes
+    return dict(found)
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def test_partial_sums_that_all_read_whole_are_all_reduced():
+    total = tiny.column_sum(matrix(), "sum")
+    graph = tiny.add_row(total.graph.input("y", (2, 4), "float64"), total, "read").graph
+    assert rows(graph, {"sum": {"b": 2}, "read": {"b": 2}}, 2) == [
+        "0 feed x @0 0[0:2, 0:4] after []",
+        "1 feed x @1 1[2:4, 0:4] after []",
+        "2 feed y @0 6[0:1, 0:4] after []",
+        "3 feed y @1 7[1:2, 0:4] after []",
+        "4 point sum @0 0[0:2, 0:4] 2[0:4] after [0]",
+        "5 point sum @1 1[2:4, 0:4] 3[0:4] after [1]",
+        "6 all-reduce sum 1->0 3[0:2] 4[0:2] after [5]",
+        "7 all-reduce sum 0->1 2[2:4] 5[2:4] after [4]",
+        "8 fold sum @0 2[0:2] 2[0:2] 4[0:2] after [4, 6]",
+        "9 fold sum @1 3[2:4] 3[2:4] 5[2:4] after [5, 7]",
+        "10 all-reduce sum 1->0 3[2:4] 2[2:4] after [4, 5, 7, 9]",
+        "11 all-reduce sum 0->1 2[0:2] 3[0:2] after [4, 5, 6, 8]",
+        "12 point read @0 6[0:1, 0:4] 2[0:4] 8[0:1, 0:4] after [2, 4, 8, 10]",
+        "13 point read @1 7[1:2, 0:4] 3[0:4] 9[1:2, 0:4] after [3, 5, 9, 11]",
+    ]
+
+
+def test_partial_sums_that_are_read_by_tiles_are_reduce_scattered():
+    graph = tiny.copy(tiny.column_sum(matrix(), "sum"), "read").graph
+    assert rows(graph, {"sum": {"b": 2}, "read": {"c": 2}}, 2) == [
+        "0 feed x @0 0[0:2, 0:4] after []",
+        "1 feed x @1 1[2:4, 0:4] after []",
+        "2 point sum @0 0[0:2, 0:4] 4[0:4] after [0]",
+        "3 point sum @1 1[2:4, 0:4] 5[0:4] after [1]",
+        "4 reduce-scatter sum 1->0 5[0:2] 6[0:2] after [3]",
+        "5 reduce-scatter sum 0->1 4[2:4] 7[2:4] after [2]",
+        "6 fold sum @0 2[0:2] 4[0:2] 6[0:2] after [2, 4]",
+        "7 fold sum @1 3[2:4] 5[2:4] 7[2:4] after [3, 5]",
+        "8 point read @0 2[0:2] 8[0:2] after [6]",
+        "9 point read @1 3[2:4] 9[2:4] after [7]",
+    ]
+
+
+def test_partial_sums_that_one_device_reads_are_reduced_there():
+    graph = tiny.copy(tiny.column_sum(matrix(), "sum"), "read").graph
+    assert rows(graph, {"sum": {"b": 2}, "read": {}}, 2) == [
+        "0 feed x @0 0[0:2, 0:4] after []",
+        "1 feed x @1 1[2:4, 0:4] after []",
+        "2 point sum @0 0[0:2, 0:4] 2[0:4] after [0]",
+        "3 point sum @1 1[2:4, 0:4] 3[0:4] after [1]",
+        "4 reduce sum 1->0 3[0:4] 4[0:4] after [3]",
+        "5 fold sum @0 2[0:4] 2[0:4] 4[0:4] after [2, 4]",
+        "6 point read @0 2[0:4] 5[0:4] after [5]",
+    ]
+
+
+def outer(x):
+    """`read[z, c]` needs all rows of `h` for every z."""
+    h = tiny.copy(x, "h")
+    z = x.graph.input("z", (2,), "float64")
+    return x.graph.launch("read", "b c, z -> z c", [h, z], kernel=tiny._copy).graph
+
+
+def test_tiles_that_all_read_whole_are_all_gathered():
+    assert rows(outer(matrix(4, 2)), {"h": {"b": 2}, "read": {"z": 2}}, 2) == [
+        "0 feed x @0 0[0:2, 0:2] after []",
+        "1 feed x @1 1[2:4, 0:2] after []",
+        "2 feed z @0 4[0:1] after []",
+        "3 feed z @1 5[1:2] after []",
+        "4 point h @0 0[0:2, 0:2] 2[0:2, 0:2] after [0]",
+        "5 point h @1 1[2:4, 0:2] 3[2:4, 0:2] after [1]",
+        "6 all-gather h 1->0 3[2:4, 0:2] 2[2:4, 0:2] after [5]",
+        "7 all-gather h 0->1 2[0:2, 0:2] 3[0:2, 0:2] after [4]",
+        "8 point read @0 2[0:4, 0:2] 4[0:1] 6[0:1, 0:2] after [2, 4, 6]",
+        "9 point read @1 3[0:4, 0:2] 5[1:2] 7[1:2, 0:2] after [3, 5, 7]",
+    ]
+
+
+def test_what_one_device_made_and_others_read_whole_is_broadcast():
+    assert rows(outer(matrix(4, 2)), {"h": {}, "read": ({"z": 2}, (1, 2))}, 3) == [
+        "0 feed x @0 0[0:4, 0:2] after []",
+        "1 feed z @1 4[0:1] after []",
+        "2 feed z @2 5[1:2] after []",
+        "3 point h @0 0[0:4, 0:2] 1[0:4, 0:2] after [0]",
+        "4 broadcast h 0->2 1[0:4, 0:2] 3[0:4, 0:2] after [3]",
+        "5 broadcast h 0->1 1[0:4, 0:2] 2[0:4, 0:2] after [3]",
+        "6 point read @1 2[0:4, 0:2] 4[0:1] 6[0:1, 0:2] after [1, 5]",
+        "7 point read @2 3[0:4, 0:2] 5[1:2] 7[1:2, 0:2] after [2, 4]",
+    ]
+
+
+def test_row_tiles_that_are_read_as_column_tiles_go_from_all_to_all():
+    graph = tiny.copy(tiny.copy(matrix(), "h"), "read").graph
+    assert rows(graph, {"h": {"b": 2}, "read": {"c": 2}}, 2) == [
+        "0 feed x @0 0[0:2, 0:4] after []",
+        "1 feed x @1 1[2:4, 0:4] after []",
+        "2 point h @0 0[0:2, 0:4] 2[0:2, 0:4] after [0]",
+        "3 point h @1 1[2:4, 0:4] 5[2:4, 0:4] after [1]",
+        "4 all-to-all h 1->0 5[2:4, 0:2] 3[2:4, 0:2] after [3]",
+        "5 all-to-all h 0->1 2[0:2, 2:4] 4[0:2, 2:4] after [2]",
+        "6 copy h @0 2[0:2, 0:2] 3[0:2, 0:2] after [2]",
+        "7 copy h @1 5[2:4, 2:4] 4[2:4, 2:4] after [3]",
+        "8 point read @0 3[0:4, 0:2] 6[0:4, 0:2] after [4, 6]",
+        "9 point read @1 4[0:4, 2:4] 7[0:4, 2:4] after [5, 7]",
+    ]
+
+
+def test_a_halo_is_its_boundary_rows_beside_the_producers_tile():
+    """Instance 4 holds the tile [8:16] that device 1 makes and one row on either side: no copy within the device."""
+    graph = tiny.stencil(tiny.copy(matrix(24, 2), "h"), name="read").graph
+    assert rows(graph, {"h": {"b": 3}, "read": {"b": 3}}, 3) == [
+        "0 feed x @0 0[0:8, 0:2] after []",
+        "1 feed x @1 1[8:16, 0:2] after []",
+        "2 feed x @2 2[16:24, 0:2] after []",
+        "3 point h @0 0[0:8, 0:2] 3[0:8, 0:2] after [0]",
+        "4 point h @1 1[8:16, 0:2] 4[8:16, 0:2] after [1]",
+        "5 point h @2 2[16:24, 0:2] 5[16:24, 0:2] after [2]",
+        "6 halo h 1->0 4[8:9, 0:2] 3[8:9, 0:2] after [4]",
+        "7 halo h 2->1 5[16:17, 0:2] 4[16:17, 0:2] after [5]",
+        "8 halo h 0->1 3[7:8, 0:2] 4[7:8, 0:2] after [3]",
+        "9 halo h 1->2 4[15:16, 0:2] 5[15:16, 0:2] after [4]",
+        "10 point read @0 3[0:9, 0:2] 6[0:8, 0:2] after [3, 6]",
+        "11 point read @1 4[7:17, 0:2] 7[8:16, 0:2] after [4, 7, 8]",
+        "12 point read @2 5[15:24, 0:2] 8[16:24, 0:2] after [5, 9]",
+    ]
+
+
+def test_an_update_in_place_waits_for_those_who_read_the_old_value():
+    """Rows 6 and 7 update what 2 and 3 read; rows 8 and 9 overwrite what those read on the other device."""
+    x = matrix(2, 4)
+    state = x.graph.parameter("state", (4,), dtype="float64", trainable=False)
+    tiny.add_row(x, state, "read")
+    tiny.decay(state, tiny.column_sum(x, "sum"))
+    task_graph = lowered(x.graph, {"read": {"b": 2}, "sum": {}, "decay": {"b": 2}}, 2)
+    assert [row_text(task) for task in task_graph] == [
+        "0 feed x @0 0[0:2, 0:4] after []",
+        "1 feed x @1 1[1:2, 0:4] after []",
+        "2 point read @0 0[0:1, 0:4] 2[0:4] 4[0:1, 0:4] after [0]",
+        "3 point read @1 1[1:2, 0:4] 3[0:4] 5[1:2, 0:4] after [1]",
+        "4 point sum @0 0[0:2, 0:4] 6[0:4] after [0]",
+        "5 copy sum 0->1 6[2:4] 7[2:4] after [4]",
+        "6 point decay @0 2[0:2] 6[0:2] after [2, 4]",
+        "7 point decay @1 3[2:4] 7[2:4] after [3, 5]",
+        "8 all-gather state 1->0 3[2:4] 2[2:4] after [2, 7]",
+        "9 all-gather state 0->1 2[0:2] 3[0:2] after [3, 6]",
+    ]
+    assert [p.name for _, _, p in task_graph[6].args] == ["READ_WRITE", "READ"]
+    assert [(int(task_graph.instance_device[i]), str(r)) for i, r in task_graph.homes["state"]] == [
+        (0, "[0:4]"),
+        (1, "[0:4]"),
+        (0, "[0:2]"),
+        (1, "[2:4]"),
+    ]
+
+
+def test_points_of_one_device_are_folded_there_before_anything_moves():
+    graph = tiny.copy(tiny.column_sum(matrix(), "sum"), "read").graph
+    assert rows(graph, {"sum": ({"b": 4}, (0, 1, 0, 1)), "read": {"c": 2}}, 2) == [
+        "0 feed x @0 0[0:1, 0:4] after []",
+        "1 feed x @0 1[2:3, 0:4] after []",
+        "2 feed x @1 2[1:2, 0:4] after []",
+        "3 feed x @1 3[3:4, 0:4] after []",
+        "4 point sum @0 0[0:1, 0:4] 6[0:4] after [0]",
+        "5 point sum @1 2[1:2, 0:4] 8[0:4] after [2]",
+        "6 point sum @0 1[2:3, 0:4] 7[0:4] after [1]",
+        "7 point sum @1 3[3:4, 0:4] 9[0:4] after [3]",
+        "8 fold sum @0 6[0:4] 6[0:4] 7[0:4] after [4, 6]",
+        "9 fold sum @1 8[0:4] 8[0:4] 9[0:4] after [5, 7]",
+        "10 reduce-scatter sum 1->0 8[0:2] 10[0:2] after [9]",
+        "11 reduce-scatter sum 0->1 6[2:4] 11[2:4] after [8]",
+        "12 fold sum @0 4[0:2] 6[0:2] 10[0:2] after [8, 10]",
+        "13 fold sum @1 5[2:4] 8[2:4] 11[2:4] after [9, 11]",
+        "14 point read @0 4[0:2] 12[0:2] after [12]",
+        "15 point read @1 5[2:4] 13[2:4] after [13]",
+    ]
+
+
+def test_replicas_are_computed_once_a_device():
+    graph = tiny.column_sum(matrix(), "sum").graph
+    with graph.following("sum"):
+        tiny.copy(graph.regions["sum"], "after")
+    task_graph = lowered(graph, {"sum": ({"b": 4}, (0, 1, 0, 1))}, 2)
+    assert [(t.name, t.device) for t in task_graph if t.kind == Kind.POINT and t.name == "after"] == [
+        ("after", 0),
+        ("after", 1),
+    ]
+
+
+def test_boxes_that_overlap_on_a_device_are_sent_to_it_once():
+    """Device 1 reads [0:5] and [3:8]; [3:5] goes over the link once and is copied there."""
+    graph = tiny.stencil(tiny.copy(matrix(1, 8), "h"), 1, name="read").graph
+    task_graph = lowered(graph, {"h": {}, "read": ({"c": 2}, (1, 1))}, 2)
+    assert task_graph.bytes_moved == 8 * ITEM
+    assert [str(t.args[0][1]) for t in task_graph if t.name == "h" and t.kind == Kind.COPY] == [
+        "[0:1, 0:5]",
+        "[0:1, 5:8]",
+        "[0:1, 3:5]",
+    ]
+
+
+def test_partial_maxima_are_combined_as_maxima():
+    graph = tiny.copy(tiny.row_max(matrix(), "max"), "read").graph
+    task_graph = lowered(graph, {"max": {"c": 2}, "read": {}}, 2)
+    assert transfers(task_graph) == {("max", "reduce"): 4 * ITEM}
+    assert [task_graph.combine[int(r)] for r in task_graph.region[task_graph.kind == Kind.FOLD]] == ["max"]
+
+
+def test_a_region_that_nobody_reads_moves_nowhere():
+    graph = tiny.column_sum(matrix(), "sum").graph
+    assert [row_text(t) for t in lowered(graph, {"sum": {"b": 2}}, 2)][2:] == [
+        "2 point sum @0 0[0:2, 0:4] 2[0:4] after [0]",
+        "3 point sum @1 1[2:4, 0:4] 3[0:4] after [1]",
+    ]
+
+
+def test_a_parameter_that_nobody_reads_still_lives_somewhere():
+    graph = matrix().graph
+    tiny.part(tiny.parameter(graph, "half read", (6,)), 0, 4, 6)
+    tiny.parameter(graph, "unread", (3,))
+    task_graph = lowered(graph, {"part": ({}, (1,))}, 2)
+    homes = {n: [(int(task_graph.instance_device[i]), str(r)) for i, r in h] for n, h in task_graph.homes.items()}
+    assert homes == {"half read": [(1, "[4:6]"), (1, "[0:4]")], "unread": [(0, "[0:3]")]}
+
+
+# -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+def network(batch=24, width=12, layers=2, momentum=0.9, own=()):
+    """Linear layers of `width` x `width`, a loss and its update."""
+    x = matrix(batch, width)
+    for k in range(layers):
+        x = tiny.linear(x, width, f"fc{k}")
+    tiny.sgd(tiny.mean_square(x), momentum=momentum, own=own)
+    return x.graph
+
+
+def parameter_bytes(graph):
+    return sum(p.size_bytes for p in graph.parameters)
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_data_parallel_all_reduces_gradients_and_moves_nothing_else(devices):
+    graph = network()
+    task_graph = lower(graph, taskflow.data_parallel(graph, machine := MachineModel.uniform(devices)), machine)
+    gradients = {k: v for k, v in transfers(task_graph).items() if k[0] != "loss"}
+    assert set(gradients) == {("fc0.dweight", "all-reduce"), ("fc1.dweight", "all-reduce")}
+    assert sum(gradients.values()) == 2 * (devices - 1) * parameter_bytes(graph)
+    sent = task_graph.bytes_moved_by_device() - _loss_bytes(task_graph)
+    assert sent.tolist() == [2 * (devices - 1) * parameter_bytes(graph) // devices] * devices
+
+
+def _loss_bytes(task_graph):
+    """What every device sends of the fetched loss: a scalar that has to be summed and told to all."""
+    rows_ = [r for r in np.flatnonzero(task_graph.is_transfer) if task_graph.name(r) == "loss"]
+    return np.bincount(task_graph.source[rows_], task_graph.bytes[rows_], len(task_graph.machine.devices))
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4, 5, 7])
+def test_data_parallel_moves_as_much_when_nothing_divides(devices):
+    graph = network(batch=9, width=11)
+    task_graph = lower(graph, taskflow.data_parallel(graph, machine := MachineModel.uniform(devices)), machine)
+    assert task_graph.bytes_moved - _loss_bytes(task_graph).sum() == 2 * (devices - 1) * parameter_bytes(graph)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_zero_moves_the_bytes_of_data_parallel_and_splits_the_optimizer_state(devices, own):
+    """ZeRO: only the update operators are named, and split."""
+    graph = network(own=("fc0.weight", "fc1.weight") if own else ())
+    machine = MachineModel.uniform(devices)
+    plain = lower(graph, strategy := taskflow.data_parallel(graph, machine), machine)
+    for k in range(2):
+        update = graph.operator(f"fc{k}.weight.update")
+        strategy[update.name] = ParallelConfig({next(iter(update.extents)): devices})
+    zero = lower(graph, strategy, machine)
+    kinds = {k for k in transfers(zero) if k[0] != "loss"}
+    expected = {(f"fc{k}.dweight", "reduce-scatter") for k in range(2)} | {(f"fc{k}.weight", "all-gather") for k in range(2)}
+    assert kinds == expected
+    sent = zero.bytes_moved_by_device() - _loss_bytes(zero)
+    assert sent.tolist() == [2 * (devices - 1) * parameter_bytes(graph) // devices] * devices
+    if not own:
+        assert zero.bytes_moved == plain.bytes_moved
+    held = plan_memory(zero).persistent_bytes
+    assert held.tolist() == [_arena(graph, 1) + _arena(graph, devices)] * devices
+    assert own or plan_memory(plain).persistent_bytes.tolist() == [2 * _arena(graph, 1)] * devices
+
+
+def _arena(graph, share):
+    """Arena bytes of 1/share of every parameter: instances are aligned to 64 bytes."""
+    return sum(-(-p.size_bytes // share // 64) * 64 for p in graph.parameters)
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_a_row_split_layer_after_a_column_split_one_moves_one_all_reduce_each_way(devices):
+    """Megatron's pairs (fc0, fc1) and (fc2, fc3): nothing moves within a pair, and no gradient of a weight ever."""
+    graph = network(batch=24, width=12, layers=4, momentum=0)
+    configs = {f"fc{k}": {"oi"[k % 2]: devices} for k in range(4)} | {"loss": {"b": devices}}
+    task_graph = lowered(graph, configs, devices)
+    activation = 24 * 12 * ITEM
+    assert {k: v for k, v in transfers(task_graph).items() if k[0] not in ("loss", "loss.one")} == {
+        ("fc1", "all-reduce"): 2 * (devices - 1) * activation,
+        ("fc2.dx", "all-reduce"): 2 * (devices - 1) * activation,
+        ("fc3", "reduce-scatter"): (devices - 1) * activation,  # the loss reads rows: half of an all-reduce,
+        ("loss.dx", "all-gather"): (devices - 1) * activation,  # and here is the other half
+    }
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_rows_to_columns_moves_what_does_not_stay(devices):
+    graph = tiny.copy(tiny.copy(matrix(12, 24), "h"), "read").graph
+    task_graph = lowered(graph, {"h": {"b": devices}, "read": {"c": devices}}, devices)
+    assert task_graph.bytes_moved == 12 * 24 * ITEM * (devices - 1) // devices
+    assert Counter(task_graph.source[task_graph.is_transfer].tolist()) == dict.fromkeys(range(devices), devices - 1)
+
+
+def test_a_convolution_split_by_rows_exchanges_boundary_rows_only():
+    """A 3 x 3 convolution of (2, 3, 16, 5) split over h by 4: three borders, each crossed by one row both ways.
+
+    Forward a row of x is 2 images x 3 channels x 5 columns; x is fed, so the second layer's input is what moves: 4
+    channels. Backward dx of the second layer reads rows of its output's gradient: 2 channels.
+    """
+    x = matrix(2, 3, 16, 5)
+    tiny.sgd(tiny.mean_square(tiny.conv(tiny.conv(x, 4, name="conv1"), 2, name="conv2")), momentum=0)
+    task_graph = lowered(x.graph, {n: {"h": 4} for n in ("conv1", "conv2", "loss")}, 4)
+    found = transfers(task_graph)
+    assert found["conv1", "halo"] == 3 * 2 * (2 * 4 * 5) * ITEM
+    assert found["loss.dx", "halo"] == 3 * 2 * (2 * 2 * 5) * ITEM
+    weights = {"conv1.dweight": 4 * 3 * 9, "conv2.dweight": 2 * 4 * 9}
+    for name, size in weights.items():
+        assert found[name, "all-reduce"] == 2 * 3 * size * ITEM
+    assert set(found) == {("conv1", "halo"), ("loss.dx", "halo"), ("loss", "all-reduce"), ("loss.one", "broadcast")} | {
+        (name, "all-reduce") for name in weights
+    } or "loss.one" not in {name for name, _ in found}
+
+
+# -- memory, caches and columns ----------------------------------------------------------------------------------------
+
+
+def test_devices_hold_tiles_only():
+    """An MLP under {"o": 2}: each device holds half of every parameter, gradient and momentum."""
+    graph = network(width=16)
+    task_graph = lowered(graph, {"fc0": {"o": 2}, "fc1": {"o": 2}, "loss": {"o": 2}}, 2)
+    names = [task_graph.regions[int(r)].name for r in task_graph.instance_region]
+    for name in ("fc0.weight", "fc0.dweight", "fc0.weight.momentum"):
+        sizes = [int(s) for s, n in zip(task_graph.instance_bytes(), names, strict=True) if n == name]
+        assert sizes == [16 * 16 * ITEM // 2] * 2
+    assert plan_memory(task_graph).persistent_bytes.tolist() == [2 * parameter_bytes(graph) // 2] * 2
+
+
+def test_a_changed_operator_lowers_itself_and_its_neighbours_again():
+    graph = network(layers=4)
+    machine = MachineModel.uniform(2)
+    lowering = Lowering(graph, machine)
+    strategy = taskflow.data_parallel(graph, machine)
+    lowering.lower(strategy)
+    before = len(lowering._packed)
+    strategy["fc3"] = ParallelConfig({"o": 2})
+    again = lowering.lower(strategy)
+    made = {key[0] for key in list(lowering._packed)[before:]}
+    names = [r.name for r in graph.regions.values()]
+    assert {names[k] for k in made} == {
+        "fc2", "fc3", "fc3.weight", "fc3.dx", "fc3.dweight", "fc3.weight.momentum", "loss.dx",
+    }  # fmt: skip
+    assert again.digest() == lower(graph, strategy, machine).digest()
+
+
+def test_rows_repeat():
+    graph, machine = network(), MachineModel.uniform(3)
+    strategy = taskflow.random_strategy(graph, machine, 5)
+    assert lower(graph, strategy, machine).digest() == lower(graph, strategy, machine).digest()
+    other = taskflow.random_strategy(graph, machine, 6)
+    assert lower(graph, strategy, machine).digest() != lower(graph, other, machine).digest()
+
+
+def test_a_task_is_readable():
+    task_graph = lowered(tiny.copy(tiny.copy(matrix(), "h"), "read").graph, {"h": {"b": 2}, "read": {"c": 2}}, 2)
+    task = task_graph[-1]
+    assert (task.name, task.point, task.device, task.kind, task.flops) == ("read", 1, 1, Kind.POINT, 8.0)
+    assert task.bytes == 2 * 8 * ITEM
+    assert str(task_graph[4]) == "4: all-to-all h[0] 1->0 32 B, after [3]"
+    assert str(task) == "9: point read[1] @1 128 B, after [5, 7]"
+
+
+def test_a_reordered_graph_has_the_same_rows():
+    task_graph = lowered(tiny.copy(tiny.copy(matrix(), "h"), "read").graph, {"h": {"b": 2}, "read": {"c": 2}}, 2)
+    order = [1, 0, 3, 2, 5, 4, 7, 6, 9, 8]
+    again = task_graph.reordered(order)
+    assert [(t.name, t.device, t.args) for t in again] == [
+        (t.name, t.device, t.args) for t in (task_graph[k] for k in order)
+    ]
+    assert row_text(again[8]) == "8 point read @1 4[0:4, 2:4] 7[0:4, 2:4] after [4, 6]"
+    again.check()
+
+
+def test_no_bytes_move_on_one_device():
+    graph = network()
+    task_graph = lower(graph, taskflow.single_device(graph, machine := MachineModel.uniform(4), 2), machine)
+    assert task_graph.bytes_moved == 0
+    assert task_graph.devices_used == (2,)
+    with Executor(task_graph) as step:
+        assert np.isfinite(step({"x": np.ones((24, 12))})["loss"])
