@@ -40,12 +40,12 @@ def layer_norm(
     name = graph.unique_name(name or "layer_norm")
     weight = graph.parameter(f"{name}.weight", x.shape[-1:], weight_init, x.dtype)
     bias = graph.parameter(f"{name}.bias", x.shape[-1:], bias_init, x.dtype)
-    lead = distinct(x.axes[:-1], ("c",))
-    x_term, row = term((*lead, "^c")), term(lead)
+    *lead, last = distinct(x.axes)
+    x_term, row, c = term((*lead, f"^{last}")), term(lead), f"^{last}"
     return first(
         graph.launch(
             name,
-            f"{x_term}, ^c, ^c -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
+            f"{x_term}, {c}, {c} -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
             [x, weight, bias],
             kernel=partial(_normalize_rows, eps=eps),
             backward=_layer_norm_backward,
@@ -58,20 +58,20 @@ def _layer_norm_backward(
     op: Operator, gy: LogicalRegion | None, *others: LogicalRegion | None
 ) -> tuple[LogicalRegion, ...]:
     assert gy is not None, "only the first output is public"
-    (x_term, *_), (_, row, _) = terms(op)
+    (x_term, c, _), (_, row, _) = terms(op)
     x, weight, _ = op.inputs
     _, mean, scale = op.outputs
     launch = gy.graph.launch
     gx = launch(
         f"{op.name}.dx",
-        f"{x_term}, {x_term}, {row}, {row}, ^c -> {x_term}",
+        f"{x_term}, {x_term}, {row}, {row}, {c} -> {x_term}",
         [gy, x, mean, scale, weight],
         kernel=_gradient_rows,
         flops=10,
     )
     sums = launch(
         f"{op.name}.sums",
-        f"{x_term}, {x_term}, {row}, {row} -> ^c, ^c",
+        f"{x_term}, {x_term}, {row}, {row} -> {c}, {c}",
         [gy, x, mean, scale],
         kernel=_row_sums,
         flops=5,

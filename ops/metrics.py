@@ -27,9 +27,9 @@ def accuracy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> Log
     """
     where = f"accuracy '{name or 'accuracy'}'"
     check_targets(where, y, t)
-    lead = distinct(y.axes[:-1], ("c",))
+    *lead, last = distinct(y.axes)
     kernel = partial(_accuracy, count=prod(t.shape))
-    pattern = f"{term((*lead, '^c'))}, {term(lead)} -> ."
+    pattern = f"{term((*lead, f'^{last}'))}, {term(lead)} -> ."
     return first(y.graph.launch(name or "accuracy", pattern, [y, t], kernel=kernel, flops=1))
 
 

@@ -77,11 +77,12 @@ def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None =
     """
     where = f"softmax_cross_entropy '{name or 'softmax_cross_entropy'}'"
     check_targets(where, y, t)
-    lead = distinct(y.axes[:-1], ("c",))
+    *lead, last = distinct(y.axes)
+    y_term = term((*lead, f"^{last}"))
     return first(
         y.graph.launch(
             name or "softmax_cross_entropy",
-            f"{term((*lead, '^c'))}, {term(lead)} -> ., {term((*lead, '^c'))}",
+            f"{y_term}, {term(lead)} -> ., {y_term}",
             [y, t],
             kernel=partial(_cross_entropy, count=prod(t.shape)),
             backward=_cross_entropy_backward,

@@ -4,6 +4,8 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 `lower` turns both into one `TaskGraph`, which `simulate` predicts and `Executor` runs.
 """
 
+from taskflow import checkpoint
+from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
 from taskflow.geometry import Rect
@@ -21,7 +23,7 @@ from taskflow.simulate import simulate
 from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
 from taskflow.timeline import Timeline
-from taskflow.train import Batches, Trainer, constant_schedule, cosine_schedule, step_schedule
+from taskflow.train import Trainer, constant_schedule, cosine_schedule, step_schedule
 
 __all__ = [
     "Batches",
@@ -49,6 +51,7 @@ __all__ = [
     "Uniform",
     "Window",
     "axis_kinds",
+    "checkpoint",
     "constant_schedule",
     "cosine_schedule",
     "data_parallel",

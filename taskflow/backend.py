@@ -23,15 +23,20 @@ class Workspace:
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
-        self.size_bytes = 0
+        self.growths = 0
 
-    def reserve(self, offset: int, shape: Sequence[int], dtype: Any) -> tuple[Array, int]:
-        """An array at `offset` bytes and the offset behind it; grows on the first use of a larger size."""
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held."""
+        return self._memory.size
+
+    def view(self, offset: int, shape: Sequence[int], dtype: Any) -> tuple[Array, int]:
+        """An array at `offset` bytes and the offset behind it; the memory grows on the first use of a larger size."""
         size = prod(shape) * np.dtype(dtype).itemsize
         end = offset + -(-size // 64) * 64
-        if end > self.size_bytes:
-            self.size_bytes = end
+        if end > self._memory.size:
             self._memory = np.empty(end, np.uint8)
+            self.growths += 1
         return self._memory[offset : offset + size].view(dtype).reshape(tuple(shape)), end
 
 
@@ -65,7 +70,9 @@ class Context:
         self._run = run or Run()
         self._workspace = workspace or Workspace()
         self._scratch: dict[object, Array] = {}
+        self._offsets: dict[object, int] = {}
         self._end = 0
+        self._growths = 0
 
     @property
     def step(self) -> int:
@@ -90,9 +97,15 @@ class Context:
 
         It is lost when the kernel returns: other tasks of the device use the same memory.
         """
+        workspace = self._workspace
+        if self._growths != workspace.growths:  # the memory has moved: forget the views of the old one
+            self._scratch.clear()
+            self._growths = workspace.growths
         array = self._scratch.get(slot)
         if array is None:
-            array, self._end = self._workspace.reserve(self._end, shape, dtype)
+            offset = self._offsets.setdefault(slot, self._end)
+            array, end = workspace.view(offset, shape, dtype)
+            self._end = max(self._end, end)
             self._scratch[slot] = array
         return array
 

@@ -108,7 +108,7 @@ class MpiTransport(Transport):
         self._world = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self._types: list[Any] = []
-        _abort_on_exception(self.rank, MPI.COMM_WORLD)
+        end_all_on_exception()
 
     def sender(self, array: Array, box: Rect, target: int, tag: int) -> tuple[Call, Call]:
         request = self._world.Send_init(self._buffer(array, box), target, tag)
@@ -164,7 +164,7 @@ class MpiTransport(Transport):
         self._world.Barrier()
 
     def abort(self) -> NoReturn:
-        self._world.Abort(1)
+        end_all_ranks(1, "gives up")
         os._exit(1)
 
 
@@ -210,16 +210,26 @@ def world_size() -> int:
     return next((int(os.environ[n]) for n in names if n in os.environ), 1)
 
 
-def _abort_on_exception(rank: int, world: Any) -> None:
-    """An exception that nobody catches ends all ranks; without this the others wait for ever.
+def end_all_on_exception() -> None:
+    """From now on an exception that nobody catches ends all ranks; without this the others wait for ever.
 
-    Python shows `SystemExit` to no hook: a rank that ends itself early is seen by `taskflow run` alone.
+    Python shows `SystemExit` to no hook: a rank that ends itself early is seen by `taskflow run` alone (`rank.py`).
     """
+    sys.excepthook = _end_all
 
-    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        text: Sequence[str] = traceback.format_exception(kind, error, trace)
-        sys.stderr.write(f"taskflow: rank {rank} failed and ends all ranks\n" + "".join(text))
-        sys.stderr.flush()
-        world.Abort(1)
 
-    sys.excepthook = hook
+def _end_all(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    text: Sequence[str] = traceback.format_exception(kind, error, trace)
+    if not end_all_ranks(1, "failed", "".join(text)):
+        sys.stderr.write("".join(text))
+
+
+def end_all_ranks(status: int, what: str, text: str = "") -> bool:
+    """End all ranks at once, saying what this one did; from any thread. False if this process has not joined MPI."""
+    mpi = sys.modules.get("mpi4py.MPI")  # to ask loads nothing
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        return False
+    sys.stderr.write(f"taskflow: rank {mpi.COMM_WORLD.Get_rank()} {what} and ends all ranks\n{text}")
+    sys.stderr.flush()
+    mpi.COMM_WORLD.Abort(status)
+    return True

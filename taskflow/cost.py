@@ -19,7 +19,7 @@ import numpy as np
 from taskflow.backend import Context
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
-from taskflow.task import Array, Kind, Launch, TaskGraph
+from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
 
 FORMAT, VERSION = "taskflow-costs", 1
 
@@ -145,6 +145,8 @@ class MeasuredCosts(CostModel):
         key = f"{launch.identity} | {[r.shape for r in rects]}"
         if key not in self._known:
             arrays = [_sample(r.shape, task_graph.regions[n].dtype) for r, n in zip(rects, launch.args, strict=True)]
+            for (_, _, privilege), array in zip(task_graph.args(row), arrays, strict=True):
+                array.flags.writeable = privilege != Privilege.READ  # as in the executor: kernels are compiled for it
             intervals = dict(zip(launch.axes, launch.intervals[int(task_graph.point[row])], strict=True))
             context = Context(rects, intervals)
             self._known[key] = time_call(lambda: launch.kernel(context, *arrays))

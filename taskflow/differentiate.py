@@ -8,6 +8,7 @@ that the first layer of a network does not differentiate its input.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from taskflow.operator import Operator
@@ -34,7 +35,9 @@ def differentiate(
         for k, region in enumerate(op.inputs):
             readers.setdefault(region.name, (op, k))
     for op in reversed(active):
-        flowing = [_total(graph, r, gradients, producer, readers) for r in op.outputs]
+        totals = [_total(graph, r, gradients, producer, readers) for r in op.outputs]
+        # under the names of the forward's axes, so that elementwise backward operators are split as the forward is
+        flowing = [g and replace(g, axes=r.axes) for g, r in zip(totals, op.outputs, strict=True)]
         if all(g is None for g in flowing):
             continue
         if op.backward is None:
@@ -79,11 +82,8 @@ def _active(forward: list[Operator], loss: LogicalRegion, regions: Sequence[Logi
 def _ones(graph: Graph, op: Operator, loss: LogicalRegion) -> LogicalRegion:
     """The gradient of the loss with respect to itself."""
 
-    def kernel(ctx: Any, out: Any) -> None:
-        out[...] = 1
-
     with graph.following(op.follows or op.name):
-        one = graph.launch(f"{op.name}.one", "-> .", [], kernel=kernel, dtype=loss.dtype)
+        one = graph.launch(f"{op.name}.one", "-> .", [], kernel=_fill_ones, dtype=loss.dtype)
     assert isinstance(one, LogicalRegion)
     return one
 
@@ -145,15 +145,20 @@ def term_sizes(op: Operator, k: int) -> dict[str, int]:
 def _accumulate(
     graph: Graph, region: LogicalRegion, leader: Operator, k: int, a: LogicalRegion, b: LogicalRegion
 ) -> LogicalRegion:
-    def kernel(ctx: Any, x: Any, y: Any, out: Any) -> None:
-        ctx.xp.add(x, y, out=out)
-
     term = term_text(leader, k)
     total = graph.launch(
-        f"{region.name}.sum", f"{term}, {term} -> {term}", [a, b], kernel=kernel, sizes=term_sizes(leader, k)
+        f"{region.name}.sum", f"{term}, {term} -> {term}", [a, b], kernel=_add, sizes=term_sizes(leader, k)
     )
     assert isinstance(total, LogicalRegion)
     return total
+
+
+def _fill_ones(ctx: Any, out: Any) -> None:
+    out[...] = 1
+
+
+def _add(ctx: Any, x: Any, y: Any, out: Any) -> None:
+    ctx.xp.add(x, y, out=out)
 
 
 def _check_gradient(op: Operator, region: LogicalRegion, gradient: LogicalRegion) -> None:

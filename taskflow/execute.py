@@ -47,7 +47,7 @@ class Executor:
         exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
             ranks are on one host and it has room.
         costs: how long tasks take on `emulated` devices; default: analytic.
-        watchdog_seconds: a step in which nothing moves for so long is logged, with who waits for whom; 0 switches it off.
+        watchdog_seconds: when nothing moves for so long in a step, log who waits for whom; 0 switches it off.
         watchdog_aborts: then also end all ranks.
 
     Raises:
@@ -82,7 +82,8 @@ class Executor:
         self._base = share
         self._run: Run = share._run if share else Run(seed)
         self._seen = -1  # the change of persistent regions up to which the stale ones are known
-        self.memory = Memory(task_graph, self.plan, self.transport, share_memory=exchange != "messages")
+        in_place = exchange != "messages" and (share is None or share.memory.is_shared)
+        self.memory = Memory(task_graph, self.plan, self.transport, share_memory=in_place)
         self._stale, self._apart = self._adopt(share) if share else ([], [])
         self._updated = _updated_regions(task_graph)
         self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
@@ -188,7 +189,7 @@ class Executor:
             FloatingPointError: the loss is not finite.
         """
         self._accept(feeds or {})
-        self._refresh()
+        self.refresh()
         self._replay()
         step = self._run.step
         self._run.step += self._base is None
@@ -289,8 +290,25 @@ class Executor:
             ValueError: the graph has no persistent region of this name.
         """
         self._persistent(name)
-        self._refresh()
+        self.refresh()
         return self._load(name)
+
+    def region(self, name: str) -> LogicalRegion:
+        """A persistent region; ValueError if the graph has none of this name."""
+        return self._persistent(name)
+
+    def whole_on(self, name: str) -> list[int]:
+        """The ranks that hold all of a persistent region in one piece."""
+        rect, graph = self._persistent(name).rect, self.task_graph
+        devices = {int(graph.instance_device[i]) for i, box in graph.homes[name] if box.covers(rect)}
+        return sorted({d if self.transport.size > 1 else 0 for d in devices})
+
+    def read_own(self, name: str) -> Array:
+        """This rank's own memory of a persistent region that it holds whole: no copy, no exchange."""
+        rect, graph = self._persistent(name).rect, self.task_graph
+        whole = [i for i, box in graph.homes[name] if box.covers(rect)]
+        home = next(i for i in whole if self.transport.drives(int(graph.instance_device[i])))
+        return self.memory.view(home, rect)
 
     def _load(self, name: str) -> Array:
         region = self._persistent(name)
@@ -340,8 +358,8 @@ class Executor:
             raise ValueError(f"region '{name}': the graph has no persistent region of this name")
         return self._regions[name][1]
 
-    def _refresh(self) -> None:
-        """Copy the shared regions that lie elsewhere in the other executor, if any has changed since."""
+    def refresh(self) -> None:
+        """Copy the shared regions that lie elsewhere in the other executor, if any has changed; all ranks call it."""
         if self._base is not None and self._seen != self._run.changes:
             for name in self._stale:
                 self._set(name, self._base.read(name))

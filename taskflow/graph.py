@@ -134,7 +134,8 @@ class Graph:
             inputs: regions of this graph, one per input term.
             kernel: `kernel(ctx, *inputs, *outputs)` gets arrays of one point's tiles and writes every output tile
                 fully. `ctx.rect(k)` is the box of argument k in global coordinates, `ctx.interval(axis)` an axis's
-                `(lo, hi)`, `ctx.xp` numpy or cupy, `ctx.step` the number of finished steps, `ctx.key` a random key.
+                `(lo, hi)`, `ctx.xp` numpy or cupy, `ctx.step` the number of finished steps, `ctx.scratch(...)` memory
+                for the call, `ctx.uniform(...)` random numbers that no split changes.
             sizes: extents of axes that no input gives.
             windows: dimension name -> Window for halo, stride and offset.
             writes: inputs (regions or positions) that the kernel updates in place.

@@ -1,9 +1,9 @@
 """Launching ranks: which mpirun, in which environment, and how it is asked to stop.
 
 `mpi.env` beside this file is the one table of settings under which ranks do well; the launcher, the MPI transport, the
-Makefile and the tests read it. The launcher stays the parent of mpirun, since mpirun, when it is told to end, leaves its
-ranks 0.25 s (measured, Open MPI 5.0): too little for a checkpoint. What it does pass on untouched is SIGUSR1, so that is
-what a first SIGINT or SIGTERM becomes.
+Makefile and the tests read it. The launcher stays the parent of mpirun, since mpirun, when it is told to end, leaves
+its ranks 0.25 s (measured, Open MPI 5.0): too little for a checkpoint. What it does pass on untouched is SIGUSR1, so
+that is what a first SIGINT or SIGTERM becomes.
 """
 
 from __future__ import annotations
@@ -77,11 +77,8 @@ def find_mpirun() -> str:
 
 
 def rank_command(ranks: int, arguments: Sequence[str], options: Sequence[str] = ()) -> list[str]:
-    """The command line that runs `python arguments...` on every rank; `options` are mpirun's.
-
-    `-m mpi4py` makes a rank that ends itself with an error (`sys.exit("...")`) end the others too.
-    """
-    return [find_mpirun(), "-n", str(ranks), *options, sys.executable, "-m", "mpi4py", *arguments]
+    """The command line that runs `python arguments...` on every rank (see `taskflow.rank`); `options` are mpirun's."""
+    return [find_mpirun(), "-n", str(ranks), *options, sys.executable, "-m", "taskflow.rank", *arguments]
 
 
 def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -6,7 +6,6 @@ training run keeps. All checks of files are here; what fits a graph is the busin
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass
@@ -14,9 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from taskflow.tensorfile import Array, Layout, lay_out, map_tensor
+from taskflow.tensorfile import Array, Layout, digest_of, lay_out, map_tensor
 
 FORMAT, VERSION, NAME = "taskflow-checkpoint", 1, "manifest.json"
 
@@ -66,14 +63,8 @@ class Manifest:
 
 def _render(table: dict[str, Any]) -> str:
     table = {k: v for k, v in table.items() if k != "digest"}
-    body = json.dumps(table, indent=1, sort_keys=True)
-    return json.dumps(table | {"digest": digest_of(body.encode())}, indent=1, sort_keys=True) + "\n"
-
-
-def digest_of(data: bytes | Array) -> str:
-    """The BLAKE2b digest (16 bytes) of raw bytes, or of an array's bytes in row-major order."""
-    raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    return hashlib.blake2b(raw, digest_size=16).hexdigest()
+    body = json.dumps(table, indent=1)
+    return json.dumps(table | {"digest": digest_of(body.encode())}, indent=1) + "\n"
 
 
 def step_folder(folder: Path, steps: int) -> Path:
@@ -85,6 +76,11 @@ def checkpoints(folder: str | Path) -> dict[int, Path]:
     """Step -> checkpoint, oldest first."""
     names = [p for p in Path(folder).glob("step-*") if _STEP.fullmatch(p.name) and p.is_dir()]
     return dict(sorted((int(p.name.removeprefix("step-")), p) for p in names))
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether `folder` is a checkpoint itself, whatever became of its files."""
+    return bool(_STEP.fullmatch(folder.name)) or (folder / NAME).exists()
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -427,4 +427,5 @@ def _classify(version: Version, region: LogicalRegion) -> str:
     if targets <= {d for d, n in version.needs if n == region.rect}:
         return "all-gather"
     sent = sum(m.args[0][1].volume for m in copies)
-    return "halo" if sent * 4 <= region.rect.volume else "all-to-all"
+    needed = sum(n.volume for d, n in version.needs if d in targets)
+    return "halo" if sent * 2 < needed else "all-to-all"

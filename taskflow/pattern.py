@@ -79,7 +79,8 @@ class Term:
 
     def __str__(self) -> str:
         names = [d[0] if len(d) == 1 else f"({' '.join(d)})" if d else "1" for d in self.dims]
-        return " ".join(names) if self.reduction == "sum" else f"{self.reduction}[{' '.join(names)}]"
+        text = " ".join(names) or "."
+        return text if self.reduction == "sum" else f"{self.reduction}[{text}]"
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
     while position < len(text) and text != ".":
         match = _TOKEN.match(text, position)
         if match is None:
-            raise ValueError(f"pattern '{pattern}': cannot read '{text[position:]}' in the term '{text}'")
+            raise ValueError(f"pattern '{pattern}': cannot read '{text[position:].strip()}' in the term '{text}'")
         token, position = match[1], match.end()
         if token == "(":
             if group is not None:

@@ -7,9 +7,12 @@ JSON header padded with spaces, then the data (https://github.com/huggingface/sa
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from io import BufferedWriter
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Tensor = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 
 CODES = {
     "float64": "F64",
@@ -44,8 +48,8 @@ class Layout:
     size_bytes: int
 
 
-def lay_out(tensors: Iterable[tuple[str, tuple[int, ...], str]]) -> Layout:
-    """The layout of a file of tensors (name, shape, dtype): large elements first, so that all are aligned; then by name.
+def lay_out(tensors: Iterable[Tensor]) -> Layout:
+    """The layout of a file: tensors of large elements first, so that all are aligned, then by name.
 
     Raises:
         ValueError: the format has no code for a dtype.
@@ -62,6 +66,56 @@ def lay_out(tensors: Iterable[tuple[str, tuple[int, ...], str]]) -> Layout:
     header = len(text).to_bytes(8, "little") + text
     spans = {n: tuple(len(header) + o for o in entry["data_offsets"]) for n, entry in table.items()}
     return Layout(header, spans, len(header) + end)
+
+
+def digest_of(data: bytes | Array) -> str:
+    """The BLAKE2b digest (16 bytes) of raw bytes, or of an array's bytes in row-major order."""
+    raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+    return hashlib.blake2b(raw, digest_size=16).hexdigest()
+
+
+class TensorWriter:
+    """A file while it is written, its tensors in any order.
+
+    A failure is kept in `error`, not raised: a rank whose disk is full still has to take part in gathering regions.
+    """
+
+    def __init__(self, path: Path, tensors: Iterable[Tensor]) -> None:
+        self.path, self.layout = path, lay_out(tensors)
+        self.error: OSError | None = None
+        self._stream: BufferedWriter | None = None
+        if self.layout.spans:
+            self._try(self._open)
+
+    def _try(self, act: Callable[[], object]) -> None:
+        try:
+            if self.error is None:
+                act()
+        except OSError as error:
+            self.error = error
+
+    def _open(self) -> None:
+        self._stream = self.path.open("xb")
+        self._stream.write(self.layout.header)
+
+    def put(self, name: str, value: Array) -> str:
+        """Write a tensor into its place; gives its digest."""
+        value = np.ascontiguousarray(value)
+        self._try(lambda: self._put(self.layout.spans[name][0], value))
+        return digest_of(value)
+
+    def _put(self, start: int, value: Array) -> None:
+        assert self._stream is not None
+        self._stream.seek(start)
+        self._stream.write(value.reshape(-1).view(np.uint8).data)
+
+    def close(self) -> None:
+        """Bring the file to the disk."""
+        stream = self._stream
+        if stream is not None:
+            self._try(stream.flush)
+            self._try(lambda: os.fsync(stream.fileno()))
+            self._try(stream.close)
 
 
 def map_tensor(path: Path, span: tuple[int, int], shape: tuple[int, ...], dtype: str) -> Array:

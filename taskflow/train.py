@@ -6,9 +6,10 @@ Every rank gets the same batches by index and loads only the rows that its tiles
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from taskflow.batches import Batches, Feeds
 from taskflow.comm import connect
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
-from taskflow.geometry import Rect
 from taskflow.graph import Graph
+from taskflow.history import History, Keeper, Place
+from taskflow.interrupt import Interrupted, Interrupts, Stopped
 from taskflow.lower import lower
 from taskflow.machine import MachineModel
 from taskflow.measure import measure_machine
@@ -33,48 +36,6 @@ from taskflow.task import Array, TaskGraph
 _log = logging.getLogger(__name__)
 
 Schedule = Callable[[int], float]
-Feeds = Mapping[str, Any]
-
-
-class Batches:
-    """Arrays cut into batches of equal size, shuffled by a seed; the last incomplete batch of an epoch is dropped.
-
-    Args:
-        arrays: input name -> array or anything that `array[indices]` reads, examples along dimension 0.
-        size: examples a batch.
-        shuffle: whether the order changes from epoch to epoch (a function of `seed` and the epoch).
-        seed: of the order.
-
-    Raises:
-        ValueError: the arrays have different lengths, or fewer examples than a batch.
-    """
-
-    def __init__(self, arrays: Mapping[str, Array], size: int, shuffle: bool = True, seed: int = 0) -> None:
-        lengths = {name: len(a) for name, a in arrays.items()}
-        if len(set(lengths.values())) != 1:
-            raise ValueError(f"batches: the arrays have different lengths: {lengths}")
-        self.arrays, self.size, self.shuffle, self.seed = dict(arrays), size, shuffle, seed
-        self.examples = next(iter(lengths.values()))
-        if size < 1 or self.examples < size:
-            raise ValueError(f"batches: {self.examples} examples do not make a batch of {size}")
-
-    def __len__(self) -> int:
-        return self.examples // self.size
-
-    def epoch(self, number: int) -> Iterator[Feeds]:
-        """Feeds of every batch of an epoch: functions that load only the box a device needs."""
-        order = np.arange(self.examples)
-        if self.shuffle:
-            order = np.random.default_rng([self.seed, number]).permutation(self.examples)
-        for k in range(len(self)):
-            rows = order[k * self.size : (k + 1) * self.size]
-            yield {name: partial(_load, array, rows) for name, array in self.arrays.items()}
-
-
-def _load(array: Array, rows: Array, rect: Rect) -> Array:
-    """The box `rect` of the batch that consists of `rows` of `array`."""
-    part: Array = array[rows[rect.lo[0] : rect.hi[0]]]
-    return part[(slice(None), *rect.slices()[2:])] if len(rect.lo) > 1 else part
 
 
 def constant_schedule(rate: float) -> Schedule:
@@ -97,15 +58,6 @@ def cosine_schedule(rate: float, steps: int, warmup: int = 0, minimum: float = 0
         return minimum + (rate - minimum) * 0.5 * (1 + float(np.cos(np.pi * part)))
 
     return at
-
-
-@dataclass
-class History:
-    """What `fit` saw: one entry per epoch in each list, by output name; `step_seconds` is the median step's time."""
-
-    outputs: dict[str, list[float]] = field(default_factory=dict)
-    validation: dict[str, list[float]] = field(default_factory=dict)
-    step_seconds: float = 0.0
 
 
 class Trainer:
@@ -185,48 +137,102 @@ class Trainer:
     def _progress(self) -> Progress:
         return Progress(console=self.console, disable=self.console.quiet, transient=True)
 
-    def fit(self, batches: Batches, epochs: int, validation: tuple[Graph, Batches] | None = None) -> History:
+    def fit(
+        self,
+        batches: Batches,
+        epochs: int,
+        validation: tuple[Graph, Batches] | None = None,
+        checkpoint: str | Path | None = None,
+        every: int | None = None,
+        keep: int = 3,
+        resume: bool = True,
+    ) -> History:
         """Train for `epochs` passes over `batches`.
+
+        On SIGINT, SIGTERM or SIGUSR1 to any rank all ranks finish the step, save a checkpoint if there is a folder, and
+        leave with exit status 128 + signal. What is resumed equals an undisturbed run bit for bit, if the strategy is
+        the same; under another one it goes on from the same bits.
 
         Args:
             batches: training examples.
-            epochs: number of passes.
+            epochs: number of passes, those of the run that is resumed included.
             validation: the evaluation graph (same parameter names) and its batches, run after each epoch.
+            checkpoint: a folder of checkpoints; see `taskflow.checkpoint`.
+            every: steps between two checkpoints; default: one after each epoch. The last step is always saved.
+            keep: checkpoints to leave in the folder.
+            resume: go on from the newest checkpoint in the folder, at its epoch and batch; False refuses one.
 
         Raises:
             FloatingPointError: the loss is not finite.
+            ValueError: the newest checkpoint is damaged or of another run.
+            SystemExit: a signal came.
         """
-        history, times = History(), []
+        keeper = Keeper(self.step, checkpoint, every, keep)
+        place = keeper.resume(len(batches), resume)
+        if self.step.steps:
+            self._print(f"going on after step {self.step.steps}, in epoch {place.epoch + 1}")
+        with Interrupts(self.transport) as interrupts:
+            try:
+                self._train(batches, epochs, validation, place, keeper, interrupts)
+                keeper.save(place)
+            except Interrupted as stop:
+                keeper.save(place)
+                self._print(f"stopped by {stop} after step {self.step.steps}")
+                raise Stopped(128 + stop.number) from None
+        return place.history
+
+    def _train(
+        self,
+        batches: Batches,
+        epochs: int,
+        validation: tuple[Graph, Batches] | None,
+        place: Place,
+        keeper: Keeper,
+        interrupts: Interrupts,
+    ) -> None:
+        times: deque[float] = deque(maxlen=1000)
         with self._progress() as bar:
-            task = bar.add_task("train", total=epochs * len(batches))
-            for epoch in range(epochs):
-                seen: list[dict[str, float]] = []
-                for feeds in batches.epoch(epoch):
-                    if self.learning_rate is not None:
-                        self.step.write("learning_rate", np.asarray(self.learning_rate(self.step.steps)))
-                    values = self.step(feeds)
+            done = place.epoch * len(batches) + place.batch
+            task = bar.add_task("train", total=epochs * len(batches), completed=done)
+            while place.epoch < epochs:
+                for feeds in islice(batches.epoch(place.epoch), place.batch, None):
+                    interrupts.check()
+                    values = self._train_step(feeds)
                     times.append(self.step.seconds)
-                    seen.append({k: float(v) for k, v in values.items() if v.size == 1})
-                    bar.update(task, advance=1, description=f"epoch {epoch + 1} loss {seen[-1].get('loss', 0):.4f}")
-                _append(history.outputs, _means(seen))
-                if validation is not None:
-                    _append(history.validation, self.evaluate(*validation))
-                self._print_epoch(epoch, history)
-        history.step_seconds = float(np.median(times)) if times else 0.0
-        return history
+                    place.pass_batch(values)
+                    keeper.keep_up(place)
+                    bar.update(task, advance=1, description=f"epoch {place.epoch + 1} loss {values.get('loss', 0):.4f}")
+                place.pass_epoch(self._evaluate(*validation, interrupts.check) if validation else {})
+                place.history.step_seconds = float(np.median(times)) if times else 0.0
+                self._print_epoch(place.epoch, place.history)
+
+    def _train_step(self, feeds: Feeds) -> dict[str, float]:
+        if self.learning_rate is not None:
+            self.step.write("learning_rate", np.asarray(self.learning_rate(self.step.steps)))
+        return _scalars(self.step(feeds))
 
     def evaluate(self, graph: Graph, batches: Batches) -> dict[str, float]:
         """Mean of every output of `graph` over `batches`, with the parameters as they are now."""
+        return self._evaluate(graph, batches, lambda: None)
+
+    def _evaluate(self, graph: Graph, batches: Batches, between: Callable[[], None]) -> dict[str, float]:
         if id(graph) not in self._evaluators:
             task_graph = lower(graph, self.strategy.for_graph(graph), self.machine)
             self._evaluators[id(graph)] = (graph, Executor(task_graph, share=self.step))
         step = self._evaluators[id(graph)][1]
-        return _means([{k: float(v) for k, v in step(feeds).items() if v.size == 1} for feeds in batches.epoch(0)])
+        rows = []
+        for feeds in batches.epoch(0):
+            between()
+            rows.append(_scalars(step(feeds)))
+        return _means(rows)
 
     def _print_epoch(self, epoch: int, history: History) -> None:
         parts = [f"{name} {values[-1]:.4f}" for name, values in history.outputs.items()]
         parts += [f"validation {name} {values[-1]:.4f}" for name, values in history.validation.items()]
-        self.console.print(f"epoch {epoch + 1}: " + ", ".join(parts))
+        self._print(f"epoch {epoch}: " + ", ".join(parts))
+
+    def _print(self, text: str) -> None:
+        self.console.print(text)
 
     def report(self, history: History | None = None) -> None:
         """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""
@@ -251,9 +257,8 @@ class Trainer:
             self.console.print(f"peak memory of device {device}: {size} bytes")
 
 
-def _append(lists: dict[str, list[float]], values: Mapping[str, float]) -> None:
-    for name, value in values.items():
-        lists.setdefault(name, []).append(value)
+def _scalars(values: Mapping[str, Array]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if value.size == 1}
 
 
 def _means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """The watchdog: a thread that looks at a running step and says who waits for whom when nothing moves.
 
-It only looks, so the replayed step pays nothing: what it sees is how many calls the step's iterator has left. It calls no
-MPI, except to end all ranks when it was asked to. What it cannot see is a kernel that never lets go of Python's
+It only looks, so the replayed step pays nothing: what it sees is how many calls the step's iterator has left. It calls
+no MPI, except to end all ranks when it was asked to. What it cannot see is a kernel that never lets go of Python's
 lock; the other ranks, which wait for it, then speak.
 """
 
@@ -39,9 +39,7 @@ def watch(watched: Watched, seconds: float, gives_up: bool) -> None:
     threading.Thread(target=_watch, args=arguments, name="taskflow-watchdog", daemon=True).start()
 
 
-def _watch(
-    reference: weakref.ReferenceType[Watched], dropped: threading.Event, seconds: float, gives_up: bool
-) -> None:
+def _watch(reference: weakref.ReferenceType[Watched], dropped: threading.Event, seconds: float, gives_up: bool) -> None:
     last, since, is_told = None, time.monotonic(), False
     while not dropped.wait(seconds / CHECKS):
         watched = reference()
@@ -54,5 +52,6 @@ def _watch(
             is_told = True
             _log.error("nothing has moved for %.0f s: %s", now - since, watched.describe_standing(found[1]))
             if gives_up:
+                dropped.wait(seconds / CHECKS)  # the other ranks still want to speak
                 watched.give_up()
         del watched

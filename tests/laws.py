@@ -40,20 +40,20 @@ def any_strategy_is_one_device(model, machine, strategy, steps=5, **options):
     assert_close(found, one_device(model, MachineModel.uniform(len(machine.devices)), steps))
 
 
-def any_order_is_the_same(model, machine, strategy, orders=20, seed=0):
+def any_order_is_the_same(model, machine, strategy, orders=20, seed=0, **options):
     """Law 2: random topological orders of the rows, to the bit."""
     task_graph = lower(model.graph, strategy, machine)
-    expected = run(task_graph, model.feeds)
+    expected = run(task_graph, model.feeds, **options)
     generator = np.random.default_rng(seed)
     for _ in range(orders):
-        assert_equal(run(task_graph.reordered(random_order(task_graph, generator)), model.feeds), expected)
+        assert_equal(run(task_graph.reordered(random_order(task_graph, generator)), model.feeds, **options), expected)
 
 
-def runs_are_the_same(model, machine, strategy, steps=2):
+def runs_are_the_same(model, machine, strategy, steps=2, **options):
     """Law 3: lowered and run twice, to the bit."""
     first, second = (lower(model.graph, strategy, machine) for _ in range(2))
     assert first.digest() == second.digest()
-    assert_equal(run(first, model.feeds, steps), run(second, model.feeds, steps))
+    assert_equal(run(first, model.feeds, steps, **options), run(second, model.feeds, steps, **options))
 
 
 def random_order(task_graph, generator):
@@ -74,12 +74,12 @@ def random_order(task_graph, generator):
     return order
 
 
-def shared_regions_are_one(model, machine, strategy, random=0):
+def shared_regions_are_one(model, machine, strategy, random=0, **options):
     """Two executors with different strategies take turns on the same regions, as one executor alone would."""
     other = lower(model.graph, random_strategy(model.graph, machine, random), machine)
     alone = Executor(lower(model.graph, single_device(model.graph, machine), machine), seed=3, allow_nan=True)
-    first = Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True)
-    second = Executor(other, share=first, allow_nan=True)
+    first = Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options)
+    second = Executor(other, seed=3, share=first, allow_nan=True, **options)
     assert_close(*({n: step.read(n) for n in alone.persistent} for step in (second, alone)))
     for step in (first, second, second, first):
         alone._run.step = first.steps  # a shared executor counts no steps, and random numbers depend on them

@@ -83,7 +83,20 @@ def _source(draw, graph, batch):
 def _grow(draw, graph, pool):
     """A new region made from one or two of `pool`, all of them (b, c)."""
     x = draw(st.sampled_from(pool))
-    kinds = ["tanh", "linear", "add", "concat", "stencil", "max", "centre", "dropout", "heads", "part", "bias", "moments"]
+    kinds = [
+        "tanh",
+        "linear",
+        "add",
+        "concat",
+        "stencil",
+        "max",
+        "centre",
+        "dropout",
+        "heads",
+        "part",
+        "bias",
+        "moments",
+    ]
     kind = draw(st.sampled_from(kinds))
     if kind == "linear":
         return [tiny.linear(x, draw(st.integers(1, 9)))]
@@ -119,9 +132,7 @@ def _merge(x):
     b, h, d = x.axes
 
     def back(op, gy):
-        return x.graph.launch(
-            f"{op.name}.dx", f"{b} ({h} {d}) -> {b} {h} {d}", [gy], kernel=tiny._reshape, sizes=sizes
-        )
+        return x.graph.launch(f"{op.name}.dx", f"{b} ({h} {d}) -> {b} {h} {d}", [gy], kernel=tiny._reshape, sizes=sizes)
 
     return x.graph.launch("merge", f"{b} {h} {d} -> {b} ({h} {d})", [x], kernel=tiny._reshape, backward=back)
 
@@ -185,4 +196,6 @@ def random_strategy(graph, machine, seed) -> Strategy:
 
 def whole(graph, device=0):
     """Every leader whole on one device."""
-    return Strategy.of_graph(graph, {op.name: ParallelConfig({}, (device,)) for op in graph.operators if not op.follows})
+    return Strategy.of_graph(
+        graph, {op.name: ParallelConfig({}, (device,)) for op in graph.operators if not op.follows}
+    )

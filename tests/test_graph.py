@@ -95,7 +95,9 @@ def test_a_region_that_many_read_gets_the_sum_of_their_gradients():
     graph = Graph()
     x = graph.input("x", (3, 4), "float64")
     h = tiny.tanh(x)
-    loss = tiny.add(tiny.mean_square(tiny.add(h, tiny.stencil(h, 1))), tiny.mean_square(tiny.scale_rows(h, tiny.row_max(h))))
+    loss = tiny.add(
+        tiny.mean_square(tiny.add(h, tiny.stencil(h, 1))), tiny.mean_square(tiny.scale_rows(h, tiny.row_max(h)))
+    )
     check_gradients(graph, loss, x)
     assert {"tanh.sum", "tanh.sum_2", "tanh.sum_3"} <= set(names(graph))
     assert graph.operator("tanh.sum").follows == "tanh"

@@ -18,8 +18,6 @@ def examples(percent):
     return settings(max_examples=max(1, settings().max_examples * percent // 100))
 
 
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
 @examples(200)

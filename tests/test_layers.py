@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox",
-    "region machine",
+    "geometry backend errors random philox launch tensorfile onepass",
+    "region machine batches manifest",
     "pattern operator",
     "graph strategy differentiate",
-    "task dependence cost timeline partition",
+    "task dependence cost timeline partition rules",
     "lower collective movement fragment",
-    "order simulate memory comm",
-    "execute search program",
-    "train checkpoint testing cli explain",
+    "order simulate memory comm watchdog check",
+    "execute search program shared emulate interrupt measure",
+    "train checkpoint history testing cli rank explain",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 

@@ -23,7 +23,7 @@ def test_terms_are_read_in_order():
     assert [t.reduction for t in pattern.outputs] == ["sum", "max", "sum"]
     assert pattern.fixed == {"i", "o"}
     assert pattern.text == "b ^i, ^o ^i , . -> b (o h) 1, max[b], ."
-    assert [str(t) for t in pattern.outputs] == ["b (o h) 1", "max[b]", ""]
+    assert [str(t) for t in pattern.outputs] == ["b (o h) 1", "max[b]", "."]
 
 
 @pytest.mark.parametrize("text, inputs, outputs", [("->", 0, 0), ("-> b", 0, 1), ("b ->", 1, 0), (". -> .", 1, 1)])

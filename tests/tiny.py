@@ -318,9 +318,7 @@ def stencil(x, dim=0, size=3, stride=1, padding=1, dilation=1, name="stencil"):
         )
 
     kernel = partial(_stencil, dim, window)
-    return graph.launch(
-        name, f"{read} -> {term(x)}", [x], kernel=kernel, windows={"window": window}, backward=backward
-    )
+    return graph.launch(name, f"{read} -> {term(x)}", [x], kernel=kernel, windows={"window": window}, backward=backward)
 
 
 def _join(dim, offsets, ctx, *arrays):

@@ -1,5 +1,7 @@
 """What the table of cases cannot say: masks, running statistics, tiles that read nothing, several axes at once."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,30 @@ def test_max_pool_takes_the_first_of_equal_values() -> None:
     gradient = graph.differentiate(loss, [x])[x]
     results = run(graph, {"x": np.array([[[[1.0, 1, 0, 2], [1, 1, 2, 2]]]])})
     assert results[gradient.name].tolist() == [[[[1, 0, 0, 1], [0, 0, 0, 0]]]]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("position", [0, 1, 3])
+def test_max_pool_keeps_nan(size: int, position: int) -> None:
+    graph = Graph()
+    y = ops.max_pool2d(graph.input("x", (1, 1, size, size), "float64"), size)
+    value = np.arange(size * size, dtype=float)
+    value[position] = np.nan
+    assert np.isnan(run(graph, {"x": value.reshape(1, 1, size, size)})[y.name]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gelu_is_as_exact_as_its_dtype(dtype: str) -> None:
+    graph = Graph()
+    x = graph.input("x", (4001,), dtype)
+    gradient = graph.differentiate(ops.sum_to(y := ops.gelu(x), ()), [x])[x]
+    points = np.linspace(-9, 9, 4001).astype(dtype)
+    results = run(graph, {"x": points})
+    cdf = np.array([0.5 * math.erfc(-p / math.sqrt(2)) for p in points.tolist()])
+    density = np.exp(-(points.astype(float) ** 2) / 2) / math.sqrt(2 * math.pi)
+    tolerance = 2e-6 if dtype == "float32" else 1e-15
+    np.testing.assert_allclose(results[y.name], points * cdf, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(results[gradient.name], cdf + points * density, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith(("conv2d", "max_pool2d", "linear"))], ids=str)

@@ -1,0 +1,169 @@
+"""Overhead per task and METG(50 %) of taskflow beside a serial loop, mpi4py by hand, dask and ray, in one run.
+
+`mpirun -n 2 python benchmarks/taskbench.py`, or without mpirun for one process. METG(50 %) is the smallest average task
+granularity (seconds x cores / tasks) at which kernels still run at half of their peak rate: a measure of Slaughter et
+al., "Task Bench: A Parameterized Benchmark for Evaluating Parallel Runtime Performance", SC20. The figures are not Task
+Bench's: patterns and kernels are our own code (`taskbench_graph.py`).
+
+It is found by shrinking the iteration count by the square root of 2 until the rate falls below half of the peak, with
+interpolation between the two last counts, and is the median of several such rounds; systems take turns in a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from mpi4py import MPI
+from taskbench_graph import KERNELS, PATTERNS, Job, System, TaskRows, work
+from taskbench_mpi import mpi_blocking, mpi_persistent
+from taskbench_systems import dask_threads, ray_tasks, replayed, serial
+
+COMM = MPI.COMM_WORLD
+SYSTEMS = {
+    "serial": serial,
+    "mpi4py persistent": mpi_persistent,
+    "mpi4py blocking": mpi_blocking,
+    "taskflow": replayed,
+    "dask threads": dask_threads,
+    "ray": ray_tasks,
+}
+ALONE = ("serial", "dask threads", "ray")  # rank 0 runs them, the others sleep
+SLOW_ROWS = {"dask threads": 100, "ray": 20}  # a thousand rows of these take minutes
+STEP = math.sqrt(2.0)
+
+
+@dataclass
+class Measured:
+    """A system under measurement: its cores and tasks, and what each round found, in seconds."""
+
+    name: str
+    run: System
+    cores: int
+    tasks: int
+    overheads: list[float] = field(default_factory=list)
+    metgs: list[float] = field(default_factory=list)
+
+    def granularity(self, iterations: int) -> float:
+        """Seconds x cores / tasks of one run, on the slowest rank."""
+        alone = self.name in ALONE
+        if not alone:
+            COMM.Barrier()
+        begin = time.perf_counter()
+        self.run(iterations)
+        seconds = time.perf_counter() - begin
+        return (seconds if alone else COMM.allreduce(seconds, MPI.MAX)) * self.cores / self.tasks
+
+    def round(self, tick: float) -> None:
+        """One overhead and one METG, when an iteration takes `tick` seconds at the peak rate."""
+        self.overheads.append(overhead := self.granularity(0))
+        count = max(2.0, 8 * overhead / tick)
+        while (efficiency := self._efficiency(count, tick))[0] < 0.5:
+            count *= 2
+        while count >= 2:
+            above, count = efficiency, count / STEP
+            if (efficiency := self._efficiency(count, tick))[0] < 0.5:
+                share = (above[0] - 0.5) / (above[0] - efficiency[0])
+                self.metgs.append(above[1] ** (1 - share) * efficiency[1] ** share)
+                return
+        self.metgs.append(efficiency[1])
+
+    def _efficiency(self, count: float, tick: float) -> tuple[float, float]:
+        granularity = self.granularity(round(count))
+        return round(count) * tick / granularity, granularity
+
+
+def quiet_barrier() -> None:
+    """A barrier whose waiting ranks leave their cores alone."""
+    request = COMM.Ibarrier()
+    while not request.Test():
+        time.sleep(1e-3)
+
+
+def peak_tick(job: Job) -> float:
+    """Seconds of an iteration, when all ranks run one long kernel after the other."""
+    cell, count, rows, found = np.zeros(job.shape.cell, np.int64), 5_000, 64, []
+    COMM.Barrier()
+    for _ in range(5):
+        begin = time.perf_counter()
+        for row in range(rows):
+            job.work(cell, count, row, COMM.rank * job.shape.width // job.ranks)
+        found.append((time.perf_counter() - begin) / (rows * count))
+    return float(COMM.allreduce(np.median(found)) / COMM.size)
+
+
+def measure(job: Job, names: list[str], rounds: int) -> list[Measured]:
+    """All systems of this rank, which take turns."""
+    found = []
+    for name in names:
+        if COMM.rank and name in ALONE:
+            continue
+        shape = replace(job.shape, rows=min(job.shape.rows, SLOW_ROWS.get(name, job.shape.rows)))
+        system = SYSTEMS[name](replace(job, shape=shape))
+        found.append(Measured(name, system, 1 if name == "serial" else job.ranks, shape.tasks))
+        if name not in ALONE:
+            system(1)
+    for number in range(rounds):
+        tick = peak_tick(job)
+        for system in found:
+            if system.name not in ALONE:
+                system.round(tick)
+        for system in found:
+            if system.name in ALONE and (number < 3 or system.name not in SLOW_ROWS):
+                system.round(tick)
+        quiet_barrier()
+    return found
+
+
+def report(job: Job, found: list[Measured]) -> None:
+    """The rows of the table for one pattern."""
+    by_hand = {s.name: s for s in found if s.name.startswith("mpi4py")}
+    metgs = {s.name: float(np.median(s.metgs)) for s in found}
+    best = min((metgs[name] for name in by_hand), default=math.nan)
+    for system in found:
+        overhead, metg = float(np.median(system.overheads)), metgs[system.name]
+        print(
+            f"{job.shape.pattern:20s} {job.shape.width:5d}  {system.name:18s}"
+            f"{overhead * 1e6:12.2f} {metg * 1e6:10.2f} {metg / best:8.2f}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--patterns", nargs="+", choices=PATTERNS, default=list(PATTERNS))
+    parser.add_argument("--kernel", choices=KERNELS, default="compute")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--columns", type=int, nargs="+", default=[1, 4], help="columns per rank")
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--verify", action="store_true", help="only check that every task reads the right cells")
+    options = parser.parse_args()
+    names = [n for n in options.systems if COMM.size > 1 or not n.startswith("mpi4py")]
+    for module, name in (("dask", "dask threads"), ("ray", "ray")):
+        if name in names and not importlib.util.find_spec(module):
+            names.remove(name)
+            if COMM.rank == 0:
+                print(f"{module} is not installed: skipped")
+    if COMM.rank == 0:
+        rows = ", ".join([str(options.rows), *(f"{SLOW_ROWS[n]} for {n}" for n in names if n in SLOW_ROWS)])
+        print(f"{COMM.size} ranks, kernel '{options.kernel}', {rows} rows, median of {options.rounds} rounds")
+        print(f"{'pattern':20s} {'width':>5s}  {'system':18s}{'us per task':>12s} {'METG us':>10s} {'/ mpi4py':>8s}")
+    for columns in options.columns:
+        for pattern in options.patterns:
+            shape = TaskRows(pattern, columns * COMM.size, options.rows)
+            job = Job(shape, work(options.kernel, shape.width), COMM.size, options.verify)
+            found = measure(job, names, 0 if options.verify else options.rounds)
+            if COMM.rank == 0 and not options.verify:
+                report(job, found)
+            elif COMM.rank == 0:
+                print(f"{pattern:20s} {shape.width:5d}  verified: {', '.join(names)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What only several ranks can do wrong. Alone there is nothing to refuse, and the same calls succeed."""
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import Executor, Graph, MachineModel, ParallelConfig, lower
+from tests import tiny
+from tests.refusals import assert_refused
+
+
+def network(width=4, names=("y",)):
+    graph = Graph()
+    y = tiny.linear(graph.input("x", (6, 4), "float64"), width)
+    for name in names:
+        graph.output(name, y)
+    return graph
+
+
+def lowered(graph, devices, **changes):
+    machine = MachineModel.uniform(devices)
+    strategy = taskflow.single_device(graph, machine)
+    strategy.update({name.replace("_", "."): config for name, config in changes.items()})
+    return lower(graph, strategy, machine)
+
+
+def refused_by_several(comm, message, call):
+    if comm.size > 1:
+        assert_refused(message, call)
+    else:
+        call()
+
+
+def different(task_graph, other, comm):
+    """Every rank but the last runs `task_graph`."""
+    last = comm.size - 1
+    mine = other if comm.rank == last and last else task_graph
+    message = f"executor: rank {last} runs another task graph ({other.digest()}) than rank 0 ({task_graph.digest()})"
+    refused_by_several(comm, message, lambda: Executor(mine))
+
+
+def test_ranks_that_run_different_graphs(comm):
+    different(lowered(network(4), comm.size), lowered(network(5), comm.size), comm)
+
+
+def test_ranks_that_follow_different_strategies(comm):
+    split = lowered(network(), comm.size, fc=ParallelConfig({"b": 2}, (0, comm.size - 1)))
+    different(lowered(network(), comm.size), split, comm)
+
+
+def test_ranks_that_fetch_different_outputs(comm):
+    different(lowered(network(), comm.size), lowered(network(names=("z",)), comm.size), comm)
+
+
+def test_ranks_that_issue_their_rows_in_different_orders(comm):
+    task_graph = lowered(network(), comm.size, fc=ParallelConfig({"b": 3}, (0,) * 3))
+    order = np.arange(len(task_graph))
+    order[:2] = 1, 0
+    different(task_graph, task_graph.reordered(order), comm)
+
+
+def test_ranks_with_different_seeds(comm):
+    message = "executor: rank 1 has seed 1, rank 0 has 0"
+    refused_by_several(comm, message, lambda: Executor(lowered(network(), comm.size), seed=comm.rank))
+
+
+def test_fewer_ranks_than_the_strategy_has_devices(comm):
+    beyond = lowered(network(), comm.size + 2, fc=ParallelConfig({"b": 2}, (0, comm.size + 1)))
+    message = f"executor: the strategy uses 2 devices up to number {comm.size + 1}, mpirun started {comm.size} ranks"
+    refused_by_several(comm, message, lambda: Executor(beyond))
+
+
+def test_a_machine_may_be_larger_than_what_the_strategy_uses(comm):
+    with Executor(lowered(network(), comm.size + 2)) as step:
+        assert step({"x": np.zeros((6, 4))})["y"].shape == (6, 4)
+
+
+def test_a_loss_that_is_not_a_number_stops_every_rank(comm):
+    graph = Graph()
+    loss = graph.output("loss", tiny.mean_square(graph.input("x", (6, 4), "float64")))
+    task_graph = lowered(loss.graph, comm.size, loss=ParallelConfig({"b": 2}, (0, comm.size - 1)))
+    with Executor(task_graph) as step, pytest.raises(FloatingPointError, match="^step 0: the loss is nan$"):
+        step({"x": np.full((6, 4), np.nan)})
+
+
+def test_a_graph_that_does_not_fit_one_device_is_refused_on_every_rank(comm):
+    machine = MachineModel.uniform(comm.size, taskflow.Device(memory_bytes=100))
+    graph = network()
+    task_graph = lower(graph, taskflow.single_device(graph, machine, comm.size - 1), machine)
+    message = (
+        f"device {comm.size - 1}: the task graph needs 512 bytes (128 for parameters and state, "
+        "384 at the peak of a step), the device has 100"
+    )
+    assert_refused(message, lambda: Executor(task_graph))

@@ -1,0 +1,133 @@
+"""Graphs that cannot be built or differentiated."""
+
+import pytest
+
+from taskflow import Graph
+from tests import tiny
+from tests.refusals import assert_refused
+
+
+@pytest.fixture
+def graph():
+    graph = Graph()
+    graph.input("x", (4, 3))
+    graph.parameter("w", (3,))
+    return graph
+
+
+def launch(graph, pattern, inputs, **options):
+    regions = [graph.regions.get(name, name) for name in inputs]
+    return lambda: graph.launch("op", pattern, regions, **{"kernel": tiny._copy} | options)
+
+
+def test_a_region_of_a_name_that_is_taken(graph):
+    assert_refused("region 'x': the graph has a region of this name already", lambda: graph.parameter("x", (2,)))
+
+
+def test_an_operator_named_like_a_region(graph):
+    message = "region 'w': the graph has a region of this name already"
+    assert_refused(message, lambda: graph.launch("w", "b c -> b c", [graph.regions["x"]], kernel=tiny._copy))
+    assert not graph.operators
+
+
+def test_an_extent_that_is_not_positive(graph):
+    assert_refused("region 'y': extents are positive, not (4, 0)", lambda: graph.input("y", (4, 0)))
+
+
+def test_an_input_that_is_no_region(graph):
+    message = "'op': input 1 is a int, not a region"
+    assert_refused(message, launch(graph, "b c, . -> b c", ["x", 2]), TypeError)
+
+
+def test_a_region_of_another_graph(graph):
+    other = Graph().input("z", (3,))
+    message = "'op': input 0: region 'z' belongs to another graph"
+    assert_refused(message, lambda: graph.launch("op", "c -> c", [other], kernel=tiny._copy))
+    assert_refused("output 'y': region 'z' belongs to another graph", lambda: graph.output("y", other))
+
+
+def test_a_region_is_no_array(graph):
+    message = "region 'x' has no attribute 'sum': a region is not an array; use ops.*"
+    assert_refused(message, lambda: graph.regions["x"].sum(), AttributeError)
+
+
+def test_two_outputs_of_one_name(graph):
+    graph.output("y", graph.regions["x"])
+    graph.output("y", graph.regions["x"])
+    assert_refused("output 'y': is 'x' already", lambda: graph.output("y", graph.regions["w"]))
+
+
+def test_an_operator_that_is_not_there(graph):
+    assert_refused("operator 'fc': the graph has no operator of this name", lambda: graph.operator("fc"))
+
+
+def test_dtypes_that_cannot_be_known(graph):
+    assert_refused(
+        "'op': an operator without inputs names the dtype of its output", launch(graph, "-> c", [], sizes={"c": 2})
+    )
+    assert_refused("'op': 3 dtypes were given for 1 outputs", launch(graph, "c -> c", ["w"], dtype=["float32"] * 3))
+
+
+def test_an_update_in_place_of_what_is_no_input(graph):
+    message = "'op': writes names 'x', which is not an input"
+    assert_refused(message, launch(graph, "c ->", ["w"], writes=[graph.regions["x"]]))
+    for k in (-1, 1):
+        assert_refused(f"'op': writes names input {k} of 1", launch(graph, "c ->", ["w"], writes=[k]))
+
+
+def test_an_update_in_place_of_what_is_read_again(graph):
+    message = "'op': 'w' is updated in place and read again by another term"
+    assert_refused(message, launch(graph, "c, c ->", ["w", "w"], writes=[0]))
+
+
+def test_an_update_in_place_through_a_window(graph):
+    from taskflow import Window
+
+    message = "'op': 'w' is updated in place, so its term has no window"
+    assert_refused(message, launch(graph, "k -> c", ["w"], writes=[0], windows={"k": Window("c", size=2)}))
+
+
+def test_an_update_of_what_nobody_reads(graph):
+    message = "update 'up': no operator reads 'w'"
+    assert_refused(message, lambda: graph.update("up", graph.regions["w"], [], kernel=tiny._double))
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_no_scalar(graph):
+    y = tiny.tanh(graph.regions["x"])
+    message = "differentiate: the loss 'tanh' is a scalar, not of shape (4, 3)"
+    assert_refused(message, lambda: graph.differentiate(y, [graph.regions["x"]]))
+
+
+def test_a_loss_that_no_operator_makes(graph):
+    loss = graph.input("loss", ())
+    message = "differentiate: no operator makes the loss 'loss'"
+    assert_refused(message, lambda: graph.differentiate(loss, [graph.regions["x"]]))
+
+
+def test_a_loss_that_does_not_depend_on_the_region(graph):
+    loss = tiny.mean_square(graph.regions["x"])
+    message = "differentiate: 'loss' does not depend on 'w'"
+    assert_refused(message, lambda: graph.differentiate(loss, [graph.regions["w"]]))
+
+
+def test_an_operator_without_backward(graph):
+    loss = tiny.mean_square(graph.launch("op", "b c -> b c", [graph.regions["x"]], kernel=tiny._copy))
+    message = "differentiate: operator 'op' has no backward"
+    assert_refused(message, lambda: graph.differentiate(loss, [graph.regions["x"]]))
+
+
+def test_a_backward_of_too_many_gradients(graph):
+    backward = lambda op, gy: (gy, gy)
+    loss = tiny.mean_square(launch(graph, "b c -> b c", ["x"], backward=backward)())
+    message = "differentiate: backward of 'op' gives 2 gradients for 1 inputs"
+    assert_refused(message, lambda: graph.differentiate(loss, [graph.regions["x"]]))
+
+
+def test_a_gradient_of_another_shape(graph):
+    backward = lambda op, gy: tiny.column_sum(gy)
+    loss = tiny.mean_square(launch(graph, "b c -> b c", ["x"], backward=backward)())
+    message = "differentiate: backward of 'op' gives a gradient of shape (3,) for 'x', which is (4, 3)"
+    assert_refused(message, lambda: graph.differentiate(loss, [graph.regions["x"]]))

@@ -1,0 +1,126 @@
+"""Runs that stop: feeds, regions, memory, orders, and a loss that is not a number."""
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import Device, Executor, Graph, MachineModel, lower
+from tests import tiny
+from tests.refusals import assert_refused
+
+TWO = MachineModel.uniform(2)
+X = np.ones((6, 4), np.float32)
+
+
+def network(width=4, dtype="float32"):
+    graph = Graph()
+    tiny.sgd(tiny.mean_square(tiny.linear(graph.input("x", (6, 4), dtype), width)))
+    return graph
+
+
+def task_graph(graph):
+    return lower(graph, taskflow.single_device(graph, TWO), TWO)
+
+
+@pytest.fixture
+def step():
+    with Executor(task_graph(network())) as step:
+        yield step
+
+
+FEEDS = {
+    "missing": ({}, "feed 'x': is missing"),
+    "unknown": ({"x": X, "labels": X}, "feed 'labels': the graph has no input of this name"),
+    "no input": ({"x": X, "fc.weight": X}, "feed 'fc.weight': the graph has no input of this name"),
+    "shape": ({"x": X[:5]}, "feed 'x': has shape (5, 4), the region (6, 4)"),
+    "dimensions": ({"x": X[None]}, "feed 'x': has shape (1, 6, 4), the region (6, 4)"),
+    "dtype": ({"x": X.astype("float64")}, "feed 'x': has dtype float64, the region float32"),
+    "list": ({"x": X.tolist()}, "feed 'x': has dtype float64, the region float32"),
+}
+
+
+@pytest.mark.parametrize("case", FEEDS)
+def test_a_feed_that_does_not_fit(step, case):
+    feeds, message = FEEDS[case]
+    assert_refused(message, lambda: step(feeds))
+    assert step.steps == 0
+
+
+@pytest.mark.parametrize("value", [X[:5], X.astype("float64"), 1.0])
+def test_a_function_that_gives_another_box(step, value):
+    found = np.asarray(value)
+    message = f"feed 'x': the function gave {found.shape} {found.dtype} for the box [0:6, 0:4], which is (6, 4) float32"
+    assert_refused(message, lambda: step({"x": lambda rect: value}))
+
+
+def test_a_loss_that_is_not_a_number(step):
+    step({"x": X})
+    assert_refused("step 1: the loss is nan", lambda: step({"x": X * np.nan}), FloatingPointError)
+
+
+def test_a_loss_that_is_infinite(step):
+    step.write("fc.weight", np.full((4, 4), 1e30, np.float32))
+    with np.errstate(over="ignore"):
+        assert_refused("step 0: the loss is inf", lambda: step({"x": X}), FloatingPointError)
+
+
+def test_a_loss_that_is_not_a_number_in_an_evaluation(step):
+    step({"x": X})
+    graph = Graph()
+    graph.output("loss", tiny.mean_square(tiny.linear(graph.input("x", (6, 4)), 4)))
+    evaluate = Executor(task_graph(graph), share=step)
+    assert_refused("step 1: the loss is nan", lambda: evaluate({"x": X * np.nan}), FloatingPointError)
+
+
+def test_a_region_that_does_not_persist(step):
+    message = "region 'x': the graph has no persistent region of this name"
+    assert_refused(message, lambda: step.read("x"))
+    assert_refused(message, lambda: step.write("x", X))
+
+
+def test_a_value_of_another_shape(step):
+    message = "write 'fc.weight': the value has shape (4,), the region (4, 4)"
+    assert_refused(message, lambda: step.write("fc.weight", np.ones(4)))
+
+
+def test_a_graph_that_does_not_fit_the_memory():
+    """fc.weight and its momentum persist: 2 x 1024. At loss.dx live x: 96 -> 128, fc and loss.dx: 1536 each, loss
+    and loss.one: 4 -> 64 each.
+    """
+    machine = MachineModel.uniform(2, Device(memory_bytes=4000))
+    message = (
+        "device 1: the task graph needs 5376 bytes (2048 for parameters and state, 3328 at the peak of a step), "
+        "the device has 4000"
+    )
+    graph = network(64)
+    assert_refused(message, lambda: Executor(lower(graph, taskflow.single_device(graph, machine, 1), machine)))
+
+
+def test_regions_that_the_shared_executor_lacks(step):
+    graph = Graph()
+    tiny.linear(graph.input("x", (6, 4)), 4, name="other")
+    message = "executor: the shared executor has no region 'other.weight'"
+    assert_refused(message, lambda: Executor(task_graph(graph), share=step))
+
+
+@pytest.mark.parametrize("width, dtype", [(5, "float32"), (4, "float64")])
+def test_regions_that_differ_in_the_shared_executor(step, width, dtype):
+    graph = Graph()
+    tiny.linear(graph.input("x", (6, 4), dtype), width)
+    message = f"executor: region 'fc.weight' is ({width}, 4) {dtype}, in the shared executor (4, 4) float32"
+    assert_refused(message, lambda: Executor(task_graph(graph), share=step))
+
+
+def test_an_exchange_that_is_not_there():
+    message = "executor: exchange is 'auto', 'shared' or 'messages', not 'pigeons'"
+    assert_refused(message, lambda: Executor(task_graph(network()), exchange="pigeons"))
+
+
+def test_an_order_that_is_none():
+    rows = task_graph(network())
+    count = len(rows)
+    message = f"order: is no permutation of {count} rows"
+    assert_refused(message, lambda: rows.reordered(range(count - 1)))
+    assert_refused(message, lambda: rows.reordered([0] * count))
+    message = "order: row 1 stands before row 0, for which it waits"
+    assert_refused(message, lambda: rows.reordered([1, 0, *range(2, count)]))

@@ -1,0 +1,145 @@
+"""Memory plans: nothing that lives shares bytes with anything else that lives, and peaks are known beforehand."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import taskflow
+from taskflow import Device, Executor, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
+from taskflow.memory import ALIGNMENT, check_memory, plan_memory
+from tests import laws, tiny
+from tests.strategies import graphs, strategies
+
+
+def lifetimes(task_graph, plan):
+    """Instance -> rows in which it lives, from the arguments alone; persistent and fetched ones to the end and round."""
+    count = len(task_graph)
+    alive = {}
+    for row in range(count):
+        for k, (instance, _, _) in enumerate(task_graph.args(row)):
+            start = plan.receive[row] if task_graph.is_transfer[row] and k == 1 else row
+            first, last = alive.get(instance, (count, -1))
+            alive[instance] = (min(first, int(start)), max(last, row))
+    alive.pop(-1, None)
+    for places in task_graph.fetches.values():
+        alive.update({i: (alive.get(i, (0, 0))[0], count) for _, i, _ in places})
+    for homes in task_graph.homes.values():
+        alive.update({i: (0, count) for i, _ in homes})
+    return alive
+
+
+def assert_nothing_shares_bytes(task_graph, plan):
+    alive = lifetimes(task_graph, plan)
+    for a, (first, last) in alive.items():
+        for b, (other_first, other_last) in alive.items():
+            if a < b and task_graph.instance_device[a] == task_graph.instance_device[b]:
+                apart = (
+                    plan.offset[a] + plan.size[a] <= plan.offset[b] or plan.offset[b] + plan.size[b] <= plan.offset[a]
+                )
+                assert apart or last < other_first or other_last < first, (a, b)
+        device = int(task_graph.instance_device[a])
+        assert plan.offset[a] + plan.size[a] <= plan.peak_bytes[device]
+        assert plan.offset[a] % ALIGNMENT == 0
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_what_lives_together_lies_apart(data):
+    model = data.draw(graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    task_graph = lower(model.graph, strategy, machine)
+    assert_nothing_shares_bytes(task_graph, plan_memory(task_graph))
+    order = laws.random_order(task_graph, np.random.default_rng(data.draw(st.integers(0, 9))))
+    assert_nothing_shares_bytes(again := task_graph.reordered(order), plan_memory(again))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_the_peak_is_between_what_lives_at_once_and_all_there_is(data):
+    model = data.draw(graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    task_graph = lower(model.graph, strategy, machine)
+    plan = plan_memory(task_graph)
+    alive = lifetimes(task_graph, plan)
+    for device in range(len(machine.devices)):
+        here = [i for i in alive if task_graph.instance_device[i] == device]
+        at_once = [
+            sum(int(plan.size[i]) for i in here if alive[i][0] <= row <= alive[i][1]) for row in range(len(task_graph))
+        ]
+        assert max(at_once) <= plan.peak_bytes[device] <= sum(int(plan.size[i]) for i in here)
+        assert plan.persistent_bytes[device] <= plan.peak_bytes[device]
+
+
+def chain(layers=8):
+    x = Graph().input("x", (64, 32), "float64")
+    for k in range(layers):
+        x = tiny.tanh(x, f"tanh{k}")
+    x.graph.output("y", x)
+    return x.graph
+
+
+def test_a_chain_needs_two_activations_at_a_time():
+    """x, tanh0, ... tanh7, each 16 KiB: three slots, since the fetched one lives to the end."""
+    graph, machine = chain(), MachineModel.uniform(1)
+    plan = plan_memory(lower(graph, taskflow.single_device(graph, machine), machine))
+    assert plan.peak_bytes.tolist() == [2 * 64 * 32 * 8]
+    assert plan.persistent_bytes.tolist() == [0]
+    naive = plan_memory(lower(graph, taskflow.single_device(graph, machine), machine), reuse=False)
+    assert naive.peak_bytes.tolist() == [9 * 64 * 32 * 8]
+
+
+def test_activations_of_a_split_batch_are_split():
+    graph, machine = chain(), MachineModel.uniform(4)
+    strategy = Strategy({f"tanh{k}": ParallelConfig({"b": 4}) for k in range(8)})
+    del graph.outputs["y"]
+    plan = plan_memory(lower(graph, strategy, machine))
+    assert plan.peak_bytes.tolist() == [2 * 16 * 32 * 8] * 4
+
+
+def test_devices_without_work_need_no_memory():
+    graph, machine = chain(), MachineModel.uniform(3)
+    plan = plan_memory(lower(graph, taskflow.single_device(graph, machine, 1), machine))
+    assert plan.peak_bytes.tolist() == [0, 2 * 64 * 32 * 8, 0]
+
+
+def test_a_receive_is_posted_behind_the_last_use_of_its_memory():
+    model = Graph()
+    x = model.input("x", (12, 4), "float64")
+    tiny.sgd(tiny.mean_square(tiny.stencil(tiny.tanh(tiny.stencil(tiny.linear(x, 4))))))
+    machine = MachineModel.uniform(3)
+    task_graph = lower(model, taskflow.data_parallel(model, machine), machine)
+    plan = plan_memory(task_graph)
+    for row in np.flatnonzero(task_graph.is_transfer):
+        device, (_, (target, rect, _)) = int(task_graph.device[row]), task_graph.args(row)
+        assert 0 <= plan.receive[row] <= row
+        for between in range(int(plan.receive[row]), row):
+            touched = [r for i, r, _ in task_graph.args(between) if i == target and r.overlaps(rect)]
+            assert not touched or task_graph.device[between] != device
+    assert np.array_equal(plan.receive >= 0, task_graph.is_transfer)
+
+
+def test_what_does_not_fit_is_refused_before_the_first_step():
+    graph = Graph()
+    tiny.sgd(tiny.mean_square(tiny.linear(graph.input("x", (16, 32), "float64"), 64)))
+    need = 2 * 64 * 32 * 8 + (16 * 32 + 2 * 16 * 64 + 64 * 32) * 8
+    fits = MachineModel.uniform(1, Device(memory_bytes=10**6))
+    task_graph = lower(graph, taskflow.single_device(graph, fits), fits)
+    peak = int(plan_memory(task_graph).peak_bytes[0])
+    assert 2 * 64 * 32 * 8 < peak <= need + 2 * ALIGNMENT
+    for room, is_enough in ((peak, True), (peak - 1, False)):
+        machine = fits.with_rates(memory_bytes=room)
+        task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+        if is_enough:
+            check_memory(task_graph, plan_memory(task_graph))
+        else:
+            with pytest.raises(ValueError, match=f"needs {peak} bytes .* the device has {room}"):
+                Executor(task_graph)
+
+
+def test_the_plan_counts_feeds_and_points():
+    graph, machine = chain(1), MachineModel.uniform(1)
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    assert task_graph.kind.tolist() == [Kind.FEED, Kind.POINT]
+    plan = plan_memory(task_graph)
+    assert list(zip(plan.first, plan.last)) == [(0, 1), (1, 2)]
