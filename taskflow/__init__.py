@@ -6,6 +6,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 
 from taskflow import checkpoint
 from taskflow.batches import Batches
+from taskflow.backend import Context
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
 from taskflow.geometry import Rect
@@ -14,6 +15,7 @@ from taskflow.lower import lower
 from taskflow.machine import Device, Link, MachineModel
 from taskflow.measure import measure_machine
 from taskflow.operator import Operator
+from taskflow.order import reorder
 from taskflow.pattern import Pattern, Window
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
@@ -28,6 +30,7 @@ from taskflow.train import Trainer, constant_schedule, cosine_schedule, step_sch
 __all__ = [
     "Batches",
     "Constant",
+    "Context",
     "CostModel",
     "Device",
     "Executor",
@@ -60,6 +63,7 @@ __all__ = [
     "model_parallel",
     "one_weird_trick",
     "random_strategy",
+    "reorder",
     "search",
     "simulate",
     "single_device",

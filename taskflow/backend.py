@@ -42,7 +42,7 @@ class Workspace:
 
 @dataclass(slots=True)
 class Run:
-    """What all tasks of a run share: the seed, the number of finished steps, and how often persistent regions changed."""
+    """What all tasks of a run share: the seed, the number of finished steps and of changes of persistent regions."""
 
     seed: int = 0
     step: int = 0

@@ -9,20 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis_settings
+from hypothesis import HealthCheck, settings
 
-from taskflow.launch import settings
+from taskflow import launch
 
 ROOT = Path(__file__).parents[1]
 pytest.register_assert_rewrite("tests.laws", "tests.refusals")
 
 # Derandomized: examples depend on the test alone, so a run can be repeated, and all ranks of one draw the same.
 # No check by the clock: these machines are shared.
-hypothesis_settings.register_profile("dev", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.register_profile("ci", hypothesis_settings.get_profile("dev"), print_blob=True)
-hypothesis_settings.register_profile("thorough", hypothesis_settings.get_profile("dev"), max_examples=2000)  # --hypothesis-profile=thorough
-hypothesis_settings.load_profile("ci" if os.environ.get("CI") else "dev")
+settings.register_profile("dev", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), print_blob=True)
+settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)  # HYPOTHESIS_PROFILE=thorough
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
 @functools.cache
@@ -49,11 +48,10 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
     """`mpirun(ranks, *arguments, timeout=60)` runs this Python under the mpirun beside it, whatever called pytest."""
     # A process that has joined MPI passes these on, and mpirun would take itself for one of its own ranks.
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PMIX_", "PRTE_", "OMPI_"))}
-    launch = settings()
 
     def run(ranks: int, *arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         command = [Path(sys.executable).parent / "mpirun", "-n", str(ranks), sys.executable, *arguments]
-        environment = outside | launch
+        environment = outside | launch.settings()
         return subprocess.run(command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True)
 
     return run

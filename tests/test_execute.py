@@ -1,4 +1,4 @@
-"""Executors: feeds, outputs, persistent regions, sharing, errors and checked runs. (The laws have files of their own.)"""
+"""Executors: feeds, outputs, persistent regions, sharing, errors and checked runs."""
 
 import numpy as np
 import pytest
@@ -229,7 +229,7 @@ def test_a_loss_that_is_not_finite_stops_unless_allowed():
         assert np.isnan(step({"x": x})["loss"])
     with executor(network()) as step:
         step({"x": X})
-        with pytest.raises(FloatingPointError, match="^step 1: the loss is nan$"):
+        with pytest.raises(FloatingPointError, match="step 1: the loss is nan"):
             step({"x": x})
 
 
@@ -243,9 +243,9 @@ def writes_its_input(ctx, x, y):
 
 @pytest.mark.parametrize("check", [False, True])
 def test_what_a_kernel_reads_it_cannot_write(check):
-    with executor(failing_graph(writes_its_input), check=check) as step:
-        with pytest.raises(ValueError, match="read-only") as caught:
-            step({"x": X})
+    step = executor(failing_graph(writes_its_input), check=check)
+    with pytest.raises(ValueError, match="read-only") as caught:
+        step({"x": X})
     assert caught.value.__notes__ == ["in step 0 on rank 0, run of task 1: point bad[0] @0 384 B, after [0]"]
 
 
@@ -257,9 +257,8 @@ def test_a_checked_run_finds_what_a_kernel_leaves_unwritten():
     graph = failing_graph(leaves_a_row)
     with executor(graph) as step:
         step({"x": X})  # unchecked, nobody sees it
-    with executor(graph, {"bad": {"b": 2}}, check=True) as step:
-        with pytest.raises(PermissionError) as caught:
-            step({"x": X})
+    with executor(graph, {"bad": {"b": 2}}, check=True) as step, pytest.raises(PermissionError) as caught:
+        step({"x": X})
     assert str(caught.value) == (
         "task 2: point bad[0] @0 192 B, after [0]: output 0: leaves 4 of 12 elements unwritten"
     )
@@ -269,9 +268,8 @@ def test_a_checked_run_finds_reads_of_what_nobody_wrote():
     graph = failing_graph(tiny._copy)
     task_graph = lower(graph, taskflow.single_device(graph, TWO), TWO)
     task_graph.arg_box[0, :, 0] = (0, 3)  # a fault in lowering: the feed fills half of what the point reads
-    with Executor(task_graph, check=True) as step:
-        with pytest.raises(PermissionError) as caught:
-            step({"x": X})
+    with Executor(task_graph, check=True) as step, pytest.raises(PermissionError) as caught:
+        step({"x": X})
     assert str(caught.value) == (
         "task 1: point bad[0] @0 384 B, after [0]: argument 0: reads 12 elements that no task wrote"
     )
@@ -303,7 +301,7 @@ def test_the_measured_timeline_covers_every_row():
 def test_a_timeline_needs_a_recorded_step():
     with executor(network(), record=False) as step:
         step({"x": X})
-        with pytest.raises(ValueError, match="^timeline: no recorded step has run$"):
+        with pytest.raises(ValueError, match="timeline: no recorded step has run"):
             _ = step.timeline
 
 

@@ -1,6 +1,6 @@
 """Boxes against sets of points."""
 
-from itertools import product
+from itertools import pairwise, product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,7 +97,7 @@ def test_slices_index_an_array_that_starts_elsewhere():
 @given(st.integers(1, 40), st.integers(1, 12))
 def test_balanced_bounds_differ_by_at_most_one(extent, parts):
     bounds = balanced_bounds(extent, parts)
-    sizes = [b - a for a, b in zip(bounds, bounds[1:], strict=False)]
+    sizes = [b - a for a, b in pairwise(bounds)]
     assert (bounds[0], bounds[-1], len(sizes)) == (0, extent, parts)
     assert max(sizes) - min(sizes) <= 1
 

@@ -1,6 +1,6 @@
 """Laws 1 to 3 of design.md on random graphs, random strategies and random orders.
 
-`--hypothesis-profile=thorough` draws 20 times as many examples.
+HYPOTHESIS_PROFILE=thorough draws 20 times as many examples.
 """
 
 import pytest

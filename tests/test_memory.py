@@ -13,7 +13,7 @@ from tests.strategies import graphs, strategies
 
 
 def lifetimes(task_graph, plan):
-    """Instance -> rows in which it lives, from the arguments alone; persistent and fetched ones to the end and round."""
+    """Instance -> rows in which it lives, from the arguments alone; fetched ones to the end, persistent ones always."""
     count = len(task_graph)
     alive = {}
     for row in range(count):

@@ -6,6 +6,7 @@ tile gives wrong numbers and not an error.
 """
 
 from functools import partial
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -276,7 +277,7 @@ def flatten(x, name="flat"):
 
 
 def _read(x, first, dim, at, weight, y):
-    """`y += weight x[at]` along `dim`, for those points `at` (global) that the tile `x`, which starts at `first`, holds."""
+    """`y += weight x[at]` along `dim`, for those of the points `at` that the tile `x` from `first` on holds."""
     held = (at >= first) & (at < first + x.shape[dim])
     target, source = np.moveaxis(y, dim, 0), np.moveaxis(x, dim, 0)
     target[held] += weight * source[at[held] - first]
@@ -337,7 +338,7 @@ def concat(xs, dim=1, name="concat"):
     terms = [" ".join([*axes[:dim], f"part{k}", *axes[dim + 1 :]]) for k in range(len(xs))]
 
     def backward(op, gy):
-        return [part(gy, dim, a, b, f"{op.name}.d{k}", axes) for k, (a, b) in enumerate(zip(offsets, offsets[1:]))]
+        return [part(gy, dim, a, b, f"{op.name}.d{k}", axes) for k, (a, b) in enumerate(pairwise(offsets))]
 
     return graph.launch(
         name,

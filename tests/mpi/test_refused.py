@@ -79,7 +79,7 @@ def test_a_loss_that_is_not_a_number_stops_every_rank(comm):
     graph = Graph()
     loss = graph.output("loss", tiny.mean_square(graph.input("x", (6, 4), "float64")))
     task_graph = lowered(loss.graph, comm.size, loss=ParallelConfig({"b": 2}, (0, comm.size - 1)))
-    with Executor(task_graph) as step, pytest.raises(FloatingPointError, match="^step 0: the loss is nan$"):
+    with Executor(task_graph) as step, pytest.raises(FloatingPointError, match="step 0: the loss is nan"):
         step({"x": np.full((6, 4), np.nan)})
 
 

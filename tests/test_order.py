@@ -1,0 +1,101 @@
+"""Orders: permutations that keep dependences, give the numbers of program order, and shorten what they should."""
+
+import numpy as np
+import pytest
+
+from taskflow import (
+    CostModel,
+    Device,
+    Executor,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    lower,
+    reorder,
+    simulate,
+)
+from taskflow.order import ORDERS, bottom_levels, critical_path, first_ready
+from taskflow.simulate import schedule
+
+
+def copy(ctx, x, y):
+    y[...] = x + 1
+
+
+def total(ctx, *arrays):
+    arrays[-1][...] = sum(arrays[:-1])
+
+
+def diamond() -> tuple[Graph, Strategy]:
+    """Two chains on two devices, the long one launched last, joined at the end."""
+    graph = Graph()
+    x = graph.input("x", (8,), "float64")
+    short = graph.launch("short", "b -> b", [x], kernel=copy)
+    long = x
+    for k in range(3):
+        long = graph.launch(f"long{k}", "b -> b", [long], kernel=copy)
+    graph.output("y", graph.launch("join", "b, b -> b", [short, long], kernel=total))
+    places = {"short": 1, "long0": 1, "long1": 0, "long2": 1, "join": 0}
+    return graph, Strategy({n: ParallelConfig({}, (d,)) for n, d in places.items()})
+
+
+MACHINE = MachineModel.uniform(2, Device("emulated", overhead_seconds=1e-3), latency_seconds=1e-4)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_is_a_schedule_with_the_same_numbers(order: str) -> None:
+    graph, strategy = diamond()
+    machine = MachineModel.uniform(2)
+    task_graph = reorder(lower(graph, strategy, machine), CostModel.analytic(MACHINE), order)
+    task_graph.check()
+    with Executor(task_graph) as step:
+        np.testing.assert_array_equal(step({"x": np.arange(8.0)})["y"], 2 * np.arange(8.0) + 4)
+
+
+def test_critical_path_starts_the_long_chain_first() -> None:
+    graph, strategy = diamond()
+    costs = CostModel.analytic(MACHINE)
+    task_graph = lower(graph, strategy, MACHINE)
+    reordered = reorder(task_graph, costs, "critical path")
+    names = [reordered[k].name for k in range(len(reordered)) if reordered[k].kind == 0]
+    assert names.index("long0") < names.index("short")
+    assert simulate(reordered, costs).seconds < simulate(task_graph, costs).seconds
+
+
+def test_first_ready_is_the_event_driven_timeline() -> None:
+    graph, strategy = diamond()
+    task_graph = lower(graph, strategy, MACHINE)
+    seconds = CostModel.analytic(MACHINE).seconds(task_graph)
+    order = first_ready(task_graph, seconds)
+    start, _, _ = schedule(task_graph.reordered(order), seconds[order])
+    ready = [max([0.0, *(_end(task_graph, seconds, order, start, d) for d in task_graph.deps(r))]) for r in order]
+    assert ready == sorted(ready)
+
+
+def _end(task_graph, seconds, order, start, row) -> float:
+    place = int(np.flatnonzero(order == row)[0])
+    return float(start[place] + seconds[row])
+
+
+def test_bottom_level_is_the_longest_way_to_the_end() -> None:
+    graph, strategy = diamond()
+    task_graph = lower(graph, strategy, MACHINE)
+    level = bottom_levels(task_graph, np.ones(len(task_graph)))
+    names = [task_graph[k].name for k in range(len(task_graph))]
+    assert level[names.index("join")] == 2.0  # itself and the copy of the output to the other device
+    assert level.max() == level[names.index("x")] == 9.0  # feed, three long tasks, three copies, join, copy
+
+
+def test_unknown_order_is_refused() -> None:
+    graph, strategy = diamond()
+    task_graph = lower(graph, strategy, MACHINE)
+    with pytest.raises(ValueError, match=r"reorder: order is one of .*, not 'best'"):
+        reorder(task_graph, CostModel.analytic(MACHINE), "best")
+
+
+def test_orders_are_deterministic() -> None:
+    graph, strategy = diamond()
+    task_graph = lower(graph, strategy, MACHINE)
+    seconds = np.ones(len(task_graph))
+    np.testing.assert_array_equal(critical_path(task_graph, seconds), critical_path(task_graph, seconds))
