@@ -55,7 +55,7 @@ def main() -> None:
         }
         repeat = max(1, int(20 / megabytes))
         times = {name: [] for name in steps}
-        for name, step in steps.items():
+        for step in steps.values():
             step()
         for _ in range(options.rounds):
             for name, step in steps.items():

@@ -1,7 +1,8 @@
 """Memory of a large MLP, whole on one rank or split `{"o": 2}` over two.
 
 `python benchmarks/memory.py` and `mpirun -n 2 python benchmarks/memory.py`. Printed per rank: bytes of parameters and
-optimizer state, the arena (all instances of a step, gradients included), and the peak resident size that the kernel saw.
+optimizer state, the arena (all instances of a step, gradients included), and the peak resident size that the kernel
+saw.
 """
 
 import argparse
@@ -52,8 +53,9 @@ def main() -> None:
     parameters = sum(p.size_bytes for p in graph.parameters)
     rank = MPI.COMM_WORLD.rank
     line = (
-        f"rank {rank} of {ranks}: parameters of the model {parameters / 1e9:.3f} GB; on this rank: parameters and state "
-        f"{step.plan.persistent_bytes[rank] / 1e9:.3f} GB, arena {step.plan.peak_bytes[rank] / 1e9:.3f} GB, "
+        f"rank {rank} of {ranks}: parameters of the model {parameters / 1e9:.3f} GB; "
+        f"on this rank: parameters and state {step.plan.persistent_bytes[rank] / 1e9:.3f} GB, "
+        f"arena {step.plan.peak_bytes[rank] / 1e9:.3f} GB, "
         f"resident {before / 1e9:.3f} -> {after / 1e9:.3f} GB"
     )
     for text in MPI.COMM_WORLD.gather(line) or []:

@@ -108,7 +108,9 @@ def _append(
     gradients = graph.differentiate(loss, graph.parameters)
     graph.output("loss", loss)
     rate = graph.parameter("learning_rate", (), lr, loss.dtype, trainable=False)
-    for region, gradient in gradients.items():
+    made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
+    # in the order in which the gradients are made: an update need not wait for the all-reduce of a later gradient
+    for region, gradient in sorted(gradients.items(), key=lambda pair: made[pair[1].name]):
         kept = [
             graph.parameter(f"{region.name}.{state}", region.shape, 0.0, region.dtype, trainable=False)
             for state in states

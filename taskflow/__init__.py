@@ -5,8 +5,8 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 """
 
 from taskflow import checkpoint
-from taskflow.batches import Batches
 from taskflow.backend import Context
+from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
 from taskflow.geometry import Rect

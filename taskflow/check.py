@@ -1,8 +1,9 @@
 """Checked execution: poisoned memory, and privileges verified around every task.
 
-An instance is filled with a byte pattern when it is born. Before a kernel runs, none of what it reads may still hold the
-pattern; what it writes is poisoned first and must hold none of it after. What it may only read is a read-only array in
-any mode, so writing to it raises by itself. Elements of one byte are not checked: every pattern is a legal value there.
+An instance is filled with a byte pattern when it is born. Before a kernel runs, none of what it reads may still hold
+the pattern; what it writes is poisoned first and must hold none of it after. What it may only read is a read-only
+array in any mode, so writing to it raises by itself. Elements of one byte are not checked: every pattern is a legal
+value there.
 """
 
 from __future__ import annotations

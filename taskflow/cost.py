@@ -142,9 +142,13 @@ class MeasuredCosts(CostModel):
 
     def _measure_point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
         rects = [rect for _, rect, _ in task_graph.args(row)]
-        key = f"{launch.identity} | {[r.shape for r in rects]}"
+        orders = [task_graph.order(n) for n in launch.args]
+        key = f"{launch.identity} | {[r.shape for r in rects]}" + (f" | {orders}" if task_graph.orders else "")
         if key not in self._known:
-            arrays = [_sample(r.shape, task_graph.regions[n].dtype) for r, n in zip(rects, launch.args, strict=True)]
+            arrays = [
+                _sample(tuple(r.shape[d] for d in order), task_graph.regions[n].dtype).transpose(np.argsort(order))
+                for r, n, order in zip(rects, launch.args, orders, strict=True)
+            ]
             for (_, _, privilege), array in zip(task_graph.args(row), arrays, strict=True):
                 array.flags.writeable = privilege != Privilege.READ  # as in the executor: kernels are compiled for it
             intervals = dict(zip(launch.axes, launch.intervals[int(task_graph.point[row])], strict=True))

@@ -1,9 +1,10 @@
 """Emulated devices: a plan for more devices than there are cores, run for real in predictable wall-clock time.
 
-Takes a task graph whose devices are `emulated`, memory that all ranks map, and costs. Every task really runs (its kernel,
-its copy, on real data), and its device then counts as busy until the task's predicted time is over; links likewise. Rows
-start in the order of their streams, as soon as the clock has reached the end of all that they wait for, so what is
-measured holds every delay of a real run but the hardware's speed. One thread drives all streams of a rank.
+Takes a task graph whose devices are `emulated`, memory that all ranks map, and costs. Every task really runs (its
+kernel, its copy, on real data), and its device then counts as busy until the task's predicted time is over; links
+likewise. Rows start in the order of their streams, as soon as the clock has reached the end of all that they wait
+for, so what is measured holds every delay of a real run but the hardware's speed. One thread drives all streams of a
+rank.
 
 The clock is the host's monotonic one, which all ranks share. `done[row]` is when a row ends, written as soon as the row
 has started: the target of a transfer knows in advance when it arrives, as a receiver that sleeps on a link does.

@@ -93,6 +93,8 @@ class Executor:
         compiler = kind(task_graph, self.plan, self.memory, self.transport, self._feeds, self._run, check)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(task_graph)
+        if isinstance(compiler, SharedCompiler):
+            compiler.fuses = not record
         self.program = compiler.compile()
         self._replay_emulated = compiler.replay if isinstance(compiler, EmulatedCompiler) else None
         self._times: list[float] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from types import EllipsisType
 
@@ -117,7 +118,7 @@ def split_evenly(rect: Rect, parts: int) -> list[Rect]:
             (*rect.lo[:k], rect.lo[k] + a, *rect.lo[k + 1 :]),
             (*rect.hi[:k], rect.lo[k] + b, *rect.hi[k + 1 :]),
         )
-        for a, b in zip(bounds, bounds[1:], strict=False)
+        for a, b in pairwise(bounds)
     ]
 
 

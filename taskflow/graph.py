@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from taskflow.differentiate import differentiate, term_sizes, term_text
+from taskflow.layout import parse_orders
 from taskflow.operator import Backward, Kernel, Operator
 from taskflow.pattern import Pattern, Window, bind
 from taskflow.random import Constant, Distribution
@@ -125,6 +126,7 @@ class Graph:
         backward: Backward | None = None,
         flops: float | None = None,
         dtype: str | Sequence[str] | None = None,
+        memory: str | None = None,
     ) -> LogicalRegion | tuple[LogicalRegion, ...]:
         """Append an operator; its outputs are new regions.
 
@@ -143,12 +145,15 @@ class Graph:
             flops: floating point operations per point of the iteration space (the product of all axes); default 2
                 where an axis is reduced, else 1.
             dtype: of the outputs (one, or one each); default: that of the first floating input.
+            memory: the pattern again, each term's dimensions in the order in which the kernel is fast when they lie so
+                in memory, slowest first. A wish: another operator may have decided; the arrays are views either way.
 
         Returns:
             The output region; a tuple for several; an empty tuple for none.
 
         Raises:
-            ValueError: extents disagree, an axis has no extent, or an in-place input is not whole along an axis.
+            ValueError: extents disagree, an axis has no extent, an in-place input is not whole along an axis, or
+                `memory` is no reordering of the pattern.
             TypeError: an input is not a region.
         """
         inputs = tuple(inputs)
@@ -170,6 +175,7 @@ class Graph:
                 raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place and read again by another term")
             if any(n in bound.windows for d in bound.terms[k].dims for n in d):
                 raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place, so its term has no window")
+        orders = parse_orders(f"'{name}'", memory, bound.pattern) if memory else ()
         unique = self._unique(name)
         dtypes = _output_dtypes(name, dtype, inputs, len(bound.pattern.outputs))
         outputs = tuple(
@@ -185,7 +191,7 @@ class Graph:
         if flops is None:
             flops = 2.0 if any(bound.reduced_axes(k) for k in range(len(outputs))) else 1.0
         self.operators.append(
-            Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows)
+            Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
         )
         return outputs[0] if len(outputs) == 1 else outputs
 

@@ -76,11 +76,14 @@ class Interrupts:
             Interrupted: a rank was sent a signal; raised on all ranks at the same call.
         """
         self._left -= 1
-        if self._left > 0:
-            return
+        if self._left <= 0:
+            self.exchange()
+
+    def exchange(self) -> None:
+        """`check` now, whatever the number of steps since the last exchange."""
         now = time.monotonic()
         step_seconds = max((now - self._since) / self._steps, 1e-9)
-        wanted = min(max(int(PERIOD_SECONDS / step_seconds), 1), MOST_STEPS)
+        wanted = min(max(int(PERIOD_SECONDS / step_seconds), 1), MOST_STEPS) if self.transport.size > 1 else 1
         found = self.transport.gather((self._noted, wanted))
         self._left = self._steps = min(steps for _, steps in found)
         self._since = now

@@ -1,9 +1,9 @@
 """Lowering: graph + strategy + machine -> task graph.
 
 Decides nothing about order or time: it partitions every operator, moves every region (`movement`), and lays the rows
-out in program order, the movement of a value right behind the operator that made it. Points of an operator are cached by its
-configuration and fragments of a region by the points that touch it, so that a search that changes one operator lowers
-only that operator and its neighbours again.
+out in program order, the movement of a value right behind the operator that made it. Points of an operator are cached
+by its configuration and fragments of a region by the points that touch it, so that a search that changes one operator
+lowers only that operator and its neighbours again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
+from taskflow.layout import memory_orders
 from taskflow.machine import MachineModel
 from taskflow.movement import Event, Fragment, move_region
 from taskflow.operator import Kernel, Operator
@@ -75,6 +76,7 @@ class Lowering:
         self.regions = tuple(graph.regions.values())
         self._number = {r.name: k for k, r in enumerate(self.regions)}
         self._ndim = max([r.ndim for r in self.regions] + [1])
+        self._orders = memory_orders(self.operators)
         self._points: dict[tuple[int, ParallelConfig], Points] = {}
         self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
         self._packed: dict[tuple[object, ...], _Packed] = {}
@@ -161,6 +163,7 @@ class Lowering:
                 for name, k in ((n, self._number[r.name]) for n, r in self.graph.outputs.items())
             },
             combine=self._combine,
+            orders=self._orders,
             devices_used=tuple(sorted({d for p in points for d in p.devices})),
             **columns,
         )
@@ -170,7 +173,7 @@ class Lowering:
     def _layout(
         self, points: Sequence[Points], packed: Sequence[_Packed]
     ) -> tuple[Array, dict[tuple[int, int], int], list[tuple[int, int | None]]]:
-        """First row of every operator and movement, and the blocks in row order: feeds, then operators in program order."""
+        """First row of every operator and movement, and the blocks in row order: feeds, then program order."""
         op_start = np.zeros(len(points), np.int64)
         move_start: dict[tuple[int, int], int] = {}
         layout: list[tuple[int, int | None]] = []
@@ -357,8 +360,8 @@ def _dependences(
 class StreamTable:
     """Numbers of the streams of a machine: per device compute, sending, receiving and host copies, then the links.
 
-    Folds are part of receiving. A CPU device has one stream for all: its one thread computes and communicates, and it is
-    the receiver that copies, out of the sender's memory, so that sending costs the sender nothing.
+    Folds are part of receiving. A CPU device has one stream for all: its one thread computes and communicates, and it
+    is the receiver that copies, out of the sender's memory, so that sending costs the sender nothing.
     """
 
     def __init__(self, machine: MachineModel) -> None:

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ class MachineModel:
                 if b not in paths:
                     raise ValueError(f"machine '{self.name}': no route from device {a} to device {b}")
                 nodes = paths[b]
-                found[a, b] = tuple(self.graph.edges[u, v]["link"] for u, v in zip(nodes, nodes[1:], strict=False))
+                found[a, b] = tuple(self.graph.edges[u, v]["link"] for u, v in pairwise(nodes))
         return found
 
     def transfer_seconds(self, source: int, target: int, size_bytes: float) -> float:

@@ -30,6 +30,7 @@ class Operator:
         backward: `backward(op, *output_gradients)` gives a region or None per input.
         flops: floating point operations of one point of the iteration space.
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
+        orders: the memory order that the kernel asks for, per argument; empty: any (see `taskflow.layout`).
     """
 
     name: str
@@ -41,6 +42,7 @@ class Operator:
     backward: Backward | None = field(default=None, compare=False)
     flops: float = 1.0
     follows: str | None = None
+    orders: tuple[tuple[int, ...], ...] = ()
 
     @property
     def pattern(self) -> str:

@@ -8,8 +8,8 @@ extents. What a split axis means is derived from where it stands:
 * in no term: replicas.
 
 Marks: `^c` is never split; `(h d)` is one dimension made of two axes, the left one slowest; `1` is a dimension of one
-point; a lone `.` is a term without dimensions, a scalar. A dimension of an input may be the image of an axis under a `Window` (halo, offset, stride): the name that
-stands in the term is then a key of `windows`.
+point; a lone `.` is a term without dimensions, a scalar. A dimension of an input may be the image of an axis under a
+`Window` (halo, offset, stride): the name that stands in the term is then a key of `windows`.
 
 Takes strings and shapes; gives a `Pattern` and, with shapes, a `BoundPattern` that maps intervals of axes to boxes.
 """

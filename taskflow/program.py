@@ -81,26 +81,32 @@ class Memory:
             self.arenas = {d: np.zeros(size[d], np.uint8) for d in self.own}
 
     def array(self, instance: int) -> Array:
-        """The memory of an instance."""
+        """The memory of an instance, row-major: its dimensions stand in the region's memory order."""
         if instance not in self._arrays:
             graph, start = self.task_graph, int(self.plan.offset[instance])
             region = graph.regions[int(graph.instance_region[instance])]
             rect = graph.instance_rect(instance)
+            order = self._order(instance)
             part = self.arenas[int(graph.instance_device[instance])][start : start + rect.volume * region.itemsize]
-            self._arrays[instance] = part.view(region.dtype).reshape(rect.shape)
+            self._arrays[instance] = part.view(region.dtype).reshape([rect.shape[d] for d in order])
         return self._arrays[instance]
 
     def bind(self, instance: int, array: Array) -> None:
-        """Use `array` as the memory of an instance."""
-        self._arrays[instance] = array
+        """Use `array`, of the instance's shape, as its memory."""
+        self._arrays[instance] = array.transpose(self._order(instance))
 
     def view(self, instance: int, rect: Rect) -> Array:
-        """The box `rect` (global coordinates) of an instance."""
-        return self.array(instance)[rect.slices(self.task_graph.instance_rect(instance).lo)]
+        """The box `rect` (global coordinates) of an instance, in the region's own order of dimensions."""
+        whole = self.array(instance).transpose(np.argsort(self._order(instance)))
+        return whole[rect.slices(self.task_graph.instance_rect(instance).lo)]
 
     def local_box(self, instance: int, rect: Rect) -> Rect:
-        """`rect` in the coordinates of the instance's array."""
-        return rect.relative_to(self.task_graph.instance_rect(instance).lo)
+        """`rect` in the coordinates of `array(instance)`."""
+        local, order = rect.relative_to(self.task_graph.instance_rect(instance).lo), self._order(instance)
+        return Rect(tuple(local.lo[d] for d in order), tuple(local.hi[d] for d in order))
+
+    def _order(self, instance: int) -> tuple[int, ...]:
+        return self.task_graph.order(int(self.task_graph.instance_region[instance]))
 
 
 def fold(combine: np.ufunc, target: Array, first: Array, *others: Array) -> None:
@@ -232,12 +238,16 @@ class Compiler:
             if dep in self.pending:
                 self._await(dep)
         for instance in instances:
-            if instance in self.born:
-                continue
+            if instance not in self.born:
+                for transfer, (_, other) in list(self.pending.items()):
+                    if other != instance and self._shares_bytes(instance, other):
+                        self._await(transfer)
+                self._begin_life(row, instance)
+
+    def _begin_life(self, row: int, instance: int) -> None:
+        """When `row` is the first to use an instance, poison it before (if memory is checked)."""
+        if instance not in self.born:
             self.born.add(instance)
-            for transfer, (_, other) in list(self.pending.items()):
-                if other != instance and self._shares_bytes(instance, other):
-                    self._await(transfer)
             region = self.graph.regions[int(self.graph.instance_region[instance])]
             if self.check and not region.is_persistent:
                 self.program.add(partial(poison, self.memory.array(instance)), row, "poison")

@@ -18,6 +18,7 @@ from taskflow.random import Constant, Distribution
 if TYPE_CHECKING:  # the graph is an upper layer; a region only remembers which one made it
     from taskflow.graph import Graph
 
+_ZERO = Constant(0.0)
 ROLES = ("input", "parameter", "state", "value")
 
 
@@ -41,7 +42,7 @@ class LogicalRegion:
     dtype: str
     role: str
     axes: tuple[str, ...]
-    init: Distribution = Constant(0.0)
+    init: Distribution = _ZERO
     graph: Graph = field(repr=False, compare=False, hash=False, default=None)  # type: ignore[assignment]
 
     @property

@@ -81,7 +81,7 @@ def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
 
 
 def model_parallel(graph: Graph, machine: MachineModel) -> Strategy:
-    """Operators with parameters split along the output axis of their largest parameter, the others as their input is."""
+    """Operators with parameters split along the output axis of the largest one, the others as their input is."""
     return _by_rule(graph, machine, lambda op: True)
 
 

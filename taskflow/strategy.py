@@ -274,5 +274,6 @@ def _check_in_place(op: Operator, axis: str) -> None:
     for k in op.writes:
         if axis not in op.bound.term_axes[k]:
             raise ValueError(
-                f"operator '{op.name}': axis '{axis}' is split, but '{op.inputs[k].name}' is updated in place without it"
+                f"operator '{op.name}': axis '{axis}' is split, "
+                f"but '{op.inputs[k].name}' is updated in place without it"
             )

@@ -115,6 +115,7 @@ class TaskGraph:
         homes: region name -> (instance, box) that hold it between steps.
         fetches: output name -> (device, instance, box).
         combine: region number -> `sum` or `max`.
+        orders: region name -> order of its dimensions in memory, for those that are not row-major.
     """
 
     machine: MachineModel
@@ -143,6 +144,7 @@ class TaskGraph:
     homes: Mapping[str, tuple[tuple[int, Rect], ...]]
     fetches: Mapping[str, tuple[tuple[int, int, Rect], ...]]
     combine: Mapping[int, str]
+    orders: Mapping[str, tuple[int, ...]]
     devices_used: tuple[int, ...] = field(default=())
 
     def __len__(self) -> int:
@@ -193,6 +195,11 @@ class TaskGraph:
     def _rect(box: Array, ndim: int) -> Rect:
         return Rect(tuple(box[0, :ndim].tolist()), tuple(box[1, :ndim].tolist()))
 
+    def order(self, region: int) -> tuple[int, ...]:
+        """The dimensions of a region as they lie in memory, slowest first."""
+        found = self.regions[region]
+        return self.orders.get(found.name, tuple(range(found.ndim)))
+
     def instance_bytes(self) -> Array:
         """Bytes of every instance."""
         itemsize = np.array([self.regions[int(r)].itemsize for r in self.instance_region], np.int64)
@@ -222,7 +229,8 @@ class TaskGraph:
         """A hash of the rows; ranks compare it before the first step."""
         hasher = hashlib.blake2b(digest_size=16)
         hasher.update("\0".join(f"{n.name} {n.identity} {n.intervals}" for n in self.launches).encode())
-        hasher.update("\0".join(f"{r.name} {r.shape} {r.dtype} {r.init}" for r in self.regions).encode())
+        described = (f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}" for k, r in enumerate(self.regions))
+        hasher.update("\0".join(described).encode())
         for column in (self.kind, self.launch, self.point, self.device, self.source, self.arg_instance, self.arg_box):
             hasher.update(np.ascontiguousarray(column).tobytes())
         hasher.update("\0".join(f"{n} {places}" for n, places in self.fetches.items()).encode())

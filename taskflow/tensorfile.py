@@ -115,7 +115,10 @@ class TensorWriter:
         if stream is not None:
             self._try(stream.flush)
             self._try(lambda: os.fsync(stream.fileno()))
-            self._try(stream.close)
+            try:
+                stream.close()
+            except OSError as error:
+                self.error = self.error or error
 
 
 def map_tensor(path: Path, span: tuple[int, int], shape: tuple[int, ...], dtype: str) -> Array:

@@ -1,8 +1,8 @@
 """Checks for operators, public: what every operator must pass, custom ones too.
 
-`check_operator` runs the real executor on small float64 arrays: values against a plain NumPy reference, gradients against central
-finite differences, and every split of every axis against the unsplit operator, forward and backward, in memory that is
-poisoned and with every task's privileges verified.
+`check_operator` runs the real executor on small float64 arrays: values against a plain NumPy reference, gradients
+against central finite differences, and every split of every axis against the unsplit operator, forward and backward,
+in memory that is poisoned and with every task's privileges verified.
 """
 
 from __future__ import annotations

@@ -175,6 +175,7 @@ class Trainer:
             try:
                 self._train(batches, epochs, validation, place, keeper, interrupts)
                 keeper.save(place)
+                interrupts.exchange()
             except Interrupted as stop:
                 keeper.save(place)
                 self._print(f"stopped by {stop} after step {self.step.steps}")

@@ -53,11 +53,10 @@ def batches() -> taskflow.Batches:
     return taskflow.Batches({"x": x, "t": random.integers(0, 3, 5 * BATCH).astype(np.int32)}, BATCH)
 
 
-def trainer(rule=taskflow.data_parallel) -> taskflow.Trainer:
+def trainer(rule=taskflow.data_parallel, **options) -> taskflow.Trainer:
     """A trainer of the network, on a device for each rank."""
     machine = taskflow.MachineModel.uniform(world_size())
     costs = taskflow.CostModel.analytic(machine)
     schedule = taskflow.cosine_schedule(0.02, 20, warmup=3)
-    return taskflow.Trainer(
-        network(), machine=machine, strategy=rule, seed=3, costs=costs, learning_rate=schedule, quiet=True
-    )
+    options = {"quiet": True, "seed": 3, "learning_rate": schedule} | options
+    return taskflow.Trainer(network(), machine=machine, strategy=rule, costs=costs, **options)

@@ -77,7 +77,9 @@ def _source(draw, graph, batch):
         if draw(st.booleans()):
             x = tiny.conv(tiny.tanh(x), draw(st.integers(1, 3)))
         return tiny.flatten(x)
-    return tiny.linear(graph.input("x", (batch, draw(st.integers(1, 7))), "float64"), draw(st.integers(1, 9)))
+    return tiny.linear(
+        graph.input("x", (batch, draw(st.integers(1, 7))), "float64"), draw(st.integers(1, 9)), bias=True
+    )
 
 
 def _grow(draw, graph, pool):
@@ -99,7 +101,7 @@ def _grow(draw, graph, pool):
     ]
     kind = draw(st.sampled_from(kinds))
     if kind == "linear":
-        return [tiny.linear(x, draw(st.integers(1, 9)))]
+        return [tiny.linear(x, draw(st.integers(1, 9)), bias=draw(st.booleans()))]
     if kind == "add":
         return [tiny.add(x, draw(st.sampled_from([r for r in pool if r.shape == x.shape])))]
     if kind == "concat":

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import laws
+from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, strategies
 
-GRAPHS = {"tiny": graphs()}
+GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
 
 
 def examples(percent):

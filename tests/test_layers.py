@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "geometry backend errors random philox launch tensorfile onepass",
     "region machine batches manifest",
-    "pattern operator",
+    "pattern operator layout",
     "graph strategy differentiate",
     "task dependence cost timeline partition rules",
     "lower collective movement fragment",

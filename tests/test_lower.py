@@ -222,6 +222,25 @@ def test_points_of_one_device_are_folded_there_before_anything_moves():
     ]
 
 
+def test_partial_results_of_overlapping_groups_of_replicas_lie_apart():
+    """Parts 0 of `b` are on devices 0 and 1, parts 1 on 0 and 2: device 0 holds both, and neither where the sum will be."""
+    x = matrix()
+    total = tiny.column_sum(tiny.linear(x, 4, "fc"), "sum")
+    with x.graph.following("fc"):
+        x.graph.launch("part", "b o -> o", [x.graph.regions["fc"]], kernel=tiny._column_sum)
+    x.graph.output("total", total)
+    tiny.add_row(x, x.graph.output("part", x.graph.regions["part"]), "read")
+    configs = {"fc": ({"b": 2, "i": 2}, (0, 1, 0, 2)), "sum": {}, "read": {"b": 2}}
+    task_graph = lowered(x.graph, configs, 3)
+    made = [(t.device, t.args[1][0]) for t in task_graph if t.name == "part" and t.kind == Kind.POINT]
+    assert [device for device, _ in made] == [0, 1, 0, 2]
+    assert len({instance for _, instance in made}) == 4
+    values = np.arange(16.0).reshape(4, 4)
+    with Executor(task_graph) as step:
+        found = step({"x": values})
+    np.testing.assert_allclose(found["part"], found["total"])
+
+
 def test_replicas_are_computed_once_a_device():
     graph = tiny.column_sum(matrix(), "sum").graph
     with graph.following("sum"):

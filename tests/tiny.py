@@ -77,8 +77,11 @@ def dropout(x, name="dropout"):
 # -- reductions and products -------------------------------------------------------------------------------------------
 
 
-def _matmul(ctx, a, b, out):
-    np.matmul(a, b.T, out=out)
+def _matmul(ctx, x, w, *rest):
+    *bias, y = rest
+    np.matmul(x, w.T, out=y)
+    if bias and ctx.interval("i")[0] == 0:  # once among the partial sums
+        y += bias[0]
 
 
 def _matmul_dx(ctx, gy, w, gx):
@@ -89,18 +92,22 @@ def _matmul_dw(ctx, gy, x, gw):
     np.matmul(gy.T, x, out=gw)
 
 
-def linear(x, out, name="fc"):
+def linear(x, out, name="fc", bias=False):
+    """`y[b, o] = sum over i of x[b, i] w[o, i]`, plus a bias whose gradient has replicas where `i` is split."""
     graph = x.graph
     name = graph.unique_name(name)
     weight = parameter(graph, f"{name}.weight", (out, x.shape[1]), x.dtype)
+    row = [parameter(graph, f"{name}.bias", (out,), x.dtype)] if bias else []
 
     def backward(op, gy):
         return (
             graph.launch(f"{name}.dx", "b o, o i -> b i", [gy, weight], kernel=_matmul_dx),
             graph.launch(f"{name}.dweight", "b o, b i -> o i", [gy, x], kernel=_matmul_dw),
+            *[graph.launch(f"{name}.dbias", "b o -> o", [gy], kernel=_column_sum) for _ in row],
         )
 
-    return graph.launch(name, "b i, o i -> b o", [x, weight], kernel=_matmul, backward=backward)
+    pattern = f"b i, o i{', o' if bias else ''} -> b o"
+    return graph.launch(name, pattern, [x, weight, *row], kernel=_matmul, backward=backward)
 
 
 def _mean_square(count, ctx, x, out):

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from taskflow import MachineModel
 from taskflow.comm import world_size
 from tests import laws
+from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy
 
 SIZE = world_size()
-GRAPHS = {"tiny": graphs()}
+GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
 EXCHANGES = ["shared", "messages"]
 
 

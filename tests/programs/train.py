@@ -23,16 +23,18 @@ def main() -> None:
     parser.add_argument("--rule", default="data_parallel")
     parser.add_argument("--accident", choices=("raise", "leave", "kill", "stop", "hang"))
     parser.add_argument("--at", type=int, default=7, help="the step of the accident, which is rank 1's")
+    parser.add_argument("--watchdog", type=float)
     options = parser.parse_args()
 
-    trainer = kept.trainer(rule=getattr(taskflow, options.rule))
+    watchdog = {"watchdog_seconds": options.watchdog, "watchdog_aborts": True} if options.watchdog else {}
+    trainer = kept.trainer(getattr(taskflow, options.rule), executor=watchdog)
     step, batches = trainer.step, kept.batches()
     if options.accident and step.transport.rank == 1:
         load = batches.epoch
 
         def epoch(number):
             for feeds in load(number):
-                yield {name: accident(step, options, value) for name, value in feeds.items()}
+                yield dict(feeds) | {"x": accident(step, options, feeds["x"])}
 
         batches.epoch = epoch
     history = trainer.fit(batches, options.epochs, checkpoint=options.folder, every=options.every)
@@ -46,6 +48,8 @@ def accident(step, options, load):
 
     def feed(rect):
         if step.steps == options.at:
+            Path(options.folder).mkdir(exist_ok=True)
+            Path(options.folder, "accident").touch()
             if options.accident == "raise":
                 raise RuntimeError("no such image")
             if options.accident == "leave":

@@ -1,0 +1,158 @@
+"""Kills a rank of a training run again and again, at random times: `python benchmarks/kill.py --kills 50`.
+
+Two ranks train the digits MLP with a checkpoint every few steps. After a random time a random rank gets SIGKILL; then all
+ranks must be gone within 10 s and every checkpoint must be sound. The run is resumed and killed again, until it ends by
+itself; then its parameters, momenta and history must be those of an undisturbed run, bit for bit. And so on until the
+number of kills is reached. Exits with 1 if anything was not as it must be.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+if "--train" in sys.argv:  # a rank: its process id first, so that it can be killed while it still starts
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
+    Path(sys.argv[sys.argv.index("--train") + 1] + f".{rank}").write_text(str(os.getpid()))
+
+import argparse
+import hashlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+
+LIMIT_SECONDS = 10
+
+
+def train(folder: str, epochs: int, every: int) -> None:
+    """What a rank does."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    import numpy as np
+    from models import digits
+    from sklearn.datasets import load_digits
+
+    import taskflow
+
+    data = load_digits()
+    x, t = (data.images / 16.0).astype(np.float32).reshape(-1, 64), data.target.astype(np.int32)
+    machine = taskflow.MachineModel.uniform(2)
+    trainer = taskflow.Trainer(
+        digits.mlp(64),
+        machine=machine,
+        strategy=taskflow.data_parallel,
+        costs=taskflow.CostModel.analytic(machine),
+        learning_rate=taskflow.cosine_schedule(0.05, 300, warmup=20),
+        quiet=True,
+    )
+    history = trainer.fit(taskflow.Batches({"x": x, "t": t}, 64), epochs, checkpoint=folder, every=every)
+    values = [trainer.step.read(name).tobytes() for name in trainer.step.persistent]
+    digest = hashlib.blake2b(repr((values, trainer.step.steps, history.outputs)).encode(), digest_size=8)
+    if trainer.transport.rank == 0:
+        Path(folder + ".digest").write_text(digest.hexdigest())
+
+
+class Job:
+    """A training run on two ranks."""
+
+    def __init__(self, folder: Path, epochs: int, every: int) -> None:
+        self.folder = folder
+        self._pids = [Path(f"{folder}.{rank}") for rank in range(2)]
+        for path in self._pids:
+            path.unlink(missing_ok=True)
+        script = [__file__, "--train", str(folder), "--epochs", str(epochs), "--every", str(every)]
+        command = [sys.executable, "-m", "taskflow", "run", "-n", "2", *script]
+        self.job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def pids(self) -> list[int]:
+        """Process ids of the ranks, once they have started."""
+        while True:
+            texts = [path.read_text() if path.exists() else "" for path in self._pids]
+            if all(texts):
+                return [int(text) for text in texts]
+            time.sleep(0.01)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the job ends within so many seconds."""
+        try:
+            self.job.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (one that is dead and not yet waited for does not)."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def main() -> int:
+    """Kill, check, resume; print what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--every", type=int, default=10, help="steps between two checkpoints")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.train:
+        train(options.train, options.epochs, options.every)
+        return 0
+    with tempfile.TemporaryDirectory() as base:
+        return torture(Path(base), options)
+
+
+def torture(base: Path, options: argparse.Namespace) -> int:
+    """All kills; 0 if all was well."""
+    from taskflow.manifest import check_all, checkpoints
+
+    reference = Job(base / "undisturbed", options.epochs, options.every)
+    reference.pids()
+    begin = time.monotonic()
+    assert reference.wait(600) and reference.job.returncode == 0, "the undisturbed run failed"
+    duration = time.monotonic() - begin
+    expected = (base / "undisturbed.digest").read_text()
+    print(f"undisturbed run: {duration:.1f} s after the start of its ranks, digest {expected}", flush=True)
+
+    chance, kills, runs, checked = random.Random(options.seed), 0, 0, 0
+    hung, damaged, different, failed, slowest, at = 0, 0, 0, 0, 0.0, []
+    while kills < options.kills:
+        runs += 1
+        folder = base / f"run{runs}"
+        while True:
+            job = Job(folder, options.epochs, options.every)
+            pids = job.pids()
+            last = kills >= options.kills
+            is_over = job.wait(600 if last else chance.uniform(0, duration))
+            if is_over:
+                failed += job.job.returncode != 0
+                break
+            os.kill(pids[chance.randrange(2)], signal.SIGKILL)
+            kills, begin = kills + 1, time.monotonic()
+            if not job.wait(LIMIT_SECONDS) or any(map(alive, pids)):
+                hung += 1
+                job.job.kill()
+            slowest = max(slowest, time.monotonic() - begin)
+            found = checkpoints(folder)
+            at.append(max(found, default=0))
+            for path in found.values():
+                checked += 1
+                try:
+                    check_all(path)
+                except ValueError as error:
+                    damaged += 1
+                    print(error)
+        if not failed:
+            different += Path(f"{folder}.digest").read_text() != expected
+    print(f"kills: {kills}, in {runs} runs of {options.epochs} epochs; newest checkpoint at the kill: {sorted(at)}")
+    print(f"slowest end of all ranks after a kill: {slowest:.2f} s; jobs that did not end in 10 s: {hung}")
+    print(f"checkpoints checked: {checked}, damaged: {damaged}")
+    print(f"completed runs: {runs}, failed: {failed}, other bits than the undisturbed run: {different}")
+    return int(bool(hung or damaged or different or failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

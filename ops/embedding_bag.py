@@ -1,0 +1,189 @@
+"""Look-ups beside `embedding`: bags of rows that are summed, rows of a batch by index, and learned positions.
+
+Splits are those of `embedding`: over the table's rows too, where a task adds zero for indices outside of its rows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ops.arithmetic import add
+from ops.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
+from ops.initializers import Init, normal
+from ops.softmax import check_classes
+from ops.tiles import Array, Context, deliver, rows, work_array
+from taskflow import LogicalRegion, Operator
+
+
+def embedding_bag(
+    indices: LogicalRegion,
+    num_embeddings: int,
+    embedding_dim: int,
+    name: str | None = None,
+    *,
+    dtype: str = "float32",
+    weight_init: Init | None = None,
+) -> LogicalRegion:
+    """y[..., e] = sum over l of weight[indices[..., l], e], as torch.nn.functional.embedding_bag with mode "sum".
+
+    Args:
+        indices: (..., bag), integers in 0..num_embeddings - 1; another one is a ValueError when the step runs.
+        num_embeddings, embedding_dim: shape of the parameter `<name>.weight`.
+        name: of the operator.
+        dtype: of the weight and the result.
+        weight_init: first values; default normal, as torch's.
+
+    Returns:
+        (..., embedding_dim).
+
+    Raises:
+        ValueError: the indices are not integers or a scalar, or an extent is not positive.
+    """
+    where = f"embedding_bag '{name or 'embedding_bag'}'"
+    check_integers(where, indices, "indices")
+    if indices.ndim == 0:
+        raise ValueError(f"{where}: '{indices.name}' is a scalar, at least one dimension is needed")
+    check_positive(where, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+    graph = indices.graph
+    name = graph.unique_name(name or "embedding_bag")
+    init = normal() if weight_init is None else weight_init
+    weight = graph.parameter(f"{name}.weight", (num_embeddings, embedding_dim), init, dtype)
+    lead = distinct(indices.axes[:-1], ("l", "v", "e"))
+    return first(
+        graph.launch(
+            name,
+            f"{term((*lead, 'l'))}, v e -> {term((*lead, 'e'))}",
+            [indices, weight],
+            kernel=partial(_sum_rows, count=num_embeddings),
+            backward=_bag_backward,
+            flops=1 / num_embeddings,
+        )
+    )
+
+
+def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
+    check_classes("embedding_bag: the index", indices, count)
+    lo, hi = ctx.interval("v")
+    local = ctx.scratch("local", indices.shape[:-1], ctx.xp.intp)
+    row = y if indices.shape[-1] == 1 else ctx.scratch("row", y.shape, y.dtype)
+    for k in range(indices.shape[-1]):
+        ctx.xp.subtract(indices[..., k], lo, out=local)
+        ctx.xp.take(weight, local, axis=0, out=row, mode="clip")
+        if hi - lo < count:
+            row[(local < 0) | (local >= hi - lo)] = 0
+        if k == 0:
+            ctx.xp.copyto(y, row)
+        else:
+            ctx.xp.add(y, row, out=y)
+
+
+def _bag_backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
+    (index_term, weight_term), (y_term,) = terms(op)
+    gweight = gy.graph.launch(
+        f"{op.name}.dweight",
+        f"{index_term}, {y_term} -> {weight_term}",
+        [op.inputs[0], gy],
+        kernel=_bag_gradient,
+        sizes={"v": op.extents["v"]},
+        flops=op.flops,
+    )
+    return None, first(gweight)
+
+
+def _bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
+    from ops import cpu
+
+    table = work_array(ctx, "table", gweight)
+    table.fill(0)
+    gradient = rows(ctx, "gy", gy)
+    for k in range(indices.shape[-1]):
+        index = rows(ctx, "index", indices[..., k : k + 1])[:, 0]
+        cpu.scatter_add(gradient, index, ctx.interval("v")[0], table)
+    deliver(ctx, table, gweight)
+
+
+def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """y[b, p, e] = x[b, indices[b, p], e]: rows of each sample, as torch.take_along_dim along dimension 1.
+
+    Args:
+        x: (batch, rows, features), floating point.
+        indices: (batch, picks), integers below the number of rows; another one is a ValueError when the step runs.
+        name: of the operator.
+
+    Returns:
+        (batch, picks, features). Split over the rows of `x`, a task adds zero for the rows that it lacks.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"gather_rows '{name or 'gather_rows'}'"
+    check_region(where, x)
+    check_integers(where, indices, "indices")
+    check_ndim(where, x, (3,))
+    if indices.ndim != 2 or indices.shape[0] != x.shape[0]:
+        raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{indices.name}' is {indices.shape}, not (batch, picks)")
+    b, s, e = distinct(x.axes, ("p",))
+    return first(
+        x.graph.launch(
+            name or "gather_rows",
+            f"{b} {s} {e}, {b} p -> {b} p {e}",
+            [x, indices],
+            kernel=partial(_gather, count=x.shape[1]),
+            backward=_gather_backward,
+            flops=1 / x.shape[1],
+        )
+    )
+
+
+def _gather(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
+    check_classes("gather_rows: the index", indices, count)
+    start = ctx.rect(0).lo[1]
+    for b in range(x.shape[0]):
+        for p in range(indices.shape[1]):
+            row = int(indices[b, p]) - start
+            y[b, p] = x[b, row] if 0 <= row < x.shape[1] else 0
+
+
+def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, None]:
+    (x_term, index_term), (y_term,) = terms(op)
+    gx = gy.graph.launch(
+        f"{op.name}.dx",
+        f"{y_term}, {index_term} -> {x_term}",
+        [gy, op.inputs[1]],
+        kernel=_scatter,
+        sizes=op.extents,
+        flops=op.flops,
+    )
+    return first(gx), None
+
+
+def _scatter(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
+    gx.fill(0)
+    start = ctx.rect(2).lo[1]
+    for b in range(gx.shape[0]):
+        for p in range(indices.shape[1]):
+            row = int(indices[b, p]) - start
+            if 0 <= row < gx.shape[1]:
+                gx[b, row] += gy[b, p]
+
+
+def position_embedding(
+    x: LogicalRegion, name: str | None = None, *, weight_init: Init | None = None
+) -> LogicalRegion:
+    """x[..., s, e] + weight[s, e]: a learned vector for every position (Gehring et al., ICML 2017; GPT, BERT).
+
+    Args:
+        x: (..., positions, features), floating point, at least two dimensions.
+        name: of the operator; its parameter is `<name>.weight` of shape (positions, features).
+        weight_init: first values; default normal with a standard deviation of 0.02, as GPT-2's.
+
+    Raises:
+        ValueError: `x` has fewer dimensions, or is of another dtype.
+    """
+    where = f"position_embedding '{name or 'position_embedding'}'"
+    check_region(where, x)
+    if x.ndim < 2:
+        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least two dimensions are needed")
+    name = x.graph.unique_name(name or "position_embedding")
+    init = normal(0.0, 0.02) if weight_init is None else weight_init
+    return add(x, x.graph.parameter(f"{name}.weight", x.shape[-2:], init, x.dtype), name)

@@ -1,0 +1,107 @@
+"""The launcher: environment, command line, exit statuses."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taskflow import cli, launch
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "taskflow", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_the_table_is_what_a_shell_reads():
+    script = f"set -a; . {ROOT / 'taskflow' / 'mpi.env'}; env -0"
+    shell = subprocess.run(["sh", "-c", script], env={}, capture_output=True, text=True, check=True).stdout
+    variables = dict(line.split("=", 1) for line in shell.split("\0") if line)
+    assert launch.settings().items() <= variables.items()
+
+
+def test_blas_threads_share_the_cores(monkeypatch):
+    monkeypatch.setattr(launch, "count_cores", lambda: 8)
+    threads = {ranks: launch.launch_environment({}, ranks)["OMP_NUM_THREADS"] for ranks in (1, 2, 3, 8, 9)}
+    assert threads == {1: "8", 2: "4", 3: "2", 8: "1", 9: "1"}
+
+
+def test_what_the_user_has_set_stays():
+    outside = {"OMP_NUM_THREADS": "5", "OMPI_MCA_pml": "ucx", "HOME": "/"}
+    environment = launch.launch_environment(outside, 2)
+    assert environment.items() >= outside.items()
+    assert launch.launch_environment(outside, 2, threads=3)["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_rank_may_launch_ranks():
+    inside = {"PMIX_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "PRTE_LAUNCHED": "1", "OMP_NUM_THREADS": "1"}
+    environment = launch.launch_environment(inside, 2)
+    assert not {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "PRTE_LAUNCHED"} & environment.keys()
+
+
+def test_networks_are_allowed_between_hosts():
+    assert "OMPI_MCA_btl" not in launch.launch_environment({}, 2, is_one_host=False)
+    assert "OMPI_MCA_btl" in launch.launch_environment({}, 2)
+    one_host = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "2"}
+    assert launch.rank_settings(one_host)["OMPI_MCA_btl"] == "self,sm"
+    assert "OMPI_MCA_btl" not in launch.rank_settings(one_host | {"OMPI_COMM_WORLD_SIZE": "4"})
+    assert "OMPI_MCA_pml" not in launch.rank_settings(one_host | {"OMPI_MCA_pml": "ucx"})
+
+
+def test_mpirun_beside_this_python_comes_first(monkeypatch, tmp_path):
+    assert launch.find_mpirun() == str(Path(sys.executable).parent / "mpirun")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mpirun").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "elsewhere"))
+    assert launch.find_mpirun() == str(tmp_path / "elsewhere" / "mpirun")
+
+
+def test_the_rest_is_passed_through(monkeypatch):
+    seen = []
+    monkeypatch.setattr(cli, "run_job", lambda command, environment: seen.append(command[1:]) or 7)
+    python, script = sys.executable, str(ROOT / "examples" / "digits.py")
+    assert cli.main(["run", "-n", "3", "--mpirun", "--tag-output --host a:2", script, "-n", "5", "--", "-x"]) == 7
+    assert cli.main(["run", "-n", "2", "-m", "pytest", "-q", "tests"]) == 7
+    assert seen == [
+        ["-n", "3", "--tag-output", "--host", "a:2", python, "-m", "taskflow.rank", script, "-n", "5", "--", "-x"],
+        ["-n", "2", python, "-m", "taskflow.rank", "-m", "pytest", "-q", "tests"],
+    ]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_script_runs_as_under_python(tmp_path):
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    (tmp_path / "script.py").write_text(
+        "import os, sys, beside\n"
+        "assert __name__ == '__main__' and __file__ == sys.argv[0], (__name__, __file__, sys.argv)\n"
+        "import __main__; assert __main__.beside is beside\n"
+        "open(sys.argv[1] + os.environ['OMPI_COMM_WORLD_RANK'], 'w').write(beside.NAME)\n"
+        "sys.exit(int(sys.argv[2]))\n"
+    )
+    for status in (0, 3):
+        done = run("run", "-n", "2", tmp_path / "script.py", tmp_path / "out", status)
+        assert done.returncode == status, done.stderr
+    assert [(tmp_path / f"out{rank}").read_text() for rank in (0, 1)] == ["beside", "beside"]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_the_console_script_starts_ranks(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from mpi4py import MPI\nMPI.COMM_WORLD.allreduce(1) == 2 or MPI.COMM_WORLD.Abort(9)\n")
+    command = [Path(sys.executable).parent / "taskflow", "run", "-n", "2", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_version_is_shown(capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("taskflow ")
