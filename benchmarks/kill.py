@@ -1,9 +1,9 @@
 """Kills a rank of a training run again and again, at random times: `python benchmarks/kill.py --kills 50`.
 
-Two ranks train the digits MLP with a checkpoint every few steps. After a random time a random rank gets SIGKILL; then all
-ranks must be gone within 10 s and every checkpoint must be sound. The run is resumed and killed again, until it ends by
-itself; then its parameters, momenta and history must be those of an undisturbed run, bit for bit. And so on until the
-number of kills is reached. Exits with 1 if anything was not as it must be.
+Two ranks train the digits MLP with a checkpoint every few steps. After a random time a random rank gets SIGKILL; then
+all ranks must be gone within 10 s and every checkpoint must be sound. The run is resumed and killed again, until it ends
+by itself; then its parameters, momenta and history must be those of an undisturbed run, bit for bit. And so on
+until the number of kills is reached. Exits with 1 if anything was not as it must be.
 """
 
 import os
@@ -126,7 +126,7 @@ def torture(base: Path, options: argparse.Namespace) -> int:
             job = Job(folder, options.epochs, options.every)
             pids = job.pids()
             last = kills >= options.kills
-            is_over = job.wait(600 if last else chance.uniform(0, duration))
+            is_over = job.wait(600 if last else chance.uniform(0, 0.6 * duration))
             if is_over:
                 failed += job.job.returncode != 0
                 break

@@ -43,8 +43,8 @@ def main() -> int:
     seconds = time.perf_counter() - begin
     growth = peak_kib() / early - 1
     line = (
-        f"rank {step.transport.rank} of {step.transport.size}: peak memory {early} KiB after step 1000, {peak_kib()} KiB "
-        f"after step {step.steps} ({growth:+.2%}); {seconds / step.steps * 1e6:.1f} us a step"
+        f"rank {step.transport.rank} of {step.transport.size}: peak memory {early} KiB after step 1000, "
+        f"{peak_kib()} KiB after step {step.steps} ({growth:+.2%}); {seconds / step.steps * 1e6:.1f} us a step"
     )
     found = connect().gather((line, growth))
     if step.transport.rank == 0:

@@ -6,10 +6,13 @@ are torch.nn.functional's: input regions first; where there are weights, the out
 
 from ops.activation import gelu, relu, sigmoid, tanh
 from ops.arithmetic import add, multiply, subtract, sum_to
+from ops.attention import multihead_attention, scaled_dot_product_attention
 from ops.batch_norm import batch_norm
+from ops.binary_loss import binary_cross_entropy_with_logits, perplexity
 from ops.convolution import conv2d
 from ops.dropout import dropout
 from ops.embedding import embedding
+from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
 from ops.initializers import (
     constant,
     fan_in_uniform,
@@ -21,47 +24,73 @@ from ops.initializers import (
     uniform,
     zeros,
 )
+from ops.interaction import dot_interaction
 from ops.layer_norm import layer_norm
 from ops.linear import linear
 from ops.loss import mean_squared_error
+from ops.lstm import LSTMWeights, lstm, lstm_cell, lstm_steps, lstm_weights
 from ops.metrics import accuracy
 from ops.optimizers import adam, adamw, sgd
 from ops.pooling import avg_pool2d, max_pool2d
+from ops.product import batch_matmul, einsum, matmul
+from ops.reductions import global_avg_pool2d, mean, sum
+from ops.sections import slice, split
 from ops.shape import concat, flatten, reshape, transpose
 from ops.softmax import softmax, softmax_cross_entropy
 
 __all__ = [
+    "LSTMWeights",
     "accuracy",
     "adam",
     "adamw",
     "add",
     "avg_pool2d",
+    "batch_matmul",
     "batch_norm",
+    "binary_cross_entropy_with_logits",
     "concat",
     "constant",
     "conv2d",
+    "dot_interaction",
     "dropout",
+    "einsum",
     "embedding",
+    "embedding_bag",
     "fan_in_uniform",
     "flatten",
+    "gather_rows",
     "gelu",
+    "global_avg_pool2d",
     "glorot_normal",
     "glorot_uniform",
     "he_normal",
     "he_uniform",
     "layer_norm",
     "linear",
+    "lstm",
+    "lstm_cell",
+    "lstm_steps",
+    "lstm_weights",
+    "matmul",
     "max_pool2d",
+    "mean",
     "mean_squared_error",
+    "multihead_attention",
     "multiply",
     "normal",
+    "perplexity",
+    "position_embedding",
     "relu",
     "reshape",
+    "scaled_dot_product_attention",
     "sgd",
     "sigmoid",
+    "slice",
     "softmax",
     "softmax_cross_entropy",
+    "split",
     "subtract",
+    "sum",
     "sum_to",
     "tanh",
     "transpose",

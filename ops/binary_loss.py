@@ -15,7 +15,7 @@ def binary_cross_entropy_with_logits(x: LogicalRegion, t: LogicalRegion, name: s
 
     Args:
         x: scores before the sigmoid σ, any shape, floating point.
-        t: targets in [0, 1] of the same shape, floating point; they get no gradient.
+        t: targets in [0, 1] of the same shape, floating point; both get gradients.
         name: of the operator.
 
     Returns:
@@ -56,12 +56,15 @@ def _loss(ctx: Context, x: Array, t: Array, loss: Array, *, count: int) -> None:
     loss[...] = total.sum() / count
 
 
-def _backward(op: Operator, gloss: LogicalRegion) -> tuple[LogicalRegion, None]:
+def _backward(op: Operator, gloss: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
     axes = terms(op)[0][0]
     x, t = op.inputs
-    kernel = partial(_gradient, count=prod(x.shape))
+    launch, count = gloss.graph.launch, prod(x.shape)
     pattern = f"., {axes}, {axes} -> {axes}"
-    return first(gloss.graph.launch(f"{op.name}.dx", pattern, [gloss, x, t], kernel=kernel, flops=10)), None
+    gx = launch(f"{op.name}.dx", pattern, [gloss, x, t], kernel=partial(_gradient, count=count), flops=10)
+    pattern = f"., {axes} -> {axes}"
+    gt = launch(f"{op.name}.dt", pattern, [gloss, x], kernel=partial(_gradient_targets, count=count), flops=1)
+    return first(gx), first(gt)
 
 
 def _gradient(ctx: Context, gloss: Array, x: Array, t: Array, gx: Array, *, count: int) -> None:
@@ -72,6 +75,10 @@ def _gradient(ctx: Context, gloss: Array, x: Array, t: Array, gx: Array, *, coun
     ctx.xp.add(gx, 0.5, out=gx)
     ctx.xp.subtract(gx, t, out=gx)
     ctx.xp.multiply(gx, gloss / count, out=gx)
+
+
+def _gradient_targets(ctx: Context, gloss: Array, x: Array, gt: Array, *, count: int) -> None:
+    ctx.xp.multiply(x, -gloss / count, out=gt)
 
 
 def perplexity(loss: LogicalRegion, name: str | None = None) -> LogicalRegion:

@@ -121,7 +121,9 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
     check_integers(where, indices, "indices")
     check_ndim(where, x, (3,))
     if indices.ndim != 2 or indices.shape[0] != x.shape[0]:
-        raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{indices.name}' is {indices.shape}, not (batch, picks)")
+        raise ValueError(
+            f"{where}: '{x.name}' is {x.shape} and '{indices.name}' is {indices.shape}, not (batch, picks)"
+        )
     b, s, e = distinct(x.axes, ("p",))
     return first(
         x.graph.launch(
@@ -137,11 +139,15 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
 
 def _gather(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
     check_classes("gather_rows: the index", indices, count)
-    start = ctx.rect(0).lo[1]
-    for b in range(x.shape[0]):
-        for p in range(indices.shape[1]):
-            row = int(indices[b, p]) - start
-            y[b, p] = x[b, row] if 0 <= row < x.shape[1] else 0
+    local = _local_rows(ctx, indices, ctx.rect(0).lo[1])
+    ctx.xp.copyto(y, ctx.xp.take_along_axis(x, local.clip(0, x.shape[1] - 1)[..., None], axis=1))
+    if x.shape[1] < count:
+        y[(local < 0) | (local >= x.shape[1])] = 0
+
+
+def _local_rows(ctx: Context, indices: Array, start: int) -> Array:
+    local = ctx.scratch("local", indices.shape, ctx.xp.intp)
+    return ctx.xp.subtract(indices, start, out=local)
 
 
 def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, None]:
@@ -158,18 +164,19 @@ def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, No
 
 
 def _scatter(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
-    gx.fill(0)
-    start = ctx.rect(2).lo[1]
-    for b in range(gx.shape[0]):
-        for p in range(indices.shape[1]):
-            row = int(indices[b, p]) - start
-            if 0 <= row < gx.shape[1]:
-                gx[b, row] += gy[b, p]
+    from ops import cpu
+
+    table, extent = work_array(ctx, "table", gx), gx.shape[1]
+    table.fill(0)
+    local = _local_rows(ctx, indices, ctx.rect(2).lo[1])
+    elsewhere = (local < 0) | (local >= extent)
+    local += extent * ctx.xp.arange(gx.shape[0])[:, None]
+    local[elsewhere] = -1
+    cpu.scatter_add(rows(ctx, "gy", gy), local.reshape(-1), 0, table.reshape(-1, gx.shape[2]))
+    deliver(ctx, table, gx)
 
 
-def position_embedding(
-    x: LogicalRegion, name: str | None = None, *, weight_init: Init | None = None
-) -> LogicalRegion:
+def position_embedding(x: LogicalRegion, name: str | None = None, *, weight_init: Init | None = None) -> LogicalRegion:
     """x[..., s, e] + weight[s, e]: a learned vector for every position (Gehring et al., ICML 2017; GPT, BERT).
 
     Args:

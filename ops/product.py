@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import prod
 
 from ops.build import check_ndim, check_region, distinct, first, term, terms
@@ -159,4 +160,4 @@ def _merges(a: Array, batch: int, rows: int) -> bool:
 
 def _is_even(shape: Sequence[int], strides: Sequence[int]) -> bool:
     steps = [(n, s) for n, s in zip(shape, strides) if n != 1]
-    return all(outer == n * inner for (_, outer), (n, inner) in zip(steps, steps[1:]))
+    return all(outer == n * inner for (_, outer), (n, inner) in pairwise(steps))

@@ -103,6 +103,13 @@ def test_a_signal_to_the_launcher_stops_all_ranks(number, tmp_path):
     digest(tmp_path, "--epochs", int(saved[-1].name.removeprefix("step-")) // 5 + 1)
 
 
+def test_killed_again_and_again_the_run_ends_with_the_same_bits():
+    kill = ROOT / "benchmarks" / "kill.py"
+    command = [sys.executable, kill, "--kills", "3", "--epochs", "6", "--every", "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_checkpoint_of_four_ranks_loads_on_one_two_and_three(tmp_path):
     train = ["-m", "taskflow", "run", "-n"]
     digests = set()

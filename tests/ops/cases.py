@@ -335,3 +335,5 @@ case(
     ["i"],
     high=7,
 )
+
+from . import cases_sequences  # noqa: E402, F401 (adds its cases to the table)

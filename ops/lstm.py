@@ -1,0 +1,289 @@
+"""Long short-term memory, unrolled over time.
+
+A step is two operators: `<name>.t0`, ... holds the products with both weights (one matrix product for all four gates),
+and its follower `.cell` the elementwise rest. The step splits over the batch, over `h` (Parameter: every device has all
+four gates of some hidden units), over `g` (the gates) and, with partial sums, over `i` and `m` (input and previous
+hidden state).
+
+Parameters have torch's layout with the gates i, f, g, o as a dimension of their own: (4, hidden, input) is torch's
+(4 hidden, input) in memory, so `.reshape` converts. As one dimension `(g h)`, a split over `h` would not be contiguous.
+
+Steps share their weights. Each step's backward leaves its part of the weights' gradient to that of the first step,
+which runs last: one matrix product over all steps, and one sum over devices instead of one per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ops import lstm_kernels as kernels
+from ops.build import check_positive, check_region, distinct, first, term, terms
+from ops.dropout import dropout as drop
+from ops.initializers import Init, uniform
+from ops.sections import split
+from ops.shape import concat
+from taskflow import Graph, LogicalRegion, Operator
+
+State = tuple[LogicalRegion, LogicalRegion]
+
+
+@dataclass(eq=False)
+class LSTMWeights:
+    """The parameters of a layer, shared by its steps.
+
+    Attributes:
+        name: of the layer; its parameters are `<name>.weight_ih` (4, hidden, input), `.weight_hh` (4, hidden, hidden)
+            and, if there are any, `.bias_ih` and `.bias_hh` (4, hidden); gates in the order i, f, g, o.
+        regions: those parameters.
+        steps: names of the steps' operators, in program order.
+    """
+
+    name: str
+    regions: tuple[LogicalRegion, ...]
+    steps: list[str] = field(default_factory=list)
+    _pending: list[tuple[LogicalRegion, LogicalRegion, LogicalRegion]] = field(default_factory=list)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.regions[0].shape[1]
+
+    @property
+    def input_size(self) -> int:
+        return self.regions[0].shape[2]
+
+
+def lstm_weights(
+    graph: Graph,
+    name: str,
+    input_size: int,
+    hidden_size: int,
+    bias: bool = True,
+    dtype: str = "float32",
+    init: Init | None = None,
+) -> LSTMWeights:
+    """Parameters for the steps of one layer; first values are torch's, uniform in ±1/sqrt(hidden_size).
+
+    Raises:
+        ValueError: an extent is not positive, or the graph has regions of these names.
+    """
+    check_positive(f"lstm '{name}'", input_size=input_size, hidden_size=hidden_size)
+    bound = hidden_size**-0.5
+    init = uniform(-bound, bound) if init is None else init
+    shapes: dict[str, tuple[int, ...]] = {
+        "weight_ih": (4, hidden_size, input_size),
+        "weight_hh": (4, hidden_size, hidden_size),
+    }
+    if bias:
+        shapes |= {"bias_ih": (4, hidden_size), "bias_hh": (4, hidden_size)}
+    return LSTMWeights(name, tuple(graph.parameter(f"{name}.{k}", s, init, dtype) for k, s in shapes.items()))
+
+
+def lstm_cell(
+    x: LogicalRegion,
+    h: LogicalRegion,
+    c: LogicalRegion,
+    weights: LSTMWeights | None = None,
+    name: str | None = None,
+) -> State:
+    """One step of an LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), as torch's.
+
+    i, f, g, o = W_ih x + b_ih + W_hh h + b_hh;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c').
+
+    Args:
+        x: (..., input), floating point.
+        h, c: (..., hidden): the state before.
+        weights: shared with other steps; None makes weights of its own, named after the operator.
+        name: of the weights made here; the operator is `<name>.t<number of the step>`.
+
+    Returns:
+        (h', c'), the state after, of the shape of `h`.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"lstm_cell '{weights.name if weights else name or 'lstm_cell'}'"
+    for role, region in (("x", x), ("h", h), ("c", c)):
+        check_region(where, region, role)
+    if h.shape != c.shape or h.ndim == 0 or h.shape[:-1] != x.shape[:-1]:
+        raise ValueError(f"{where}: '{x.name}' is {x.shape}, '{h.name}' is {h.shape} and '{c.name}' is {c.shape}")
+    graph = x.graph
+    if weights is None:
+        weights = lstm_weights(graph, name or "lstm_cell", x.shape[-1], h.shape[-1], dtype=x.dtype)
+    if (weights.input_size, weights.hidden_size) != (x.shape[-1], h.shape[-1]):
+        raise ValueError(
+            f"{where}: the weights are for {weights.input_size} inputs and {weights.hidden_size} hidden units, "
+            f"'{x.name}' is {x.shape} and '{h.name}' is {h.shape}"
+        )
+    lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
+    biases = ", g h" * (len(weights.regions) - 2)
+    gates = first(
+        graph.launch(
+            f"{weights.name}.t{len(weights.steps)}",
+            f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
+            [x, h, *weights.regions],
+            kernel=kernels.gates,
+            backward=partial(_gates_backward, weights=weights),
+            flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
+        )
+    )
+    weights.steps.append(gates.name)
+    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
+    with graph.following(gates.name):
+        made = graph.launch(
+            f"{gates.name}.cell",
+            f"{wide}, {narrow} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
+            [gates, c],
+            kernel=kernels.cell,
+            backward=_cell_backward,
+            flops=10,
+        )
+    assert isinstance(made, tuple)
+    return made[0], made[1]
+
+
+def lstm_steps(
+    xs: Sequence[LogicalRegion],
+    hidden_size: int,
+    layers: int = 1,
+    initial: Sequence[State] | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    training: bool = True,
+    group: int = 1,
+    name: str = "lstm",
+) -> tuple[list[LogicalRegion], list[State]]:
+    """An LSTM over steps that are regions of their own: a layer's step needs only that of the layer below.
+
+    Args:
+        xs: for every step (..., input), of one shape, floating point.
+        hidden_size: units of each layer.
+        layers: how many are stacked.
+        initial: the state (h, c) of each layer, (..., hidden) each, before the first step; zeros by default.
+        bias: whether there are biases.
+        dropout: probability of zero between layers.
+        training: whether dropout takes place.
+        group: so many successive steps of a layer follow one ParallelConfig, that of the first.
+        name: the layers are `<name>.l0`, `<name>.l1`, ...
+
+    Returns:
+        the hidden states of the last layer, one per step; and the last state (h, c) of each layer.
+
+    Raises:
+        ValueError: there are no steps, `initial` has not one state per layer, or as `lstm_cell`.
+    """
+    where = f"lstm '{name}'"
+    check_positive(where, hidden_size=hidden_size, layers=layers, group=group)
+    if not xs or (initial is not None and len(initial) != layers):
+        raise ValueError(f"{where}: {len(xs)} steps and {len(initial or ())} states were given for {layers} layers")
+    steps, states = list(xs), []
+    for layer in range(layers):
+        if layer:
+            steps = [drop(x, dropout, training, f"{name}.l{layer}.drop{t}") for t, x in enumerate(steps)]
+        weights = lstm_weights(
+            steps[0].graph, f"{name}.l{layer}", steps[0].shape[-1], hidden_size, bias, steps[0].dtype
+        )
+        h, c = initial[layer] if initial else _zero_state(steps[0], weights)
+        for t, x in enumerate(steps):
+            if t % group == 0:
+                h, c = lstm_cell(x, h, c, weights)
+            else:
+                with x.graph.following(weights.steps[t - t % group]):
+                    h, c = lstm_cell(x, h, c, weights)
+            steps[t] = h
+        states.append((h, c))
+    return steps, states
+
+
+def lstm(
+    x: LogicalRegion,
+    hidden_size: int,
+    layers: int = 1,
+    initial: Sequence[State] | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    training: bool = True,
+    group: int = 1,
+    name: str = "lstm",
+) -> tuple[LogicalRegion, list[State]]:
+    """An LSTM over dimension 1, unrolled, as torch.nn.LSTM with batch_first.
+
+    Args:
+        x: (batch, steps, input), floating point.
+        initial: states of (batch, 1, hidden); zeros by default.
+        hidden_size, layers, bias, dropout, training, group, name: as for `lstm_steps`.
+
+    Returns:
+        the hidden states of the last layer, (batch, steps, hidden); and the last state (h, c) of each layer.
+
+    Raises:
+        ValueError: `x` has not three dimensions, or as `lstm_steps`.
+    """
+    check_region(f"lstm '{name}'", x)
+    if x.ndim != 3:
+        raise ValueError(f"lstm '{name}': '{x.name}' has shape {x.shape}, 3 dimensions are needed")
+    xs = split(x, 1, 1, f"{name}.split")
+    hs, states = lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+    return concat(hs, 1, f"{name}.concat"), states
+
+
+def _zero_state(x: LogicalRegion, weights: LSTMWeights) -> State:
+    lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
+    sizes = {**dict(zip(lead, x.shape[:-1], strict=True)), "h": weights.hidden_size}
+    with x.graph.following(f"{weights.name}.t0"):
+        pattern = f"-> {term((*lead, 'h'))}"
+        zero = first(
+            x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=kernels.zero, sizes=sizes, dtype=x.dtype)
+        )
+    return zero, zero
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+def _cell_backward(
+    op: Operator, gh: LogicalRegion | None, gc: LogicalRegion | None, gactive: LogicalRegion | None
+) -> tuple[LogicalRegion, LogicalRegion]:
+    assert gactive is None, "only the state is public"
+    (wide, narrow), _ = terms(op)
+    known = [g for g in (gh, gc) if g is not None]
+    _, c = op.inputs
+    _, new_c, active = op.outputs
+    made = active.graph.launch(
+        f"{op.name}.dx",
+        f"{narrow}, " * len(known) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
+        [*known, c, new_c, active],
+        kernel=partial(kernels.cell_gradient, has_gh=gh is not None, has_gc=gc is not None),
+        flops=20,
+    )
+    assert isinstance(made, tuple)
+    return made[0], made[1]
+
+
+def _gates_backward(op: Operator, ggates: LogicalRegion, *, weights: LSTMWeights) -> tuple[LogicalRegion | None, ...]:
+    (x_term, h_term, *_), (y_term,) = terms(op)
+    x, h, weight_ih, weight_hh, *biases = op.inputs
+    launch = x.graph.launch
+    gx = launch(f"{op.name}.dx", f"{y_term}, g h i -> {x_term}", [ggates, weight_ih], kernel=kernels.input_gradient)
+    gh = launch(f"{op.name}.dh", f"{y_term}, g h m -> {h_term}", [ggates, weight_hh], kernel=kernels.input_gradient)
+    weights._pending.append((ggates, x, h))
+    if op.name != weights.steps[0]:
+        return first(gx), first(gh), *[None] * len(weights.regions)
+    ggates_all, xs, hs = zip(*weights._pending, strict=True)
+    weights._pending.clear()
+    count = len(xs)
+    all_gates = ", ".join([y_term] * count)
+
+    def weight_gradient(what: str, inputs: Sequence[LogicalRegion], input_term: str) -> LogicalRegion:
+        axis = input_term.split()[-1]
+        pattern = f"{all_gates}, {', '.join([input_term] * count)} -> g h {axis}"
+        kernel = kernels.weight_gradient
+        return first(launch(f"{weights.name}.d{what}", pattern, [*ggates_all, *inputs], kernel=kernel, flops=2 * count))
+
+    gradients = [weight_gradient("weight_ih", xs, x_term), weight_gradient("weight_hh", hs, h_term)]
+    if biases:
+        pattern = f"{all_gates} -> g h"
+        kernel = kernels.bias_gradient
+        gradients += [first(launch(f"{weights.name}.dbias", pattern, ggates_all, kernel=kernel, flops=count))] * 2
+    return first(gx), first(gh), *gradients

@@ -1,0 +1,131 @@
+"""The kernels of `lstm`. Gates have dimensions (..., g, h) with g in the order i, f, g, o."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+
+_SIGMOID = slice(0, 2), slice(3, 4)  # i and f, o
+_TANH = slice(2, 3)  # g
+
+
+def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array) -> None:
+    """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
+    *biases, y = rest
+    work = work_array(ctx, "y", y)
+    flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
+    is_first = {axis: ctx.interval(axis)[0] == 0 for axis in ("i", "m")}
+    if is_first["m"]:
+        ctx.xp.matmul(rows(ctx, "x", x), _matrix(ctx, "weight_ih", weight_ih).T, out=flat)
+    else:
+        flat.fill(0)
+    if is_first["i"]:
+        product = ctx.scratch("product", flat.shape, flat.dtype)
+        ctx.xp.matmul(rows(ctx, "h", h), _matrix(ctx, "weight_hh", weight_hh).T, out=product)
+        ctx.xp.add(flat, product, out=flat)
+    if is_first["i"] and is_first["m"]:
+        for bias in biases:
+            ctx.xp.add(work, bias, out=work)
+    deliver(ctx, work, y)
+
+
+def _matrix(ctx: Context, slot: object, a: Array) -> Array:
+    """(..., g, h) or (g, h, ...) as a matrix with the two as one dimension is left to the caller; here (g h, rest)."""
+    return contiguous(ctx, slot, a).reshape(a.shape[0] * a.shape[1], a.shape[2])
+
+
+def _gate_rows(ctx: Context, slot: object, a: Array) -> Array:
+    """(..., g, h) as a matrix of (rows, g h)."""
+    return contiguous(ctx, slot, a).reshape(prod(a.shape[:-2]), a.shape[-2] * a.shape[-1])
+
+
+def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
+    work = work_array(ctx, "gx", gx)
+    left, right = _gate_rows(ctx, "ggates", ggates), _matrix(ctx, "weight", weight)
+    ctx.xp.matmul(left, right, out=work.reshape(-1, gx.shape[-1]))
+    deliver(ctx, work, gx)
+
+
+def weight_gradient(ctx: Context, *args: Array) -> None:
+    """The sum over steps of ggatesᵀ x, as one product of the steps one after the other."""
+    *inputs, gweight = args
+    count = len(inputs) // 2
+    left = _stacked(ctx, "ggates", [_gate_rows(ctx, ("ggates", k), a) for k, a in enumerate(inputs[:count])])
+    right = _stacked(ctx, "x", [rows(ctx, ("x", k), a) for k, a in enumerate(inputs[count:])])
+    work = work_array(ctx, "gweight", gweight)
+    ctx.xp.matmul(left.T, right, out=work.reshape(-1, gweight.shape[-1]))
+    deliver(ctx, work, gweight)
+
+
+def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    height, width = parts[0].shape
+    out = ctx.scratch((slot, "stacked"), (len(parts) * height, width), parts[0].dtype)
+    for k, part in enumerate(parts):
+        out[k * height : (k + 1) * height] = part
+    return out
+
+
+def bias_gradient(ctx: Context, *args: Array) -> None:
+    *all_gates, gbias = args
+    part = ctx.scratch("part", gbias.shape, gbias.dtype)
+    for k, ggates in enumerate(all_gates):
+        ctx.xp.sum(ggates, axis=tuple(range(ggates.ndim - 2)), out=part if k else gbias)
+        if k:
+            ctx.xp.add(gbias, part, out=gbias)
+
+
+def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
+    """σ(x) = (1 + tanh(x / 2)) / 2, so that all four gates are one tanh."""
+    for part in _SIGMOID:
+        ctx.xp.multiply(gates[..., part, :], 0.5, out=active[..., part, :])
+    ctx.xp.copyto(active[..., _TANH, :], gates[..., _TANH, :])
+    ctx.xp.tanh(active, out=active)
+    for part in _SIGMOID:
+        ctx.xp.multiply(active[..., part, :], 0.5, out=active[..., part, :])
+        ctx.xp.add(active[..., part, :], 0.5, out=active[..., part, :])
+    i, f, g, o = (active[..., k, :] for k in range(4))
+    ctx.xp.multiply(i, g, out=new_h)
+    ctx.xp.multiply(f, c, out=new_c)
+    ctx.xp.add(new_c, new_h, out=new_c)
+    ctx.xp.tanh(new_c, out=new_h)
+    ctx.xp.multiply(new_h, o, out=new_h)
+
+
+def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
+    """gc' = gc + gh o (1 - tanh(c')²); the gates' gradients go through their activations; gc = gc' f."""
+    c, new_c, active, ggates, gc = args[-5:]
+    gh, flowing = args[0] if has_gh else None, args[has_gh] if has_gc else None
+    i, f, g, o = (active[..., k, :] for k in range(4))
+    gi, gf, gg, go = (ggates[..., k, :] for k in range(4))
+    if gh is None:
+        ctx.xp.copyto(gc, flowing)
+        go.fill(0)
+    else:
+        squashed = ctx.scratch("squashed", new_c.shape, new_c.dtype)
+        ctx.xp.tanh(new_c, out=squashed)
+        ctx.xp.multiply(squashed, gh, out=go)
+        ctx.xp.multiply(squashed, squashed, out=squashed)
+        ctx.xp.subtract(1, squashed, out=squashed)
+        ctx.xp.multiply(squashed, o, out=squashed)
+        ctx.xp.multiply(squashed, gh, out=gc)
+        if flowing is not None:
+            ctx.xp.add(gc, flowing, out=gc)
+    ctx.xp.multiply(gc, g, out=gi)
+    ctx.xp.multiply(gc, c, out=gf)
+    ctx.xp.multiply(gc, i, out=gg)
+    slope = ctx.scratch("slope", c.shape, c.dtype)
+    for gate, value in ((gi, i), (gf, f), (go, o)):
+        ctx.xp.subtract(1, value, out=slope)
+        ctx.xp.multiply(slope, value, out=slope)
+        ctx.xp.multiply(gate, slope, out=gate)
+    ctx.xp.multiply(g, g, out=slope)
+    ctx.xp.subtract(1, slope, out=slope)
+    ctx.xp.multiply(gg, slope, out=gg)
+    ctx.xp.multiply(gc, f, out=gc)
+
+
+def zero(ctx: Context, out: Array) -> None:
+    out.fill(0)

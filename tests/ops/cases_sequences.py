@@ -1,0 +1,226 @@
+"""Cases of the operators of sequences: LSTM, attention, look-ups, products, sections, sums. See `cases`."""
+
+from typing import Any
+
+import numpy as np
+
+import ops
+from taskflow import LogicalRegion
+
+from .cases import Array, Values, case, sigmoid, softmax
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+case("matmul", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (5, 3), "y": (3, 4)})
+case("matmul by one matrix", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (2, 5, 3), "y": (3, 4)})
+case("matmul of rank 4", ops.matmul, lambda v: v["x"] @ v["y"], {"x": (2, 3, 5, 2), "y": (2, 3, 2, 3)})
+case("batch_matmul", ops.batch_matmul, lambda v: v["x"] @ v["y"], {"x": (3, 2, 5), "y": (3, 5, 4)})
+for equation, shapes in (
+    ("bqkd,btkd->bkqt", {"x": (3, 2, 3, 2), "y": (3, 4, 3, 2)}),
+    ("bse,ve->bsv", {"x": (2, 3, 5), "y": (7, 5)}),
+    ("ab,cd->dacb", {"x": (3, 2), "y": (2, 3)}),
+    ("bij,bij->b", {"x": (3, 2, 5), "y": (3, 2, 5)}),
+    ("ijb,jbi->bij", {"x": (2, 3, 4), "y": (3, 4, 2)}),
+    ("abc,adb->dc", {"x": (2, 3, 4), "y": (2, 5, 3)}),
+):
+
+    def product(x: LogicalRegion, y: LogicalRegion, equation: str = equation) -> LogicalRegion:
+        return ops.einsum(equation, x, y)
+
+    case(f"einsum {equation}", product, lambda v, e=equation: np.einsum(e, v["x"], v["y"]), shapes)
+
+
+# -- sections and sums -------------------------------------------------------------------------------------------------
+
+case("slice", lambda x: ops.slice(x, 1, 2, 5), lambda v: v["x"][:, 2:5], {"x": (5, 7)})
+case("slice at the end", lambda x: ops.slice(x, -1, 4, 7), lambda v: v["x"][..., 4:], {"x": (2, 3, 7)})
+case("split, one part", lambda x: ops.split(x, 2, 1)[1], lambda v: v["x"][:, 2:4], {"x": (3, 6)})
+case(
+    "split, all parts",
+    lambda x: ops.concat(ops.split(x, 3)[::-1], 0),
+    lambda v: np.concatenate([v["x"][6:], v["x"][3:6], v["x"][:3]]),
+    {"x": (9, 2)},
+)
+case(
+    "split in uneven sections",
+    lambda x: ops.concat(ops.split(x, [2, 4, 1], 1)[::-2], 1),
+    lambda v: np.concatenate([v["x"][:, 6:], v["x"][:, :2]], 1),
+    {"x": (3, 7, 2)},
+)
+case("split with a rest", lambda x: ops.split(x, 3, 1)[1], lambda v: v["x"][:, 3:], {"x": (3, 5)})
+case("sum", ops.sum, lambda v: v["x"].sum(), {"x": (5, 3)})
+case("sum of dim 1", lambda x: ops.sum(x, 1), lambda v: v["x"].sum(1), {"x": (3, 5, 2)})
+case(
+    "sum that keeps dims",
+    lambda x: ops.sum(x, (0, -1), True),
+    lambda v: v["x"].sum((0, 2), keepdims=True),
+    {"x": (3, 5, 2)},
+)
+case("mean", ops.mean, lambda v: v["x"].mean(), {"x": (5, 3)})
+case("mean of two dims", lambda x: ops.mean(x, (2, 0)), lambda v: v["x"].mean((0, 2)), {"x": (3, 5, 2)})
+case("global_avg_pool2d", ops.global_avg_pool2d, lambda v: v["x"].mean((2, 3)), {"x": (3, 2, 5, 3)})
+
+
+# -- look-ups ----------------------------------------------------------------------------------------------------------
+
+case(
+    "embedding_bag",
+    lambda i: ops.embedding_bag(i, 5, 3, dtype="float64"),
+    lambda v: v["embedding_bag.weight"][v["i"]].sum(1),
+    {"i": (5, 3)},
+    ["i"],
+    high=5,
+)
+case(
+    "embedding_bag of one row each",
+    lambda i: ops.embedding_bag(i, 7, 2, dtype="float64"),
+    lambda v: v["embedding_bag.weight"][v["i"][..., 0]],
+    {"i": (3, 2, 1)},
+    ["i"],
+    high=7,
+)
+case(
+    "gather_rows",
+    ops.gather_rows,
+    lambda v: np.take_along_axis(v["x"], v["i"][..., None], 1),
+    {"x": (3, 5, 2), "i": (3, 4)},
+    ["i"],
+    high=5,
+)
+case(
+    "position_embedding",
+    ops.position_embedding,
+    lambda v: v["x"] + v["position_embedding.weight"],
+    {"x": (3, 5, 2)},
+)
+
+
+# -- losses and DLRM ---------------------------------------------------------------------------------------------------
+
+
+def binary_cross_entropy(v: Values) -> Array:
+    p = sigmoid(v["x"])
+    return -(v["t"] * np.log(p) + (1 - v["t"]) * np.log(1 - p)).mean()
+
+
+def interaction(v: Values) -> Array:
+    z = np.stack(list(v.values())[:4], 1)
+    i, j = np.tril_indices(4, -1)
+    return np.einsum("bpe,bpe->bp", z[:, i], z[:, j])
+
+
+case(
+    "binary_cross_entropy_with_logits",
+    ops.binary_cross_entropy_with_logits,
+    binary_cross_entropy,
+    {"x": (5, 3), "t": (5, 3)},
+)
+case("perplexity", ops.perplexity, lambda v: np.exp(v["x"]), {"x": ()}, is_differentiable=False)
+case("dot_interaction", lambda *xs: ops.dot_interaction(xs), interaction, dict.fromkeys("wxyz", (5, 3)))
+
+
+# -- LSTM --------------------------------------------------------------------------------------------------------------
+
+
+def lstm_step(x: Array, h: Array, c: Array, v: Values, name: str) -> tuple[Array, Array]:
+    pre = np.einsum("...i,ghi->...gh", x, v[f"{name}.weight_ih"])
+    pre = pre + np.einsum("...m,ghm->...gh", h, v[f"{name}.weight_hh"])
+    pre = pre + v.get(f"{name}.bias_ih", 0) + v.get(f"{name}.bias_hh", 0)
+    i, f, g, o = (pre[..., k, :] for k in range(4))
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def lstm(v: Values, layers: int, hidden: int, name: str = "lstm") -> tuple[Array, Array]:
+    """The outputs of the last layer, and the last cell state of the first."""
+    y, cells = v["x"], []
+    for layer in range(layers):
+        h = c = np.zeros((y.shape[0], hidden))
+        steps = []
+        for t in range(y.shape[1]):
+            h, c = lstm_step(y[:, t], h, c, v, f"{name}.l{layer}")
+            steps.append(h)
+        y = np.stack(steps, 1)
+        cells.append(c)
+    return y, cells[0]
+
+
+cell = {"x": (5, 2), "h": (5, 3), "c": (5, 3)}
+case(
+    "lstm_cell, h",
+    lambda x, h, c: ops.lstm_cell(x, h, c)[0],
+    lambda v: lstm_step(v["x"], v["h"], v["c"], v, "lstm_cell")[0],
+    cell,
+)
+case(
+    "lstm_cell, c",
+    lambda x, h, c: ops.lstm_cell(x, h, c)[1],
+    lambda v: lstm_step(v["x"], v["h"], v["c"], v, "lstm_cell")[1],
+    cell,
+)
+case("lstm", lambda x: ops.lstm(x, 3)[0], lambda v: lstm(v, 1, 3)[0], {"x": (3, 4, 2)})
+case(
+    "lstm of two layers without bias, in groups",
+    lambda x: ops.lstm(x, 2, layers=2, bias=False, group=2)[0],
+    lambda v: lstm(v, 2, 2)[0],
+    {"x": (3, 3, 2)},
+)
+case(
+    "lstm, the last cell state",
+    lambda x: ops.lstm(x, 2)[1][0][1],
+    lambda v: lstm(v, 1, 2)[1][:, None],
+    {"x": (3, 3, 2)},
+)
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def attend(q: Array, k: Array, v: Array, is_causal: bool = False) -> Array:
+    scores = np.einsum("bqkd,btkd->bkqt", q, k) / np.sqrt(q.shape[-1])
+    if is_causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:])) > 0, scores, -np.inf)
+    return np.einsum("bkqt,btkd->bqkd", softmax(scores), v)
+
+
+def attention(v: Values, heads: int, memory: str = "x", name: str = "attention", **options: Any) -> Array:
+    def project(what: str, x: Array) -> Array:
+        return x @ v[f"{name}.{what}.weight"].T + v.get(f"{name}.{what}.bias", 0)
+
+    def to_heads(what: str, x: Array) -> Array:
+        return project(what, x).reshape(*x.shape[:2], heads, -1)
+
+    y = attend(to_heads("q", v["x"]), to_heads("k", v[memory]), to_heads("v", v[memory]), **options)
+    return project("out", y.reshape(*y.shape[:2], -1))
+
+
+case(
+    "scaled_dot_product_attention",
+    ops.scaled_dot_product_attention,
+    lambda v: attend(v["q"], v["k"], v["v"]),
+    {"q": (2, 3, 2, 3), "k": (2, 4, 2, 3), "v": (2, 4, 2, 3)},
+)
+case(
+    "scaled_dot_product_attention, causal",
+    lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, is_causal=True),
+    lambda v: attend(v["q"], v["k"], v["v"], True),
+    {"q": (2, 5, 2, 3), "k": (2, 5, 2, 3), "v": (2, 5, 2, 3)},
+)
+case(
+    "multihead_attention",
+    lambda x: ops.multihead_attention(x, 3),
+    lambda v: attention(v, 3),
+    {"x": (2, 3, 6)},
+)
+case(
+    "multihead_attention, causal without bias",
+    lambda x: ops.multihead_attention(x, 2, is_causal=True, bias=False),
+    lambda v: attention(v, 2, is_causal=True),
+    {"x": (2, 3, 4)},
+)
+case(
+    "multihead_attention, cross",
+    lambda x, m: ops.multihead_attention(x, 2, memory=m),
+    lambda v: attention(v, 2, "m"),
+    {"x": (2, 3, 4), "m": (2, 4, 3)},
+)
