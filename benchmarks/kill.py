@@ -1,9 +1,10 @@
 """Kills a rank of a training run again and again, at random times: `python benchmarks/kill.py --kills 50`.
 
-Two ranks train the digits MLP with a checkpoint every few steps. After a random time a random rank gets SIGKILL; then
-all ranks must be gone within 10 s and every checkpoint must be sound. The run is resumed and killed again, until it ends
-by itself; then its parameters, momenta and history must be those of an undisturbed run, bit for bit. And so on
-until the number of kills is reached. Exits with 1 if anything was not as it must be.
+Two ranks train the digits MLP with a checkpoint every few steps. After a random time (one in five while the ranks still
+start, the others after that) a random rank gets SIGKILL; then all ranks must be gone within 10 s and every checkpoint
+must be sound. The run is resumed and killed again, until it ends by itself; then its parameters, momenta and history
+must be those of an undisturbed run, bit for bit. And so on until the number of kills is reached. Exits with 1 if
+anything was not as it must be.
 """
 
 import os
@@ -45,6 +46,7 @@ def train(folder: str, epochs: int, every: int) -> None:
         learning_rate=taskflow.cosine_schedule(0.05, 300, warmup=20),
         quiet=True,
     )
+    Path(folder + ".ready").touch()
     history = trainer.fit(taskflow.Batches({"x": x, "t": t}, 64), epochs, checkpoint=folder, every=every)
     values = [trainer.step.read(name).tobytes() for name in trainer.step.persistent]
     digest = hashlib.blake2b(repr((values, trainer.step.steps, history.outputs)).encode(), digest_size=8)
@@ -58,7 +60,8 @@ class Job:
     def __init__(self, folder: Path, epochs: int, every: int) -> None:
         self.folder = folder
         self._pids = [Path(f"{folder}.{rank}") for rank in range(2)]
-        for path in self._pids:
+        self._ready = Path(f"{folder}.ready")
+        for path in (*self._pids, self._ready):
             path.unlink(missing_ok=True)
         script = [__file__, "--train", str(folder), "--epochs", str(epochs), "--every", str(every)]
         command = [sys.executable, "-m", "taskflow", "run", "-n", "2", *script]
@@ -70,6 +73,11 @@ class Job:
             texts = [path.read_text() if path.exists() else "" for path in self._pids]
             if all(texts):
                 return [int(text) for text in texts]
+            time.sleep(0.01)
+
+    def await_training(self) -> None:
+        """Return when a rank is about to load its checkpoint and to train."""
+        while not self._ready.exists() and self.job.poll() is None:
             time.sleep(0.01)
 
     def wait(self, seconds: float) -> bool:
@@ -110,12 +118,12 @@ def torture(base: Path, options: argparse.Namespace) -> int:
     from taskflow.manifest import check_all, checkpoints
 
     reference = Job(base / "undisturbed", options.epochs, options.every)
-    reference.pids()
+    reference.await_training()
     begin = time.monotonic()
     assert reference.wait(600) and reference.job.returncode == 0, "the undisturbed run failed"
     duration = time.monotonic() - begin
     expected = (base / "undisturbed.digest").read_text()
-    print(f"undisturbed run: {duration:.1f} s after the start of its ranks, digest {expected}", flush=True)
+    print(f"undisturbed run: {duration:.1f} s of training, digest {expected}", flush=True)
 
     chance, kills, runs, checked = random.Random(options.seed), 0, 0, 0
     hung, damaged, different, failed, slowest, at = 0, 0, 0, 0, 0.0, []
@@ -125,9 +133,10 @@ def torture(base: Path, options: argparse.Namespace) -> int:
         while True:
             job = Job(folder, options.epochs, options.every)
             pids = job.pids()
+            if chance.random() < 0.8:
+                job.await_training()
             last = kills >= options.kills
-            is_over = job.wait(600 if last else chance.uniform(0, 0.6 * duration))
-            if is_over:
+            if job.wait(600 if last else chance.uniform(0, duration / 4)):
                 failed += job.job.returncode != 0
                 break
             os.kill(pids[chance.randrange(2)], signal.SIGKILL)

@@ -62,7 +62,11 @@ class Measured:
         """One overhead and one METG, when an iteration takes `tick` seconds at the peak rate."""
         self.overheads.append(overhead := self.granularity(0))
         count = max(2.0, 8 * overhead / tick)
+        limit = 1000 * count
         while (efficiency := self._efficiency(count, tick))[0] < 0.5:
+            if count > limit:  # others use the cores: this round found nothing
+                self.metgs.append(math.inf)
+                return
             count *= 2
         while count >= 2:
             above, count = efficiency, count / STEP

@@ -28,7 +28,8 @@ from ops.interaction import dot_interaction
 from ops.layer_norm import layer_norm
 from ops.linear import linear
 from ops.loss import mean_squared_error
-from ops.lstm import LSTMWeights, lstm, lstm_cell, lstm_steps, lstm_weights
+from ops.lstm import lstm, lstm_cell, lstm_steps
+from ops.lstm_weights import LSTMWeights, lstm_weights
 from ops.metrics import accuracy
 from ops.optimizers import adam, adamw, sgd
 from ops.pooling import avg_pool2d, max_pool2d

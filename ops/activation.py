@@ -7,7 +7,7 @@ from functools import partial
 from math import pi, sqrt
 
 from ops.build import check_region, distinct, first, term, terms
-from ops.tiles import Array, Context, contiguous, deliver, work_array
+from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
 from taskflow import LogicalRegion, Operator
 
 
@@ -78,8 +78,12 @@ def _relu(ctx: Context, x: Array, y: Array) -> None:
 
 
 def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
-    ctx.xp.sign(y, out=gx)  # 0 or 1; a comparison would give booleans, which are slow to multiply
-    ctx.xp.multiply(gx, gy, out=gx)
+    from ops import cpu
+
+    gx, gy, y = in_memory_order(gx, gy, y)
+    work = work_array(ctx, "gx", gx)
+    cpu.relu_gradient(contiguous(ctx, "gy", gy).reshape(-1), contiguous(ctx, "y", y).reshape(-1), work.reshape(-1))
+    deliver(ctx, work, gx)
 
 
 def _sigmoid(ctx: Context, x: Array, y: Array) -> None:
@@ -109,6 +113,7 @@ def _tanh_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
     from ops import cpu
 
+    x, y = in_memory_order(x, y)
     work = work_array(ctx, "y", y)
     cpu.gelu(contiguous(ctx, "x", x).reshape(-1), work.reshape(-1))
     deliver(ctx, work, y)
@@ -117,6 +122,7 @@ def _gelu(ctx: Context, x: Array, y: Array) -> None:
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     from ops import cpu
 
+    x, gy, gx = in_memory_order(x, gy, gx)
     x, work = contiguous(ctx, "x", x), work_array(ctx, "gx", gx)
     ctx.xp.multiply(x, x, out=work)
     ctx.xp.multiply(work, -0.5, out=work)

@@ -5,6 +5,7 @@ Nothing here runs in a step; what kernels share is in `tiles`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,6 +47,16 @@ def terms(op: Operator) -> tuple[list[str], list[str]]:
     """
     left, _, right = op.pattern.partition("->")
     return [t.strip() for t in left.split(",")], [t.strip() for t in right.split(",")]
+
+
+def memory_channels_last(pattern: str) -> str:
+    """The pattern with the second dimension of every term of four put last: the `memory` of operators on images."""
+
+    def turn(text: str) -> str:
+        dims = re.findall(r"\([^)]*\)|\S+", text)
+        return " ".join([dims[0], *dims[2:], dims[1]] if len(dims) == 4 else dims)
+
+    return " -> ".join(", ".join(turn(t) for t in side.split(",")) for side in pattern.split("->"))
 
 
 def check_region(where: str, region: Any, role: str = "x", floating: bool = True) -> None:

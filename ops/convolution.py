@@ -1,5 +1,7 @@
 """Convolution of images: columns of what every window reads, and one matrix product.
 
+Kernels ask for channels-last memory: there the product is the output itself, and columns are copies of long stretches.
+
 Splits over `n` (Sample), over `o` and `c` (Parameter; `c` gives partial sums), over `h` and `w` (Attribute: each tile
 reads a halo of its neighbours) and, with groups, over `g`.
 """
@@ -9,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
 
-from ops.build import check_ndim, check_positive, check_region, first, pair, terms
+from ops.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
-from ops.tiles import Array, Context, Image, deliver, overlap, pad_into, reach, spatial, work_array
-from taskflow import LogicalRegion, Operator, Window
+from ops.tiles import Array, Context, channels_last, contiguous, deliver, reach, spatial, work_array
+from taskflow import LogicalRegion, Operator, Rect, Window
 
-_BLOCK_BYTES = 1 << 20  # columns of as many images at a time as stay in the second-level cache
+_BLOCK_BYTES = 1 << 20  # columns of as many outputs at a time as stay in the second-level cache
+_REUSE = 4  # the weights' gradient: blocks of so many times its bytes, so that adding their parts costs little
 
 Windows = tuple[Window, Window]
 
@@ -71,15 +73,17 @@ def conv2d(
         init = bias_of(shape) if bias_init is None else bias_init
         inputs.append(graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype))
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
+    pattern = f"n {c} y x, {o} c ^kh ^kw{f', {o}' if bias else ''} -> n {o} h w"
     return first(
         graph.launch(
             name,
-            f"n {c} y x, {o} c ^kh ^kw{f', {o}' if bias else ''} -> n {o} h w",
+            pattern,
             inputs,
             kernel=partial(_forward, windows=windows, is_grouped=groups > 1),
             sizes={"g": groups} if groups > 1 else {},
             windows={"y": windows[0], "x": windows[1]},
             backward=_backward,
+            memory=memory_channels_last(pattern),
         )
     )
 
@@ -118,84 +122,100 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     windows = op.windows["y"], op.windows["x"]
     groups = {"g": op.extents["g"]} if "g" in op.extents else {}
     height, width = x.shape[2:]
+    x_pattern = f"{y_term.replace(' h w', ' p q')}, {weight_term} -> {x_term.replace(' y x', ' h w')}"
+    weight_pattern = f"{y_term}, {x_term} -> {weight_term}"
     gradients = [
         first(
             launch(
                 f"{op.name}.dx",
-                f"{y_term.replace(' h w', ' p q')}, {weight_term} -> {x_term.replace(' y x', ' h w')}",
+                x_pattern,
                 [gy, weight],
                 kernel=partial(_gradient_x, windows=windows, is_grouped=bool(groups)),
                 sizes={**groups, "h": height, "w": width},
                 windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
                 flops=2 * op.extents["h"] * op.extents["w"] / (height * width),
+                memory=memory_channels_last(x_pattern),
             )
         ),
         first(
             launch(
                 f"{op.name}.dweight",
-                f"{y_term}, {x_term} -> {weight_term}",
+                weight_pattern,
                 [gy, x],
                 kernel=partial(_gradient_weight, windows=windows, is_grouped=bool(groups)),
                 sizes={**groups, "kh": windows[0].size, "kw": windows[1].size},
                 windows=op.windows,
+                memory=memory_channels_last(weight_pattern),
             )
         ),
     ]
     if bias:
-        bias_term = terms(op)[0][2]
-        gradients.append(
-            first(
-                launch(
-                    f"{op.name}.dbias", f"{y_term} -> {bias_term}", [gy], kernel=_gradient_bias, sizes=groups, flops=1
-                )
-            )
-        )
+        pattern = f"{y_term} -> {terms(op)[0][2]}"
+        gradients.append(first(launch(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1)))
     return tuple(gradients)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 #
-# Columns are (channels, kh, kw, images, h, w): what each window position reads. As a matrix per group, (channels of the
-# group * kh * kw, images * h * w), they are one side of a single product for all images of a block.
+# Arrays are channels-last here. Columns are (groups, images, h, w, kh, kw, channels of the group): what every window
+# reads. As a matrix per group, outputs by elements of a window, they are one side of the products.
 
 
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
     *bias, y = rest
-    groups = _groups(ctx, is_grouped)
-    matrix = weight.reshape(groups, len(weight) // groups, -1)
-    box = spatial(ctx.rect(2 + len(bias)))
-    step = _images_per_block(x, y, windows)
-    for block in _blocks(len(y), step):
-        columns = _columns(ctx, x[block], spatial(ctx.rect(0)), windows, box, step)
-        product = _place(ctx, y[block], step)
-        ctx.xp.matmul(matrix, _as_matrices(columns, groups), out=product.reshape(groups, matrix.shape[1], -1))
-        if not ctx.xp.may_share_memory(product, y):
-            ctx.xp.copyto(y[block], product.transpose(1, 0, 2, 3))
-    if bias and ctx.interval("c")[0] == 0:  # once among the partial sums
-        ctx.xp.add(y, bias[0][:, None, None], out=y)
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(bias)), ctx.rect(0))
+    matrix = _weight_matrices(ctx, weight, groups).transpose(0, 2, 1)
+    source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
+    for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
+        block = out[images, lines]
+        read = _read(source[images], columns, block, lines, windows, corner)
+        _multiply(ctx, read, matrix, _by_group(block, groups))
+        if bias and ctx.interval("c")[0] == 0:  # once among the partial sums
+            ctx.xp.add(block, bias[0], out=block)
+    deliver(ctx, out, channels_last(y))
 
 
 def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
     """Columns of gradients, each added where it was read."""
-    from ops import cpu
+    from ops import cpu_windows
 
-    gx.fill(0)
-    if gy.size == 0:  # no window reads this tile
-        return
-    groups = _groups(ctx, is_grouped)
-    matrix = weight.reshape(groups, len(weight) // groups, -1).transpose(0, 2, 1)
-    box = _reach(windows, spatial(ctx.rect(0)))
-    into, of = overlap(spatial(ctx.rect(2)), box)
-    step = _images_per_block(gx, gy, windows)
-    for block in _blocks(len(gx), step):
-        gradient = _channels_first(ctx, gy[block], step)
-        shape = (gx.shape[1], windows[0].size, windows[1].size, *gradient.shape[1:])
-        columns = _part(ctx, "columns", shape, 3, step, gx.dtype)
-        _multiply(ctx, matrix, gradient.reshape(groups, matrix.shape[2], -1), _as_matrices(columns, groups))
-        total = _part(ctx, "padded", (gradient.shape[1], gx.shape[1], *_extents(box)), 0, step, gx.dtype)
-        total.fill(0)
-        cpu.add_columns(columns, total, *_steps(windows))
-        gx[block][(..., *into)] = total[(..., *of)]
+    out = work_array(ctx, "gx", channels_last(gx))
+    out.fill(0)
+    if gy.size:  # else no window reads this tile
+        groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
+        matrix = _weight_matrices(ctx, weight, groups)
+        gradient = contiguous(ctx, "gy", channels_last(gy))
+        for images, lines, columns in _blocks(ctx, gradient, groups, matrix.shape[2]):
+            block = gradient[images, lines]
+            _multiply(ctx, _by_group(block, groups), matrix, columns)
+            top, left = corner[0] + lines.start * windows[0].stride, corner[1]
+            cpu_windows.add_columns(_as_windows(columns, block, windows), out[images], top, left, *_steps(windows))
+    deliver(ctx, out, channels_last(gx))
+
+
+def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
+    out = work_array(ctx, "gweight", channels_last(gweight))
+    total = out.reshape(groups, len(out) // groups, -1)
+    part = ctx.scratch("part", total.shape, total.dtype)
+    gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
+    blocks = _blocks(ctx, gradient, groups, total.shape[2], _REUSE * total.nbytes)
+    for k, (images, lines, columns) in enumerate(blocks):
+        block = gradient[images, lines]
+        read = _read(source[images], columns, block, lines, windows, corner)
+        _multiply(ctx, _by_group(block, groups).transpose(0, 2, 1), read, part if k else total)
+        if k:
+            ctx.xp.add(total, part, out=total)
+    if gradient.size == 0:
+        out.fill(0)
+    deliver(ctx, out, channels_last(gweight))
+
+
+def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
+    """Per image first: two short sums are more exact than a long one."""
+    by_image = ctx.scratch("by_image", gy.shape[:2], gy.dtype)
+    ctx.xp.sum(gy, axis=(2, 3), out=by_image)
+    ctx.xp.sum(by_image, axis=0, out=gbias)
 
 
 def _multiply(ctx: Context, a: Array, b: Array, out: Array) -> None:
@@ -203,91 +223,63 @@ def _multiply(ctx: Context, a: Array, b: Array, out: Array) -> None:
     (ctx.xp.multiply if a.shape[2] == 1 else ctx.xp.matmul)(a, b, out=out)
 
 
-def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
-    groups = _groups(ctx, is_grouped)
-    total = work_array(ctx, "total", gweight).reshape(groups, len(gweight) // groups, -1)
-    part = ctx.scratch("part", total.shape, total.dtype)
-    step = _images_per_block(x, gy, windows)
-    for k, block in enumerate(_blocks(len(gy), step)):
-        columns = _columns(ctx, x[block], spatial(ctx.rect(1)), windows, spatial(ctx.rect(0)), step)
-        gradient = _channels_first(ctx, gy[block], step).reshape(groups, total.shape[1], -1)
-        ctx.xp.matmul(gradient, _as_matrices(columns, groups).transpose(0, 2, 1), out=part if k else total)
-        if k:
-            ctx.xp.add(total, part, out=total)
-    deliver(ctx, total, gweight)
-
-
-def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
-    ctx.xp.sum(gy, axis=(0, 2, 3), out=gbias)
-
-
 def _groups(ctx: Context, is_grouped: bool) -> int:
     lo, hi = ctx.interval("g") if is_grouped else (0, 1)
     return int(hi - lo)
 
 
-def _images_per_block(x: Array, y: Array, windows: Windows) -> int:
-    bytes_per_image = x.shape[1] * windows[0].size * windows[1].size * y.shape[2] * y.shape[3] * x.itemsize
-    return int(max(1, min(len(x), _BLOCK_BYTES // max(bytes_per_image, 1))))
+def _corner(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int]:
+    """Where the window of the first output starts in an array that holds `tile`, perhaps outside of it."""
+    top, left = (reach(w, interval)[0] for w, interval in zip(windows, spatial(outputs), strict=True))
+    return top - tile.lo[2], left - tile.lo[3]
 
 
-def _blocks(images: int, step: int) -> Iterator[slice]:
-    return (slice(lo, min(lo + step, images)) for lo in range(0, images, step))
+def _weight_matrices(ctx: Context, weight: Array, groups: int) -> Array:
+    """Per group: output channels by elements of a window."""
+    return contiguous(ctx, "weight", channels_last(weight)).reshape(groups, len(weight) // groups, -1)
 
 
-def _part(ctx: Context, slot: str, shape: Sequence[int], dim: int, step: int, dtype: object) -> Array:
-    """Scratch memory of `shape`, whose dimension `dim` is up to `step`: the last block may be smaller."""
-    size = prod(shape)
-    return ctx.scratch(slot, (size // shape[dim] * step,), dtype)[:size].reshape(shape)
+def _by_group(pixels: Array, groups: int) -> Array:
+    """Per group: pixels by channels of the group."""
+    return pixels.reshape(-1, groups, pixels.shape[3] // groups).transpose(1, 0, 2)
 
 
-def _columns(ctx: Context, x: Array, tile: Image, windows: Windows, box: Image, step: int) -> Array:
-    """The columns of a block of images `x`, which lie at `tile`, for the outputs at `box`."""
-    from ops import cpu
+def _blocks(
+    ctx: Context, y: Array, groups: int, elements: int, least_bytes: int = 0
+) -> Iterator[tuple[slice, slice, Array]]:
+    """Images and lines of the outputs `y`, several images or some lines of one, and memory for their columns.
 
-    read = _reach(windows, box)
-    if read != tile or not x.flags.c_contiguous:
-        padded = _part(ctx, "padded", (*x.shape[:2], *_extents(read)), 0, step, x.dtype)
-        pad_into(padded, read, x, tile, 0)
-        x = padded
-    shape = (x.shape[1], windows[0].size, windows[1].size, len(x), *_extents(box))
-    if len(x) == windows[0].size == windows[1].size == 1 and x.shape[2:] == _extents(box):
-        return x.reshape(shape)
-    columns = _part(ctx, "columns", shape, 3, step, x.dtype)
-    cpu.to_columns(x, columns, *_steps(windows))
+    There are as many outputs at a time as have columns of _BLOCK_BYTES or `least_bytes`.
+    """
+    images, height, width, _ = y.shape
+    outputs = max(_BLOCK_BYTES, least_bytes) // max(groups * elements * y.itemsize, 1)
+    together = max(1, min(images, outputs // max(height * width, 1)))
+    lines = height if together > 1 else max(1, min(height, outputs // max(width, 1)))
+    memory = ctx.scratch("columns", (groups * together * lines * width * elements,), y.dtype)
+    for n in range(0, images, together):
+        for h in range(0, height, lines):
+            block = slice(n, min(n + together, images)), slice(h, min(h + lines, height))
+            count = (block[0].stop - n) * (block[1].stop - h) * width
+            yield *block, memory[: groups * count * elements].reshape(groups, count, elements)
+
+
+def _read(x: Array, columns: Array, block: Array, lines: slice, windows: Windows, corner: tuple[int, int]) -> Array:
+    """The matrices of what the windows of the outputs `block`, the lines `lines` of these images, read of `x`."""
+    from ops import cpu_windows
+
+    if corner == (0, 0) and all(w.size == w.stride == 1 for w in windows) and x.shape[:3] == block.shape[:3]:
+        return _by_group(x, len(columns))
+    top = corner[0] + lines.start * windows[0].stride
+    cpu_windows.to_columns(x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
     return columns
 
 
-def _reach(windows: Windows, box: Image) -> Image:
-    return reach(windows[0], box[0]), reach(windows[1], box[1])
-
-
-def _extents(box: Image) -> tuple[int, int]:
-    (top, bottom), (left, right) = box
-    return bottom - top, right - left
+def _as_windows(columns: Array, block: Array, windows: Windows) -> Array:
+    vertical, horizontal = windows
+    return columns.reshape(len(columns), *block.shape[:3], vertical.size, horizontal.size, -1)
 
 
 def _steps(windows: Windows) -> tuple[tuple[int, int], tuple[int, int]]:
     """Strides and dilations."""
     vertical, horizontal = windows
     return (vertical.stride, horizontal.stride), (vertical.dilation, horizontal.dilation)
-
-
-def _as_matrices(columns: Array, groups: int) -> Array:
-    rows = prod(columns.shape[:3]) // groups
-    return columns.reshape(groups, rows, prod(columns.shape[3:]))
-
-
-def _place(ctx: Context, y: Array, step: int) -> Array:
-    """Where a block of `y` is held channels first: in place for one image, else in scratch memory."""
-    if len(y) == 1 and y.flags.c_contiguous:
-        return y.reshape(y.shape[1], 1, *y.shape[2:])
-    return _part(ctx, "product", (y.shape[1], len(y), *y.shape[2:]), 1, step, y.dtype)
-
-
-def _channels_first(ctx: Context, y: Array, step: int) -> Array:
-    """A block of `y` as (channels, images, h, w)."""
-    place = _place(ctx, y, step)
-    if not ctx.xp.may_share_memory(place, y):
-        ctx.xp.copyto(place, y.transpose(1, 0, 2, 3))
-    return place

@@ -1,6 +1,6 @@
 """Compiled kernels for what NumPy lacks or does in many passes.
 
-Imported inside the kernels that need it, since importing numba costs 0.3 s. Arrays are C-contiguous: one variant
+Kernels over the windows of images are in `cpu_windows`. Imported inside the kernels that need it, since importing numba costs 0.3 s. Arrays are C-contiguous: one variant
 per dtype is compiled (and kept on disk). Not numba.vectorize: its loops take a strided output for a contiguous one
 where the inputs are contiguous (numba 0.68, np/ufunc/wrappers.py, `unit_strided`).
 """
@@ -11,69 +11,16 @@ import math
 from typing import Any
 
 import numba
-import numpy as np
 
 _SQRT_HALF = math.sqrt(0.5)
 _DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution at 0
 
 
 @numba.njit(cache=True)
-def max_pool(x: Any, y: Any, index: Any, kh: int, kw: int, sh: int, sw: int) -> None:
-    """Maximum and its position, row-major in its window, for every window of `x`, which holds the padding too.
-
-    The first of equal values stands; a NaN makes the maximum NaN, as in torch.
-
-    The usual window, 2 by 2, is written out: with constants for sizes the compiler vectorizes (18 times).
-    """
-    if kh == kw == sh == sw == 2:
-        _max_pool_two(x, y, index)
-        return
-    for n in range(y.shape[0]):
-        for c in range(y.shape[1]):
-            for h in range(y.shape[2]):
-                rows, best, at = x[n, c, h * sh :], y[n, c, h], index[n, c, h]
-                for w in range(best.size):
-                    top, k, nans = rows[0, w * sw], 0, 0
-                    for i in range(kh):
-                        for j in range(kw):
-                            value = rows[i, w * sw + j]
-                            is_larger = value > top
-                            top, k = value if is_larger else top, i * kw + j if is_larger else k
-                            nans += value != value  # counting is off the chain of comparisons: twice as fast
-                    best[w], at[w] = top if nans == 0 else np.nan, k
-
-
-@numba.njit(cache=True)
-def _max_pool_two(x: Any, y: Any, index: Any) -> None:
-    for n in range(y.shape[0]):
-        for c in range(y.shape[1]):
-            for h in range(y.shape[2]):
-                best, at = y[n, c, h], index[n, c, h]
-                upper, lower = x[n, c, 2 * h], x[n, c, 2 * h + 1]
-                for w in range(best.size):
-                    top, k = _larger(upper[2 * w], 0, upper[2 * w + 1], 1)
-                    top, k = _larger(top, k, lower[2 * w], 2)
-                    best[w], at[w] = _larger(top, k, lower[2 * w + 1], 3)
-
-
-@numba.njit(cache=True, inline="always")
-def _larger(top: Any, k: int, value: Any, position: int) -> Any:
-    is_larger = (value > top) | (value != value)
-    return value if is_larger else top, position if is_larger else k
-
-
-@numba.njit(cache=True, error_model="numpy")
-def max_pool_gradient(gy: Any, index: Any, gx: Any, kw: int, sh: int, sw: int, top: int, left: int) -> None:
-    """Add each gradient where its maximum stood; window (0, 0) starts at (top, left) of `gx`, perhaps outside."""
-    for n in range(gy.shape[0]):
-        for c in range(gy.shape[1]):
-            for h in range(gy.shape[2]):
-                gradient, at = gy[n, c, h], index[n, c, h]
-                for w in range(gradient.size):
-                    i = at[w] // kw
-                    y, x = top + h * sh + i, left + w * sw + at[w] - i * kw
-                    if 0 <= y < gx.shape[2] and 0 <= x < gx.shape[3]:
-                        gx[n, c, y, x] += gradient[w]
+def relu_gradient(gy: Any, y: Any, gx: Any) -> None:
+    """gx = gy where y > 0, else 0, for arrays of one dimension."""
+    for k in range(gx.size):
+        gx[k] = gy[k] if y[k] > 0 else 0
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -127,45 +74,6 @@ def scatter_add(rows: Any, index: Any, lo: int, table: Any) -> None:
         if 0 <= at < table.shape[0]:
             for e in range(table.shape[1]):
                 table[at, e] += rows[k, e]
-
-
-@numba.njit(cache=True)
-def to_columns(x: Any, columns: Any, stride: Any, dilation: Any) -> None:
-    """columns[c, i, j, n, h, w] = what position (i, j) of window (h, w) reads of `x` (n, c, y, x), padding included.
-
-    Rows are views and their indices start at 0: so the compiler sees that none is negative, and vectorizes (4 times).
-    """
-    for c in range(columns.shape[0]):
-        for i in range(columns.shape[1]):
-            for j in range(columns.shape[2]):
-                for n in range(columns.shape[3]):
-                    for h in range(columns.shape[4]):
-                        source = x[n, c, h * stride[0] + i * dilation[0], j * dilation[1] :]
-                        target = columns[c, i, j, n, h]
-                        if stride[1] == 1:
-                            for w in range(target.size):
-                                target[w] = source[w]
-                        else:
-                            for w in range(target.size):
-                                target[w] = source[w * stride[1]]
-
-
-@numba.njit(cache=True)
-def add_columns(columns: Any, x: Any, stride: Any, dilation: Any) -> None:
-    """The transpose of `to_columns`: every column is added to `x` where it was read."""
-    for c in range(columns.shape[0]):
-        for i in range(columns.shape[1]):
-            for j in range(columns.shape[2]):
-                for n in range(columns.shape[3]):
-                    for h in range(columns.shape[4]):
-                        source = columns[c, i, j, n, h]
-                        target = x[n, c, h * stride[0] + i * dilation[0], j * dilation[1] :]
-                        if stride[1] == 1:
-                            for w in range(source.size):
-                                target[w] += source[w]
-                        else:
-                            for w in range(source.size):
-                                target[w * stride[1]] += source[w]
 
 
 @numba.njit(cache=True)

@@ -8,76 +8,24 @@ hidden state).
 Parameters have torch's layout with the gates i, f, g, o as a dimension of their own: (4, hidden, input) is torch's
 (4 hidden, input) in memory, so `.reshape` converts. As one dimension `(g h)`, a split over `h` would not be contiguous.
 
-Steps share their weights. Each step's backward leaves its part of the weights' gradient to that of the first step,
-which runs last: one matrix product over all steps, and one sum over devices instead of one per step.
+Steps share their weights. A step that continues another leaves its part of the weights' gradient to the first of
+them, whose backward runs last: one matrix product over all steps, and one sum over devices instead of one per step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from ops import lstm_kernels as kernels
 from ops.build import check_positive, check_region, distinct, first, term, terms
 from ops.dropout import dropout as drop
-from ops.initializers import Init, uniform
+from ops.lstm_weights import LSTMWeights, lstm_weights
 from ops.sections import split
 from ops.shape import concat
-from taskflow import Graph, LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator
 
 State = tuple[LogicalRegion, LogicalRegion]
-
-
-@dataclass(eq=False)
-class LSTMWeights:
-    """The parameters of a layer, shared by its steps.
-
-    Attributes:
-        name: of the layer; its parameters are `<name>.weight_ih` (4, hidden, input), `.weight_hh` (4, hidden, hidden)
-            and, if there are any, `.bias_ih` and `.bias_hh` (4, hidden); gates in the order i, f, g, o.
-        regions: those parameters.
-        steps: names of the steps' operators, in program order.
-    """
-
-    name: str
-    regions: tuple[LogicalRegion, ...]
-    steps: list[str] = field(default_factory=list)
-    _pending: list[tuple[LogicalRegion, LogicalRegion, LogicalRegion]] = field(default_factory=list)
-
-    @property
-    def hidden_size(self) -> int:
-        return self.regions[0].shape[1]
-
-    @property
-    def input_size(self) -> int:
-        return self.regions[0].shape[2]
-
-
-def lstm_weights(
-    graph: Graph,
-    name: str,
-    input_size: int,
-    hidden_size: int,
-    bias: bool = True,
-    dtype: str = "float32",
-    init: Init | None = None,
-) -> LSTMWeights:
-    """Parameters for the steps of one layer; first values are torch's, uniform in ±1/sqrt(hidden_size).
-
-    Raises:
-        ValueError: an extent is not positive, or the graph has regions of these names.
-    """
-    check_positive(f"lstm '{name}'", input_size=input_size, hidden_size=hidden_size)
-    bound = hidden_size**-0.5
-    init = uniform(-bound, bound) if init is None else init
-    shapes: dict[str, tuple[int, ...]] = {
-        "weight_ih": (4, hidden_size, input_size),
-        "weight_hh": (4, hidden_size, hidden_size),
-    }
-    if bias:
-        shapes |= {"bias_ih": (4, hidden_size), "bias_hh": (4, hidden_size)}
-    return LSTMWeights(name, tuple(graph.parameter(f"{name}.{k}", s, init, dtype) for k, s in shapes.items()))
 
 
 def lstm_cell(
@@ -116,15 +64,17 @@ def lstm_cell(
             f"{where}: the weights are for {weights.input_size} inputs and {weights.hidden_size} hidden units, "
             f"'{x.name}' is {x.shape} and '{h.name}' is {h.shape}"
         )
+    number = f"{weights.name}.t{len(weights.steps)}"
+    chain = weights._chains.pop((h.name, c.name), number)  # a state that is continued twice begins two chains
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
     biases = ", g h" * (len(weights.regions) - 2)
     gates = first(
         graph.launch(
-            f"{weights.name}.t{len(weights.steps)}",
+            number,
             f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
             [x, h, *weights.regions],
             kernel=kernels.gates,
-            backward=partial(_gates_backward, weights=weights),
+            backward=partial(_gates_backward, weights=weights, chain=chain),
             flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
         )
     )
@@ -136,10 +86,11 @@ def lstm_cell(
             f"{wide}, {narrow} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
             [gates, c],
             kernel=kernels.cell,
-            backward=_cell_backward,
+            backward=partial(_cell_backward, weights=weights, chain=chain),
             flops=10,
         )
     assert isinstance(made, tuple)
+    weights._chains[made[0].name, made[1].name] = chain
     return made[0], made[1]
 
 
@@ -243,9 +194,17 @@ def _zero_state(x: LogicalRegion, weights: LSTMWeights) -> State:
 
 
 def _cell_backward(
-    op: Operator, gh: LogicalRegion | None, gc: LogicalRegion | None, gactive: LogicalRegion | None
+    op: Operator,
+    gh: LogicalRegion | None,
+    gc: LogicalRegion | None,
+    gactive: LogicalRegion | None,
+    *,
+    weights: LSTMWeights,
+    chain: str,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     assert gactive is None, "only the state is public"
+    if gc is None:  # no later step was differentiated: forget what an earlier differentiation may have left
+        weights._pending.pop(chain, None)
     (wide, narrow), _ = terms(op)
     known = [g for g in (gh, gc) if g is not None]
     _, c = op.inputs
@@ -261,17 +220,18 @@ def _cell_backward(
     return made[0], made[1]
 
 
-def _gates_backward(op: Operator, ggates: LogicalRegion, *, weights: LSTMWeights) -> tuple[LogicalRegion | None, ...]:
+def _gates_backward(
+    op: Operator, ggates: LogicalRegion, *, weights: LSTMWeights, chain: str
+) -> tuple[LogicalRegion | None, ...]:
     (x_term, h_term, *_), (y_term,) = terms(op)
     x, h, weight_ih, weight_hh, *biases = op.inputs
     launch = x.graph.launch
     gx = launch(f"{op.name}.dx", f"{y_term}, g h i -> {x_term}", [ggates, weight_ih], kernel=kernels.input_gradient)
     gh = launch(f"{op.name}.dh", f"{y_term}, g h m -> {h_term}", [ggates, weight_hh], kernel=kernels.input_gradient)
-    weights._pending.append((ggates, x, h))
-    if op.name != weights.steps[0]:
+    weights._pending.setdefault(chain, []).append((ggates, x, h))
+    if op.name != chain:
         return first(gx), first(gh), *[None] * len(weights.regions)
-    ggates_all, xs, hs = zip(*weights._pending, strict=True)
-    weights._pending.clear()
+    ggates_all, xs, hs = zip(*weights._pending.pop(chain), strict=True)
     count = len(xs)
     all_gates = ", ".join([y_term] * count)
 

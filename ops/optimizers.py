@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ops.build import check_region
-from ops.tiles import Array, Context, contiguous, deliver
+from ops.tiles import Array, Context, contiguous, deliver, in_memory_order
 from taskflow import LogicalRegion
 
 
@@ -131,6 +131,7 @@ def _sgd(
 
     *velocity, rate = rest
     number = parameter.dtype.type
+    parameter, gradient, *velocity = in_memory_order(parameter, gradient, *velocity)
     p, g = _flat(ctx, 0, parameter), _flat(ctx, 1, gradient)
     v = _flat(ctx, 2, velocity[0]) if velocity else ctx.scratch(2, (0,), parameter.dtype)
     cpu.sgd(p, g, v, number(rate), number(momentum), nesterov, number(weight_decay))
@@ -155,6 +156,7 @@ def _adam_step(
 
     t = ctx.step + 1
     number = parameter.dtype.type
+    parameter, gradient, m, v = in_memory_order(parameter, gradient, m, v)
     p, g, flat_m, flat_v = (_flat(ctx, k, a) for k, a in enumerate((parameter, gradient, m, v)))
     cpu.adam(
         p,

@@ -9,10 +9,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.build import check_ndim, check_region, first
+from ops.build import check_ndim, check_region, first, memory_channels_last
 from ops.convolution import Windows, image_windows
-from ops.tiles import Array, Context, contiguous, deliver, overlap, pad_into, reach, spatial, taps, work_array
-from taskflow import LogicalRegion, Operator
+from ops.tiles import (
+    Array,
+    Context,
+    channels_last,
+    contiguous,
+    deliver,
+    overlap,
+    pad_into,
+    reach,
+    spatial,
+    taps,
+    work_array,
+)
+from taskflow import LogicalRegion, Operator, Rect
 
 _PATTERN = "n c y x -> n c h w"
 
@@ -39,17 +51,18 @@ def max_pool2d(
         ValueError: `x` has not four dimensions, or the windows do not fit.
     """
     windows = _windows("max_pool2d", x, kernel_size, stride, padding, name)
-    area = windows[0].size * windows[1].size
+    pattern = f"{_PATTERN}, n c h w"  # the second output says where in its window the maximum stands
     return first(
         x.graph.launch(
             name or "max_pool2d",
-            f"{_PATTERN}, n c h w",  # the second output says where in its window the maximum stands
+            pattern,
             [x],
             kernel=partial(_max, windows=windows),
             windows={"y": windows[0], "x": windows[1]},
             backward=_max_backward,
-            flops=area,
+            flops=windows[0].size * windows[1].size,
             dtype=[x.dtype, "int32"],
+            memory=memory_channels_last(pattern),
         )
     )
 
@@ -75,6 +88,7 @@ def avg_pool2d(
             windows={"y": windows[0], "x": windows[1]},
             backward=_mean_backward,
             flops=windows[0].size * windows[1].size,
+            memory=memory_channels_last(_PATTERN),
         )
     )
 
@@ -108,15 +122,17 @@ def _mean_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
 def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Callable[..., None]) -> LogicalRegion:
     windows = op.windows["y"], op.windows["x"]
     height, width = op.inputs[0].shape[2:]
+    pattern = f"{', '.join(['n c p q'] * len(inputs))} -> n c h w"
     return first(
         op.inputs[0].graph.launch(
             f"{op.name}.dx",
-            f"{', '.join(['n c p q'] * len(inputs))} -> n c h w",
+            pattern,
             inputs,
             kernel=partial(kernel, windows=windows),
             sizes={"h": height, "w": width},
             windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
             flops=windows[0].size * windows[1].size * op.extents["h"] * op.extents["w"] / (height * width),
+            memory=memory_channels_last(pattern),
         )
     )
 
@@ -137,38 +153,34 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
 
 
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
-    from ops import cpu
+    from ops import cpu_windows
 
-    x = contiguous(ctx, "x", _read(ctx, x, windows, -ctx.xp.inf))
-    out, where = work_array(ctx, "y", y), work_array(ctx, "index", index)
-
-    (kh, kw), (sh, sw) = (windows[0].size, windows[1].size), (windows[0].stride, windows[1].stride)
-    cpu.max_pool(x, out, where, kh, kw, sh, sw)
-    deliver(ctx, out, y)
-    deliver(ctx, where, index)
+    out = work_array(ctx, "y", channels_last(y))
+    where = work_array(ctx, "index", channels_last(index))
+    source = contiguous(ctx, "x", channels_last(x))
+    cpu_windows.max_pool(source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
+    deliver(ctx, out, channels_last(y))
+    deliver(ctx, where, channels_last(index))
 
 
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
-    from ops import cpu
+    from ops import cpu_windows
 
-    out = work_array(ctx, "gx", gx)
+    out = work_array(ctx, "gx", channels_last(gx))
     out.fill(0)
     if gy.size:
-        (vertical, horizontal), tile = spatial(ctx.rect(0)), spatial(ctx.rect(2))
-        # The first window's corner, seen from the corner of this tile: the halo lies at negative points.
-        top = reach(windows[0], vertical)[0] - tile[0][0]
-        left = reach(windows[1], horizontal)[0] - tile[1][0]
-        cpu.max_pool_gradient(
-            contiguous(ctx, "gy", gy),
-            contiguous(ctx, "index", index),
-            out,
-            windows[1].size,
-            windows[0].stride,
-            windows[1].stride,
-            top,
-            left,
-        )
-    deliver(ctx, out, gx)
+        gradient = contiguous(ctx, "gy", channels_last(gy))
+        where = contiguous(ctx, "index", channels_last(index))
+        cpu_windows.max_pool_gradient(gradient, where, out, *_numbers(windows, ctx.rect(0), ctx.rect(2)))
+    deliver(ctx, out, channels_last(gx))
+
+
+def _numbers(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int, int, int, int, int]:
+    """Where the first window starts in an array that holds `tile`, perhaps outside of it; sizes; strides."""
+    vertical, horizontal = windows
+    (first, _), (second, _) = spatial(outputs)
+    top, left = reach(vertical, (first, first))[0] - tile.lo[2], reach(horizontal, (second, second))[0] - tile.lo[3]
+    return top, left, vertical.size, horizontal.size, vertical.stride, horizontal.stride
 
 
 def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:

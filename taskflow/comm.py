@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import platform
 import sys
 import tempfile
 import traceback
@@ -124,8 +125,8 @@ class MpiTransport(Transport):
         So they vanish with the last process that uses them, however it ends. (Rejected: `MPI.Win.Allocate_shared`,
         whose memory must be freed by all ranks together.)
         """
-        if len(set(self.gather(_host_name()))) > 1:
-            return None
+        if len(set(self.gather(_host_name()))) > 1 or platform.machine() not in ("x86_64", "AMD64"):
+            return None  # ranks on several hosts, or a processor that may reorder stores
         made = _make_shared_file(size_bytes)
         paths = self.gather(made)
         if any(path is None for path in paths):

@@ -237,7 +237,7 @@ class Trainer:
 
     def report(self, history: History | None = None) -> None:
         """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""
-        table = Table("operator", "split", "axes of its pattern", title="strategy")
+        table = Table("operator", "split", "pattern", title="strategy")
         for op in leaders(self.graph):
             table.add_row(op.name, str(self.strategy[op.name]), op.pattern)
         self.console.print(table)
@@ -246,13 +246,14 @@ class Trainer:
         measured = history.step_seconds if history else self.step.seconds
         measured = max(self.transport.gather(measured))
         self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")
-        self.console.print(
-            f"measured step time:  {measured * 1e3:.3f} ms ({measured / self.predicted_seconds:.2f} of predicted)"
-        )
+        ratio = measured / self.predicted_seconds
+        self.console.print(f"measured step time:  {measured * 1e3:.3f} ms ({ratio:.2f} of predicted)")
         if self.transport.size == 1 and len(self.task_graph.devices_used) > 1:
             self.console.print(
                 "  (one process runs all devices one after the other; the prediction is for a rank each)"
             )
+        elif not 1 / 1.3 < ratio < 1.3:
+            self.console.print("  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)")
         self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
         for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
             self.console.print(f"peak memory of device {device}: {size} bytes")

@@ -75,8 +75,9 @@ def random_order(task_graph, generator):
 
 
 def shared_regions_are_one(model, machine, strategy, random=0, **options):
-    """Two executors with different strategies take turns on the same regions, as one executor alone would."""
+    """Two executors of different strategies and orders take turns on the same regions, as one alone would."""
     other = lower(model.graph, random_strategy(model.graph, machine, random), machine)
+    other = other.reordered(random_order(other, np.random.default_rng(random)))
     alone = Executor(lower(model.graph, single_device(model.graph, machine), machine), seed=3, allow_nan=True)
     first = Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options)
     second = Executor(other, seed=3, share=first, allow_nan=True, **options)

@@ -1,0 +1,33 @@
+"""What the models share: inputs with named axes, and the end of a graph."""
+
+from dataclasses import replace
+
+import ops
+from taskflow import Graph, LogicalRegion
+
+
+def tokens(graph: Graph, name: str, batch: int, length: int) -> LogicalRegion:
+    """An input of word numbers (batch, length), whose axes are called b and s."""
+    return replace(graph.input(name, (batch, length), "int32"), axes=("b", "s"))
+
+
+def finish(graph: Graph, loss: LogicalRegion, training: bool, optimizer=ops.sgd, **options) -> Graph:
+    """Fetch the loss and, in training, append backward and update operators."""
+    graph.output("loss", loss)
+    if training:
+        optimizer(loss, **options)
+    return graph
+
+
+def classify(graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, **options) -> Graph:
+    """The end of a classifier: cross entropy, accuracy, optimizer."""
+    loss = ops.softmax_cross_entropy(y, t, name="loss")
+    graph.output("accuracy", ops.accuracy(y, t, name="accuracy"))
+    return finish(graph, loss, training, **options)
+
+
+def predict_words(graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, **options) -> Graph:
+    """The end of a language model: cross entropy, perplexity, optimizer."""
+    loss = ops.softmax_cross_entropy(y, t, name="loss")
+    graph.output("perplexity", ops.perplexity(loss))
+    return finish(graph, loss, training, **options)

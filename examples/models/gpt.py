@@ -1,0 +1,42 @@
+"""GPT: the smallest GPT-2 of Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): 12 layers of
+768, 12 heads, layer norm before each part, output tied to the embedding. 124,439,808 parameters (the released model's).
+"""
+
+import ops
+from taskflow import Graph, LogicalRegion
+
+from .common import predict_words, tokens
+
+
+def build(
+    batch: int = 8,
+    sequence: int = 1024,
+    layers: int = 12,
+    hidden: int = 768,
+    heads: int = 12,
+    vocabulary: int = 50257,
+    dropout: float = 0.1,
+    lr: float = 6e-4,
+    training: bool = True,
+    dtype: str = "float32",
+) -> Graph:
+    """Words `x` and the words that follow them `t`, (batch, sequence) each."""
+    graph = Graph()
+    x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
+    small = ops.normal(0.0, 0.02)
+    h = ops.embedding(x, vocabulary, hidden, name="embed", dtype=dtype, weight_init=small)
+    h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
+    for k in range(layers):
+        h = _layer(h, heads, dropout, training, f"layer{k}")
+    h = ops.layer_norm(h, name="norm")
+    y = ops.einsum("bse,ve->bsv", h, graph.regions["embed.weight"], name="fc")
+    return predict_words(graph, y, t, training, optimizer=ops.adamw, lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
+
+
+def _layer(x: LogicalRegion, heads: int, dropout: float, training: bool, name: str) -> LogicalRegion:
+    h = ops.layer_norm(x, name=f"{name}.norm1")
+    h = ops.multihead_attention(h, heads, None, True, dropout, training=training, name=f"{name}.attention")
+    x = ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop1"), name=f"{name}.add1")
+    h = ops.linear(ops.layer_norm(x, name=f"{name}.norm2"), 4 * x.shape[-1], name=f"{name}.fc1")
+    h = ops.linear(ops.gelu(h, "tanh", name=f"{name}.gelu"), x.shape[-1], name=f"{name}.fc2")
+    return ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop2"), name=f"{name}.add2")

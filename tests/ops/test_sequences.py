@@ -1,0 +1,203 @@
+"""Sequences beyond the table of cases: steps that share weights, masks of tiles, and what is refused."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ops
+from taskflow import Graph, LogicalRegion, MachineModel, ParallelConfig, Strategy, data_parallel, lower
+
+from .interpreter import first_values, run
+from .test_operators import slopes
+
+# -- one gradient of shared weights ------------------------------------------------------------------------------------
+
+
+def unrolled(steps: int = 4) -> tuple[Graph, LogicalRegion]:
+    graph = Graph()
+    hs, _ = ops.lstm_steps([graph.input(f"x{t}", (4, 3), "float64") for t in range(steps)], 2)
+    return graph, ops.sum(ops.multiply(ops.concat(hs, 1), ops.concat(hs, 1)), name="loss")
+
+
+def test_one_operator_makes_the_gradient_of_all_steps() -> None:
+    graph, loss = unrolled()
+    ops.sgd(loss, 0.1)
+    names = [op.name for op in graph.operators if op.name.startswith("lstm.l0.d")]
+    assert names == ["lstm.l0.dweight_ih", "lstm.l0.dweight_hh", "lstm.l0.dbias"]
+
+
+def test_data_parallel_sums_each_gradient_once() -> None:
+    graph, loss = unrolled()
+    ops.sgd(loss, 0.1)
+    machine = MachineModel.uniform(2)
+    task_graph = lower(graph, data_parallel(graph, machine), machine)
+    gradients = sum(r.size_bytes for r in graph.parameters) - graph.regions["lstm.l0.bias_hh"].size_bytes
+    assert task_graph.bytes_moved - 2 * gradients <= 4 * 8  # besides, scalars: loss, its gradient, the learning rate
+
+
+def test_gradients_are_right_after_another_differentiation() -> None:
+    """The first one, of a late input, visits late steps only and leaves their parts behind."""
+    graph, loss = unrolled()
+    early = ops.sum(graph.regions["lstm.l0.t1.cell.0"], name="early")
+    graph.differentiate(loss, [graph.regions["x2"]])
+    count = len(graph.operators)
+    gradients = graph.differentiate(early, graph.parameters)
+    values = first_values(graph)
+    results = run(graph, values)
+    for region, gradient in gradients.items():
+        expected = slopes(graph, values, "early", region.name, count)
+        np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
+
+
+def test_weights_shared_by_two_sequences_that_start_from_one_state() -> None:
+    graph = Graph()
+    x, h, c = (graph.input(name, (3, 2), "float64") for name in "xhc")
+    weights = ops.lstm_weights(graph, "shared", 2, 2, dtype="float64")
+    state = ops.lstm_cell(x, h, c, weights)
+    ends = [ops.lstm_cell(ops.multiply(x, factor), *state, weights)[0] for factor in (0.5, -2.0)]
+    loss = ops.sum(ops.multiply(*ends), name="loss")
+    count = len(graph.operators)
+    gradients = graph.differentiate(loss, [x, *graph.parameters])
+    values = first_values(graph)
+    results = run(graph, values)
+    for region, gradient in gradients.items():
+        expected = slopes(graph, values, "loss", region.name, count)
+        np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
+
+
+def test_steps_of_a_group_follow_the_first() -> None:
+    graph = Graph()
+    ops.lstm(graph.input("x", (2, 5, 3)), 2, group=2)
+    follows = {op.name: op.follows for op in graph.operators if op.name.startswith("lstm.l0.t")}
+    assert {name: leader for name, leader in follows.items() if not name.endswith("cell")} == {
+        "lstm.l0.t0": None,
+        "lstm.l0.t1": "lstm.l0.t0",
+        "lstm.l0.t2": None,
+        "lstm.l0.t3": "lstm.l0.t2",
+        "lstm.l0.t4": None,
+    }
+    assert follows["lstm.l0.t3.cell"] == "lstm.l0.t2"
+
+
+def test_a_hidden_split_gives_every_device_all_gates_of_its_units() -> None:
+    graph = Graph()
+    ops.lstm_cell(*(graph.input(name, (2, 6)) for name in "xhc"), name="cell")
+    machine = MachineModel.uniform(2)
+    task_graph = lower(graph, Strategy({"cell.t0": ParallelConfig({"h": 2})}), machine)
+    held = [rect.shape for _, rect in task_graph.homes["cell.weight_ih"]]
+    assert held == [(4, 3, 6)] * 2
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degrees", [{"s": 3}, {"s": 2, "k": 2}, {"t": 3, "d": 2}, {"s": 5, "t": 5}], ids=str)
+def test_the_mask_knows_no_partition(degrees: dict[str, int]) -> None:
+    graph = Graph()
+    x = graph.input("x", (2, 5, 4), "float64")
+    ops.multihead_attention(ops.multiply(x, 1.0), 2, is_causal=True, name="a")
+    values = first_values(graph)
+    whole, split = run(graph, values), run(graph, values, {"a.scores": ParallelConfig(degrees)})
+    assert np.isneginf(whole["a.scores"]).sum() == 2 * 2 * 10
+    for name in whole:
+        np.testing.assert_allclose(split[name], whole[name], rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+
+
+def regions() -> dict[str, Any]:
+    graph = Graph()
+    return {
+        "x": graph.input("x", (5, 3)),
+        "cube": graph.input("cube", (2, 5, 3)),
+        "image": graph.input("image", (2, 3, 5, 5)),
+        "i": graph.input("i", (5, 2), "int32"),
+        "scalar": graph.input("scalar", ()),
+        "n": graph.input("n", (), "int32"),
+    }
+
+
+REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda r: ops.matmul(r["x"], r["x"]), "matmul 'matmul': 'x' is (5, 3) and 'x' is (5, 3), which do not agree"),
+    (
+        lambda r: ops.matmul(r["x"], r["scalar"]),
+        "matmul 'matmul': 'scalar' has shape (), at least two dimensions are needed",
+    ),
+    (
+        lambda r: ops.batch_matmul(r["x"], r["cube"]),
+        "batch_matmul 'batch_matmul': 'x' has shape (5, 3), 3 dimensions are needed",
+    ),
+    (
+        lambda r: ops.einsum("bi,bi", r["x"], r["x"]),
+        "einsum 'einsum': 'bi,bi' is not an equation of two operands, such as 'bij,bjk->bik'",
+    ),
+    (
+        lambda r: ops.einsum("bi,bj->b", r["x"], r["x"]),
+        "einsum 'einsum': 'i' stands in one term of 'bi,bj->b' only",
+    ),
+    (
+        lambda r: ops.slice(r["x"], 1, 2, 4, name="s"),
+        "slice 's': the section 2:4 is empty or outside of 'x', (5, 3)",
+    ),
+    (
+        lambda r: ops.split(r["x"], [1, 1], 1),
+        "split 'split': sections (1, 1) do not add up to dim 1 of 'x', (5, 3)",
+    ),
+    (lambda r: ops.split(r["x"], 0), "split 'split': split_size is 0, a positive integer is needed"),
+    (lambda r: ops.sum(r["x"], 2), "sum 'sum': dim is 2, the region has 2 dimensions"),
+    (lambda r: ops.mean(r["x"], (1, -1)), "mean 'mean': dim (1, -1) names a dimension of 'x' twice"),
+    (
+        lambda r: ops.global_avg_pool2d(r["x"]),
+        "global_avg_pool2d 'global_avg_pool2d': 'x' has shape (5, 3), 4 dimensions are needed",
+    ),
+    (
+        lambda r: ops.embedding_bag(r["n"], 3, 2),
+        "embedding_bag 'embedding_bag': 'n' is a scalar, at least one dimension is needed",
+    ),
+    (
+        lambda r: ops.gather_rows(r["cube"], r["i"]),
+        "gather_rows 'gather_rows': 'cube' is (2, 5, 3) and 'i' is (5, 2), not (batch, picks)",
+    ),
+    (
+        lambda r: ops.position_embedding(r["scalar"]),
+        "position_embedding 'position_embedding': 'scalar' has shape (), at least two dimensions are needed",
+    ),
+    (
+        lambda r: ops.binary_cross_entropy_with_logits(r["x"], r["scalar"], name="loss"),
+        "binary_cross_entropy_with_logits 'loss': 'x' is (5, 3) and 'scalar' is ()",
+    ),
+    (lambda r: ops.perplexity(r["x"]), "perplexity 'perplexity': 'x' has shape (5, 3), it is a scalar"),
+    (
+        lambda r: ops.dot_interaction([r["x"]]),
+        "dot_interaction 'dot_interaction': at least two regions are needed",
+    ),
+    (
+        lambda r: ops.lstm_cell(r["x"], r["cube"], r["cube"]),
+        "lstm_cell 'lstm_cell': 'x' is (5, 3), 'cube' is (2, 5, 3) and 'cube' is (2, 5, 3)",
+    ),
+    (
+        lambda r: ops.lstm_cell(r["x"], r["x"], r["x"], ops.lstm_weights(r["x"].graph, "w", 3, 4)),
+        "lstm_cell 'w': the weights are for 3 inputs and 4 hidden units, 'x' is (5, 3) and 'x' is (5, 3)",
+    ),
+    (lambda r: ops.lstm_steps([], 4), "lstm 'lstm': 0 steps and 0 states were given for 1 layers"),
+    (lambda r: ops.lstm(r["x"], 4), "lstm 'lstm': 'x' has shape (5, 3), 3 dimensions are needed"),
+    (lambda r: ops.lstm(r["cube"], 0), "lstm 'lstm': hidden_size is 0, a positive integer is needed"),
+    (
+        lambda r: ops.multihead_attention(r["cube"], 2),
+        "multihead_attention 'attention': 3 features do not divide into 2 heads",
+    ),
+    (
+        lambda r: ops.scaled_dot_product_attention(r["image"], r["image"], r["cube"]),
+        "scaled_dot_product_attention 'attention': 'cube' has shape (2, 5, 3), 4 dimensions are needed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED, ids=[m for _, m in REFUSED])
+def test_refused(build: Callable[[dict[str, Any]], object], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{re.escape(message)}$"):
+        build(regions())
