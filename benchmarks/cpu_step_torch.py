@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def steps(
     model: str, weights: Sequence[Array], feeds: Mapping[str, Array], rates: Mapping[str, float], comm: MPI.Comm
 ) -> dict[str, Callable[[], float]]:
-    """Name -> one training step that gives the loss; several processes train data parallel on their parts of `feeds`."""
+    """Name -> one training step that gives the loss; several processes share the batch of `feeds`."""
     torch.set_num_threads(1)
     if comm.size > 1 and not dist.is_initialized():
         _join(comm)

@@ -136,7 +136,8 @@ def torture(base: Path, options: argparse.Namespace) -> int:
             if chance.random() < 0.8:
                 job.await_training()
             last = kills >= options.kills
-            if job.wait(600 if last else chance.uniform(0, duration / 4)):
+            if job.wait(600 if last else chance.uniform(0, duration / 4)) or not all(map(alive, pids)):
+                job.wait(LIMIT_SECONDS)  # it is over, or a rank is just leaving
                 failed += job.job.returncode != 0
                 break
             os.kill(pids[chance.randrange(2)], signal.SIGKILL)

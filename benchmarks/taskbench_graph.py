@@ -93,7 +93,7 @@ def compute(memory, cell, iterations, row, column):
     a = b = c = d = 1.0 + column
     for _ in range(iterations):
         a, b, c, d = a * 0.999 + 0.001, b * 0.998 + 0.002, c * 0.997 + 0.003, d * 0.996 + 0.004
-    cell[0], cell[1] = row, column + (a + b + c + d < 0.0)
+    cell[0, 0], cell[0, 1] = row, column + (a + b + c + d < 0.0)
 
 
 @njit(cache=True, nogil=True)
@@ -106,7 +106,7 @@ def stream(memory, cell, iterations, row, column):
         for k in range(place, place + STREAMED):
             held[k] += 1.0
         place += STREAMED
-    cell[0], cell[1] = row, column
+    cell[0, 0], cell[0, 1] = row, column
 
 
 @njit(cache=True, nogil=True)
@@ -136,7 +136,7 @@ def verify(shape: TaskRows, row: int, column: int, cells: Sequence[np.ndarray]) 
     Raises:
         AssertionError: they are not; with the task.
     """
-    found = sorted((int(c[0]), int(c[1])) for c in cells)
+    found = sorted((int(c[0, 0]), int(c[0, 1])) for c in cells)
     expected = [(row - 1, j) for j in shape.reads(row, column)]
     if found != expected:
         raise AssertionError(f"{shape.pattern}: task ({row}, {column}) read {found}, not {expected}")
@@ -159,12 +159,12 @@ class Job:
         """A task as a function, for systems that pass values."""
         if self.verifies:
             verify(self.shape, row, column, cells)
-        cell = np.empty(self.shape.cell, np.int64)
+        cell = np.empty((1, self.shape.cell), np.int64)
         self.work(cell, iterations, row, column)
         return cell
 
 
 def two_rows(shape: TaskRows) -> tuple[np.ndarray, list[Cells]]:
     """Memory for the current row and the one before, and its cells."""
-    memory = np.zeros((2, shape.width, shape.cell), np.int64)
+    memory = np.zeros((2, shape.width, 1, shape.cell), np.int64)
     return memory, [list(half) for half in memory]

@@ -83,10 +83,10 @@ def _kernel(job: Job, iterations: list[int], row: int, first: int) -> Callable[.
     work = job.work
 
     def task(ctx: Any, *cells: np.ndarray) -> None:
-        work(cells[-1][0], iterations[0], row, first + ctx.rects[-1].lo[0])
+        work(cells[-1], iterations[0], row, first + ctx.point)
 
     def verified(ctx: Any, *cells: np.ndarray) -> None:
-        verify(job.shape, row, first + ctx.rects[-1].lo[0], [c[0] for c in cells[:-1] if len(c)])
+        verify(job.shape, row, first + ctx.point, [c for c in cells[:-1] if len(c)])
         task(ctx, *cells)
 
     return verified if job.verifies else task

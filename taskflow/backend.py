@@ -54,8 +54,11 @@ class Context:
 
     Attributes:
         xp: the array module: numpy, or cupy on a GPU.
+        point: the number of the point in its operator, row-major over the split axes.
     """
 
+    # small, since a step visits them all
+    __slots__ = ("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace", "intervals", "point", "rects")
     xp = np
 
     def __init__(
@@ -64,7 +67,9 @@ class Context:
         intervals: Mapping[str, tuple[int, int]],
         run: Run | None = None,
         workspace: Workspace | None = None,
+        point: int = 0,
     ) -> None:
+        self.point = point
         self.rects = tuple(rects)
         self.intervals = dict(intervals)
         self._run = run or Run()

@@ -157,22 +157,24 @@ class Executor:
                 )
             if _places(self.task_graph, name) != _places(base.task_graph, name):
                 apart[name] = None
-            for instance, rect in homes:
-                device = int(self.task_graph.instance_device[instance])
+            bound: list[tuple[int, Rect]] = []
+            for instance in dict.fromkeys(i for i, _ in homes):
+                device, box = int(self.task_graph.instance_device[instance]), self.task_graph.instance_rect(instance)
                 found = next(
                     (
-                        (i, r)
+                        i
                         for i, r in base.task_graph.homes[name]
-                        if base.task_graph.instance_device[i] == device
-                        and r.covers(self.task_graph.instance_rect(instance))
+                        if base.task_graph.instance_device[i] == device and r.covers(box)
                     ),
                     None,
                 )
-                if found is None:
+                # two instances in the same memory would have dependences that nobody knows of
+                if found is None or any(d == device and r.overlaps(box) for d, r in bound):
                     stale[name] = apart[name] = None
-                elif device in self.memory.arenas:
-                    box = self.task_graph.instance_rect(instance)
-                    self.memory.bind(instance, base.memory.view(found[0], box))
+                    continue
+                bound.append((device, box))
+                if device in self.memory.arenas:
+                    self.memory.bind(instance, base.memory.view(found, box))
         return list(stale), list(apart)
 
     # -- steps -----------------------------------------------------------------------------------------------------

@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.fragment import Event, Fragment
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.layout import memory_orders
 from taskflow.machine import MachineModel
-from taskflow.movement import Event, Fragment, move_region
+from taskflow.movement import move_region
 from taskflow.operator import Kernel, Operator
 from taskflow.partition import Points, partition
 from taskflow.region import LogicalRegion
 from taskflow.strategy import ParallelConfig, Strategy, check_strategy, effective_config
-from taskflow.task import COLLECTIVES, STREAMS, Kind, Launch, Privilege, TaskGraph
+from taskflow.streams import StreamTable
+from taskflow.task import COLLECTIVES, Kind, Launch, Privilege, TaskGraph
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -355,46 +357,3 @@ def _dependences(
     waiting = keys // max(rows, 1)
     dep_ptr = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=rows))]).astype(np.int64)
     return dep_ptr, keys % max(rows, 1)
-
-
-class StreamTable:
-    """Numbers of the streams of a machine: per device compute, sending, receiving and host copies, then the links.
-
-    Folds are part of receiving. A CPU device has one stream for all: its one thread computes and communicates, and it
-    is the receiver that copies, out of the sender's memory, so that sending costs the sender nothing.
-    """
-
-    def __init__(self, machine: MachineModel) -> None:
-        count = len(machine.devices)
-        self.one_thread = np.array([d.kind == "cpu" for d in machine.devices])
-        self.compute = np.arange(count)
-        self.sending = np.where(self.one_thread, -1, count + self.compute)
-        self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
-        self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
-        routes = machine.routes
-        longest = max((len(r) for r in routes.values()), default=0)
-        self.routes = np.full((count, count, longest), -1, np.int64)
-        for (a, b), links in routes.items():
-            self.routes[a, b, : len(links)] = STREAMS * count + np.array(links, np.int64)
-
-    def of_rows(self, kind: Array, source: Array, device: Array) -> Array:
-        """(rows, n) stream numbers, -1 where there are fewer."""
-        streams = np.full((len(kind), 2 + self.routes.shape[2]), -1, np.int64)
-        streams[:, 0] = self.compute[device]
-        moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
-        streams[moves, 0] = self.receiving[device[moves]]
-        streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
-        remote = moves & (source != device)
-        streams[remote, 1] = self.sending[source[remote]]
-        streams[remote, 2:] = self.routes[source[remote], device[remote]]
-        return streams
-
-
-def stream_names(machine: MachineModel) -> dict[int, str]:
-    """Stream number -> what it is, for traces."""
-    count = len(machine.devices)
-    names = {}
-    for k, what in enumerate(("compute", "sending", "receiving", "host copies")):
-        names.update({k * count + d: f"device {d} {what}" for d in range(count)})
-    names.update({STREAMS * count + k: f"link {link.ends[0]}->{link.ends[1]}" for k, link in enumerate(machine.links)})
-    return names

@@ -17,74 +17,14 @@ The rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from taskflow.dependence import DependenceTracker, Ref
+from taskflow.collective import classify, owners
+from taskflow.dependence import DependenceTracker
 from taskflow.errors import InternalError
-from taskflow.geometry import Rect, split_evenly, subtract_all
-from taskflow.partition import Points
+from taskflow.fragment import Event, Fragment, Move, Need, Version, versions_of
+from taskflow.geometry import Rect, subtract_all
 from taskflow.region import LogicalRegion
 from taskflow.task import Kind, Privilege
-
-Need = tuple[int, Rect]  # device, box
-
-
-@dataclass(frozen=True)
-class Event:
-    """Argument `arg` of the operator in `slot`, for which its points hold `privilege`."""
-
-    slot: int
-    points: Points
-    arg: int
-    privilege: Privilege
-
-    @property
-    def rects(self) -> tuple[Rect, ...]:
-        return self.points.args[self.arg].rects
-
-
-@dataclass(frozen=True)
-class Move:
-    """One row that moves data: arguments as in `Kind`."""
-
-    kind: Kind
-    source: int
-    device: int
-    args: tuple[tuple[int, Rect, Privilege], ...]
-
-
-@dataclass
-class Version:
-    """One value of the region: its producing event (None: fed or persistent), its readers, the boxes needed."""
-
-    producer: Event | None
-    readers: list[Event] = field(default_factory=list)
-    needs: dict[Need, None] = field(default_factory=dict)
-    moves: list[Move] = field(default_factory=list)
-    collective: str = ""
-
-
-@dataclass
-class Fragment:
-    """What one region adds to a task graph.
-
-    Attributes:
-        devices, rects, partial: of every instance.
-        versions: with the rows that move each of them; movement rows of version v are slot `-1 - v`.
-        arguments: (slot, arg) -> instance per point (-1 where the box is empty).
-        edges: (waiting, waited for), each a (slot, index).
-        homes: instances that hold a persistent region between steps.
-        fetches: per device that fetches the region: instance and box.
-    """
-
-    devices: list[int] = field(default_factory=list)
-    rects: list[Rect] = field(default_factory=list)
-    partial: list[bool] = field(default_factory=list)
-    versions: list[Version] = field(default_factory=list)
-    arguments: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-    edges: list[tuple[Ref, Ref]] = field(default_factory=list)
-    homes: list[tuple[int, Rect]] = field(default_factory=list)
-    fetches: list[tuple[int, int, Rect]] = field(default_factory=list)
 
 
 def move_region(
@@ -101,7 +41,7 @@ class _Movement:
         self, region: LogicalRegion, events: Sequence[Event], fetch_devices: Sequence[int], hosts: Sequence[int]
     ) -> None:
         self.region, self.hosts, self.fetch_devices = region, hosts, fetch_devices
-        self.out = Fragment(versions=_versions(events))
+        self.out = Fragment(versions=versions_of(events))
         self.tracker = DependenceTracker()
         self.values: dict[int, list[int]] = {}  # device -> instances that hold values, not partial results
         self.found: dict[Need, int] = {}
@@ -117,7 +57,7 @@ class _Movement:
             self.valid, self.sources = {}, []
             self._produce(v, version, homes)
             self._deliver(v, version)
-            version.collective = _classify(version, self.region)
+            version.collective = classify(version, self.region)
             for event in version.readers:
                 self._consume(event)
         out.homes = [(self._instance(d, r), r) for d, r in homes]
@@ -232,7 +172,7 @@ class _Movement:
             plans.append((rect, partials))
         self.out.arguments[event.slot, event.arg] = instances
         self._fold_local(v, version, event, tiles, instances)
-        self._fold_at_owners(v, version, plans)
+        self._fold_atowners(v, version, plans)
 
     def _partial_instances(
         self, event: Event, rect: Rect, device: int, points: Sequence[int], alone: bool, instances: list[int]
@@ -261,14 +201,14 @@ class _Movement:
                     parts = [instances[colours[c][device]] for c in members]
                     self._fold(v, version, device, parts[0], rect, parts, rect)
 
-    def _fold_at_owners(self, v: int, version: Version, plans: Sequence[tuple[Rect, list[dict[int, int]]]]) -> None:
+    def _fold_atowners(self, v: int, version: Version, plans: Sequence[tuple[Rect, list[dict[int, int]]]]) -> None:
         folds, copies = [], []
         for rect, partials in plans:
             if len(partials) == 1:  # every holder has the whole sum
                 for device, instance in partials[0].items():
                     self._make_valid(device, instance, rect)
                 continue
-            for owner, piece in _owners(rect, partials, version.needs):
+            for owner, piece in owners(rect, partials, version.needs):
                 parts: list[int] = []
                 for group in partials:
                     if owner in group:
@@ -365,67 +305,3 @@ class _Movement:
         if event.privilege is Privilege.READ_WRITE:
             for p, rect in enumerate(event.rects):
                 self.tracker.write(placed[p], rect, (event.slot, p))
-
-
-def _versions(events: Sequence[Event]) -> list[Version]:
-    versions: list[Version] = []
-    for event in events:
-        if event.privilege in (Privilege.WRITE, Privilege.REDUCE):
-            versions.append(Version(event))
-            continue
-        if not versions:
-            versions.append(Version(None))
-        versions[-1].readers.append(event)
-        if event.privilege is Privilege.READ_WRITE:
-            versions.append(Version(event))
-    return versions or [Version(None)]
-
-
-def _owners(rect: Rect, partials: Sequence[dict[int, int]], needs: dict[Need, None]) -> list[tuple[int, Rect]]:
-    """Which device sums which part of the tile `rect`.
-
-    The tile is cut at the borders of the needed boxes; a piece that one device needs is summed there, one that several
-    need is shared out among them, those first that hold a partial result already.
-    """
-    wanted = [(d, n.intersect(rect)) for d, n in needs if n.overlaps(rect)]
-    if not wanted:
-        return []
-    pieces = [rect]
-    for box in dict.fromkeys(n for _, n in wanted):
-        pieces = [q for p in pieces for q in ([p.intersect(box)] if p.overlaps(box) else []) + p.subtract(box)]
-    holders = dict.fromkeys(d for group in partials for d in group)
-    owned: list[tuple[int, Rect]] = []
-    for piece in pieces:
-        needers = list(dict.fromkeys(d for d, n in wanted if n.covers(piece)))
-        able = sorted(d for d in needers if d in holders) or sorted(needers)
-        if able:
-            cut = split_evenly(piece, len(able))
-            owned += [(d, part) for d, part in zip(able, cut, strict=True) if not part.is_empty]
-    return owned
-
-
-def _classify(version: Version, region: LogicalRegion) -> str:
-    """The name of the collective that the rows of a version make up; for people and for library collectives."""
-    copies = [m for m in version.moves if m.kind is Kind.COPY and m.source != m.device]
-    if not copies:
-        return ""
-    folds = any(m.kind is Kind.FOLD for m in version.moves)
-    targets, sources = {m.device for m in copies}, {m.source for m in copies}
-    if folds:
-        scattered = {m.device for m in version.moves if m.kind is Kind.FOLD}
-        reducing = sum(1 for m in version.moves if m.kind is Kind.FOLD for _ in m.args[2:])
-        if len(copies) > reducing or (len(scattered) == 1 and len(targets) > 1):
-            return "all-reduce"
-        return "reduce-scatter" if len(scattered) > 1 else "reduce"
-    if len(sources) == len(targets) == 1:
-        return "copy"
-    if len(sources) == 1:
-        whole = {m.args[0][1] for m in copies}
-        return "broadcast" if len(whole) == 1 else "scatter"
-    if len(targets) == 1:
-        return "gather"
-    if targets <= {d for d, n in version.needs if n == region.rect}:
-        return "all-gather"
-    sent = sum(m.args[0][1].volume for m in copies)
-    needed = sum(n.volume for d, n in version.needs if d in targets)
-    return "halo" if sent * 2 < needed else "all-to-all"

@@ -219,8 +219,9 @@ class Compiler:
 
     def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
         launch = self.graph.launches[int(self.graph.launch[row])]
-        intervals = dict(zip(launch.axes, launch.intervals[int(self.graph.point[row])], strict=True))
-        context = Context(rects, intervals, self.run, self.workspaces[int(self.graph.device[row])])
+        point = int(self.graph.point[row])
+        intervals = dict(zip(launch.axes, launch.intervals[point], strict=True))
+        context = Context(rects, intervals, self.run, self.workspaces[int(self.graph.device[row])], point)
         privileges = [privilege for _, _, privilege in self.graph.args(row)]
         for k, privilege in enumerate(privileges):
             if privilege == Privilege.READ:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from taskflow.streams import stream_names
 from taskflow.task import STREAMS, Array, TaskGraph
 
 
@@ -74,7 +75,10 @@ class Timeline:
     def save_trace(self, path: str | Path) -> None:
         """Write a Chrome trace (chrome://tracing, Perfetto): a line per stream."""
         graph = self.task_graph
-        events = []
+        events: list[dict[str, object]] = [
+            {"name": "thread_name", "ph": "M", "pid": 0, "tid": stream, "args": {"name": name}}
+            for stream, name in stream_names(graph.machine).items()
+        ]
         for row in range(len(graph)):
             if np.isnan(self.start[row]):
                 continue

@@ -186,6 +186,30 @@ def test_a_third_executor_shares_through_the_second():
         np.testing.assert_array_equal(values[0], values[2])
 
 
+def test_boxes_that_overlap_are_not_bound_to_the_same_memory():
+    """Both parts of `halo` read [3:5] of what the other executor holds once; the update may come between them."""
+
+    def build():
+        graph = Graph()
+        x = graph.input("x", (2, 8), "float64")
+        state = graph.parameter("state", (8,), 1.0, dtype="float64", trainable=False)
+        graph.output("seen", tiny.add_row(x, tiny.stencil(state, name="halo"), "seen"))
+        tiny.decay(state, tiny.column_sum(x))
+        return graph
+
+    configs = {"halo": ParallelConfig({"b": 2}, (0, 0)), "decay": ParallelConfig({}, (1,))}
+    first, alone = executor(build()), executor(build())
+    task_graph = executor(build(), configs).task_graph
+    late = {next(t.row for t in task_graph if (t.name, t.point) == ("halo", 1))}
+    for task in task_graph:
+        if late & set(task.dependences):
+            late.add(task.row)
+    order = sorted(range(len(task_graph)), key=lambda row: (row in late, row))
+    second = Executor(task_graph.reordered(order), share=first)
+    for step in (first, second, second):
+        laws.assert_close(step({"x": X[:4].reshape(2, 8)}), alone({"x": X[:4].reshape(2, 8)}))
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 

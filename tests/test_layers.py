@@ -22,7 +22,7 @@ LAYERS = (
     "region machine batches manifest",
     "pattern operator layout",
     "graph strategy differentiate",
-    "task dependence cost timeline partition rules",
+    "task streams dependence cost timeline partition rules",
     "lower collective movement fragment",
     "order simulate memory comm watchdog check",
     "execute search program shared emulate interrupt measure",

@@ -1,0 +1,51 @@
+"""Timelines: busy times, bytes per link, the critical path and the trace file of a predicted step."""
+
+import json
+
+import pytest
+
+from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
+
+
+def copy(ctx, x, y):
+    y[...] = x
+
+
+@pytest.fixture
+def timeline():
+    """a on device 0, then b on device 1: feed, a, copy, b, and the output's copy back."""
+    graph = Graph()
+    x = graph.input("x", (1000,), "float64")
+    a = graph.launch("a", "b -> b", [x], kernel=copy)
+    graph.output("y", graph.launch("b", "b -> b", [a], kernel=copy))
+    strategy = Strategy({"a": ParallelConfig({}, (0,)), "b": ParallelConfig({}, (1,))})
+    device = Device("emulated", memory_bandwidth=1e9, overhead_seconds=0.0)
+    machine = MachineModel.uniform(2, device, bandwidth=1e6, latency_seconds=1e-3)
+    return simulate(lower(graph, strategy, machine), CostModel.analytic(machine))
+
+
+def test_seconds_are_the_chain(timeline):
+    feed, point, transfer = 8e-6, 16e-6, 1e-3 + 8e-3
+    assert timeline.seconds == pytest.approx(feed + 2 * point + 2 * transfer)
+    assert timeline.bytes_moved == 16000
+
+
+def test_busy_seconds_of_streams_and_bytes_of_links(timeline):
+    busy = timeline.busy_seconds()
+    assert busy[0] == pytest.approx(16e-6)  # device 0 computes a
+    assert busy[8] == busy[2] == pytest.approx(9e-3)  # link 0->1 carries a, device 0 sends it
+    assert timeline.link_bytes() == {0: 8000, 1: 8000}
+
+
+def test_critical_path_is_every_row(timeline):
+    names = [timeline.task_graph[row].name for row in timeline.critical_path()]
+    assert names == ["x", "a", "a", "b", "b"]
+
+
+def test_trace_names_its_streams(timeline, tmp_path):
+    timeline.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    lines = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    spans = [e for e in events if e["ph"] == "X"]
+    assert lines[0] == "device 0 compute" and lines[8] == "link 0->1"
+    assert sum(e["dur"] for e in spans if e["tid"] == 8) == pytest.approx(9e3)
