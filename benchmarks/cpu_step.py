@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-PINNED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
+PINNED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 os.environ.update(dict.fromkeys(THREADS, "1"))  # before NumPy is imported
 for setting in PINNED:
     os.environ.pop(setting, None)
 
-import numpy as np
-from mpi4py import MPI
+import numpy as np  # noqa: E402
+from mpi4py import MPI  # noqa: E402
 
-import ops
-import taskflow
+import ops  # noqa: E402
+import taskflow  # noqa: E402
 
 try:
     import cpu_step_torch
@@ -117,7 +117,7 @@ def main() -> None:
         if cpu_step_torch is not None:
             weights = [executor.read(region.name) for region in graph.parameters]
             systems |= cpu_step_torch.steps(model, weights, feeds, RATES, COMM)
-        losses = {name: float(step()) for name, step in systems.items()}  # the loss of equal weights
+        losses = {n: COMM.allreduce(float(step())) / COMM.size for n, step in systems.items()}  # of equal weights
         medians = measure(systems, options.rounds, options.steps)
         if COMM.rank == 0:
             report(model, medians, losses)

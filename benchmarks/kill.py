@@ -43,7 +43,7 @@ def train(folder: str, epochs: int, every: int) -> None:
         machine=machine,
         strategy=taskflow.data_parallel,
         costs=taskflow.CostModel.analytic(machine),
-        learning_rate=taskflow.cosine_schedule(0.05, 300, warmup=20),
+        learning_rate=taskflow.cosine_schedule(0.05, 2000, warmup=20),
         quiet=True,
     )
     Path(folder + ".ready").touch()
@@ -58,7 +58,7 @@ class Job:
     """A training run on two ranks."""
 
     def __init__(self, folder: Path, epochs: int, every: int) -> None:
-        self.folder = folder
+        self.said = ""
         self._pids = [Path(f"{folder}.{rank}") for rank in range(2)]
         self._ready = Path(f"{folder}.ready")
         for path in (*self._pids, self._ready):
@@ -83,7 +83,7 @@ class Job:
     def wait(self, seconds: float) -> bool:
         """Whether the job ends within so many seconds."""
         try:
-            self.job.communicate(timeout=seconds)
+            self.said = self.job.communicate(timeout=seconds)[1]
         except subprocess.TimeoutExpired:
             return False
         return True
@@ -101,8 +101,8 @@ def main() -> int:
     """Kill, check, resume; print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--every", type=int, default=10, help="steps between two checkpoints")
+    parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -122,11 +122,11 @@ def torture(base: Path, options: argparse.Namespace) -> int:
     begin = time.monotonic()
     assert reference.wait(600) and reference.job.returncode == 0, "the undisturbed run failed"
     duration = time.monotonic() - begin
-    expected = (base / "undisturbed.digest").read_text()
+    expected, end = (base / "undisturbed.digest").read_text(), max(checkpoints(base / "undisturbed"))
     print(f"undisturbed run: {duration:.1f} s of training, digest {expected}", flush=True)
 
     chance, kills, runs, checked = random.Random(options.seed), 0, 0, 0
-    hung, damaged, different, failed, slowest, at = 0, 0, 0, 0, 0.0, []
+    hung, damaged, different, slowest, at = 0, 0, 0, 0.0, []
     while kills < options.kills:
         runs += 1
         folder = base / f"run{runs}"
@@ -135,10 +135,12 @@ def torture(base: Path, options: argparse.Namespace) -> int:
             pids = job.pids()
             if chance.random() < 0.8:
                 job.await_training()
-            last = kills >= options.kills
-            if job.wait(600 if last else chance.uniform(0, duration / 4)) or not all(map(alive, pids)):
+            last = kills >= options.kills or end in checkpoints(folder)
+            if job.wait(600 if last else chance.uniform(0, duration / 8)) or not all(map(alive, pids)):
                 job.wait(LIMIT_SECONDS)  # it is over, or a rank is just leaving
-                failed += job.job.returncode != 0
+                if job.job.returncode:
+                    print(f"a resumed run failed:\n{job.said}")
+                    return 1
                 break
             os.kill(pids[chance.randrange(2)], signal.SIGKILL)
             kills, begin = kills + 1, time.monotonic()
@@ -155,13 +157,12 @@ def torture(base: Path, options: argparse.Namespace) -> int:
                 except ValueError as error:
                     damaged += 1
                     print(error)
-        if not failed:
-            different += Path(f"{folder}.digest").read_text() != expected
+        different += Path(f"{folder}.digest").read_text() != expected
     print(f"kills: {kills}, in {runs} runs of {options.epochs} epochs; newest checkpoint at the kill: {sorted(at)}")
     print(f"slowest end of all ranks after a kill: {slowest:.2f} s; jobs that did not end in 10 s: {hung}")
     print(f"checkpoints checked: {checked}, damaged: {damaged}")
-    print(f"completed runs: {runs}, failed: {failed}, other bits than the undisturbed run: {different}")
-    return int(bool(hung or damaged or different or failed))
+    print(f"completed runs: {runs}, with other bits than the undisturbed run: {different}")
+    return int(bool(hung or damaged or different))
 
 
 if __name__ == "__main__":

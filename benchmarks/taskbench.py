@@ -34,6 +34,7 @@ SYSTEMS = {
 }
 ALONE = ("serial", "dask threads", "ray")  # rank 0 runs them, the others sleep
 SLOW_ROWS = {"dask threads": 100, "ray": 20}  # a thousand rows of these take minutes
+REPEAT = 7  # runs behind each other at every iteration count
 STEP = math.sqrt(2.0)
 
 
@@ -45,18 +46,21 @@ class Measured:
     run: System
     cores: int
     tasks: int
+    repeat: int
     overheads: list[float] = field(default_factory=list)
     metgs: list[float] = field(default_factory=list)
 
     def granularity(self, iterations: int) -> float:
-        """Seconds x cores / tasks of one run, on the slowest rank."""
-        alone = self.name in ALONE
-        if not alone:
+        """Seconds x cores / tasks, on the slowest rank; median of runs behind each other."""
+        return float(np.median([self._seconds(iterations) for _ in range(self.repeat)])) * self.cores / self.tasks
+
+    def _seconds(self, iterations: int) -> float:
+        if self.name not in ALONE:
             COMM.Barrier()
         begin = time.perf_counter()
         self.run(iterations)
         seconds = time.perf_counter() - begin
-        return (seconds if alone else COMM.allreduce(seconds, MPI.MAX)) * self.cores / self.tasks
+        return seconds if self.name in ALONE else COMM.allreduce(seconds, MPI.MAX)
 
     def round(self, tick: float) -> None:
         """One overhead and one METG, when an iteration takes `tick` seconds at the peak rate."""
@@ -108,7 +112,8 @@ def measure(job: Job, names: list[str], rounds: int) -> list[Measured]:
             continue
         shape = replace(job.shape, rows=min(job.shape.rows, SLOW_ROWS.get(name, job.shape.rows)))
         system = SYSTEMS[name](replace(job, shape=shape))
-        found.append(Measured(name, system, 1 if name == "serial" else job.ranks, shape.tasks))
+        cores, repeat = 1 if name == "serial" else job.ranks, 1 if name in SLOW_ROWS else REPEAT
+        found.append(Measured(name, system, cores, shape.tasks, repeat))
         if name not in ALONE:
             system(1)
     for number in range(rounds):
@@ -145,7 +150,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--columns", type=int, nargs="+", default=[1, 4], help="columns per rank")
     parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--verify", action="store_true", help="only check that every task reads the right cells")
     options = parser.parse_args()
     names = [n for n in options.systems if COMM.size > 1 or not n.startswith("mpi4py")]

@@ -1,6 +1,7 @@
 """Convolution of images: columns of what every window reads, and one matrix product.
 
 Kernels ask for channels-last memory: there the product is the output itself, and columns are copies of long stretches.
+Windows of 3 by 3 go by `winograd`.
 
 Splits over `n` (Sample), over `o` and `c` (Parameter; `c` gives partial sums), over `h` and `w` (Attribute: each tile
 reads a halo of its neighbours) and, with groups, over `g`.
@@ -12,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ops import winograd
 from ops.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
 from ops.tiles import Array, Context, channels_last, contiguous, deliver, reach, spatial, work_array
 from taskflow import LogicalRegion, Operator, Rect, Window
 
-_BLOCK_BYTES = 1 << 20  # columns of as many outputs at a time as stay in the second-level cache
-_REUSE = 4  # the weights' gradient: blocks of so many times its bytes, so that adding their parts costs little
+_BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
+_REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
 
 Windows = tuple[Window, Window]
 
@@ -162,16 +164,21 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
 
 
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
-    *bias, y = rest
-    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(bias)), ctx.rect(0))
-    matrix = _weight_matrices(ctx, weight, groups).transpose(0, 2, 1)
+    *biases, y = rest
+    bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
     source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
-    for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
-        block = out[images, lines]
-        read = _read(source[images], columns, block, lines, windows, corner)
-        _multiply(ctx, read, matrix, _by_group(block, groups))
-        if bias and ctx.interval("c")[0] == 0:  # once among the partial sums
-            ctx.xp.add(block, bias[0], out=block)
+    weight = contiguous(ctx, "weight", channels_last(weight))
+    if winograd.fits(windows, groups, source, out):
+        winograd.forward(ctx, source, weight, bias, out, corner)
+    else:
+        matrix = _by_output(weight, groups).transpose(0, 2, 1)
+        for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
+            block = out[images, lines]
+            read = _read(source[images], columns, block, lines, windows, corner)
+            _multiply(ctx, read, matrix, _by_group(block, groups))
+            if bias is not None:
+                ctx.xp.add(block, bias, out=block)
     deliver(ctx, out, channels_last(y))
 
 
@@ -179,12 +186,14 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: W
     """Columns of gradients, each added where it was read."""
     from ops import cpu_windows
 
-    out = work_array(ctx, "gx", channels_last(gx))
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
+    gradient, out = contiguous(ctx, "gy", channels_last(gy)), work_array(ctx, "gx", channels_last(gx))
+    weight = contiguous(ctx, "weight", channels_last(weight))
     out.fill(0)
-    if gy.size:  # else no window reads this tile
-        groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
-        matrix = _weight_matrices(ctx, weight, groups)
-        gradient = contiguous(ctx, "gy", channels_last(gy))
+    if winograd.fits(windows, groups, out, gradient):
+        winograd.gradient_x(ctx, gradient, weight, out, corner)
+    elif gradient.size:  # else no window reads this tile
+        matrix = _by_output(weight, groups)
         for images, lines, columns in _blocks(ctx, gradient, groups, matrix.shape[2]):
             block = gradient[images, lines]
             _multiply(ctx, _by_group(block, groups), matrix, columns)
@@ -195,19 +204,19 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: W
 
 def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
-    out = work_array(ctx, "gweight", channels_last(gweight))
-    total = out.reshape(groups, len(out) // groups, -1)
-    part = ctx.scratch("part", total.shape, total.dtype)
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
-    blocks = _blocks(ctx, gradient, groups, total.shape[2], _REUSE * total.nbytes)
-    for k, (images, lines, columns) in enumerate(blocks):
-        block = gradient[images, lines]
-        read = _read(source[images], columns, block, lines, windows, corner)
-        _multiply(ctx, _by_group(block, groups).transpose(0, 2, 1), read, part if k else total)
-        if k:
+    out = work_array(ctx, "gweight", channels_last(gweight))
+    if winograd.fits(windows, groups, source, gradient):
+        winograd.gradient_weight(ctx, gradient, source, out, corner)
+    else:
+        total = _by_output(out, groups)
+        part = ctx.scratch("part", total.shape, total.dtype)
+        total.fill(0)
+        for images, lines, columns in _blocks(ctx, gradient, groups, total.shape[2]):
+            block = gradient[images, lines]
+            read = _read(source[images], columns, block, lines, windows, corner)
+            _multiply(ctx, _by_group(block, groups).transpose(0, 2, 1), read, part)
             ctx.xp.add(total, part, out=total)
-    if gradient.size == 0:
-        out.fill(0)
     deliver(ctx, out, channels_last(gweight))
 
 
@@ -234,9 +243,9 @@ def _corner(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int]:
     return top - tile.lo[2], left - tile.lo[3]
 
 
-def _weight_matrices(ctx: Context, weight: Array, groups: int) -> Array:
+def _by_output(weight: Array, groups: int) -> Array:
     """Per group: output channels by elements of a window."""
-    return contiguous(ctx, "weight", channels_last(weight)).reshape(groups, len(weight) // groups, -1)
+    return weight.reshape(groups, len(weight) // groups, -1)
 
 
 def _by_group(pixels: Array, groups: int) -> Array:
@@ -244,14 +253,10 @@ def _by_group(pixels: Array, groups: int) -> Array:
     return pixels.reshape(-1, groups, pixels.shape[3] // groups).transpose(1, 0, 2)
 
 
-def _blocks(
-    ctx: Context, y: Array, groups: int, elements: int, least_bytes: int = 0
-) -> Iterator[tuple[slice, slice, Array]]:
-    """Images and lines of the outputs `y`, several images or some lines of one, and memory for their columns.
-
-    There are as many outputs at a time as have columns of _BLOCK_BYTES or `least_bytes`.
-    """
-    images, height, width, _ = y.shape
+def _blocks(ctx: Context, y: Array, groups: int, elements: int) -> Iterator[tuple[slice, slice, Array]]:
+    """Images and lines of the outputs `y`, several images or some lines of one, and memory for their columns."""
+    images, height, width, out_channels = y.shape
+    least_bytes = _REUSE * out_channels * elements * y.itemsize
     outputs = max(_BLOCK_BYTES, least_bytes) // max(groups * elements * y.itemsize, 1)
     together = max(1, min(images, outputs // max(height * width, 1)))
     lines = height if together > 1 else max(1, min(height, outputs // max(width, 1)))

@@ -87,13 +87,13 @@ def _prepare(folder: Path, draft: Path, steps: int) -> None:
 def _write(executor: Executor, path: Path) -> tuple[TensorWriter, dict[str, Entry]]:
     """Write this rank's regions; ranks gather what none of them holds whole."""
     rank, owners = executor.transport.rank, _owners(executor)
-    executor.refresh()
-    mine = [executor.region(name) for name, owner in owners.items() if owner == rank]
+    executor.regions.refresh()
+    mine = [executor.regions.region(name) for name, owner in owners.items() if owner == rank]
     file = TensorWriter(path, [(r.name, r.shape, r.dtype) for r in mine])
     entries = {}
     for name, owner in owners.items():
-        if owner in executor.whole_on(name):
-            value = executor.read_own(name) if owner == rank else None
+        if owner in executor.regions.whole_on(name):
+            value = executor.regions.read_own(name) if owner == rank else None
         else:
             value = executor.read(name)
         if value is not None and owner == rank:
@@ -106,9 +106,9 @@ def _owners(executor: Executor) -> dict[str, int]:
     """Region -> the rank that writes it: the least loaded of those that hold it whole, or of all. Every rank agrees."""
     load = [0] * executor.transport.size
     owners = {}
-    for name in sorted(executor.persistent, key=lambda n: (-executor.region(n).size_bytes, n)):
-        owners[name] = min(executor.whole_on(name) or range(len(load)), key=lambda r: (load[r], r))
-        load[owners[name]] += executor.region(name).size_bytes
+    for name in sorted(executor.persistent, key=lambda n: (-executor.regions.region(n).size_bytes, n)):
+        owners[name] = min(executor.regions.whole_on(name) or range(len(load)), key=lambda r: (load[r], r))
+        load[owners[name]] += executor.regions.region(name).size_bytes
     return owners
 
 
@@ -201,7 +201,7 @@ def _match(executor: Executor, path: Path, manifest: Manifest, ignore_extra: boo
     if extra and not ignore_extra:
         raise ValueError(f"{where}: the graph has no region {_names(extra)}")
     for name in executor.persistent:
-        region, entry = executor.region(name), manifest.regions[name]
+        region, entry = executor.regions.region(name), manifest.regions[name]
         if (region.shape, region.dtype) != (entry.shape, entry.dtype):
             raise ValueError(
                 f"{where}: region '{name}' is {entry.shape} {entry.dtype} there, {region.shape} {region.dtype} here"

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from operator import length_hint
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -21,11 +20,10 @@ from taskflow.cost import CostModel
 from taskflow.emulate import EmulatedCompiler
 from taskflow.geometry import Rect
 from taskflow.memory import check_memory, plan_memory
+from taskflow.persistent import PersistentRegions, borrow
 from taskflow.program import Call, Compiler, Feed, Memory
-from taskflow.random import fill, random_key
-from taskflow.region import LogicalRegion
 from taskflow.shared import SharedCompiler
-from taskflow.task import Array, Kind, Privilege, TaskGraph
+from taskflow.task import Array, Kind, TaskGraph
 from taskflow.timeline import Timeline
 from taskflow.watchdog import watch
 
@@ -76,16 +74,18 @@ class Executor:
         emulated = [d.kind == "emulated" for d in task_graph.machine.devices]
         if any(emulated) and not all(emulated):
             raise ValueError("executor: either all devices of a machine are emulated or none")
-        self.plan = plan_memory(task_graph, reuse=not any(emulated))
+        loan = borrow(task_graph, share.task_graph) if share else None
+        borrowed = list(loan.instances) if loan else []
+        self.plan = plan_memory(task_graph, reuse=not any(emulated), borrowed=borrowed)
         check_memory(task_graph, self.plan)
         self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
-        self._base = share
         self._run: Run = share._run if share else Run(seed)
-        self._seen = -1  # the change of persistent regions up to which the stale ones are known
         in_place = exchange != "messages" and (share is None or share.memory.is_shared)
-        self.memory = Memory(task_graph, self.plan, self.transport, share_memory=in_place)
-        self._stale, self._apart = self._adopt(share) if share else ([], [])
-        self._updated = _updated_regions(task_graph)
+        self.memory: Memory = Memory(task_graph, self.plan, self.transport, share_memory=in_place)
+        self.regions: PersistentRegions = PersistentRegions(
+            task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
+        )
+        self._advances = share is None or self.regions.are_updated  # an evaluation is no step of the run
         self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
         fed = np.flatnonzero(task_graph.kind == Kind.FEED)
         self._fed = {int(k) for k in task_graph.region[fed]}
@@ -100,8 +100,6 @@ class Executor:
         self._times: list[float] = []
         self._seconds = 0.0
         self._calls: Iterator[Call] | None = None  # of the step under way
-        if share is None:
-            self._initialise()
         if watchdog_seconds:
             watch(self, watchdog_seconds, watchdog_aborts)
 
@@ -123,60 +121,6 @@ class Executor:
             if other != found[0][1]:
                 raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {found[0][1]}")
 
-    def _initialise(self) -> None:
-        """First values: functions of (seed, region name, global index)."""
-        for _, region, instance, rect in self._homes():
-            key = random_key(self._run.seed, region.name)
-            fill(self.memory.view(instance, rect), region.init, key, region.shape, rect)
-
-    def _homes(self) -> list[tuple[int, LogicalRegion, int, Rect]]:
-        """Device, region, instance and box of the homes on this rank."""
-        by_name = {r.name: r for r in self.task_graph.regions}
-        return [
-            (device, by_name[name], instance, rect)
-            for name, homes in self.task_graph.homes.items()
-            for instance, rect in homes
-            if self.transport.drives(device := int(self.task_graph.instance_device[instance]))
-        ]
-
-    def _adopt(self, base: Executor) -> tuple[list[str], list[str]]:
-        """Bind homes to the memory of `base` where it holds them on the same device.
-
-        Gives the names of the regions that have other homes here, and of those that have other homes in either.
-        """
-        stale: dict[str, None] = {}
-        apart: dict[str, None] = {}
-        for name, homes in self.task_graph.homes.items():
-            if name not in base.task_graph.homes:
-                raise ValueError(f"executor: the shared executor has no region '{name}'")
-            mine, theirs = self._persistent(name), base._persistent(name)
-            if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
-                raise ValueError(
-                    f"executor: region '{name}' is {mine.shape} {mine.dtype}, "
-                    f"in the shared executor {theirs.shape} {theirs.dtype}"
-                )
-            if _places(self.task_graph, name) != _places(base.task_graph, name):
-                apart[name] = None
-            bound: list[tuple[int, Rect]] = []
-            for instance in dict.fromkeys(i for i, _ in homes):
-                device, box = int(self.task_graph.instance_device[instance]), self.task_graph.instance_rect(instance)
-                found = next(
-                    (
-                        i
-                        for i, r in base.task_graph.homes[name]
-                        if base.task_graph.instance_device[i] == device and r.covers(box)
-                    ),
-                    None,
-                )
-                # two instances in the same memory would have dependences that nobody knows of
-                if found is None or any(d == device and r.overlaps(box) for d, r in bound):
-                    stale[name] = apart[name] = None
-                    continue
-                bound.append((device, box))
-                if device in self.memory.arenas:
-                    self.memory.bind(instance, base.memory.view(found, box))
-        return list(stale), list(apart)
-
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def __call__(self, feeds: Mapping[str, FeedValue] | None = None) -> dict[str, Array]:
@@ -193,11 +137,11 @@ class Executor:
             FloatingPointError: the loss is not finite.
         """
         self._accept(feeds or {})
-        self.refresh()
+        self.regions.refresh()
         self._replay()
         step = self._run.step
-        self._run.step += self._base is None
-        self._publish()
+        self._run.step += self._advances
+        self.regions.publish()
         values = self._fetch()
         self._calls = None
         loss = values.get("loss")
@@ -285,7 +229,7 @@ class Executor:
     @property
     def persistent(self) -> list[str]:
         """Names of the regions that can be read and written."""
-        return list(self.task_graph.homes)
+        return self.regions.names
 
     def read(self, name: str) -> Array:
         """The whole value of a persistent region, on every rank; all ranks call it.
@@ -293,45 +237,7 @@ class Executor:
         Raises:
             ValueError: the graph has no persistent region of this name.
         """
-        self._persistent(name)
-        self.refresh()
-        return self._load(name)
-
-    def region(self, name: str) -> LogicalRegion:
-        """A persistent region; ValueError if the graph has none of this name."""
-        return self._persistent(name)
-
-    def whole_on(self, name: str) -> list[int]:
-        """The ranks that hold all of a persistent region in one piece."""
-        rect, graph = self._persistent(name).rect, self.task_graph
-        devices = {int(graph.instance_device[i]) for i, box in graph.homes[name] if box.covers(rect)}
-        return sorted({d if self.transport.size > 1 else 0 for d in devices})
-
-    def read_own(self, name: str) -> Array:
-        """This rank's own memory of a persistent region that it holds whole: no copy, no exchange."""
-        rect, graph = self._persistent(name).rect, self.task_graph
-        whole = [i for i, box in graph.homes[name] if box.covers(rect)]
-        home = next(i for i in whole if self.transport.drives(int(graph.instance_device[i])))
-        return self.memory.view(home, rect)
-
-    def _load(self, name: str) -> Array:
-        region = self._persistent(name)
-        value = np.empty(region.shape, region.dtype)
-        missing = [region.rect]
-        for instance, rect in self.task_graph.homes[name]:
-            device = int(self.task_graph.instance_device[instance])
-            for piece in [p.intersect(rect) for p in missing if p.overlaps(rect)]:
-                value[piece.slices()] = self._piece(region, instance, device, piece)
-            missing = [rest for p in missing for rest in p.subtract(rect)]
-        return value
-
-    def _piece(self, region: LogicalRegion, instance: int, device: int, piece: Rect) -> Array:
-        if self.transport.drives(device):
-            part = np.ascontiguousarray(self.memory.view(instance, piece))
-        else:
-            part = np.empty(piece.shape, region.dtype)
-        self.transport.broadcast(part, device)
-        return part
+        return self.regions.read(name)
 
     def write(self, name: str, value: Array | float) -> None:
         """Set a persistent region; every rank gives the whole value.
@@ -339,46 +245,7 @@ class Executor:
         Raises:
             ValueError: the graph has no persistent region of this name, or the shape differs.
         """
-        region = self._persistent(name)
-        value = np.asarray(value)
-        if value.shape != region.shape:
-            raise ValueError(f"write '{name}': the value has shape {value.shape}, the region {region.shape}")
-        self._store(name, value)
-        self._run.changes += 1
-
-    def _store(self, name: str, value: Array) -> None:
-        """Set a region here and, where it has other homes there, in the shared executor."""
-        self._set(name, value)
-        if self._base is not None and name in self._apart:
-            self._base._store(name, value)
-
-    def _set(self, name: str, value: Array) -> None:
-        for instance, rect in self.task_graph.homes[name]:
-            if self.transport.drives(int(self.task_graph.instance_device[instance])):
-                self.memory.view(instance, rect)[...] = value[rect.slices()]
-
-    def _persistent(self, name: str) -> LogicalRegion:
-        if name not in self.task_graph.homes:
-            raise ValueError(f"region '{name}': the graph has no persistent region of this name")
-        return self._regions[name][1]
-
-    def refresh(self) -> None:
-        """Copy the shared regions that lie elsewhere in the other executor, if any has changed; all ranks call it."""
-        if self._base is not None and self._seen != self._run.changes:
-            for name in self._stale:
-                self._set(name, self._base.read(name))
-            self._seen = self._run.changes
-
-    def _publish(self) -> None:
-        """Give the regions that this step updated to the other executor, where it has homes of its own for them."""
-        if not self._updated:
-            return
-        self._run.changes += 1
-        self._seen = self._run.changes
-        if self._base is not None:
-            for name in self._updated:
-                if name in self._apart:
-                    self._base._store(name, self._load(name))
+        self.regions.write(name, value)
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
@@ -403,9 +270,7 @@ class Executor:
         origin = self._times[0]
         for k, row in enumerate(self.program.rows):
             begun, done = self._times[k] - origin, self._times[k + 1] - origin
-            if self.program.roles[k] in ("run", "send"):
-                start[row] = begun
-            elif np.isnan(start[row]) and self.program.roles[k] == "wait":
+            if self.program.roles[k] in ("run", "send") or (np.isnan(start[row]) and self.program.roles[k] == "wait"):
                 start[row] = begun
             if self.program.roles[k] != "post":
                 end[row] = done
@@ -449,15 +314,3 @@ class Executor:
         if isinstance(self.transport, LocalTransport):
             return
         _log.debug("rank %d closes", self.transport.rank)
-
-
-def _places(task_graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:
-    """Device and box of every home of a region."""
-    return {(int(task_graph.instance_device[i]), rect) for i, rect in task_graph.homes[name]}
-
-
-def _updated_regions(task_graph: TaskGraph) -> list[str]:
-    """Names of the persistent regions that a step updates in place."""
-    written = task_graph.arg_instance[task_graph.arg_privilege == Privilege.READ_WRITE]
-    numbers = set(task_graph.instance_region[written].tolist())
-    return [r.name for k, r in enumerate(task_graph.regions) if k in numbers and r.is_persistent]

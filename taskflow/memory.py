@@ -7,6 +7,7 @@ before the other is born, by row order: a device runs its rows in that order. Pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,12 +39,15 @@ class MemoryPlan:
     receive: Array
 
 
-def plan_memory(task_graph: TaskGraph, reuse: bool = True) -> MemoryPlan:
+def plan_memory(task_graph: TaskGraph, reuse: bool = True, borrowed: Sequence[int] = ()) -> MemoryPlan:
     """The memory plan of every device of `task_graph`, for its row order.
+
+    `borrowed` instances lie in the memory of another executor and take none here.
 
     With `reuse=False` no two instances share bytes: for executors that run streams side by side, out of row order.
     """
     size = -(-task_graph.instance_bytes() // ALIGNMENT) * ALIGNMENT
+    size[list(borrowed)] = 0
     receive = receive_rows(task_graph)
     first, last, persistent = _lifetimes(task_graph, receive)
     if not reuse:

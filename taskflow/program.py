@@ -139,6 +139,7 @@ class Compiler:
         self.program = Program()
         self.pending: dict[int, tuple[Call, int]] = {}  # row of a transfer -> (wait, instance on this rank)
         self.born: set[int] = set()
+        self._views: dict[tuple[object, ...], Array] = {}
         self.receivers: dict[int, tuple[Call, Call]] = {}
         self.workspaces = {d: Workspace() for d in memory.own}
 
@@ -213,9 +214,20 @@ class Compiler:
 
     def _view(self, row: int, k: int, instance: int, rect: Rect) -> Array:
         if instance >= 0:
-            return self.memory.view(instance, rect)
+            return self._one(self.memory.view(instance, rect))
         region = self.graph.regions[self.graph.launches[int(self.graph.launch[row])].args[k]]
-        return np.empty(tuple(max(n, 0) for n in rect.shape), region.dtype)
+        return self._one(np.empty(tuple(max(n, 0) for n in rect.shape), region.dtype))
+
+    def _one(self, view: Array, writeable: bool = True) -> Array:
+        """One array object for equal views: rows whose instances take turns in some memory share it.
+
+        A step of thousands of small rows waits for its own objects to come from memory more than it computes.
+        """
+        key = (view.ctypes.data if view.size else 0, view.shape, view.strides, view.dtype, writeable)
+        if key not in self._views:
+            self._views[key] = view.view()
+            self._views[key].flags.writeable = writeable
+        return self._views[key]
 
     def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
         launch = self.graph.launches[int(self.graph.launch[row])]
@@ -225,8 +237,7 @@ class Compiler:
         privileges = [privilege for _, _, privilege in self.graph.args(row)]
         for k, privilege in enumerate(privileges):
             if privilege == Privilege.READ:
-                views[k] = views[k].view()
-                views[k].flags.writeable = False
+                views[k] = self._one(views[k], writeable=False)
         call = partial(launch.kernel, context, *views)
         if not self.check:
             return call

@@ -199,7 +199,7 @@ def _part(entry: Any, key: str, kind: type) -> Any:
     return value
 
 
-_JSON_NAMES = {dict: "table", list: "list", str: "text"}
+_JSON_NAMES: dict[type, str] = {dict: "table", list: "list", str: "text"}
 
 
 def _capped(config: ParallelConfig, op: Operator) -> ParallelConfig:

@@ -334,3 +334,17 @@ def test_steps_repeat_to_the_bit():
                          "loss": ParallelConfig({"o": 4}, (0, 1, 2, 3))})  # fmt: skip
     runs = [laws.run(lower(network(), strategy, FOUR), {"x": X}, steps=4) for _ in range(2)]
     laws.assert_equal(*runs)
+
+
+def test_a_sharing_executor_takes_no_memory_for_what_it_borrows_and_counts_the_steps_that_it_trains():
+    graph = Graph()
+    x = graph.input("x", (4, 6), "float64")
+    tiny.sgd(tiny.mean_square(tiny.linear(x, 300, name="fc")), lr=0.1)
+    task_graph = lower(graph, taskflow.single_device(graph, MachineModel.uniform(1)), MachineModel.uniform(1))
+    first = Executor(task_graph)
+    second = Executor(task_graph, share=first)
+    assert first.plan.persistent_bytes[0] >= 300 * 6 * 8
+    assert second.plan.persistent_bytes[0] == 0
+    assert second.plan.peak_bytes[0] <= first.plan.peak_bytes[0] - 300 * 6 * 8
+    second({"x": np.ones((4, 6))})
+    assert first.steps == second.steps == 1

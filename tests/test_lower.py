@@ -223,7 +223,7 @@ def test_points_of_one_device_are_folded_there_before_anything_moves():
 
 
 def test_partial_results_of_overlapping_groups_of_replicas_lie_apart():
-    """Parts 0 of `b` are on devices 0 and 1, parts 1 on 0 and 2: device 0 holds both, and neither where the sum will be."""
+    """Part 0 of `b` is on devices 0 and 1, part 1 on 0 and 2: device 0 holds both, neither where the sum will be."""
     x = matrix()
     total = tiny.column_sum(tiny.linear(x, 4, "fc"), "sum")
     with x.graph.following("fc"):

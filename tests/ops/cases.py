@@ -132,6 +132,7 @@ convolution("conv2d of one image", (1, 3, 5, 5), 2, 3, padding=2)
 convolution("conv2d of patches", (1, 2, 6, 4), 3, 2, stride=2)
 convolution("conv2d in groups", (2, 6, 5, 5), 9, 3, groups=3, padding=1)
 convolution("conv2d depthwise", (2, 5, 5, 4), 5, 3, groups=5, padding=1)
+convolution("conv2d of many channels", (1, 17, 6, 5), 16, 3, padding=1)  # by Winograd's algorithm
 
 
 def pooling(

@@ -118,6 +118,25 @@ def test_two_axes_and_fractions(case: Case) -> None:
                 )
 
 
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_winograd_is_the_plain_sum_under_any_split(padding: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph()
+    x = graph.input("x", (3, 32, 11, 10), "float64")
+    y = ops.conv2d(x, 33, 3, padding=padding, name="conv")
+    graph.differentiate(ops.sum_to(ops.multiply(y, y), ()), [x, *graph.parameters])
+    values = first_values(graph)
+    configs = [ParallelConfig({axis: (0.45, 0.55)}) for axis in "ncohw"] + [ParallelConfig({"h": 2, "c": 2, "w": 2})]
+    results = [run(graph, values, {"conv": config}) for config in configs]
+    monkeypatch.setattr(winograd, "_BLOCK_BYTES", 1)  # a few lines at a time
+    monkeypatch.setattr(winograd, "_REUSE", 0)
+    results.append(run(graph, values))
+    monkeypatch.setattr(winograd, "fits", lambda *args: False)
+    plain = run(graph, values)
+    for result in results:
+        for region in plain:
+            np.testing.assert_allclose(result[region], plain[region], rtol=1e-10, atol=1e-10, err_msg=region)
+
+
 def test_embedding_and_loss_refuse_what_is_no_index() -> None:
     graph = Graph()
     t = graph.input("t", (3,), "int32")

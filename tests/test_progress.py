@@ -1,0 +1,112 @@
+"""Who waits for whom among ranks that share memory: whatever the ranks' pace, everything happens in order."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskflow import Graph, MachineModel, ParallelConfig, Strategy, Window, lower
+from taskflow.memory import plan_memory
+from taskflow.progress import BEGIN, foldable_in_place, order_between_ranks
+from tests import laws
+from tests.strategies import graphs, strategies
+
+
+def play(task_graph, generator):
+    """Run a step with ranks of random pace that keep to the order, and assert that nobody comes too early."""
+    plan, device = plan_memory(task_graph), task_graph.device.tolist()
+    over_in = {copy: fold for copy, (fold, _) in foldable_in_place(task_graph).items()}
+    order = order_between_ranks(task_graph, plan, over_in)
+    count = len(task_graph.machine.devices)
+    queues = [[r for r in range(len(task_graph)) if device[r] == d and r not in over_in] for d in range(count)]
+    cell: list[int | None] = [None] * count  # nobody has begun
+    over: set[int] = set()
+    ended: set[int] = set()
+
+    def may_go(awaited):
+        return all(cell[d] is not None and cell[d] >= row for d, row in awaited)
+
+    while len(ended) < count:
+        able = [
+            d
+            for d in range(count)
+            if d not in ended
+            and (
+                cell[d] is None or may_go(order.before.get(queues[d][0], ()) if queues[d] else order.at_end.get(d, ()))
+            )
+        ]
+        assert able, "deadlock"
+        d = int(generator.choice(able))
+        if cell[d] is None:
+            cell[d] = BEGIN
+        elif queues[d]:
+            row = queues[d].pop(0)
+            tasks = [row, *(copy for copy, fold in over_in.items() if fold == row)]
+            assert_in_order(task_graph, plan, over_in, tasks, over, cell)
+            over.update(tasks)
+            if row in order.published:
+                cell[d] = row
+        else:
+            sent = np.flatnonzero(task_graph.is_transfer & (task_graph.source == d)).tolist()
+            assert over.issuperset(sent), "memory is still read when the step ends"
+            ended.add(d)
+
+
+def assert_in_order(task_graph, plan, over_in, tasks, over, cell):
+    """`tasks` (a row and the copies that it makes needless) may run when those in `over` have run."""
+    row = tasks[0]
+    for task in tasks:
+        assert over.union(tasks).issuperset(task_graph.deps(task)), task_graph[task]
+        if task_graph.is_transfer[task]:
+            assert cell[int(task_graph.source[task])] is not None, "the source may not have ended its last step"
+    here = int(task_graph.device[row])
+    unread = [
+        task_graph.args(t)[0][0]
+        for t in np.flatnonzero(task_graph.is_transfer & (task_graph.source == here)).tolist()
+        if t not in over and t < row
+    ]
+    for instance, _, _ in task_graph.args(row):
+        if instance >= 0 and task_graph.instance_device[instance] == here:
+            for other in unread:
+                assert instance == other or not shares_bytes(plan, instance, other), task_graph[row]
+
+
+def shares_bytes(plan, a, b):
+    return plan.offset[a] < plan.offset[b] + plan.size[b] and plan.offset[b] < plan.offset[a] + plan.size[a]
+
+
+@settings(max_examples=60)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_no_pace_of_the_ranks_breaks_the_order(data, seed):
+    model = data.draw(graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    task_graph = lower(model.graph, strategy, machine)
+    generator = np.random.default_rng(seed)
+    play(task_graph, generator)
+    play(task_graph.reordered(laws.random_order(task_graph, generator)), generator)
+
+
+def nothing(ctx, *arrays):
+    """Only the dependences count."""
+
+
+def test_a_rank_waits_only_for_what_it_does_not_know():
+    graph, configs, x = Graph(), {}, None
+    for k in range(4):  # each point reads both points of the row before
+        windows = {"left": Window("w", padding=1), "here": Window("w"), "right": Window("w", padding=-1)} if k else {}
+        x = graph.launch(
+            f"row{k}",
+            ", ".join(f"{name} i" for name in windows) + " -> w i",
+            [x] * len(windows),
+            kernel=nothing,
+            sizes={"w": 2, "i": 4},
+            windows=windows,
+            dtype="int64",
+        )
+        configs[f"row{k}"] = ParallelConfig({"w": 2})
+    task_graph = lower(graph, Strategy(configs), MachineModel.uniform(2))
+    order = order_between_ranks(task_graph, plan_memory(task_graph), {})
+    # rows 4k and 4k + 1 are points, 4k + 2 copies from device 1 to 0 and 4k + 3 back. The memory of row k is taken over
+    # in row k + 2, when each device has heard of the other's row k + 1 and so of its copies of row k.
+    assert order.before == {4 * k + 2 + d: ((1 - d, 4 * k + 1 - d),) for k in range(3) for d in range(2)}
+    assert order.at_end == {0: ((1, 11),), 1: ((0, 10),)}
+    assert order.published == {0, 1, 4, 5, 8, 9, 10, 11}
