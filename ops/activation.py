@@ -8,7 +8,7 @@ from math import pi, sqrt
 
 from ops.build import check_region, distinct, first, term, terms
 from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, compiled
 
 
 def relu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -77,6 +77,7 @@ def _relu(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.maximum(x, 0, out=y)
 
 
+@compiled
 def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
     from ops import cpu
 
@@ -110,6 +111,7 @@ def _tanh_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
     ctx.xp.multiply(gx, gy, out=gx)
 
 
+@compiled
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
     from ops import cpu
 
@@ -119,6 +121,7 @@ def _gelu(ctx: Context, x: Array, y: Array) -> None:
     deliver(ctx, work, y)
 
 
+@compiled
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     from ops import cpu
 

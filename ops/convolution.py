@@ -17,7 +17,7 @@ from ops import winograd
 from ops.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
 from ops.tiles import Array, Context, channels_last, contiguous, deliver, reach, spatial, work_array
-from taskflow import LogicalRegion, Operator, Rect, Window
+from taskflow import LogicalRegion, Operator, Rect, Window, compiled
 
 _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
@@ -163,6 +163,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
 # reads. As a matrix per group, outputs by elements of a window, they are one side of the products.
 
 
+@compiled
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
     *biases, y = rest
     bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
@@ -182,6 +183,7 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
     deliver(ctx, out, channels_last(y))
 
 
+@compiled
 def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
     """Columns of gradients, each added where it was read."""
     from ops import cpu_windows
@@ -202,6 +204,7 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: W
     deliver(ctx, out, channels_last(gx))
 
 
+@compiled
 def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))

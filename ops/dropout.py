@@ -9,7 +9,7 @@ from functools import partial
 
 from ops.build import check_region, distinct, first, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, compiled
 
 
 def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
@@ -44,6 +44,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     )
 
 
+@compiled
 def _drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
     number = ctx.scratch("number", y.shape, "float64")
     ctx.uniform(number, name, shape, ctx.rect(1))

@@ -12,7 +12,7 @@ from ops.build import check_integers, check_positive, distinct, first, term, ter
 from ops.initializers import Init, normal
 from ops.softmax import check_classes
 from ops.tiles import Array, Context, deliver, rows, work_array
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, compiled
 
 
 def embedding(
@@ -85,6 +85,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
     )
 
 
+@compiled
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     from ops import cpu
 

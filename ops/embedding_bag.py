@@ -12,7 +12,7 @@ from ops.build import check_integers, check_ndim, check_positive, check_region, 
 from ops.initializers import Init, normal
 from ops.softmax import check_classes
 from ops.tiles import Array, Context, deliver, rows, work_array
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, compiled
 
 
 def embedding_bag(
@@ -90,6 +90,7 @@ def _bag_backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]
     return None, first(gweight)
 
 
+@compiled
 def _bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     from ops import cpu
 
@@ -163,6 +164,7 @@ def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, No
     return first(gx), None
 
 
+@compiled
 def _scatter(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
     from ops import cpu
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from ops.build import check_region
 from ops.tiles import Array, Context, contiguous, deliver, in_memory_order
-from taskflow import LogicalRegion
+from taskflow import LogicalRegion, compiled
 
 
 def sgd(
@@ -124,6 +124,7 @@ def _append(
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
+@compiled
 def _sgd(
     ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
 ) -> None:
@@ -139,6 +140,7 @@ def _sgd(
         deliver(ctx, work, a)
 
 
+@compiled
 def _adam_step(
     ctx: Context,
     parameter: Array,

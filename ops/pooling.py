@@ -24,7 +24,7 @@ from ops.tiles import (
     taps,
     work_array,
 )
-from taskflow import LogicalRegion, Operator, Rect
+from taskflow import LogicalRegion, Operator, Rect, compiled
 
 _PATTERN = "n c y x -> n c h w"
 
@@ -152,6 +152,7 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
     return padded
 
 
+@compiled
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
     from ops import cpu_windows
 
@@ -163,6 +164,7 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) ->
     deliver(ctx, where, channels_last(index))
 
 
+@compiled
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
     from ops import cpu_windows
 

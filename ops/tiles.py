@@ -19,11 +19,14 @@ Image = tuple[Interval, Interval]  # the box of the last two dimensions
 
 
 def contiguous(ctx: Context, slot: object, a: Array) -> Array:
-    """`a`, copied to scratch memory unless it is contiguous."""
+    """`a`, copied to scratch memory unless it is contiguous; read-only like `a`, for which kernels are compiled."""
     if a.flags.c_contiguous:
         return a
     copy = ctx.scratch(slot, a.shape, a.dtype)
     ctx.xp.copyto(copy, a)
+    if not getattr(a.flags, "writeable", True):
+        copy = copy.view()
+        copy.flags.writeable = False
     return copy
 
 

@@ -5,7 +5,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 """
 
 from taskflow import checkpoint
-from taskflow.backend import Context
+from taskflow.backend import Context, compiled
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
@@ -55,6 +55,7 @@ __all__ = [
     "Window",
     "axis_kinds",
     "checkpoint",
+    "compiled",
     "constant_schedule",
     "cosine_schedule",
     "data_parallel",

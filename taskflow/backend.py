@@ -5,10 +5,10 @@ The only file that may import cupy. Today's devices are NumPy's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,24 @@ from taskflow.geometry import Rect
 from taskflow.random import random_key, uniform
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+_COMPILED = "is_compiled"
+_Kernel = TypeVar("_Kernel", bound=Callable[..., None])
+
+
+def compiled(kernel: _Kernel) -> _Kernel:
+    """Mark a kernel that is compiled when it first runs, by numba say: an executor runs it before the first step.
+
+    It does so on made-up values, numbers between 0.1 and 1 and indices of 0, in memory that nobody else uses.
+    """
+    setattr(kernel, _COMPILED, True)
+    return kernel
+
+
+def is_compiled(kernel: Callable[..., None]) -> bool:
+    """Whether a kernel, or the function of a partial one, is marked as `compiled`."""
+    return getattr(getattr(kernel, "func", kernel), _COMPILED, False)
 
 
 class Workspace:

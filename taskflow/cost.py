@@ -12,11 +12,12 @@ import platform
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from taskflow.backend import Context
+from taskflow.backend import Context, is_compiled
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
 from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
@@ -141,19 +142,9 @@ class MeasuredCosts(CostModel):
         return held[1]
 
     def _measure_point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
-        rects = [rect for _, rect, _ in task_graph.args(row)]
-        orders = [task_graph.order(n) for n in launch.args]
-        key = f"{launch.identity} | {[r.shape for r in rects]}" + (f" | {orders}" if task_graph.orders else "")
+        key = kernel_key(task_graph, launch, row)
         if key not in self._known:
-            arrays = [
-                _sample(tuple(r.shape[d] for d in order), task_graph.regions[n].dtype).transpose(np.argsort(order))
-                for r, n, order in zip(rects, launch.args, orders, strict=True)
-            ]
-            for (_, _, privilege), array in zip(task_graph.args(row), arrays, strict=True):
-                array.flags.writeable = privilege != Privilege.READ  # as in the executor: kernels are compiled for it
-            intervals = dict(zip(launch.axes, launch.intervals[int(task_graph.point[row])], strict=True))
-            context = Context(rects, intervals)
-            self._known[key] = time_call(lambda: launch.kernel(context, *arrays))
+            self._known[key] = time_call(sample_call(task_graph, launch, row))
         return self._known[key]
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
@@ -195,6 +186,37 @@ class MeasuredCosts(CostModel):
         assert self._path is not None
         table = {"format": FORMAT, "version": VERSION, "processor": platform.processor(), "kernels": self._known}
         self._path.write_text(json.dumps(table, indent=0) + "\n")
+
+
+def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
+    """What the time of a point depends on: its kernel, the shapes of its tiles and how they lie in memory."""
+    orders = [task_graph.order(n) for n in launch.args]
+    shapes = [rect.shape for _, rect, _ in task_graph.args(row)]
+    return f"{launch.identity} | {shapes}" + (f" | {orders}" if task_graph.orders else "")
+
+
+def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[], None]:
+    """The kernel of a point on arrays of its own, which lie in memory as in the executor."""
+    args, arrays = task_graph.args(row), []
+    for (_, rect, privilege), number in zip(args, launch.args, strict=True):
+        order = task_graph.order(number)
+        array = _sample(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
+        arrays.append(array.transpose(np.argsort(order)))
+        arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
+    intervals = dict(zip(launch.axes, launch.intervals[int(task_graph.point[row])], strict=True))
+    return partial(launch.kernel, Context([rect for _, rect, _ in args], intervals), *arrays)
+
+
+def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
+    """Run every `compiled` kernel of the devices that `drives` names once, so that no step has to compile."""
+    done: set[str] = set()
+    for row in np.flatnonzero(task_graph.kind == Kind.POINT).tolist():
+        launch = task_graph.launches[int(task_graph.launch[row])]
+        if is_compiled(launch.kernel) and drives(int(task_graph.device[row])):
+            key = kernel_key(task_graph, launch, row)
+            if key not in done:
+                done.add(key)
+                sample_call(task_graph, launch, row)()
 
 
 def _sample(shape: tuple[int, ...], dtype: str) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from taskflow.backend import Run
 from taskflow.comm import LocalTransport, Transport, connect
-from taskflow.cost import CostModel
+from taskflow.cost import CostModel, warm_up
 from taskflow.emulate import EmulatedCompiler
 from taskflow.geometry import Rect
 from taskflow.memory import check_memory, plan_memory
@@ -96,6 +96,8 @@ class Executor:
         if isinstance(compiler, SharedCompiler):
             compiler.fuses = not record
         self.program = compiler.compile()
+        if not any(emulated):
+            warm_up(task_graph, self.transport.drives)
         self._replay_emulated = compiler.replay if isinstance(compiler, EmulatedCompiler) else None
         self._times: list[float] = []
         self._seconds = 0.0
