@@ -46,6 +46,12 @@ def channels_last(a: Array) -> Array:
     return a.transpose(0, 2, 3, 1)
 
 
+def scratch_images(ctx: Context, slot: object, shape: tuple[int, int, int, int], dtype: object) -> Array:
+    """Scratch memory of shape (images, channels, height, width) that is channels-last."""
+    images, channels, height, width = shape
+    return ctx.scratch(slot, (images, height, width, channels), dtype).transpose(0, 3, 1, 2)
+
+
 def in_memory_order(*arrays: Array) -> list[Array]:
     """Views with the dimensions in the order in which those of the first array lie in memory.
 
