@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
+import os
 import time
 from dataclasses import dataclass, field, replace
 
@@ -24,6 +25,7 @@ from taskbench_mpi import mpi_blocking, mpi_persistent
 from taskbench_systems import dask_threads, ray_tasks, replayed, serial
 
 COMM = MPI.COMM_WORLD
+CORES = min(COMM.size, len(os.sched_getaffinity(0)))
 SYSTEMS = {
     "serial": serial,
     "mpi4py persistent": mpi_persistent,
@@ -66,7 +68,7 @@ class Measured:
         """One overhead and one METG, when an iteration takes `tick` seconds at the peak rate."""
         self.overheads.append(overhead := self.granularity(0))
         count = max(2.0, 8 * overhead / tick)
-        limit = 1000 * count
+        limit = 64 * count
         while (efficiency := self._efficiency(count, tick))[0] < 0.5:
             if count > limit:  # others use the cores: this round found nothing
                 self.metgs.append(math.inf)
@@ -112,10 +114,11 @@ def measure(job: Job, names: list[str], rounds: int) -> list[Measured]:
             continue
         shape = replace(job.shape, rows=min(job.shape.rows, SLOW_ROWS.get(name, job.shape.rows)))
         system = SYSTEMS[name](replace(job, shape=shape))
-        cores, repeat = 1 if name == "serial" else job.ranks, 1 if name in SLOW_ROWS else REPEAT
+        cores, repeat = 1 if name == "serial" else CORES, 1 if name in SLOW_ROWS else REPEAT
         found.append(Measured(name, system, cores, shape.tasks, repeat))
-        if name not in ALONE:
-            system(1)
+        if name not in ALONE or job.verifies:
+            for _ in range(3):
+                system(1)
     for number in range(rounds):
         tick = peak_tick(job)
         for system in found:
@@ -142,6 +145,15 @@ def report(job: Job, found: list[Measured]) -> None:
         )
 
 
+def report_seconds(job: Job, found: list[Measured], iterations: int) -> None:
+    """The seconds of one run of every system: the same work can be compared at other numbers of ranks."""
+    for system in found:
+        seconds = system.granularity(iterations) * system.tasks / system.cores
+        if COMM.rank == 0:
+            print(f"{job.shape.pattern:20s} {job.shape.width:5d}  {system.name:18s}{seconds:10.4f} s", flush=True)
+    quiet_barrier()
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -151,6 +163,8 @@ def main() -> None:
     parser.add_argument("--columns", type=int, nargs="+", default=[1, 4], help="columns per rank")
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--iterations", type=int, help="only print the seconds of a run with so many per task")
+    parser.add_argument("--width", type=int, help="columns of all ranks together, instead of --columns")
     parser.add_argument("--verify", action="store_true", help="only check that every task reads the right cells")
     options = parser.parse_args()
     names = [n for n in options.systems if COMM.size > 1 or not n.startswith("mpi4py")]
@@ -161,17 +175,23 @@ def main() -> None:
                 print(f"{module} is not installed: skipped")
     if COMM.rank == 0:
         rows = ", ".join([str(options.rows), *(f"{SLOW_ROWS[n]} for {n}" for n in names if n in SLOW_ROWS)])
-        print(f"{COMM.size} ranks, kernel '{options.kernel}', {rows} rows, median of {options.rounds} rounds")
+        print(
+            f"{COMM.size} ranks on {CORES} cores, kernel '{options.kernel}', {rows} rows, "
+            f"median of {options.rounds} rounds"
+        )
         print(f"{'pattern':20s} {'width':>5s}  {'system':18s}{'us per task':>12s} {'METG us':>10s} {'/ mpi4py':>8s}")
-    for columns in options.columns:
+    for width in [options.width] if options.width else [c * COMM.size for c in options.columns]:
         for pattern in options.patterns:
-            shape = TaskRows(pattern, columns * COMM.size, options.rows)
-            job = Job(shape, work(options.kernel, shape.width), COMM.size, options.verify)
-            found = measure(job, names, 0 if options.verify else options.rounds)
-            if COMM.rank == 0 and not options.verify:
-                report(job, found)
+            shape = TaskRows(pattern, width, options.rows)
+            job = Job(shape, work(options.kernel, width), COMM.size, options.verify)
+            only_run = options.verify or options.iterations is not None
+            found = measure(job, names, 0 if only_run else options.rounds)
+            if options.iterations is not None:
+                report_seconds(job, found, options.iterations)
+            elif COMM.rank == 0 and options.verify:
+                print(f"{pattern:20s} {width:5d}  verified: {', '.join(names)}", flush=True)
             elif COMM.rank == 0:
-                print(f"{pattern:20s} {shape.width:5d}  verified: {', '.join(names)}", flush=True)
+                report(job, found)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ says where a tile lies, so a kernel puts it where its windows expect it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,6 +17,28 @@ Array = Any  # numpy.ndarray, or cupy.ndarray on a GPU
 Context = Any  # what taskflow passes as the first argument of a kernel
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How a convolution's windows lie on an array of inputs.
+
+    Attributes:
+        windows: vertical and horizontal.
+        groups: of channels, in the tile.
+        top, left: where the window of the first output starts in the array, perhaps outside of it.
+    """
+
+    windows: tuple[Window, Window]
+    groups: int
+    top: int
+    left: int
+
+    def below(self, line: int) -> tuple[int, int, tuple[int, int], tuple[int, int]]:
+        """For the outputs from `line` on: where the first window starts, strides and dilations."""
+        vertical, horizontal = self.windows
+        steps = (vertical.stride, horizontal.stride), (vertical.dilation, horizontal.dilation)
+        return self.top + line * vertical.stride, self.left, *steps
 
 
 def contiguous(ctx: Context, slot: object, a: Array) -> Array:
