@@ -1,6 +1,7 @@
-"""Convolution of images, by the method that is fastest for its windows: `winograd`, `depthwise` or `columns`.
+"""Convolution of images: columns of what every window reads, and one matrix product.
 
-Kernels ask for channels-last memory: there products of matrices make outputs in place, and windows read long stretches.
+Kernels ask for channels-last memory: there the product is the output itself, and columns are copies of long stretches.
+Windows of 3 by 3 go by `winograd`.
 
 Splits over `n` (Sample), over `o` and `c` (Parameter; `c` gives partial sums), over `h` and `w` (Attribute: each tile
 reads a halo of its neighbours) and, with groups, over `g`.
@@ -8,16 +9,18 @@ reads a halo of its neighbours) and, with groups, over `g`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from types import ModuleType
 
-from ops import columns, depthwise, winograd
+from ops import winograd
 from ops.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
-from ops.tiles import Array, Context, Frame, channels_last, contiguous, deliver, reach, spatial, work_array
+from ops.tiles import Array, Context, channels_last, contiguous, deliver, reach, spatial, work_array
 from taskflow import LogicalRegion, Operator, Rect, Window, compiled
+
+_BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
+_REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
 
 Windows = tuple[Window, Window]
 
@@ -155,36 +158,68 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
+#
+# Arrays are channels-last here. Columns are (groups, images, h, w, kh, kw, channels of the group): what every window
+# reads. As a matrix per group, outputs by elements of a window, they are one side of the products.
 
 
 @compiled
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
     *biases, y = rest
     bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
-    frame = _frame(ctx, windows, is_grouped, ctx.rect(2 + len(biases)), ctx.rect(0))
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
     source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
     weight = contiguous(ctx, "weight", channels_last(weight))
-    _method(frame, source, out).forward(ctx, source, weight, bias, out, frame)
+    if winograd.fits(windows, groups, source, out):
+        winograd.forward(ctx, source, weight, bias, out, corner)
+    else:
+        matrix = _by_output(weight, groups).transpose(0, 2, 1)
+        for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
+            block = out[images, lines]
+            read = _read(source[images], columns, block, lines, windows, corner)
+            _multiply(ctx, read, matrix, _by_group(block, groups))
+            if bias is not None:
+                ctx.xp.add(block, bias, out=block)
     deliver(ctx, out, channels_last(y))
 
 
 @compiled
 def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
-    frame = _frame(ctx, windows, is_grouped, ctx.rect(0), ctx.rect(2))
+    """Columns of gradients, each added where it was read."""
+    from ops import cpu_windows
+
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
     gradient, out = contiguous(ctx, "gy", channels_last(gy)), work_array(ctx, "gx", channels_last(gx))
     weight = contiguous(ctx, "weight", channels_last(weight))
     out.fill(0)
-    if gradient.size:  # else no window reads this tile
-        _method(frame, out, gradient).add_gradient_x(ctx, gradient, weight, out, frame)
+    if winograd.fits(windows, groups, out, gradient):
+        winograd.gradient_x(ctx, gradient, weight, out, corner)
+    elif gradient.size:  # else no window reads this tile
+        matrix = _by_output(weight, groups)
+        for images, lines, columns in _blocks(ctx, gradient, groups, matrix.shape[2]):
+            block = gradient[images, lines]
+            _multiply(ctx, _by_group(block, groups), matrix, columns)
+            top, left = corner[0] + lines.start * windows[0].stride, corner[1]
+            cpu_windows.add_columns(_as_windows(columns, block, windows), out[images], top, left, *_steps(windows))
     deliver(ctx, out, channels_last(gx))
 
 
 @compiled
 def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
-    frame = _frame(ctx, windows, is_grouped, ctx.rect(0), ctx.rect(1))
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
     out = work_array(ctx, "gweight", channels_last(gweight))
-    _method(frame, source, gradient).gradient_weight(ctx, gradient, source, out, frame)
+    if winograd.fits(windows, groups, source, gradient):
+        winograd.gradient_weight(ctx, gradient, source, out, corner)
+    else:
+        total = _by_output(out, groups)
+        part = ctx.scratch("part", total.shape, total.dtype)
+        total.fill(0)
+        for images, lines, columns in _blocks(ctx, gradient, groups, total.shape[2]):
+            block = gradient[images, lines]
+            read = _read(source[images], columns, block, lines, windows, corner)
+            _multiply(ctx, _by_group(block, groups).transpose(0, 2, 1), read, part)
+            ctx.xp.add(total, part, out=total)
     deliver(ctx, out, channels_last(gweight))
 
 
@@ -195,12 +230,64 @@ def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     ctx.xp.sum(by_image, axis=0, out=gbias)
 
 
-def _method(frame: Frame, x: Array, y: Array) -> ModuleType:
-    """Each has the same three functions of contiguous channels-last arrays."""
-    return next(method for method in (winograd, depthwise, columns) if method.fits(frame, x, y))
+def _multiply(ctx: Context, a: Array, b: Array, out: Array) -> None:
+    """A product per group; where it sums nothing (one channel per group) NumPy's matmul is slow."""
+    (ctx.xp.multiply if a.shape[2] == 1 else ctx.xp.matmul)(a, b, out=out)
 
 
-def _frame(ctx: Context, windows: Windows, is_grouped: bool, outputs: Rect, tile: Rect) -> Frame:
+def _groups(ctx: Context, is_grouped: bool) -> int:
     lo, hi = ctx.interval("g") if is_grouped else (0, 1)
+    return int(hi - lo)
+
+
+def _corner(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int]:
+    """Where the window of the first output starts in an array that holds `tile`, perhaps outside of it."""
     top, left = (reach(w, interval)[0] for w, interval in zip(windows, spatial(outputs), strict=True))
-    return Frame(windows, hi - lo, top - tile.lo[2], left - tile.lo[3])
+    return top - tile.lo[2], left - tile.lo[3]
+
+
+def _by_output(weight: Array, groups: int) -> Array:
+    """Per group: output channels by elements of a window."""
+    return weight.reshape(groups, len(weight) // groups, -1)
+
+
+def _by_group(pixels: Array, groups: int) -> Array:
+    """Per group: pixels by channels of the group."""
+    return pixels.reshape(-1, groups, pixels.shape[3] // groups).transpose(1, 0, 2)
+
+
+def _blocks(ctx: Context, y: Array, groups: int, elements: int) -> Iterator[tuple[slice, slice, Array]]:
+    """Images and lines of the outputs `y`, several images or some lines of one, and memory for their columns."""
+    images, height, width, out_channels = y.shape
+    least_bytes = _REUSE * out_channels * elements * y.itemsize
+    outputs = max(_BLOCK_BYTES, least_bytes) // max(groups * elements * y.itemsize, 1)
+    together = max(1, min(images, outputs // max(height * width, 1)))
+    lines = height if together > 1 else max(1, min(height, outputs // max(width, 1)))
+    memory = ctx.scratch("columns", (groups * together * lines * width * elements,), y.dtype)
+    for n in range(0, images, together):
+        for h in range(0, height, lines):
+            block = slice(n, min(n + together, images)), slice(h, min(h + lines, height))
+            count = (block[0].stop - n) * (block[1].stop - h) * width
+            yield *block, memory[: groups * count * elements].reshape(groups, count, elements)
+
+
+def _read(x: Array, columns: Array, block: Array, lines: slice, windows: Windows, corner: tuple[int, int]) -> Array:
+    """The matrices of what the windows of the outputs `block`, the lines `lines` of these images, read of `x`."""
+    from ops import cpu_windows
+
+    if corner == (0, 0) and all(w.size == w.stride == 1 for w in windows) and x.shape[:3] == block.shape[:3]:
+        return _by_group(x, len(columns))
+    top = corner[0] + lines.start * windows[0].stride
+    cpu_windows.to_columns(x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
+    return columns
+
+
+def _as_windows(columns: Array, block: Array, windows: Windows) -> Array:
+    vertical, horizontal = windows
+    return columns.reshape(len(columns), *block.shape[:3], vertical.size, horizontal.size, -1)
+
+
+def _steps(windows: Windows) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Strides and dilations."""
+    vertical, horizontal = windows
+    return (vertical.stride, horizontal.stride), (vertical.dilation, horizontal.dilation)

@@ -20,7 +20,6 @@ from ops.tiles import (
     overlap,
     pad_into,
     reach,
-    scratch_images,
     spatial,
     taps,
     work_array,
@@ -148,8 +147,7 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
     tile = spatial(ctx.rect(0))
     if box == tile:
         return x
-    (top, bottom), (left, right) = box
-    padded = scratch_images(ctx, "padded", (*x.shape[:2], bottom - top, right - left), x.dtype)
+    padded = ctx.scratch("padded", (*x.shape[:2], *(hi - lo for lo, hi in box)), x.dtype)
     pad_into(padded, box, x, tile, value)
     return padded
 
@@ -203,10 +201,9 @@ def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Windows) -> N
         return
     (vertical, horizontal), tile = spatial(ctx.rect(0)), spatial(ctx.rect(1))
     box = reach(windows[0], vertical), reach(windows[1], horizontal)
-    share = scratch_images(ctx, "share", gy.shape, gy.dtype)
+    share = ctx.scratch("share", gy.shape, gy.dtype)
     ctx.xp.multiply(gy, 1 / (windows[0].size * windows[1].size), out=share)
-    (top, bottom), (left, right) = box
-    total = scratch_images(ctx, "total", (*gx.shape[:2], bottom - top, right - left), gx.dtype)
+    total = ctx.scratch("total", (*gx.shape[:2], *(hi - lo for lo, hi in box)), gx.dtype)
     total.fill(0)
     for _, view in taps(total, windows, gy.shape[2:]):
         ctx.xp.add(view, share, out=view)

@@ -7,7 +7,6 @@ says where a tile lies, so a kernel puts it where its windows expect it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,28 +16,6 @@ Array = Any  # numpy.ndarray, or cupy.ndarray on a GPU
 Context = Any  # what taskflow passes as the first argument of a kernel
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions
-
-
-@dataclass(frozen=True)
-class Frame:
-    """How a convolution's windows lie on an array of inputs.
-
-    Attributes:
-        windows: vertical and horizontal.
-        groups: of channels, in the tile.
-        top, left: where the window of the first output starts in the array, perhaps outside of it.
-    """
-
-    windows: tuple[Window, Window]
-    groups: int
-    top: int
-    left: int
-
-    def below(self, line: int) -> tuple[int, int, tuple[int, int], tuple[int, int]]:
-        """For the outputs from `line` on: where the first window starts, strides and dilations."""
-        vertical, horizontal = self.windows
-        steps = (vertical.stride, horizontal.stride), (vertical.dilation, horizontal.dilation)
-        return self.top + line * vertical.stride, self.left, *steps
 
 
 def contiguous(ctx: Context, slot: object, a: Array) -> Array:
@@ -67,12 +44,6 @@ def deliver(ctx: Context, work: Array, a: Array) -> None:
 def channels_last(a: Array) -> Array:
     """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
     return a.transpose(0, 2, 3, 1)
-
-
-def scratch_images(ctx: Context, slot: object, shape: tuple[int, int, int, int], dtype: object) -> Array:
-    """Scratch memory of shape (images, channels, height, width) that is channels-last."""
-    images, channels, height, width = shape
-    return ctx.scratch(slot, (images, height, width, channels), dtype).transpose(0, 3, 1, 2)
 
 
 def in_memory_order(*arrays: Array) -> list[Array]:

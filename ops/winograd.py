@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ops.tiles import Array, Context, Frame, contiguous
+from ops.tiles import Array, Context, contiguous
+from taskflow import Window
 
 _BLOCK_BYTES = 2 << 20  # transformed tiles of as many outputs at a time as stay near the core
 _REUSE = 1  # or of so many times the bytes of the transformed weights, so that reading those costs little
@@ -25,18 +26,18 @@ _LEAST_CHANNELS = 16  # channels: of fewer, the transforms cost more than the pr
 _LEAST_PIXELS = 4  # height and width of the outputs: of fewer, tiles are half empty
 
 
-def fits(frame: Frame, x: Array, y: Array) -> bool:
+def fits(windows: tuple[Window, Window], groups: int, x: Array, y: Array) -> bool:
     """Whether the algorithm is for these windows, and fast for inputs and outputs like `x` and `y`."""
     return (
-        frame.groups == 1
-        and all((w.size, w.stride, w.dilation) == (3, 1, 1) for w in frame.windows)
+        groups == 1
+        and all((w.size, w.stride, w.dilation) == (3, 1, 1) for w in windows)
         and min(x.shape[3], y.shape[3]) >= _LEAST_CHANNELS
         and min(y.shape[1:3]) >= _LEAST_PIXELS
     )
 
 
-def forward(ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array, frame: Frame) -> None:
-    """y = x convolved with weight, + bias."""
+def forward(ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array, corner: tuple[int, int]) -> None:
+    """y = x convolved with weight, + bias; the first window stands at `corner` of `x`."""
     from ops import cpu_winograd
 
     out_channels, channels = weight.shape[0], weight.shape[3]
@@ -48,12 +49,12 @@ def forward(ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array,
         bias.fill(0)
     line, short_line = _lines(ctx, "line", x, y), ctx.scratch("short line", (4, y.shape[3]), y.dtype)
     for images, lines, inputs, outputs in _blocks(ctx, x, y):
-        cpu_winograd.read_tiles(_flat(x[images]), inputs, line, frame.top + lines.start, frame.left)
+        cpu_winograd.read_tiles(_flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         ctx.xp.matmul(_as_matrices(inputs), matrices, out=_as_matrices(outputs))
         cpu_winograd.write_outputs(outputs, _flat(y[images, lines]), short_line, bias)
 
 
-def add_gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, frame: Frame) -> None:
+def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[int, int]) -> None:
     """Add to gx what follows from gy."""
     from ops import cpu_winograd
 
@@ -65,10 +66,10 @@ def add_gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, frame: Fra
     for images, lines, inputs, outputs in _blocks(ctx, gx, gy):
         cpu_winograd.spread_outputs(_flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs), matrices, out=_as_matrices(inputs))
-        cpu_winograd.add_tiles(inputs, _flat(gx[images]), line, frame.top + lines.start, frame.left)
+        cpu_winograd.add_tiles(inputs, _flat(gx[images]), line, corner[0] + lines.start, corner[1])
 
 
-def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, frame: Frame) -> None:
+def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, corner: tuple[int, int]) -> None:
     """The gradient of the weights."""
     from ops import cpu_winograd
 
@@ -78,7 +79,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, frame: Fr
     line, gradient_line = _lines(ctx, "line", x, gy), _lines(ctx, "gradient line", gy, gy)
     total.fill(0)
     for images, lines, inputs, outputs in _blocks(ctx, x, gy):
-        cpu_winograd.read_tiles(_flat(x[images]), inputs, line, frame.top + lines.start, frame.left)
+        cpu_winograd.read_tiles(_flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         cpu_winograd.spread_outputs(_flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs).transpose(0, 2, 1), _as_matrices(inputs), out=part)
         ctx.xp.add(total, part, out=total)

@@ -208,15 +208,19 @@ def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[],
 
 
 def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
-    """Run every `compiled` kernel of the devices that `drives` names once, so that no step has to compile."""
-    done: set[str] = set()
+    """Run every `compiled` kernel of the devices that `drives` names once, so that no step has to compile.
+
+    What is compiled depends on dtypes and layouts, not on shapes, so the smallest point of each kernel will do.
+    """
+    smallest: dict[tuple[str, object], int] = {}
     for row in np.flatnonzero(task_graph.kind == Kind.POINT).tolist():
         launch = task_graph.launches[int(task_graph.launch[row])]
         if is_compiled(launch.kernel) and drives(int(task_graph.device[row])):
-            key = kernel_key(task_graph, launch, row)
-            if key not in done:
-                done.add(key)
-                sample_call(task_graph, launch, row)()
+            key = launch.identity, tuple(tuple(task_graph.order(n)) for n in launch.args)
+            if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:
+                smallest[key] = row
+    for row in smallest.values():
+        sample_call(task_graph, task_graph.launches[int(task_graph.launch[row])], row)()
 
 
 def _sample(shape: tuple[int, ...], dtype: str) -> Array:

@@ -25,7 +25,7 @@ from taskflow.progress import Awaited, foldable_in_place, order_between_ranks
 from taskflow.task import Array, Kind
 
 _STRIDE = 8  # a cache line has eight cells; ranks do not share one
-_SPINS = int(__import__('os').environ.get('SPINS','30'))  # looks at a cell (30 ns each) before the core is given away
+_SPINS = 30  # looks at a cell (30 ns each) before the core is given away
 _SMALL_BYTES = 4096  # a copy of less is faster through memoryviews: 90 ns instead of 250 ns
 
 
