@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from taskflow.errors import InternalError
-from taskflow.geometry import Rect
 from taskflow.launch import rank_settings
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,12 +41,12 @@ class Transport(ABC):
         return self.size == 1 or device == self.rank
 
     @abstractmethod
-    def sender(self, array: Array, box: Rect, target: int, tag: int) -> tuple[Call, Call]:
-        """Calls that start and await sending `box` (in the coordinates of `array`) to device `target`."""
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> tuple[Call, Call]:
+        """Calls that start and await sending `parts`, which may have strides, as one message to device `target`."""
 
     @abstractmethod
-    def receiver(self, array: Array, box: Rect, source: int, tag: int) -> tuple[Call, Call]:
-        """Calls that start and await receiving `box` of `array` from device `source`."""
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> tuple[Call, Call]:
+        """Calls that start and await receiving into `parts` one message of device `source`."""
 
     def shared_arrays(self, size_bytes: int) -> list[Array] | None:
         """One zeroed byte array per rank, readable and writable by all ranks; None where that is not possible.
@@ -79,10 +78,10 @@ class LocalTransport(Transport):
 
     rank, size = 0, 1
 
-    def sender(self, array: Array, box: Rect, target: int, tag: int) -> tuple[Call, Call]:
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> tuple[Call, Call]:
         raise InternalError("one process has nobody to send to")
 
-    def receiver(self, array: Array, box: Rect, source: int, tag: int) -> tuple[Call, Call]:
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> tuple[Call, Call]:
         raise InternalError("one process has nobody to receive from")
 
     def broadcast(self, array: Array, root: int) -> None:
@@ -108,15 +107,15 @@ class MpiTransport(Transport):
         self._mpi = MPI
         self._world = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        self._types: list[Any] = []
+        self._kept: list[Any] = []  # what requests refer to by address
         end_all_on_exception()
 
-    def sender(self, array: Array, box: Rect, target: int, tag: int) -> tuple[Call, Call]:
-        request = self._world.Send_init(self._buffer(array, box), target, tag)
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> tuple[Call, Call]:
+        request = self._world.Send_init(self._buffer(parts), target, tag)
         return request.Start, request.Wait
 
-    def receiver(self, array: Array, box: Rect, source: int, tag: int) -> tuple[Call, Call]:
-        request = self._world.Recv_init(self._buffer(array, box), source, tag)
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> tuple[Call, Call]:
+        request = self._world.Recv_init(self._buffer(parts), source, tag)
         return request.Start, request.Wait
 
     def shared_arrays(self, size_bytes: int) -> list[Array] | None:
@@ -139,21 +138,18 @@ class MpiTransport(Transport):
             os.unlink(made[0])
         return arrays
 
-    def _buffer(self, array: Array, box: Rect) -> Any:
-        """A message buffer: plain bytes where the box is contiguous, else an MPI type with its strides.
-
-        The array itself may be a box of a larger one: regions that two executors share are.
-        """
-        part = array[box.slices()]
-        if part.flags.c_contiguous:
-            return [part.reshape(-1).view(np.uint8), self._mpi.BYTE]
-        kind, extent = self._mpi.BYTE.Create_contiguous(part.itemsize), part.itemsize
-        for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
-            kind = kind.Create_hvector(count, 1, stride)
-            extent += (count - 1) * stride
-        flat = np.lib.stride_tricks.as_strided(part, (extent // part.itemsize,), (part.itemsize,))
-        self._types.append(kind.Commit())
-        return [flat.view(np.uint8), 1, kind]
+    def _buffer(self, parts: Sequence[Array]) -> Any:
+        """A message buffer: plain bytes for one contiguous part, else an MPI type of addresses and strides."""
+        if len(parts) == 1 and parts[0].flags.c_contiguous:
+            return [parts[0].reshape(-1).view(np.uint8), self._mpi.BYTE]
+        kinds = []
+        for part in parts:
+            kinds.append(self._mpi.BYTE.Create_contiguous(part.itemsize))
+            for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
+                kinds[-1] = kinds[-1].Create_hvector(count, 1, stride)
+        kind = self._mpi.Datatype.Create_struct([1] * len(parts), [part.ctypes.data for part in parts], kinds).Commit()
+        self._kept += [kind, parts]
+        return [self._mpi.BOTTOM, 1, kind]
 
     def broadcast(self, array: Array, root: int) -> None:
         self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], root)

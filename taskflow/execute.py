@@ -93,8 +93,7 @@ class Executor:
         compiler = kind(task_graph, self.plan, self.memory, self.transport, self._feeds, self._run, check)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(task_graph)
-        if isinstance(compiler, SharedCompiler):
-            compiler.fuses = not record
+        compiler.fuses = not record
         self.program = compiler.compile()
         if not any(emulated):
             warm_up(task_graph, self.transport.drives)

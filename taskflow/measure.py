@@ -12,7 +12,6 @@ import numpy as np
 
 from taskflow.comm import Transport, connect
 from taskflow.cost import time_call
-from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
 
 
@@ -61,9 +60,9 @@ def _ping_pong(transport: Transport, size: int, rounds: int) -> float:
     transport.barrier()
     times = []
     if transport.rank < 2:
-        array, box, peer = np.zeros(size, np.uint8), Rect((0,), (size,)), 1 - transport.rank
-        start_send, wait_send = transport.sender(array, box, peer, 1)
-        start_receive, wait_receive = transport.receiver(array.copy(), box, peer, 1)
+        array, peer = np.zeros(size, np.uint8), 1 - transport.rank
+        start_send, wait_send = transport.sender([array], peer, 1)
+        start_receive, wait_receive = transport.receiver([array.copy()], peer, 1)
         for _ in range(rounds):
             begin = time.perf_counter()
             for own in (0, 1):

@@ -22,6 +22,8 @@ from taskflow.task import Array, Kind, Privilege, TaskGraph
 
 Call = Callable[[], object]
 
+_MERGED_BYTES = 4096  # transfers of more are worth a message of their own
+
 
 @dataclass
 class Feed:
@@ -122,7 +124,13 @@ def fold(combine: np.ufunc, target: Array, first: Array, *others: Array) -> None
 
 
 class Compiler:
-    """Compiles rows in order; transfers become messages. `taskflow.shared` has the variant for shared memory."""
+    """Compiles rows in order; transfers become messages. `taskflow.shared` has the variant for shared memory.
+
+    With `fuses`, calls that only move a little data between the same ranks and follow each other are one, which is
+    faster, but then their rows have no time of their own.
+    """
+
+    fuses = False
 
     def __init__(
         self,
@@ -140,53 +148,51 @@ class Compiler:
         self.pending: dict[int, tuple[Call, int]] = {}  # row of a transfer -> (wait, instance on this rank)
         self.born: set[int] = set()
         self._views: dict[tuple[object, ...], Array] = {}
-        self.receivers: dict[int, tuple[Call, Call]] = {}
+        self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
         self.workspaces = {d: Workspace() for d in memory.own}
 
     def compile(self) -> Program:
         """All rows of this rank in order, and at the end the waits for what is still under way."""
-        graph, transport = self.graph, self.transport
-        transfers = graph.is_transfer if transport.size > 1 else np.zeros(len(graph), np.bool_)
-        posts: dict[int, list[int]] = {}
-        for row in np.flatnonzero(transfers).tolist():
-            if transport.drives(int(graph.device[row])):
-                posts.setdefault(self._receive_at(row), []).append(row)
+        graph, drives = self.graph, self.transport.drives
+        if self.transport.size > 1:
+            self.messages = messages(graph, _MERGED_BYTES if self.fuses else 0)
+        heads = {rows[0]: rows for rows in self.messages.values()}
+        posts: dict[int, list[list[int]]] = {}
+        for head, rows in heads.items():
+            if drives(int(graph.device[head])):
+                posts.setdefault(int(self.plan.receive[rows].max()), []).append(rows)
         for row in range(len(graph)):
-            for transfer in posts.get(row, ()):
-                self._receive(transfer)
-            self._row(row, bool(transfers[row]))
+            for rows in posts.get(row, ()):
+                self._receive(rows)
+            if row not in self.messages:
+                if drives(int(graph.device[row])):
+                    self._local(row)
+            elif row in heads and drives(int(graph.source[row])):
+                self._send(heads[row])
         for row in list(self.pending):
             self._await(row)
         return self.program
 
-    def _row(self, row: int, is_transfer: bool) -> None:
-        if is_transfer:
-            if self.transport.drives(int(self.graph.source[row])):
-                self._send(row)
-        elif self.transport.drives(int(self.graph.device[row])):
-            self._local(row)
+    def _receive(self, rows: list[int]) -> None:
+        parts = self._parts(rows, 1)
+        start, wait = self.transport.receiver(parts, int(self.graph.source[rows[0]]), rows[0])
+        self.program.add(start, rows[0], "post")
+        self.pending.update({row: (wait, self.graph.args(row)[1][0]) for row in rows})
 
-    def _receive_at(self, row: int) -> int:
-        """The row before which the receive of the transfer `row` is issued."""
-        return int(self.plan.receive[row])
+    def _send(self, rows: list[int]) -> None:
+        parts = self._parts(rows, 0)
+        start, wait = self.transport.sender(parts, int(self.graph.device[rows[0]]), rows[0])
+        self.program.add(start, rows[0], "send")
+        self.pending.update({row: (wait, self.graph.args(row)[0][0]) for row in rows})
 
-    def _receive(self, row: int) -> None:
-        (_, (target, rect, _)) = self.graph.args(row)
-        self._before(row, [target])
-        start, wait = self.transport.receiver(
-            self.memory.array(target), self.memory.local_box(target, rect), int(self.graph.source[row]), row
-        )
-        self.program.add(start, row, "post")
-        self.pending[row] = (wait, target)
-
-    def _send(self, row: int) -> None:
-        ((source, rect, _), _) = self.graph.args(row)
-        self._before(row, [source])
-        start, wait = self.transport.sender(
-            self.memory.array(source), self.memory.local_box(source, rect), int(self.graph.device[row]), row
-        )
-        self.program.add(start, row, "send")
-        self.pending[row] = (wait, source)
+    def _parts(self, rows: list[int], k: int) -> list[Array]:
+        """The memory of argument `k` of every transfer of a message, ready to be used."""
+        parts = []
+        for row in rows:
+            instance, rect, _ = self.graph.args(row)[k]
+            self._before(row, [instance])
+            parts.append(self.memory.array(instance)[self.memory.local_box(instance, rect).slices()])
+        return parts
 
     def _local(self, row: int) -> None:
         self._before(row, [i for i, _, _ in self.graph.args(row) if i >= 0])
@@ -252,7 +258,7 @@ class Compiler:
         for instance in instances:
             if instance not in self.born:
                 for transfer, (_, other) in list(self.pending.items()):
-                    if other != instance and self._shares_bytes(instance, other):
+                    if other != instance and transfer in self.pending and self._shares_bytes(instance, other):
                         self._await(transfer)
                 self._begin_life(row, instance)
 
@@ -273,5 +279,30 @@ class Compiler:
         )
 
     def _await(self, row: int) -> None:
-        wait, _ = self.pending.pop(row)
-        self.program.add(wait, row, "wait")
+        if row in self.pending:
+            wait, _ = self.pending[row]
+            self.program.add(wait, row, "wait")
+            for other in self.messages[row]:
+                del self.pending[other]
+
+
+def messages(graph: TaskGraph, most_bytes: int) -> dict[int, list[int]]:
+    """Transfer row -> the transfers that travel with it in one message, in order.
+
+    Transfers of at most `most_bytes` between the same two devices are one message where neither device has a row
+    between them: so all of it is ready when the first is, and nothing waits for the first alone.
+    """
+    found: dict[int, list[int]] = {}
+    latest: dict[int, int] = {}  # device -> its last row
+    for row in range(len(graph)):
+        source, device = int(graph.source[row]), int(graph.device[row])
+        if graph.kind[row] == Kind.COPY and source != device:
+            last = latest.get(source, -1)
+            rows = found.get(last, []) if last == latest.get(device) else []
+            is_alike = bool(rows) and (graph.source[last], graph.device[last]) == (source, device)
+            if not is_alike or max(graph.bytes[last], graph.bytes[row]) > most_bytes:
+                rows = []
+            rows.append(row)
+            found[row] = rows
+        latest[source] = latest[device] = row
+    return found

@@ -1,4 +1,4 @@
-"""Who waits for whom among ranks that share memory: whatever the ranks' pace, everything happens in order."""
+"""Who waits for whom among ranks: whatever their pace, everything happens in order, and no wait is needless."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, Window, lower
 from taskflow.memory import plan_memory
+from taskflow.program import messages
 from taskflow.progress import BEGIN, foldable_in_place, order_between_ranks
 from tests import laws
 from tests.strategies import graphs, strategies
@@ -89,24 +90,38 @@ def nothing(ctx, *arrays):
     """Only the dependences count."""
 
 
-def test_a_rank_waits_only_for_what_it_does_not_know():
+def rows_of_columns(rows, width, distances):
+    """Rows of columns on two devices, where each column reads those at the given distances of the row before."""
     graph, configs, x = Graph(), {}, None
-    for k in range(4):  # each point reads both points of the row before
-        windows = {"left": Window("w", padding=1), "here": Window("w"), "right": Window("w", padding=-1)} if k else {}
+    for k in range(rows):
+        windows = {f"r{j}": Window("w", padding=-d) for j, d in enumerate(distances)} if k else {}
         x = graph.launch(
             f"row{k}",
             ", ".join(f"{name} i" for name in windows) + " -> w i",
             [x] * len(windows),
             kernel=nothing,
-            sizes={"w": 2, "i": 4},
+            sizes={"w": width, "i": 4},
             windows=windows,
             dtype="int64",
         )
-        configs[f"row{k}"] = ParallelConfig({"w": 2})
-    task_graph = lower(graph, Strategy(configs), MachineModel.uniform(2))
+        configs[f"row{k}"] = ParallelConfig({"w": width}, [c * 2 // width for c in range(width)])
+    return lower(graph, Strategy(configs), MachineModel.uniform(2))
+
+
+def test_a_rank_waits_only_for_what_it_does_not_know():
+    task_graph = rows_of_columns(rows=4, width=2, distances=(-1, 0, 1))
     order = order_between_ranks(task_graph, plan_memory(task_graph), {})
-    # rows 4k and 4k + 1 are points, 4k + 2 copies from device 1 to 0 and 4k + 3 back. The memory of row k is taken over
+    # Rows 4k and 4k + 1 are points, 4k + 2 copies from device 1 to 0 and 4k + 3 back. The memory of row k is taken over
     # in row k + 2, when each device has heard of the other's row k + 1 and so of its copies of row k.
     assert order.before == {4 * k + 2 + d: ((1 - d, 4 * k + 1 - d),) for k in range(3) for d in range(2)}
     assert order.at_end == {0: ((1, 11),), 1: ((0, 10),)}
     assert order.published == {0, 1, 4, 5, 8, 9, 10, 11}
+
+
+def test_small_transfers_that_follow_each_other_are_one_message():
+    task_graph = rows_of_columns(rows=2, width=4, distances=(-2, 0, 2))
+    assert np.flatnonzero(task_graph.is_transfer).tolist() == [4, 5, 6, 7]
+    assert messages(task_graph, 32) == {4: [4, 5], 5: [4, 5], 6: [6, 7], 7: [6, 7]}
+    assert messages(task_graph, 31) == {r: [r] for r in range(4, 8)}
+    order = [0, 1, 2, 3, 4, 6, 5, 7, 8, 9, 10, 11]
+    assert messages(task_graph.reordered(order), 32) == {r: [r] for r in range(4, 8)}

@@ -1,0 +1,41 @@
+"""What keeps ranks in order: programs with fused calls and merged messages, and ranks of uneven pace."""
+
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskflow import Executor, MachineModel, lower
+from tests import laws
+from tests.mpi.test_laws import EXCHANGES, SIZE, examples, placed
+from tests.strategies import graphs
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@examples(30)
+@given(example=placed(graphs()))
+def test_fused_calls_give_the_numbers_of_one_device(exchange, example):
+    laws.any_strategy_is_one_device(*example, steps=3, exchange=exchange, record=False)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@examples(15)
+@given(example=placed(graphs()), seed=st.integers(0, 99))
+def test_ranks_of_uneven_pace_give_the_numbers_of_one_device(comm, exchange, example, seed):
+    model, machine, strategy = example
+    generator, options = np.random.default_rng([seed, comm.rank]), {"record": False, "exchange": exchange}
+    with Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options) as step:
+        for k, call in enumerate(step.program.calls):
+            if generator.random() < 0.2:
+                step.program.calls[k] = partial(late, call, generator.random() * 1e-3)
+        found = {f"{name} in step {k}": v for k in range(3) for name, v in step(model.feeds).items()}
+        found |= {name: step.read(name) for name in step.persistent}
+    laws.assert_close(found, laws.one_device(model, MachineModel.uniform(SIZE), 3))
+
+
+def late(call, seconds):
+    time.sleep(seconds)
+    call()
