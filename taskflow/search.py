@@ -17,14 +17,11 @@ import numpy as np
 
 from taskflow.cost import CostModel
 from taskflow.graph import Graph
-from taskflow.lower import Lowering
+from taskflow.judge import Judge
 from taskflow.machine import MachineModel
-from taskflow.memory import plan_memory
 from taskflow.operator import Operator
 from taskflow.rules import data_parallel, leaders, model_parallel, one_weird_trick, random_config, single_device
-from taskflow.simulate import predict_seconds
 from taskflow.strategy import ParallelConfig, Strategy, check_config
-from taskflow.task import TaskGraph
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +84,7 @@ def search(
     """
     if proposals < 0:
         raise ValueError(f"search: the budget is not negative, not {proposals}")
-    judge = _Judge(graph, machine, costs)
+    judge = Judge(graph, machine, costs)
     starts = starts or {
         "single device": single_device(graph, machine),
         "data parallel": data_parallel(graph, machine),
@@ -117,32 +114,6 @@ def search(
     return SearchResult(best, best_seconds, baseline, tuple(history), done)
 
 
-class _Judge:
-    """Strategy -> predicted seconds; infinite where it is illegal or does not fit into memory."""
-
-    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
-        self.lowering, self.machine, self.costs = Lowering(graph, machine), machine, costs
-        self.last_refusal = ""
-
-    def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
-        """Predicted seconds; memory is checked only for what is faster than `limit`."""
-        try:
-            task_graph = self.lowering.lower(strategy)
-        except ValueError as error:
-            self.last_refusal = str(error)
-            return math.inf
-        seconds = predict_seconds(task_graph, self.costs)
-        return seconds if seconds > limit or self._fits(task_graph) else math.inf
-
-    def _fits(self, task_graph: TaskGraph) -> bool:
-        peak = plan_memory(task_graph).peak_bytes
-        for number, device in enumerate(self.machine.devices):
-            if peak[number] > device.memory_bytes:
-                self.last_refusal = f"device {number} needs {peak[number]} bytes and has {device.memory_bytes}"
-                return False
-        return True
-
-
 class _Chain:
     """One Markov chain."""
 
@@ -150,7 +121,7 @@ class _Chain:
         self,
         graph: Graph,
         machine: MachineModel,
-        judge: _Judge,
+        judge: Judge,
         start: Strategy,
         seconds: float,
         generator: np.random.Generator,
@@ -159,6 +130,7 @@ class _Chain:
         self.operators = leaders(graph)
         self.neighbours = _neighbours(self.operators)
         self.strategy, self.seconds = start.copy(), seconds
+        judge.start(start)
 
     def step(self, beta: float) -> None:
         """Propose and accept or reject: the random number is drawn first, so that the threshold is known."""
@@ -167,12 +139,10 @@ class _Chain:
         threshold = self.seconds - math.log(1.0 - self.generator.random()) / beta
         if new == old:
             return
-        self.strategy[op.name] = new
-        seconds = self.judge.seconds(self.strategy, threshold)
+        seconds = self.judge.propose(op.name, new, threshold)
         if seconds <= threshold:
-            self.seconds = seconds
-        else:
-            self.strategy[op.name] = old
+            self.judge.accept()
+            self.strategy[op.name], self.seconds = new, seconds
 
     def _propose(self, op: Operator) -> ParallelConfig:
         """A neighbour's configuration where it fits, else a random one."""
