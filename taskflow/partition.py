@@ -6,10 +6,9 @@ axis in a term tiles it; one that is read but in no output makes partial results
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,8 @@ from taskflow.operator import Operator
 from taskflow.pattern import Interval
 from taskflow.region import LogicalRegion
 from taskflow.strategy import ParallelConfig, parts
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -61,29 +62,59 @@ class Points:
     """The points of an operator under one configuration.
 
     Attributes:
-        devices: of every point.
-        intervals: per point the interval of every axis, in the order of `operator.extents`.
-        args: one Partition per term, inputs then outputs.
-        outputs: one Output per output term.
+        place: (points,) device of every point.
+        spans: (points, axes, 2) interval of every axis, in the order of `operator.extents`.
+        boxes: (points, dimensions of all terms, 2) box of every term, inputs then outputs.
+        colours: (points, outputs) see `Output`.
+        partial: (outputs,) see `Output`.
     """
 
     operator: Operator
     config: ParallelConfig
-    devices: tuple[int, ...]
-    intervals: tuple[tuple[Interval, ...], ...]
-    args: tuple[Partition, ...]
-    outputs: tuple[Output, ...]
+    place: Array
+    spans: Array
+    boxes: Array
+    colours: Array
+    partial: Array
 
     def __len__(self) -> int:
-        return len(self.devices)
+        return len(self.place)
 
     @cached_property
-    def flops(self) -> np.ndarray:
-        """Floating point operations of every point."""
-        return np.array([self.operator.task_flops(self._named(p)) for p in range(len(self))])
+    def devices(self) -> tuple[int, ...]:
+        """Device of every point."""
+        return tuple(self.place.tolist())
 
-    def _named(self, point: int) -> dict[str, Interval]:
-        return dict(zip(self.operator.extents, self.intervals[point], strict=True))
+    @cached_property
+    def intervals(self) -> tuple[tuple[Interval, ...], ...]:
+        """Per point the interval of every axis, in the order of `operator.extents`."""
+        return tuple(tuple((a, b) for a, b in point) for point in self.spans.tolist())
+
+    @cached_property
+    def args(self) -> tuple[Partition, ...]:
+        """One Partition per term, inputs then outputs."""
+        return tuple(Partition(r, _rects(self.box(k))) for k, r in enumerate(self.operator.args))
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """One Output per output term."""
+        return tuple(Output(bool(p), tuple(c)) for p, c in zip(self.partial, self.colours.T.tolist(), strict=True))
+
+    @cached_property
+    def flops(self) -> Array:
+        """Floating point operations of every point."""
+        flops: Array = self.operator.flops * np.prod(self.spans[:, :, 1] - self.spans[:, :, 0], axis=1, dtype=float)
+        return flops
+
+    def box(self, arg: int) -> Array:
+        """(points, dimensions, 2) box of argument `arg` of every point."""
+        first = self.operator.bound.table.term_ptr
+        return self.boxes[:, first[arg] : first[arg + 1]]
+
+    def is_partial(self, arg: int) -> bool:
+        """True when argument `arg` is an output of which the points hold partial results."""
+        output = arg - len(self.operator.inputs)
+        return output >= 0 and bool(self.partial[output])
 
 
 def partition(op: Operator, config: ParallelConfig) -> Points:
@@ -96,31 +127,30 @@ def partition(op: Operator, config: ParallelConfig) -> Points:
     Raises:
         ValueError: a group is split in a way that is not contiguous in memory.
     """
-    axes = [a for a, d in config.degrees if parts(d) > 1 and _can_split(op, a)]
-    bounds = {a: config.bounds(a, op.extents[a]) for a in axes}
-    placed: dict[tuple[int, ...], dict[int, None]] = {}
-    positions = [k for k, (a, _) in enumerate(config.degrees) if a in bounds]
-    for device, colour in zip(config.devices, product(*(range(parts(d)) for _, d in config.degrees)), strict=True):
-        placed.setdefault(tuple(colour[k] for k in positions), {})[device] = None
-    devices: list[int] = []
-    colours: list[tuple[int, ...]] = []
-    boxes: list[dict[str, Interval]] = []
-    for colour, places in placed.items():
-        named = {a: (bounds[a][c], bounds[a][c + 1]) for a, c in zip(axes, colour, strict=True)}
-        if any(b <= a for a, b in named.values()):
-            continue
-        for device in places:
-            devices.append(device)
-            colours.append(colour)
-            boxes.append(named)
-    return Points(
-        op,
-        config,
-        tuple(devices),
-        tuple(tuple(n.get(a, (0, e)) for a, e in op.extents.items()) for n in boxes),
-        tuple(Partition(r, _rects(op, k, boxes)) for k, r in enumerate(op.args)),
-        tuple(_output(op, k, axes, colours) for k in range(len(op.outputs))),
+    from taskflow.grid import make_points  # numba: imported on first use
+
+    table, number = op.bound.table, {a: k for k, a in enumerate(op.extents)}
+    counts = [parts(d) for _, d in config.degrees]
+    axes = [number[a] if n > 1 and _can_split(op, a) else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
+    bounds = np.zeros((len(axes), max(counts, default=0) + 1), np.int64)
+    for j, (axis, _) in enumerate(config.degrees):
+        if axes[j] >= 0:
+            bounds[j, : counts[j] + 1] = config.bounds(axis, op.extents[axis])
+    place, spans, boxes, colours, found, fault = make_points(
+        np.array(axes, np.int64),
+        np.array(counts, np.int64),
+        bounds,
+        np.array(config.devices, np.int64),
+        table.extents,
+        table.dim_ptr,
+        table.dim_axis,
+        table.dim_extent,
+        table.window,
+        table.reduced,
     )
+    if fault >= 0:
+        _refuse(op, spans[fault])
+    return Points(op, config, place, spans, boxes, colours, found > 1)
 
 
 def _can_split(op: Operator, axis: str) -> bool:
@@ -131,16 +161,15 @@ def _can_split(op: Operator, axis: str) -> bool:
     )
 
 
-def _rects(op: Operator, term: int, boxes: Sequence[dict[str, Interval]]) -> tuple[Rect, ...]:
+def _rects(boxes: Array) -> tuple[Rect, ...]:
+    return tuple(Rect(tuple(lo), tuple(hi)) for lo, hi in boxes.transpose(0, 2, 1).tolist())
+
+
+def _refuse(op: Operator, spans: Array) -> None:
+    """Say what is wrong with a point at fault."""
+    named = {a: (int(lo), int(hi)) for a, (lo, hi) in zip(op.extents, spans, strict=True)}
     try:
-        return tuple(op.bound.rect(term, named) for named in boxes)
+        for term in range(len(op.args)):
+            op.bound.rect(term, named)
     except ValueError as error:
         raise ValueError(f"operator '{op.name}': {error}") from error
-
-
-def _output(op: Operator, k: int, axes: Sequence[str], colours: Sequence[tuple[int, ...]]) -> Output:
-    reduced = op.bound.reduced_axes(k)
-    positions = [i for i, a in enumerate(axes) if a in reduced]
-    numbers: dict[tuple[int, ...], int] = {}
-    keys = [tuple(c[i] for i in positions) for c in colours]
-    return Output(len(set(keys)) > 1, tuple(numbers.setdefault(key, len(numbers)) for key in keys))

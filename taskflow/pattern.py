@@ -21,6 +21,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from taskflow.geometry import Rect
 
@@ -153,6 +156,28 @@ def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
     return Term(tuple(dims), reduction)
 
 
+@dataclass(frozen=True, eq=False)
+class PatternTable:
+    """A bound pattern as arrays, for the compiled code that partitions; dimensions are those of all terms in turn.
+
+    Attributes:
+        extents: of every axis.
+        term_ptr: first dimension of every term, and their number.
+        dim_ptr, dim_axis: the axes of every dimension.
+        dim_extent: of every dimension.
+        window: per dimension: 1 if it has a window, then its size, stride, padding, dilation and 1 if transposed.
+        reduced: (outputs, axes), whether splitting the axis makes partial results of the output.
+    """
+
+    extents: np.ndarray[Any, np.dtype[np.int64]]
+    term_ptr: np.ndarray[Any, np.dtype[np.int64]]
+    dim_ptr: np.ndarray[Any, np.dtype[np.int64]]
+    dim_axis: np.ndarray[Any, np.dtype[np.int64]]
+    dim_extent: np.ndarray[Any, np.dtype[np.int64]]
+    window: np.ndarray[Any, np.dtype[np.int64]]
+    reduced: np.ndarray[Any, np.dtype[np.bool_]]
+
+
 @dataclass(frozen=True)
 class BoundPattern:
     """A pattern with the extent of every axis and the shape of every term.
@@ -191,6 +216,28 @@ class BoundPattern:
         """Axes that make partial results of output number `output` when they are split."""
         return self.read_axes - self.term_axes[len(self.pattern.inputs) + output]
 
+    @cached_property
+    def table(self) -> PatternTable:
+        """The same as arrays."""
+        number = {a: k for k, a in enumerate(self.extents)}
+        dims = [d for t in self.terms for d in t.dims]
+        windows = [self.windows.get(d[0]) if len(d) == 1 else None for d in dims]
+        outputs = len(self.pattern.outputs)
+        return PatternTable(
+            np.array(list(self.extents.values()), np.int64),
+            _pointers([len(t.dims) for t in self.terms]),
+            _pointers([len(d) for d in dims]),
+            np.array([number[self._axis(n)] for d in dims for n in d], np.int64),
+            np.array([e for shape in self.shapes for e in shape], np.int64),
+            np.array(
+                [(1, w.size, w.stride, w.padding, w.dilation, w.transposed) if w else (0,) * 6 for w in windows],
+                np.int64,
+            ).reshape(-1, 6),
+            np.array([[a in self.reduced_axes(k) for a in number] for k in range(outputs)], np.bool_).reshape(
+                outputs, len(number)
+            ),
+        )
+
     def rect(self, term: int, intervals: Mapping[str, Interval]) -> Rect:
         """The box of term number `term` for one interval per axis (a missing axis is whole)."""
         lo, hi = [], []
@@ -221,6 +268,10 @@ class BoundPattern:
     def points(self, intervals: Mapping[str, Interval]) -> int:
         """Number of points of the iteration space (the product over all axes) for one interval per axis."""
         return prod(b - a for a, b in (intervals.get(n, (0, e)) for n, e in self.extents.items()))
+
+
+def _pointers(lengths: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def _not_contiguous(dim: Sequence[str], axis: str) -> str:
