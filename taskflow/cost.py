@@ -135,7 +135,7 @@ class MeasuredCosts(CostModel):
         launch = task_graph.launches[number]
         held = self._by_launch.get(id(launch))
         if held is None:
-            seconds = np.zeros(len(launch.intervals))
+            seconds = np.zeros(len(launch.spans))
             for row in rows.tolist():
                 seconds[task_graph.point[row]] = self._measure_point(task_graph, launch, row)
             held = self._by_launch[id(launch)] = (launch, seconds)
@@ -203,7 +203,7 @@ def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[],
         array = _sample(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
         arrays.append(array.transpose(np.argsort(order)))
         arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
-    intervals = dict(zip(launch.axes, launch.intervals[int(task_graph.point[row])], strict=True))
+    intervals = launch.intervals(int(task_graph.point[row]))
     return partial(launch.kernel, Context([rect for _, rect, _ in args], intervals), *arrays)
 
 

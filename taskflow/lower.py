@@ -8,24 +8,21 @@ lowers only that operator and its neighbours again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from taskflow.fragment import Event, Fragment
-from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.layout import memory_orders
 from taskflow.machine import MachineModel
-from taskflow.movement import move_region
+from taskflow.movement import Fragment, lives, move_region
 from taskflow.operator import Kernel, Operator
-from taskflow.partition import Points, partition
-from taskflow.region import LogicalRegion
+from taskflow.partition import Points, partition, to_rects
 from taskflow.strategy import ParallelConfig, Strategy, check_strategy, effective_config
 from taskflow.streams import StreamTable
-from taskflow.task import COLLECTIVES, Kind, Launch, Privilege, TaskGraph
+from taskflow.task import Kind, Launch, Privilege, TaskGraph
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -42,33 +39,6 @@ def lower(graph: Graph, strategy: Strategy, machine: MachineModel) -> TaskGraph:
     return Lowering(graph, machine).lower(strategy)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The packed rows of one movement: row columns, argument columns, and how many arguments each row has."""
-
-    kind: Array
-    source: Array
-    device: Array
-    bytes: Array
-    arg_count: Array
-    arg_instance: Array
-    arg_box: Array
-    arg_privilege: Array
-    collective: int
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """A fragment as columns. `edges` has four columns: waiting slot and index, awaited slot and index."""
-
-    fragment: Fragment
-    rows: tuple[_Rows, ...]
-    edges: Array
-    devices: Array
-    boxes: Array
-    partial: Array
-
-
 class Lowering:
     """`lower` with its caches, for one graph and one machine."""
 
@@ -76,15 +46,19 @@ class Lowering:
         self.graph, self.machine = graph, machine
         self.operators = tuple(graph.operators)
         self.regions = tuple(graph.regions.values())
-        self._number = {r.name: k for k, r in enumerate(self.regions)}
-        self._ndim = max([r.ndim for r in self.regions] + [1])
-        self._orders = memory_orders(self.operators)
+        self.lives = lives(self.operators, self.regions)
+        self.number = {r.name: k for k, r in enumerate(self.regions)}
+        self.hosts = np.array([d.host for d in machine.devices], np.int64)
+        self.fetched = {self.number[r.name] for r in graph.outputs.values()}
+        self.orders = memory_orders(self.operators)
+        self.op_kind = _numbered([_kind_of(op) for op in self.operators])
+        self.life_kind = _numbered([life.kind for life in self.lives])
+        self.ndim = max([r.ndim for r in self.regions] + [1])
+        self._arguments = self._find_arguments()
+        self._streams = StreamTable(machine)
         self._points: dict[tuple[int, ParallelConfig], Points] = {}
         self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
-        self._packed: dict[tuple[object, ...], _Packed] = {}
-        self._touches = self._events_by_region()
-        self._fetched = {r.name: n for n, r in graph.outputs.items()}
-        self._streams = StreamTable(machine)
+        self._fragments: dict[tuple[object, ...], Fragment] = {}
 
     def lower(self, strategy: Strategy) -> TaskGraph:
         """See `taskflow.lower`."""
@@ -92,56 +66,53 @@ class Lowering:
             raise ValueError("lower: the graph has no operators")
         check_strategy(self.graph, strategy, len(self.machine.devices))
         points = self.points(strategy)
-        used = tuple(sorted({d for p in points for d in p.devices}))
-        packed = [self._fragment(k, points, used) for k in range(len(self.regions))]
-        return self._assemble(points, packed)
+        used = np.unique(np.concatenate([p.place for p in points]))
+        return self._assemble(points, [self.fragment(k, points, used) for k in range(len(self.regions))], used)
 
     def points(self, strategy: Strategy) -> list[Points]:
         """The points of every operator."""
-        found = []
-        for k, op in enumerate(self.operators):
-            config, _ = effective_config(op, strategy)
-            key = (k, config)
-            if key not in self._points:
-                self._points[key] = partition(op, config)
-            found.append(self._points[key])
+        return [self.points_of(k, effective_config(op, strategy)[0]) for k, op in enumerate(self.operators)]
+
+    def points_of(self, slot: int, config: ParallelConfig) -> Points:
+        """The points of one operator; operators that are alike share them."""
+        key = self.op_kind[slot], config
+        found = self._points.get(key)
+        if found is None:
+            found = self._points[key] = partition(self.operators[slot], config)
         return found
 
-    def _events_by_region(self) -> list[list[tuple[int, int, str]]]:
-        """Per region, in program order: (operator, argument, read | write | update)."""
-        touches: list[list[tuple[int, int, str]]] = [[] for _ in self.regions]
-        for slot, op in enumerate(self.operators):
-            for arg, region in enumerate(op.args):
-                what = "write" if arg >= len(op.inputs) else "update" if arg in op.writes else "read"
-                touches[self._number[region.name]].append((slot, arg, what))
-        return touches
+    def fragment(self, number: int, points: Sequence[Points], used: Array) -> Fragment:
+        """The fragment of one region; regions with the same life share it."""
+        life, fetching = self.lives[number], used if number in self.fetched else used[:0]
+        touching = [points[k] for k in life.ops]
+        key = (self.life_kind[number], fetching.tobytes(), *map(id, touching))
+        found = self._fragments.get(key)
+        if found is None:
+            found = self._fragments[key] = move_region(life, touching, fetching, self.hosts)
+        return found
 
-    def _fragment(self, number: int, points: Sequence[Points], used: tuple[int, ...]) -> _Packed:
-        touches = self._touches[number]
-        fetching = used if self.regions[number].name in self._fetched else ()
-        key = (number, fetching, *(id(points[slot]) for slot, _, _ in touches))
-        if key not in self._packed:
-            events = [_event(slot, arg, what, points[slot]) for slot, arg, what in touches]
-            region = self.regions[number]
-            hosts = [d.host for d in self.machine.devices]
-            self._packed[key] = _pack(region, move_region(region, events, fetching, hosts), self._ndim)
-        return self._packed[key]
+    def _find_arguments(self) -> list[list[tuple[int, int]]]:
+        """Per operator and argument the region and the event of its life."""
+        found: list[list[tuple[int, int]]] = [[(-1, -1)] * len(op.args) for op in self.operators]
+        for number, life in enumerate(self.lives):
+            for event, (slot, arg) in enumerate(zip(life.slot.tolist(), life.arg.tolist(), strict=True)):
+                found[life.ops[slot]][arg] = number, event
+        return found
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
-    def _assemble(self, points: list[Points], packed: list[_Packed]) -> TaskGraph:
-        op_start, move_start, layout = self._layout(points, packed)
-        count = np.array([len(p.devices) for p in packed], np.int64)
-        first_instance = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    def _assemble(self, points: Sequence[Points], fragments: Sequence[Fragment], used: Array) -> TaskGraph:
+        op_start, move_start, layout = self._layout(points, fragments)
+        count = np.array([len(f.instance_device) for f in fragments], np.int64)
+        first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
         blocks = [
-            self._op_block(slot, points[slot], packed, first_instance)
+            self._op_block(slot, points[slot], fragments, first)
             if version is None
-            else self._move_block(slot, version, packed[slot], first_instance[slot])
+            else self._move_block(slot, version, fragments[slot], first[slot])
             for slot, version in layout
         ]
         columns = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
-        rows = len(columns["kind"])
-        dep_ptr, dep_row = _dependences(packed, op_start, move_start, rows)
+        dep_ptr, dep_row = self._dependences(fragments, op_start, move_start, len(columns["kind"]))
         arg_ptr = np.concatenate([[0], np.cumsum(columns.pop("arg_count"))]).astype(np.int64)
         task_graph = TaskGraph(
             machine=self.machine,
@@ -151,109 +122,137 @@ class Lowering:
             arg_ptr=arg_ptr,
             dep_ptr=dep_ptr,
             dep_row=dep_row,
-            instance_region=np.repeat(np.arange(len(packed)), count),
-            instance_device=np.concatenate([p.devices for p in packed]),
-            instance_box=np.concatenate([p.boxes for p in packed]),
-            instance_partial=np.concatenate([p.partial for p in packed]),
+            instance_region=np.repeat(np.arange(len(fragments)), count),
+            instance_device=np.concatenate([f.instance_device for f in fragments]),
+            instance_box=np.concatenate([_padded(f.instance_box, self.ndim) for f in fragments]),
+            instance_partial=np.concatenate([f.instance_partial for f in fragments]),
             homes={
-                r.name: tuple((int(first_instance[k]) + i, rect) for i, rect in packed[k].fragment.homes)
+                r.name: tuple(zip((fragments[k].homes + first[k]).tolist(), to_rects(fragments[k].home_box)))
                 for k, r in enumerate(self.regions)
                 if r.is_persistent
             },
             fetches={
-                name: tuple((d, int(first_instance[k]) + i, rect) for d, i, rect in packed[k].fragment.fetches)
-                for name, k in ((n, self._number[r.name]) for n, r in self.graph.outputs.items())
+                name: tuple((d, int(first[k]) + i, self.regions[k].rect) for d, i in fragments[k].fetches.tolist())
+                for name, k in ((n, self.number[r.name]) for n, r in self.graph.outputs.items())
             },
             combine=self._combine,
-            orders=self._orders,
-            devices_used=tuple(sorted({d for p in points for d in p.devices})),
+            orders=self.orders,
+            devices_used=tuple(used.tolist()),
             **columns,
         )
         task_graph.check()
         return task_graph
 
     def _layout(
-        self, points: Sequence[Points], packed: Sequence[_Packed]
-    ) -> tuple[Array, dict[tuple[int, int], int], list[tuple[int, int | None]]]:
-        """First row of every operator and movement, and the blocks in row order: feeds, then program order."""
+        self, points: Sequence[Points], fragments: Sequence[Fragment]
+    ) -> tuple[Array, list[Array], list[tuple[int, int | None]]]:
+        """First row of every operator, of every version of every region, and the blocks in row order.
+
+        Feeds come first, then operators in program order, the movement of a version right behind its producer.
+        """
         op_start = np.zeros(len(points), np.int64)
-        move_start: dict[tuple[int, int], int] = {}
+        move_start = [np.zeros(len(life.producer), np.int64) for life in self.lives]
         layout: list[tuple[int, int | None]] = []
-        behind: dict[int, list[tuple[int, int]]] = {}
-        for number, p in enumerate(packed):
-            for v, version in enumerate(p.fragment.versions):
-                slot = -1 if version.producer is None else version.producer.slot
-                behind.setdefault(slot, []).append((number, v))
         row = 0
-        for slot in range(-1, len(points)):
+        for slot, number, version in self.sequence:
             if slot >= 0:
                 op_start[slot], row = row, row + len(points[slot])
                 layout.append((slot, None))
-            for number, v in behind.get(slot, ()):
-                move_start[number, v], row = row, row + len(packed[number].rows[v].kind)
-                if len(packed[number].rows[v].kind):
-                    layout.append((number, v))
+                continue
+            rows = fragments[number].version_row
+            move_start[number][version], row = row, row + int(rows[version + 1] - rows[version])
+            if rows[version + 1] > rows[version]:
+                layout.append((number, version))
         return op_start, move_start, layout
 
+    @cached_property
+    def sequence(self) -> list[tuple[int, int, int]]:
+        """(operator, -1, -1) and (-1, region, version) in row order, whatever the configurations."""
+        behind: dict[int, list[tuple[int, int, int]]] = {}
+        for number, life in enumerate(self.lives):
+            for version, event in enumerate(life.producer.tolist()):
+                producer = -1 if event < 0 else life.ops[life.slot[event]]
+                behind.setdefault(producer, []).append((-1, number, version))
+        found = behind.get(-1, [])
+        for slot in range(len(self.operators)):
+            found += [(slot, -1, -1), *behind.get(slot, ())]
+        return found
+
     def _op_block(
-        self, slot: int, points: Points, packed: Sequence[_Packed], first_instance: Array
+        self, slot: int, points: Points, fragments: Sequence[Fragment], first_instance: Array
     ) -> dict[str, Array]:
-        op = points.operator
-        numbers = [self._number[r.name] for r in op.args]
-        count, args = len(points), len(numbers)
+        op, count = points.operator, len(points)
+        args = len(op.args)
         instance = np.empty((count, args), np.int64)
-        for k, number in enumerate(numbers):
-            local = np.array(packed[number].fragment.arguments[slot, k], np.int64)
+        boxes = np.zeros((count, args, 2, self.ndim), np.int64)
+        size = np.zeros(count, np.int64)
+        for k, (number, event) in enumerate(self._arguments[slot]):
+            fragment, box = fragments[number], points.box(k)
+            local = fragment.event_instance[fragment.event_ptr[event] : fragment.event_ptr[event + 1]]
             instance[:, k] = np.where(local < 0, -1, local + first_instance[number])
-        boxes = np.stack([_boxes(p.rects, self._ndim) for p in points.args], axis=1) if args else None
-        itemsize = np.array([r.itemsize for r in op.args], np.int64)
-        volumes = np.array([[r.volume for r in p.rects] for p in points.args], np.int64).reshape(args, count)
-        device = np.array(points.devices, np.int64)
+            boxes[:, k, :, : box.shape[1]] = box.transpose(0, 2, 1)
+            size += np.prod(np.maximum(box[:, :, 1] - box[:, :, 0], 0), axis=1) * op.args[k].itemsize
         return {
             "kind": np.full(count, int(Kind.POINT), np.uint8),
             "launch": np.full(count, slot, np.int64),
             "point": np.arange(count),
             "region": np.full(count, -1, np.int64),
-            "device": device,
-            "source": device,
+            "device": points.place,
+            "source": points.place,
             "collective": np.zeros(count, np.uint8),
-            "bytes": itemsize @ volumes,
+            "bytes": size,
             "flops": points.flops,
             "arg_count": np.full(count, args, np.int64),
             "arg_instance": instance.reshape(-1),
-            "arg_box": np.zeros((0, 2, self._ndim), np.int64) if boxes is None else boxes.reshape(-1, 2, self._ndim),
+            "arg_box": boxes.reshape(-1, 2, self.ndim),
             "arg_privilege": np.tile(np.array(_privileges(points), np.uint8), count),
         }
 
-    def _move_block(self, number: int, v: int, packed: _Packed, first_instance: int) -> dict[str, Array]:
-        rows = packed.rows[v]
-        count = len(rows.kind)
+    def _move_block(self, number: int, version: int, fragment: Fragment, first_instance: int) -> dict[str, Array]:
+        begin, end = fragment.version_row[version : version + 2].tolist()
+        rows, count = slice(begin, end), end - begin
+        arg_ptr = np.concatenate([[0], np.cumsum(fragment.arg_count)])
+        args = slice(int(arg_ptr[begin]), int(arg_ptr[end]))
         return {
-            "kind": rows.kind,
+            "kind": fragment.kind[rows].astype(np.uint8),
             "launch": np.full(count, -1, np.int64),
             "point": np.arange(count),
             "region": np.full(count, number, np.int64),
-            "device": rows.device,
-            "source": rows.source,
-            "collective": np.where(rows.source != rows.device, rows.collective, 0).astype(np.uint8),
-            "bytes": rows.bytes,
+            "device": fragment.device[rows],
+            "source": fragment.source[rows],
+            "collective": fragment.collective[rows].astype(np.uint8),
+            "bytes": fragment.volume[rows] * self.regions[number].itemsize,
             "flops": np.zeros(count),
-            "arg_count": rows.arg_count,
-            "arg_instance": rows.arg_instance + first_instance,
-            "arg_box": rows.arg_box,
-            "arg_privilege": rows.arg_privilege,
+            "arg_count": fragment.arg_count[rows],
+            "arg_instance": fragment.arg_instance[args] + first_instance,
+            "arg_box": _padded(fragment.arg_box[args], self.ndim),
+            "arg_privilege": fragment.arg_privilege[args].astype(np.uint8),
         }
+
+    def _dependences(
+        self, fragments: Sequence[Fragment], op_start: Array, move_start: Sequence[Array], rows: int
+    ) -> tuple[Array, Array]:
+        """All edges of all fragments as CSR, each once, sorted."""
+        keys = [np.zeros(0, np.int64)]
+        for life, fragment, moves in zip(self.lives, fragments, move_start, strict=True):
+            if len(edges := fragment.edges):
+                start = np.concatenate([op_start[list(life.ops)], moves])
+                keys.append((start[edges[:, 0]] + edges[:, 1]) * rows + start[edges[:, 2]] + edges[:, 3])
+        key = np.unique(np.concatenate(keys))
+        waiting = key // max(rows, 1)
+        dep_ptr = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=rows))]).astype(np.int64)
+        return dep_ptr, key % max(rows, 1)
 
     def _launch(self, slot: int, points: Points) -> Launch:
         key = (slot, points.config)
         if key not in self._launches:
-            op = points.operator
+            op = self.operators[slot]
             self._launches[key] = Launch(
                 op.name,
                 op.kernel,
                 tuple(op.extents),
-                points.intervals,
-                tuple(self._number[r.name] for r in op.args),
+                points.spans,
+                tuple(self.number[r.name] for r in op.args),
                 len(op.inputs),
                 _identity(op),
                 op.follows or op.name,
@@ -264,23 +263,36 @@ class Lowering:
     @property
     def _combine(self) -> dict[int, str]:
         return {
-            self._number[r.name]: term.reduction
+            self.number[r.name]: term.reduction
             for op in self.operators
             for r, term in zip(op.outputs, op.bound.pattern.outputs, strict=True)
         }
 
 
-def _event(slot: int, arg: int, what: str, points: Points) -> Event:
-    if what == "write":
-        partial = points.outputs[arg - len(points.operator.inputs)].is_partial
-        return Event(slot, points, arg, Privilege.REDUCE if partial else Privilege.WRITE)
-    return Event(slot, points, arg, Privilege.READ_WRITE if what == "update" else Privilege.READ)
+def _kind_of(op: Operator) -> tuple[object, ...]:
+    """What the points of an operator depend on besides its configuration."""
+    windows = tuple(op.windows.items())
+    itemsizes = tuple(r.itemsize for r in op.args)
+    return op.pattern, tuple(op.extents.items()), windows, op.bound.shapes, op.writes, op.flops, itemsizes
+
+
+def _numbered(values: Sequence[Hashable]) -> list[int]:
+    """A number for every value; equal values have the same one."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(v, len(numbers)) for v in values]
+
+
+def _padded(boxes: Array, ndim: int) -> Array:
+    """Boxes (n, dimensions, 2) as (n, 2, ndim); dimensions that a box lacks are (0, 0)."""
+    found = np.zeros((len(boxes), 2, ndim), np.int64)
+    found[:, :, : boxes.shape[1]] = boxes.transpose(0, 2, 1)
+    return found
 
 
 def _privileges(points: Points) -> list[Privilege]:
     op = points.operator
     inputs = [Privilege.READ_WRITE if k in op.writes else Privilege.READ for k in range(len(op.inputs))]
-    return inputs + [Privilege.REDUCE if o.is_partial else Privilege.WRITE for o in points.outputs]
+    return inputs + [Privilege.REDUCE if p else Privilege.WRITE for p in points.partial]
 
 
 def _identity(op: Operator) -> str:
@@ -294,66 +306,3 @@ def kernel_name(kernel: Kernel) -> str:
     function = getattr(kernel, "func", kernel)
     bound = (getattr(kernel, "args", ()), sorted((getattr(kernel, "keywords", None) or {}).items()))
     return f"{function.__module__}.{function.__qualname__}{bound if any(bound) else ''}"
-
-
-def _pack(region: LogicalRegion, fragment: Fragment, ndim: int) -> _Packed:
-    rows = tuple(_pack_rows(region, version, ndim) for version in fragment.versions)
-    edges = np.array([(*a, *b) for a, b in fragment.edges], np.int64).reshape(-1, 4)
-    return _Packed(
-        fragment,
-        rows,
-        edges,
-        np.array(fragment.devices, np.int64),
-        _boxes(fragment.rects, ndim),
-        np.array(fragment.partial, np.bool_),
-    )
-
-
-def _pack_rows(region: LogicalRegion, version: Any, ndim: int) -> _Rows:
-    moves = version.moves
-    args = [a for m in moves for a in m.args]
-    return _Rows(
-        np.array([m.kind for m in moves], np.uint8),
-        np.array([m.source for m in moves], np.int64),
-        np.array([m.device for m in moves], np.int64),
-        np.array([_move_volume(m) * region.itemsize for m in moves], np.int64),
-        np.array([len(m.args) for m in moves], np.int64),
-        np.array([a[0] for a in args], np.int64),
-        _boxes([a[1] for a in args], ndim),
-        np.array([a[2] for a in args], np.uint8),
-        COLLECTIVES.index(version.collective),
-    )
-
-
-def _move_volume(move: Any) -> int:
-    """Elements carried by a copy or a feed, read and written by a fold."""
-    volume: int = move.args[0][1].volume
-    return volume * len(move.args) if move.kind is Kind.FOLD else volume
-
-
-def _boxes(rects: Sequence[Rect], ndim: int) -> Array:
-    """Boxes as an array (n, 2, ndim); dimensions that a box lacks are (0, 0)."""
-    boxes = np.zeros((len(rects), 2, ndim), np.int64)
-    if rects and (d := len(rects[0].lo)):
-        boxes[:, 0, :d] = [r.lo for r in rects]
-        boxes[:, 1, :d] = [r.hi for r in rects]
-    return boxes
-
-
-def _dependences(
-    packed: Sequence[_Packed], op_start: Array, move_start: dict[tuple[int, int], int], rows: int
-) -> tuple[Array, Array]:
-    """All edges of all fragments as CSR, each once, sorted."""
-    parts = []
-    for number, p in enumerate(packed):
-        if not len(p.edges):
-            continue
-        versions = len(p.fragment.versions)
-        starts = np.concatenate([op_start, [move_start[number, v] for v in reversed(range(versions))]])
-        # slot -1 - v counts from the end: version 0 is the last entry
-        parts.append(np.stack([starts[p.edges[:, 0]] + p.edges[:, 1], starts[p.edges[:, 2]] + p.edges[:, 3]], axis=1))
-    edges = np.concatenate([np.zeros((0, 2), np.int64), *parts])
-    keys = np.unique(edges[:, 0] * rows + edges[:, 1])
-    waiting = keys // max(rows, 1)
-    dep_ptr = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=rows))]).astype(np.int64)
-    return dep_ptr, keys % max(rows, 1)

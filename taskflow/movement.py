@@ -12,296 +12,252 @@ The rules:
 * Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
   needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
 * A persistent region lives, between steps, in the instances from which the first readers of a step read.
+* A task waits for those who wrote what it reads, and for those who read or wrote what it writes, per instance.
+
+The rules are compiled (`moving`), since a search applies them some ten thousand times a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-from taskflow.collective import classify, owners
-from taskflow.dependence import DependenceTracker
+import numpy as np
+
 from taskflow.errors import InternalError
-from taskflow.fragment import Event, Fragment, Move, Need, Version, versions_of
-from taskflow.geometry import Rect, subtract_all
+from taskflow.operator import Operator
+from taskflow.partition import Points
 from taskflow.region import LogicalRegion
-from taskflow.task import Kind, Privilege
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+READS, UPDATES, WRITES = range(3)
 
 
-def move_region(
-    region: LogicalRegion, events: Sequence[Event], fetch_devices: Sequence[int], hosts: Sequence[int]
+@dataclass(frozen=True, eq=False)
+class Life:
+    """The events of a region in program order, whatever the configurations.
+
+    Attributes:
+        region: whose life it is.
+        ops: the operators that touch it, by number; an operator's place here is its slot.
+        slot, arg, role: per event the operator's slot, the argument, and READS, UPDATES or WRITES.
+        reads: per event the version that it reads, or -1.
+        producer: per version the event that makes it, or -1: fed, or kept from the step before.
+    """
+
+    region: LogicalRegion
+    ops: tuple[int, ...]
+    slot: Array
+    arg: Array
+    role: Array
+    reads: Array
+    producer: Array
+
+    @cached_property
+    def kind(self) -> tuple[object, ...]:
+        """What a fragment depends on besides the points of the operators."""
+        columns = (self.slot, self.arg, self.role)
+        return self.region.shape, self.region.itemsize, self.region.is_persistent, *(c.tobytes() for c in columns)
+
+
+def lives(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) -> list[Life]:
+    """The life of every region."""
+    number = {r.name: k for k, r in enumerate(regions)}
+    events: list[list[tuple[int, int, int]]] = [[] for _ in regions]
+    for k, op in enumerate(operators):
+        for arg, region in enumerate(op.args):
+            role = WRITES if arg >= len(op.inputs) else UPDATES if arg in op.writes else READS
+            events[number[region.name]].append((k, arg, role))
+    return [_life(region, touched) for region, touched in zip(regions, events, strict=True)]
+
+
+def _life(region: LogicalRegion, events: Sequence[tuple[int, int, int]]) -> Life:
+    slots: dict[int, int] = {}
+    reads, producer = [], []
+    for number, (op, _, role) in enumerate(events):
+        slots.setdefault(op, len(slots))
+        if role != WRITES and not producer:
+            producer.append(-1)
+        reads.append(-1 if role == WRITES else len(producer) - 1)
+        if role != READS:
+            producer.append(number)
+    columns = ([slots[op] for op, _, _ in events], [a for _, a, _ in events], [r for _, _, r in events], reads)
+    return Life(region, tuple(slots), *(np.array(c, np.int64) for c in (*columns, producer or [-1])))
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """What one region adds to a task graph. Slots are those of `Life`; version v is slot `len(ops) + v`.
+
+    Attributes:
+        instance_device, instance_box, instance_partial: of every instance; boxes are (n, dimensions, 2).
+        kind, source, device, volume, arg_count: of every row that moves data, `volume` in elements read or written.
+        arg_instance, arg_privilege, arg_box: their arguments.
+        version_row: first row of every version, and their number.
+        collective: per row, a place in `task.COLLECTIVES`.
+        event_instance: instance of every point of every event in turn, -1 where its box is empty.
+        event_ptr: first point of every event, and their number.
+        edges: (n, 4) waiting slot and index, awaited slot and index; sorted, each once.
+        homes: (n,) instances that hold a persistent region between steps, and home_box what of it.
+        fetches: (n, 2) device that fetches the region, and its instance.
+    """
+
+    instance_device: Array
+    instance_box: Array
+    instance_partial: Array
+    kind: Array
+    source: Array
+    device: Array
+    volume: Array
+    arg_count: Array
+    arg_instance: Array
+    arg_privilege: Array
+    arg_box: Array
+    version_row: Array
+    collective: Array
+    event_instance: Array
+    event_ptr: Array
+    edges: Array
+    homes: Array
+    home_box: Array
+    fetches: Array
+
+
+def move_region(life: Life, points: Sequence[Points], fetch_devices: Sequence[int], hosts: Array) -> Fragment:
+    """The fragment of a region.
+
+    Args:
+        life: its events.
+        points: of every operator in `life.ops`.
+        fetch_devices: who needs all of its last version.
+        hosts: host of every device, used to prefer near sources.
+    """
+    from taskflow import moving  # numba: imported on first use
+
+    region, dims = life.region, max(life.region.ndim, 1)
+    whole = np.array([[0, e] for e in region.shape] or [[0, 1]], np.int64).reshape(1, dims, 2)
+    touching = [points[k] for k in life.slot.tolist()]
+    args = life.arg.tolist()
+    event_ptr = np.concatenate([[0], np.cumsum([len(p) for p in touching])]).astype(np.int64)
+    place = _joined([p.place for p in touching], (0,))
+    colour = _joined([_colours(p, a) for p, a in zip(touching, args, strict=True)], (0,))
+    box = whole[np.zeros(len(place), np.int64)]
+    if region.ndim:
+        box = _joined([p.box(a) for p, a in zip(touching, args, strict=True)], (0, dims, 2))
+    partial = np.array([p.is_partial(a) for p, a in zip(touching, args, strict=True)], np.bool_)
+    fetch = np.array(fetch_devices, np.int64)
+    size = 64 + 4 * len(place) + 4 * len(fetch)
+    while True:
+        state = _state(size, dims, len(hosts), len(life.producer))
+        built = moving.build(
+            state,
+            whole,
+            not region.ndim,
+            region.is_persistent,
+            fetch,
+            hosts,
+            len(life.ops),
+            life.slot,
+            event_ptr,
+            life.role,
+            life.reads,
+            life.producer,
+            place,
+            box,
+            colour,
+            partial,
+        )
+        if not state.n[moving.FULL]:
+            break
+        size *= 4
+    if lost := state.n[moving.LOST]:
+        raise InternalError(f"region '{region.name}': nobody holds what device {state.need[lost - 1, 0]} needs of it")
+    return _fragment(state, built, event_ptr, fetch, whole, region.ndim)
+
+
+def _joined(parts: Sequence[Array], shape: tuple[int, ...]) -> Array:
+    return np.concatenate([np.zeros(shape, np.int64), *parts])
+
+
+def _colours(points: Points, arg: int) -> Array:
+    """Colours of an output's points; inputs have none."""
+    output = arg - len(points.operator.inputs)
+    return points.colours[:, output] if output >= 0 else np.zeros(len(points), np.int64)
+
+
+def _state(size: int, dims: int, devices: int, versions: int) -> Any:
+    """Empty state with room for about `size` of everything."""
+    from taskflow.moves import State
+
+    def empty(*shape: int) -> Array:
+        return np.empty(shape, np.int64)
+
+    def none(*shape: int) -> Array:
+        return np.full(shape, -1, np.int64)
+
+    many = 4 * size
+    return State(
+        n=np.zeros(9, np.int64),
+        inst_device=empty(size),
+        inst_box=empty(size, dims, 2),
+        inst_partial=np.empty(size, np.bool_),
+        inst_next=empty(size),
+        value_first=none(devices),
+        value_last=none(devices),
+        access_box=empty(many, dims, 2),
+        access_task=empty(many, 2),
+        access_next=empty(many),
+        writers=empty(size),
+        readers=empty(size),
+        edge=empty(many, 4),
+        row=empty(size, 7),
+        arg=empty(many, 2),
+        arg_box=empty(many, dims, 2),
+        held=empty(size, 2),
+        held_box=empty(size, dims, 2),
+        held_next=empty(size),
+        held_first=empty(size),
+        held_last=empty(size),
+        need=empty(size, 3),
+        need_box=empty(size, dims, 2),
+        need_first=none(versions),
+        need_last=none(versions),
+        need_at=none(versions, devices),
+        work=empty(size, dims, 2),
+        spare=empty(size, dims, 2),
+    )
+
+
+def _fragment(
+    s: Any, built: tuple[Array, Array, Array, Array], event_ptr: Array, fetch: Array, whole: Array, ndim: int
 ) -> Fragment:
-    """The fragment of `region`; `hosts[d]` is the host of device d, used to prefer near sources."""
-    return _Movement(region, events, fetch_devices, hosts).build()
+    """Copy what was built out of the state's arrays."""
+    from taskflow import moves, moving
 
-
-class _Movement:
-    """Plays the events in order, keeping which boxes of which instances are valid."""
-
-    def __init__(
-        self, region: LogicalRegion, events: Sequence[Event], fetch_devices: Sequence[int], hosts: Sequence[int]
-    ) -> None:
-        self.region, self.hosts, self.fetch_devices = region, hosts, fetch_devices
-        self.out = Fragment(versions=versions_of(events))
-        self.tracker = DependenceTracker()
-        self.values: dict[int, list[int]] = {}  # device -> instances that hold values, not partial results
-        self.found: dict[Need, int] = {}
-        self.valid: dict[int, list[Rect]] = {}
-        self.sources: list[tuple[int, int, Rect]] = []
-
-    def build(self) -> Fragment:
-        """Run the analysis."""
-        out = self.out
-        homes = self._gather_needs()
-        self._make_instances()
-        for v, version in enumerate(out.versions):
-            self.valid, self.sources = {}, []
-            self._produce(v, version, homes)
-            self._deliver(v, version)
-            version.collective = classify(version, self.region)
-            for event in version.readers:
-                self._consume(event)
-        out.homes = [(self._instance(d, r), r) for d, r in homes]
-        out.fetches = [(d, self._instance(d, self.region.rect), self.region.rect) for d in self.fetch_devices]
-        out.edges = list(self.tracker.edges)
-        return out
-
-    # -- instances -------------------------------------------------------------------------------------------------
-
-    def _gather_needs(self) -> list[Need]:
-        versions = self.out.versions
-        for version in versions:
-            for event in version.readers:
-                for need in zip(event.points.devices, event.rects, strict=True):
-                    if not need[1].is_empty:
-                        version.needs[need] = None
-        homes: list[Need] = []
-        if self.region.is_persistent:
-            if not versions[0].needs:  # nobody reads it: it lives where it is fetched
-                versions[0].needs.update(((d, self.region.rect), None) for d in self.fetch_devices)
-            device = next(iter(versions[0].needs), (0,))[0]
-            for piece in subtract_all(self.region.rect, [r for _, r in versions[0].needs]):
-                versions[0].needs[device, piece] = None  # nobody uses it, but it can be read and written
-            homes = list(versions[0].needs)
-            versions[-1].needs.update(versions[0].needs)
-        for device in self.fetch_devices:
-            versions[-1].needs[device, self.region.rect] = None
-        return homes
-
-    def _make_instances(self) -> None:
-        """One instance per device for every box that is not inside a larger one."""
-        boxes: dict[Need, None] = {}
-        for version in self.out.versions:
-            boxes.update(version.needs)
-            if version.producer is not None and not self._is_partial(version.producer):
-                boxes.update(dict.fromkeys(zip(version.producer.points.devices, version.producer.rects, strict=True)))
-        for device, rect in sorted(boxes, key=lambda b: (b[0], -b[1].volume, b[1].lo, b[1].hi)):
-            held = self.values.setdefault(device, [])
-            if not rect.is_empty and not any(self.out.rects[k].covers(rect) for k in held):
-                held.append(self._add(device, rect, False))
-
-    def _is_partial(self, event: Event) -> bool:
-        count = len(event.points.operator.inputs)
-        return event.arg >= count and event.points.outputs[event.arg - count].is_partial
-
-    def _add(self, device: int, rect: Rect, partial: bool) -> int:
-        self.out.devices.append(device)
-        self.out.rects.append(rect)
-        self.out.partial.append(partial)
-        return len(self.out.rects) - 1
-
-    def _instance(self, device: int, rect: Rect) -> int:
-        """The value instance on `device` that holds `rect`."""
-        key = (device, rect)
-        if key not in self.found:
-            self.found[key] = next(
-                (k for k in self.values.get(device, ()) if self.out.rects[k].covers(rect)),
-                -1,
-            )
-        return self.found[key]
-
-    # -- producing -------------------------------------------------------------------------------------------------
-
-    def _produce(self, v: int, version: Version, homes: Sequence[Need]) -> None:
-        event = version.producer
-        if event is None:
-            if self.region.is_persistent:
-                for device, rect in homes:
-                    self._make_valid(device, self._instance(device, rect), rect)
-            else:
-                self._feed(v, version)
-        elif self._is_partial(event):
-            self._combine(v, version, event)
-        else:
-            for p, (device, rect) in enumerate(zip(event.points.devices, event.rects, strict=True)):
-                instance = self._instance(device, rect)
-                if event.privilege is not Privilege.READ_WRITE:  # else it was consumed as the last reader
-                    self.out.arguments.setdefault((event.slot, event.arg), []).append(instance)
-                    self.tracker.write(instance, rect, (event.slot, p))
-                self._make_valid(device, instance, rect)
-
-    def _feed(self, v: int, version: Version) -> None:
-        for device, held in self.values.items():
-            for instance in held:
-                rect = self.out.rects[instance]
-                self._move(v, version, Kind.FEED, device, device, [(instance, rect, Privilege.WRITE)])
-                self._make_valid(device, instance, rect)
-
-    def _make_valid(self, device: int, instance: int, rect: Rect) -> None:
-        self.valid.setdefault(instance, []).append(rect)
-        self.sources.append((device, instance, rect))
-
-    def _combine(self, v: int, version: Version, event: Event) -> None:
-        """Partial results: allocate them, fold those of one device, then fold each needed box at its owner."""
-        output = event.points.outputs[event.arg - len(event.points.operator.inputs)]
-        tiles: dict[Rect, dict[int, dict[int, int]]] = {}
-        for p, (device, rect) in enumerate(zip(event.points.devices, event.rects, strict=True)):
-            tiles.setdefault(rect, {}).setdefault(output.colours[p], {}).setdefault(device, p)
-        instances = [-1] * len(event.points)
-        plans = []
-        for rect, colours in tiles.items():
-            groups: dict[tuple[int, ...], list[int]] = {}
-            for colour, placed in colours.items():
-                groups.setdefault(tuple(placed), []).append(colour)
-            partials: list[dict[int, int]] = []
-            for devices, members in groups.items():
-                partials.append({})
-                for device in devices:
-                    alone = all(device not in other for other in groups if other is not devices)
-                    points = [colours[c][device] for c in members]
-                    partials[-1][device] = self._partial_instances(event, rect, device, points, alone, instances)
-            plans.append((rect, partials))
-        self.out.arguments[event.slot, event.arg] = instances
-        self._fold_local(v, version, event, tiles, instances)
-        self._fold_atowners(v, version, plans)
-
-    def _partial_instances(
-        self, event: Event, rect: Rect, device: int, points: Sequence[int], alone: bool, instances: list[int]
-    ) -> int:
-        """Place the partial results of one device; the first lies where the result will be, if that is free."""
-        for k, p in enumerate(points):
-            place = self._instance(device, rect) if k == 0 and alone else -1
-            instances[p] = place if place >= 0 else self._add(device, rect, True)
-            self.tracker.write(instances[p], rect, (event.slot, p))
-        return instances[points[0]]
-
-    def _fold_local(
-        self,
-        v: int,
-        version: Version,
-        event: Event,
-        tiles: dict[Rect, dict[int, dict[int, int]]],
-        instances: Sequence[int],
-    ) -> None:
-        for rect, colours in tiles.items():
-            groups: dict[tuple[int, ...], list[int]] = {}
-            for colour, placed in colours.items():
-                groups.setdefault(tuple(placed), []).append(colour)
-            for devices, members in groups.items():
-                for device in devices if len(members) > 1 else ():
-                    parts = [instances[colours[c][device]] for c in members]
-                    self._fold(v, version, device, parts[0], rect, parts, rect)
-
-    def _fold_atowners(self, v: int, version: Version, plans: Sequence[tuple[Rect, list[dict[int, int]]]]) -> None:
-        folds, copies = [], []
-        for rect, partials in plans:
-            if len(partials) == 1:  # every holder has the whole sum
-                for device, instance in partials[0].items():
-                    self._make_valid(device, instance, rect)
-                continue
-            for owner, piece in owners(rect, partials, version.needs):
-                parts: list[int] = []
-                for group in partials:
-                    if owner in group:
-                        parts.insert(0, group[owner])
-                        continue
-                    source = list(group)[owner % len(group)]
-                    scratch = self._add(owner, piece, True)
-                    copies.append((source, group[source], owner, scratch, piece))
-                    parts.append(scratch)
-                folds.append((owner, piece, parts))
-        self._copy_in_rounds(v, version, copies)
-        for owner, piece, parts in folds:
-            target = self._instance(owner, piece)
-            if len(parts) > 1 or parts[0] != target:
-                self._fold(v, version, owner, target, piece, parts, piece)
-            self._make_valid(owner, target, piece)
-
-    def _fold(
-        self, v: int, version: Version, device: int, target: int, rect: Rect, parts: Sequence[int], box: Rect
-    ) -> None:
-        args = [(target, rect, Privilege.READ_WRITE if parts[0] == target else Privilege.WRITE)]
-        self._move(v, version, Kind.FOLD, device, device, args + [(k, box, Privilege.READ) for k in parts])
-
-    # -- delivering ------------------------------------------------------------------------------------------------
-
-    def _deliver(self, v: int, version: Version) -> None:
-        """Copy into every needed box what is not valid there."""
-        copies: list[tuple[int, int, int, int, Rect]] = []
-        arrived: dict[int, list[tuple[int, int, Rect]]] = {}  # a box is sent to a device once
-        for device, rect in version.needs:
-            target = self._instance(device, rect)
-            missing = subtract_all(rect, self.valid.get(target, ()))
-            if not missing:
-                continue
-            near = sorted(self.sources + arrived.get(device, []), key=lambda s: self._distance(s[0], device))
-            for source, instance, held in near:
-                left: list[Rect] = []
-                for piece in missing:
-                    if not piece.overlaps(held) or instance == target:
-                        left.append(piece)
-                        continue
-                    part = piece.intersect(held)
-                    copies.append((source, instance, device, target, part))
-                    self.valid.setdefault(target, []).append(part)
-                    arrived.setdefault(device, []).append((device, target, part))
-                    left += piece.subtract(held)
-                missing = left
-                if not missing:
-                    break
-            if missing:
-                raise InternalError(f"region '{self.region.name}': nobody holds {missing[0]} for device {device}")
-        self._copy_in_rounds(v, version, copies)
-
-    def _distance(self, source: int, device: int) -> tuple[bool, bool, int]:
-        """The device itself, then its host; replicas of a source serve different readers."""
-        return source != device, self.hosts[source] != self.hosts[device], (source - device) % len(self.hosts)
-
-    def _copy_in_rounds(self, v: int, version: Version, copies: list[tuple[int, int, int, int, Rect]]) -> None:
-        """Emit copies (source, its instance, target device, its instance, box): in round k device d gets from d + k.
-
-        So every device sends and receives one at a time, and all are busy in every round. Copies within a device come
-        last, since they may copy what has just arrived.
-        """
-        count = len(self.hosts)
-        for source, from_, device, to, rect in sorted(copies, key=lambda c: ((c[0] - c[2]) % count or count, c[2])):
-            args = [(from_, rect, Privilege.READ), (to, rect, Privilege.WRITE)]
-            self._move(v, version, Kind.COPY, source, device, args)
-
-    def _move(
-        self,
-        v: int,
-        version: Version,
-        kind: Kind,
-        source: int,
-        device: int,
-        args: Sequence[tuple[int, Rect, Privilege]],
-    ) -> None:
-        task = (-1 - v, len(version.moves))
-        version.moves.append(Move(kind, source, device, tuple(args)))
-        for instance, rect, privilege in args:
-            if privilege is Privilege.READ:
-                self.tracker.read(instance, rect, task)
-        for instance, rect, privilege in args:
-            if privilege is not Privilege.READ:
-                self.tracker.write(instance, rect, task)
-
-    def _consume(self, event: Event) -> None:
-        placed = self.out.arguments.setdefault((event.slot, event.arg), [])
-        for p, (device, rect) in enumerate(zip(event.points.devices, event.rects, strict=True)):
-            instance = -1 if rect.is_empty else self._instance(device, rect)
-            placed.append(instance)
-            if instance >= 0:
-                self.tracker.read(instance, rect, (event.slot, p))
-        if event.privilege is Privilege.READ_WRITE:
-            for p, rect in enumerate(event.rects):
-                self.tracker.write(placed[p], rect, (event.slot, p))
+    event_instance, version_row, homes, collective = built
+    instances, rows, args = (int(s.n[k]) for k in (moves.INSTANCES, moves.ROWS, moves.ARGS))
+    row, arg = s.row[:rows].copy(), s.arg[:args].copy()
+    return Fragment(
+        s.inst_device[:instances].copy(),
+        s.inst_box[:instances, :ndim].copy(),
+        s.inst_partial[:instances].copy(),
+        row[:, 0],
+        row[:, 1],
+        row[:, 2],
+        row[:, 4],
+        np.diff(row[:, 3], prepend=0),
+        arg[:, 0],
+        arg[:, 1],
+        s.arg_box[:args, :ndim].copy(),
+        version_row,
+        np.where(row[:, 1] != row[:, 2], np.repeat(collective, np.diff(version_row)), 0),
+        event_instance,
+        event_ptr,
+        moving.sorted_edges(s.edge[: s.n[moves.EDGES]]),
+        moving.instances_of(s, s.need[homes, 0], s.need_box[homes]),
+        s.need_box[homes, :ndim],
+        np.stack([fetch, moving.instances_of(s, fetch, np.repeat(whole, len(fetch), axis=0))], axis=1),
+    )

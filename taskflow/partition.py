@@ -93,7 +93,7 @@ class Points:
     @cached_property
     def args(self) -> tuple[Partition, ...]:
         """One Partition per term, inputs then outputs."""
-        return tuple(Partition(r, _rects(self.box(k))) for k, r in enumerate(self.operator.args))
+        return tuple(Partition(r, to_rects(self.box(k))) for k, r in enumerate(self.operator.args))
 
     @cached_property
     def outputs(self) -> tuple[Output, ...]:
@@ -161,7 +161,8 @@ def _can_split(op: Operator, axis: str) -> bool:
     )
 
 
-def _rects(boxes: Array) -> tuple[Rect, ...]:
+def to_rects(boxes: Array) -> tuple[Rect, ...]:
+    """Boxes (n, dimensions, 2) as Rects."""
     return tuple(Rect(tuple(lo), tuple(hi)) for lo, hi in boxes.transpose(0, 2, 1).tolist())
 
 

@@ -238,7 +238,7 @@ class Compiler:
     def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
         launch = self.graph.launches[int(self.graph.launch[row])]
         point = int(self.graph.point[row])
-        intervals = dict(zip(launch.axes, launch.intervals[point], strict=True))
+        intervals = launch.intervals(point)
         context = Context(rects, intervals, self.run, self.workspaces[int(self.graph.device[row])], point)
         privileges = [privilege for _, _, privilege in self.graph.args(row)]
         for k, privilege in enumerate(privileges):

@@ -60,9 +60,9 @@ COLLECTIVES = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Launch:
-    """What the rows of one operator share: the kernel and, per point, the interval of every axis.
+    """What the rows of one operator share: the kernel and `spans`, the interval of every axis: (points, axes, 2).
 
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     """
@@ -70,12 +70,16 @@ class Launch:
     name: str
     kernel: Callable[..., None]
     axes: tuple[str, ...]
-    intervals: tuple[tuple[tuple[int, int], ...], ...]
+    spans: Array
     args: tuple[int, ...]
     input_count: int
     identity: str
     leader: str
     split: str
+
+    def intervals(self, point: int) -> dict[str, tuple[int, int]]:
+        """Axis -> interval of one point."""
+        return {a: (lo, hi) for a, (lo, hi) in zip(self.axes, self.spans[point].tolist(), strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +232,9 @@ class TaskGraph:
     def digest(self) -> str:
         """A hash of the rows; ranks compare it before the first step."""
         hasher = hashlib.blake2b(digest_size=16)
-        hasher.update("\0".join(f"{n.name} {n.identity} {n.intervals}" for n in self.launches).encode())
+        hasher.update("\0".join(f"{n.name} {n.identity}" for n in self.launches).encode())
+        for launch in self.launches:
+            hasher.update(launch.spans.tobytes())
         described = (f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}" for k, r in enumerate(self.regions))
         hasher.update("\0".join(described).encode())
         for column in (self.kind, self.launch, self.point, self.device, self.source, self.arg_instance, self.arg_box):
