@@ -17,7 +17,7 @@ import numpy as np
 from taskflow.graph import Graph
 from taskflow.layout import memory_orders
 from taskflow.machine import MachineModel
-from taskflow.movement import Fragment, lives, move_region
+from taskflow.movement import Fragment, Mover, lives
 from taskflow.operator import Kernel, Operator
 from taskflow.partition import Points, partition, to_rects
 from taskflow.strategy import ParallelConfig, Strategy, check_strategy, effective_config
@@ -48,7 +48,7 @@ class Lowering:
         self.regions = tuple(graph.regions.values())
         self.lives = lives(self.operators, self.regions)
         self.number = {r.name: k for k, r in enumerate(self.regions)}
-        self.hosts = np.array([d.host for d in machine.devices], np.int64)
+        self._mover = Mover(np.array([d.host for d in machine.devices], np.int64))
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
@@ -88,14 +88,14 @@ class Lowering:
         key = (self.life_kind[number], fetching.tobytes(), *map(id, touching))
         found = self._fragments.get(key)
         if found is None:
-            found = self._fragments[key] = move_region(life, touching, fetching, self.hosts)
+            found = self._fragments[key] = self._mover.move(life, touching, fetching)
         return found
 
     def _find_arguments(self) -> list[list[tuple[int, int]]]:
         """Per operator and argument the region and the event of its life."""
         found: list[list[tuple[int, int]]] = [[(-1, -1)] * len(op.args) for op in self.operators]
         for number, life in enumerate(self.lives):
-            for event, (slot, arg) in enumerate(zip(life.slot.tolist(), life.arg.tolist(), strict=True)):
+            for event, (slot, arg) in enumerate(life.touches):
                 found[life.ops[slot]][arg] = number, event
         return found
 
@@ -124,10 +124,14 @@ class Lowering:
             dep_row=dep_row,
             instance_region=np.repeat(np.arange(len(fragments)), count),
             instance_device=np.concatenate([f.instance_device for f in fragments]),
-            instance_box=np.concatenate([_padded(f.instance_box, self.ndim) for f in fragments]),
-            instance_partial=np.concatenate([f.instance_partial for f in fragments]),
+            instance_box=np.concatenate(
+                [_padded(f.instance_box[:, : r.ndim], self.ndim) for f, r in zip(fragments, self.regions, strict=True)]
+            ),
+            instance_partial=np.concatenate([f.instance_partial for f in fragments]).astype(np.bool_),
             homes={
-                r.name: tuple(zip((fragments[k].homes + first[k]).tolist(), to_rects(fragments[k].home_box)))
+                r.name: tuple(
+                    zip((fragments[k].homes + first[k]).tolist(), to_rects(fragments[k].home_box[:, : r.ndim]))
+                )
                 for k, r in enumerate(self.regions)
                 if r.is_persistent
             },
@@ -171,7 +175,7 @@ class Lowering:
         behind: dict[int, list[tuple[int, int, int]]] = {}
         for number, life in enumerate(self.lives):
             for version, event in enumerate(life.producer.tolist()):
-                producer = -1 if event < 0 else life.ops[life.slot[event]]
+                producer = -1 if event < 0 else life.ops[life.touches[event][0]]
                 behind.setdefault(producer, []).append((-1, number, version))
         found = behind.get(-1, [])
         for slot in range(len(self.operators)):
@@ -210,23 +214,24 @@ class Lowering:
 
     def _move_block(self, number: int, version: int, fragment: Fragment, first_instance: int) -> dict[str, Array]:
         begin, end = fragment.version_row[version : version + 2].tolist()
-        rows, count = slice(begin, end), end - begin
-        arg_ptr = np.concatenate([[0], np.cumsum(fragment.arg_count)])
-        args = slice(int(arg_ptr[begin]), int(arg_ptr[end]))
+        row, count = fragment.row[begin:end], end - begin
+        first_arg = int(fragment.row[begin - 1, 3]) if begin else 0
+        args = slice(first_arg, int(row[-1, 3]))
+        box, ndim = fragment.arg_box[args], self.regions[number].ndim
         return {
-            "kind": fragment.kind[rows].astype(np.uint8),
+            "kind": row[:, 0].astype(np.uint8),
             "launch": np.full(count, -1, np.int64),
             "point": np.arange(count),
             "region": np.full(count, number, np.int64),
-            "device": fragment.device[rows],
-            "source": fragment.source[rows],
-            "collective": fragment.collective[rows].astype(np.uint8),
-            "bytes": fragment.volume[rows] * self.regions[number].itemsize,
+            "device": row[:, 2],
+            "source": row[:, 1],
+            "collective": row[:, 5].astype(np.uint8),
+            "bytes": row[:, 4] * self.regions[number].itemsize,
             "flops": np.zeros(count),
-            "arg_count": fragment.arg_count[rows],
-            "arg_instance": fragment.arg_instance[args] + first_instance,
-            "arg_box": _padded(fragment.arg_box[args], self.ndim),
-            "arg_privilege": fragment.arg_privilege[args].astype(np.uint8),
+            "arg_count": np.diff(row[:, 3], prepend=first_arg),
+            "arg_instance": fragment.arg[args, 0] + first_instance,
+            "arg_box": _padded(box[:, :ndim], self.ndim),
+            "arg_privilege": fragment.arg[args, 1].astype(np.uint8),
         }
 
     def _dependences(

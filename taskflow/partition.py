@@ -111,6 +111,12 @@ class Points:
         first = self.operator.bound.table.term_ptr
         return self.boxes[:, first[arg] : first[arg + 1]]
 
+    def colours_of(self, arg: int) -> Array:
+        """Colours of an output, see `Output`; an input has one."""
+        output = arg - len(self.operator.inputs)
+        colours: Array = self.colours[:, output] if output >= 0 else np.zeros(len(self), np.int64)
+        return colours
+
     def is_partial(self, arg: int) -> bool:
         """True when argument `arg` is an output of which the points hold partial results."""
         output = arg - len(self.operator.inputs)
