@@ -60,7 +60,7 @@ class CostModel(ABC):
         result = np.zeros(len(task_graph))
         points = np.flatnonzero(kind == Kind.POINT)
         result[points] = self._points(task_graph, points)
-        moves = np.flatnonzero((kind != Kind.POINT) & ~task_graph.is_transfer)
+        moves = np.flatnonzero((kind != Kind.POINT) & (kind != Kind.COLLECTIVE) & ~task_graph.is_transfer)
         result[moves] = self._moves(task_graph, moves)
         transfers = np.flatnonzero(task_graph.is_transfer)
         pair = task_graph.source[transfers], device[transfers]

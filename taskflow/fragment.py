@@ -29,12 +29,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Move:
-    """One row that moves data: arguments as in `Kind`."""
+    """One row that moves data: arguments as in `Kind`; name and elements moved of a collective."""
 
     kind: Kind
     source: int
     device: int
     args: tuple[tuple[int, Rect, Privilege], ...]
+    name: str = ""
+    volume: int = 0
 
 
 @dataclass

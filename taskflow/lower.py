@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.fragment import Event, Fragment
+from taskflow.fragment import Event, Fragment, Move
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.layout import memory_orders
@@ -54,7 +54,7 @@ class _Rows:
     arg_instance: Array
     arg_box: Array
     arg_privilege: Array
-    collective: int
+    collective: Array
 
 
 @dataclass(frozen=True)
@@ -143,16 +143,21 @@ class Lowering:
         rows = len(columns["kind"])
         dep_ptr, dep_row = _dependences(packed, op_start, move_start, rows)
         arg_ptr = np.concatenate([[0], np.cumsum(columns.pop("arg_count"))]).astype(np.int64)
+        instance_device = np.concatenate([p.devices for p in packed])
+        streams, groups = self._streams.of_rows(
+            columns["kind"], columns["source"], columns["device"], arg_ptr, instance_device[columns["arg_instance"]]
+        )
         task_graph = TaskGraph(
             machine=self.machine,
             launches=tuple(self._launch(slot, p) for slot, p in enumerate(points)),
             regions=self.regions,
-            streams=self._streams.of_rows(columns["kind"], columns["source"], columns["device"]),
+            streams=streams,
+            groups=groups,
             arg_ptr=arg_ptr,
             dep_ptr=dep_ptr,
             dep_row=dep_row,
             instance_region=np.repeat(np.arange(len(packed)), count),
-            instance_device=np.concatenate([p.devices for p in packed]),
+            instance_device=instance_device,
             instance_box=np.concatenate([p.boxes for p in packed]),
             instance_partial=np.concatenate([p.partial for p in packed]),
             homes={
@@ -235,7 +240,7 @@ class Lowering:
             "region": np.full(count, number, np.int64),
             "device": rows.device,
             "source": rows.source,
-            "collective": np.where(rows.source != rows.device, rows.collective, 0).astype(np.uint8),
+            "collective": rows.collective,
             "bytes": rows.bytes,
             "flops": np.zeros(count),
             "arg_count": rows.arg_count,
@@ -321,12 +326,18 @@ def _pack_rows(region: LogicalRegion, version: Any, ndim: int) -> _Rows:
         np.array([a[0] for a in args], np.int64),
         _boxes([a[1] for a in args], ndim),
         np.array([a[2] for a in args], np.uint8),
-        COLLECTIVES.index(version.collective),
+        np.array([COLLECTIVES.index(_collective(m, version.collective)) for m in moves], np.uint8),
     )
 
 
-def _move_volume(move: Any) -> int:
-    """Elements carried by a copy or a feed, read and written by a fold."""
+def _collective(move: Move, of_version: str) -> str:
+    return move.name or (of_version if move.source != move.device else "")
+
+
+def _move_volume(move: Move) -> int:
+    """Elements carried by a copy, a feed or a collective, read and written by a fold."""
+    if move.kind is Kind.COLLECTIVE:
+        return move.volume
     volume: int = move.args[0][1].volume
     return volume * len(move.args) if move.kind is Kind.FOLD else volume
 

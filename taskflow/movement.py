@@ -11,6 +11,7 @@ The rules:
   So a halo arrives beside the rows that the producer wrote, with no copy of those.
 * Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
   needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
+* What more than a few devices sum or gather together is one row, a collective.
 * A persistent region lives, between steps, in the instances from which the first readers of a step read.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskflow.collective import classify, owners
+from taskflow.collective import Group, classify, gather_of, owners, reduction_of
 from taskflow.dependence import DependenceTracker
 from taskflow.errors import InternalError
 from taskflow.fragment import Event, Fragment, Move, Need, Version, versions_of
@@ -208,6 +209,9 @@ class _Movement:
                 for device, instance in partials[0].items():
                     self._make_valid(device, instance, rect)
                 continue
+            if together := reduction_of(rect, partials, version.needs, self.hosts, self.region.itemsize):
+                self._reduce_together(v, version, together)
+                continue
             for owner, piece in owners(rect, partials, version.needs):
                 parts: list[int] = []
                 for group in partials:
@@ -232,15 +236,53 @@ class _Movement:
         args = [(target, rect, Privilege.READ_WRITE if parts[0] == target else Privilege.WRITE)]
         self._move(v, version, Kind.FOLD, device, device, args + [(k, box, Privilege.READ) for k in parts])
 
+    def _reduce_together(self, v: int, version: Version, group: Group) -> None:
+        """One row: every target is the sum."""
+        scratch = [(self._add(d, piece, True), piece, Privilege.WRITE) for d, piece in group.summed]
+        held = {instance for _, instance, _ in group.sources}
+        sources = [(instance, box, Privilege.READ) for _, instance, box in group.sources]
+        targets = []
+        for device, box in group.targets:
+            target = self._instance(device, box)
+            targets.append((target, box, Privilege.READ_WRITE if target in held else Privilege.WRITE))
+            self._make_valid(device, target, box)
+        self._move_together(v, version, group, [*sources, *targets, *scratch], [*targets, *scratch])
+
     # -- delivering ------------------------------------------------------------------------------------------------
+
+    def _deliver_together(self, v: int, version: Version, arrived: dict[int, list[tuple[int, int, Rect]]]) -> None:
+        """One row for every box that many devices lack and that others hold in tiles, or whole."""
+        lacking: dict[Rect, list[int]] = {}
+        for device, rect in version.needs:
+            if self._missing(device, rect):
+                lacking.setdefault(rect, []).append(device)
+        for box, devices in lacking.items():
+            places = [(d, self._instance(d, box), self._missing(d, box)) for d in sorted(devices)]
+            group = gather_of(box, [p for p in places if p[2]], self.sources, self.hosts)
+            if group is None:
+                continue
+            held = {instance for _, instance, _ in group.sources}
+            sources = [(instance, piece, Privilege.READ) for _, instance, piece in group.sources]
+            targets, written = [], []
+            for device, target, missing in (p for p in places if p[2]):
+                targets.append((target, box, Privilege.READ_WRITE if target in held else Privilege.WRITE))
+                written += [(target, piece, Privilege.WRITE) for piece in missing]
+                self.valid.setdefault(target, []).extend(missing)
+                arrived.setdefault(device, []).append((device, target, box))
+            self._move_together(v, version, group, [*sources, *targets], written)
+
+    def _missing(self, device: int, rect: Rect) -> list[Rect]:
+        """What of a needed box is not valid where `device` needs it."""
+        return subtract_all(rect, self.valid.get(self._instance(device, rect), ()))
 
     def _deliver(self, v: int, version: Version) -> None:
         """Copy into every needed box what is not valid there."""
         copies: list[tuple[int, int, int, int, Rect]] = []
         arrived: dict[int, list[tuple[int, int, Rect]]] = {}  # a box is sent to a device once
+        self._deliver_together(v, version, arrived)
         for device, rect in version.needs:
             target = self._instance(device, rect)
-            missing = subtract_all(rect, self.valid.get(target, ()))
+            missing = self._missing(device, rect)
             if not missing:
                 continue
             near = sorted(self.sources + arrived.get(device, []), key=lambda s: self._distance(s[0], device))
@@ -286,8 +328,24 @@ class _Movement:
         device: int,
         args: Sequence[tuple[int, Rect, Privilege]],
     ) -> None:
-        task = (-1 - v, len(version.moves))
+        self._track((-1 - v, len(version.moves)), args)
         version.moves.append(Move(kind, source, device, tuple(args)))
+
+    def _move_together(
+        self,
+        v: int,
+        version: Version,
+        group: Group,
+        args: Sequence[tuple[int, Rect, Privilege]],
+        written: Sequence[tuple[int, Rect, Privilege]],
+    ) -> None:
+        """A collective; of its targets it writes only `written`: a tile that is there stays as it is."""
+        reads = [a for a in args if a[2] is Privilege.READ]
+        self._track((-1 - v, len(version.moves)), [*reads, *written])
+        first = min(self.out.devices[instance] for instance, _, _ in args)
+        version.moves.append(Move(Kind.COLLECTIVE, first, first, tuple(args), group.name, group.volume))
+
+    def _track(self, task: tuple[int, int], args: Sequence[tuple[int, Rect, Privilege]]) -> None:
         for instance, rect, privilege in args:
             if privilege is Privilege.READ:
                 self.tracker.read(instance, rect, task)

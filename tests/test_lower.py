@@ -42,7 +42,7 @@ def matrix(*shape):
 def transfers(task_graph):
     """Region and collective -> bytes that cross between devices."""
     found = Counter()
-    for row in np.flatnonzero(task_graph.is_transfer):
+    for row in np.flatnonzero(task_graph.is_transfer | (task_graph.kind == Kind.COLLECTIVE)):
         task = task_graph[row]
         found[task.name, task.collective] += task.bytes
     return dict(found)
@@ -317,8 +317,8 @@ def test_data_parallel_all_reduces_gradients_and_moves_nothing_else(devices):
 
 def _loss_bytes(task_graph):
     """What every device sends of the fetched loss: a scalar that has to be summed and told to all."""
-    rows_ = [r for r in np.flatnonzero(task_graph.is_transfer) if task_graph.name(r) == "loss"]
-    return np.bincount(task_graph.source[rows_], task_graph.bytes[rows_], len(task_graph.machine.devices))
+    hops = np.array([hop for hop in task_graph.hops().T.tolist() if task_graph.name(hop[0]) == "loss"]).T
+    return np.bincount(hops[1], hops[3], len(task_graph.machine.devices))
 
 
 @pytest.mark.parametrize("devices", [2, 3, 4, 5, 7])
