@@ -4,7 +4,7 @@ Takes the arguments of a collective (devices, instances, boxes) and gives steps 
 arguments by number. What moves is the least that any algorithm can do:
 
 * sums of large tiles: every summing device gets its piece from all others (one host), or pieces go round a ring of
-  neighbours, so that a link between hosts carries each piece once (several hosts);
+  neighbours, so that a link between hosts carries each piece once (several hosts and equal pieces);
 * sums of small tiles: up a binomial tree;
 * gathers: straight from the holders (one host) or round the ring; what one device holds whole goes down a tree.
 
@@ -119,7 +119,8 @@ def _sum(x: Exchange) -> list[Step]:
     if len({x.boxes[k] for k in x.scratch}) == 1:
         steps, done = _sum_up_tree(x), {x.boxes[x.scratch[0]]: [x.target(owners[0], x.boxes[x.scratch[0]])]}
     else:
-        is_ring = x.spans_hosts(owners) and sorted(owners) == sorted(x.source_at)
+        is_even = len({x.boxes[k].volume for k in x.scratch}) == 1  # any piece fits where another one was
+        is_ring = is_even and x.spans_hosts(owners) and sorted(owners) == sorted(x.source_at)
         steps = _sum_round_ring(x) if is_ring else _sum_straight(x)
         done = {x.boxes[k]: [x.target(x.devices[k], x.boxes[k])] for k in x.scratch}
     return steps + _gather(x, done) if x.name == "all-reduce" else steps

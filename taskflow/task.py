@@ -263,9 +263,15 @@ class TaskGraph:
         return crossing
 
     @property
+    def is_communication(self) -> Array:
+        """Which rows carry bytes between devices: transfers and collectives."""
+        found: Array = self.is_transfer | (self.kind == Kind.COLLECTIVE)
+        return found
+
+    @property
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
-        return int(self.bytes[self.is_transfer | (self.kind == Kind.COLLECTIVE)].sum())
+        return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:
         """Bytes that every device sends in one step."""
@@ -330,7 +336,7 @@ class TaskGraph:
             if len(waits) and waits[-1] >= row:
                 raise ValueError(f"order: row {order[row]} stands before row {order[waits[-1]]}, for which it waits")
         arg_index = [np.arange(self.arg_ptr[r], self.arg_ptr[r + 1]) for r in order]
-        columns = {n: getattr(self, n)[order] for n in _ROW_COLUMNS}
+        columns = {n: getattr(self, n)[order] for n in ROW_COLUMNS}
         flat = np.concatenate([np.zeros(0, np.int64), *arg_index])
         return replace(
             self,
@@ -351,7 +357,7 @@ class TaskGraph:
             raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")
 
 
-_ROW_COLUMNS = (
+ROW_COLUMNS = (
     "kind",
     "launch",
     "point",
@@ -365,6 +371,6 @@ _ROW_COLUMNS = (
 )
 
 
-def pointers(lengths: Sequence[int]) -> Array:
+def pointers(lengths: Sequence[int] | Array) -> Array:
     """The CSR pointers of parts of these lengths."""
     return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)

@@ -22,9 +22,9 @@ LAYERS = (
     "region machine batches manifest exchange",
     "pattern operator layout",
     "graph strategy differentiate",
-    "task streams dependence cost timeline partition rules",
+    "task streams dependence cost collective_cost timeline partition rules",
     "lower collective movement fragment",
-    "order simulate memory comm watchdog check",
+    "order simulate memory comm watchdog check expand",
     "execute persistent judge search program progress shared emulate interrupt measure",
     "train checkpoint history testing cli rank explain",
 )

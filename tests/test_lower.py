@@ -42,7 +42,7 @@ def matrix(*shape):
 def transfers(task_graph):
     """Region and collective -> bytes that cross between devices."""
     found = Counter()
-    for row in np.flatnonzero(task_graph.is_transfer | (task_graph.kind == Kind.COLLECTIVE)):
+    for row in np.flatnonzero(task_graph.is_communication):
         task = task_graph[row]
         found[task.name, task.collective] += task.bytes
     return dict(found)
