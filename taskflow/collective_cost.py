@@ -8,7 +8,7 @@ sums also reads two and writes one of the elements that arrived. The best algori
 * recursive halving or doubling: log2(p) steps of n / 2, n / 4, ... bytes, and one of n more where p is no power of two
   (two, for an all-reduce);
 * two levels: rings within all hosts at once, then one ring across the hosts for every piece;
-* binomial tree: log2(p) steps of n bytes, for what has one root, and up and down for an all-reduce.
+* binomial tree: log2(p) steps of n bytes, for what has one root.
 
 Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
 """
@@ -68,8 +68,8 @@ class Algorithms:
         """The least of all algorithms."""
         if name == "all-reduce":
             size = moved_bytes / (2 * (self.count - 1))
-            both = (self._ring, self._halve, self._two_level, self._tree)
-            return min(half(size, True) + half(size, False) for half in both)
+            halves = (self._ring, self._halve, self._two_level)
+            return min(half(size, True) + half(size, False) for half in halves)
         size, sums = moved_bytes / (self.count - 1), name in SUMS
         ways = (self._tree,) if name in ("reduce", "broadcast") else (self._ring, self._halve, self._two_level)
         return min(way(size, sums) for way in ways)
