@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from taskflow.backend import Context, is_compiled
+from taskflow.collective_cost import CollectiveCosts
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
 from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
@@ -35,6 +36,7 @@ class CostModel(ABC):
         self._overhead = np.array([d.overhead_seconds for d in devices])
         self._rate = np.array([d.flops_per_second for d in devices])
         self._latency, self._throughput = self._routes()
+        self._collectives = CollectiveCosts(machine)
 
     @staticmethod
     def analytic(machine: MachineModel) -> CostModel:
@@ -60,7 +62,9 @@ class CostModel(ABC):
         result = np.zeros(len(task_graph))
         points = np.flatnonzero(kind == Kind.POINT)
         result[points] = self._points(task_graph, points)
-        moves = np.flatnonzero((kind != Kind.POINT) & ~task_graph.is_transfer)
+        together = np.flatnonzero(kind == Kind.COLLECTIVE)
+        result[together] = self._collectives.seconds(task_graph, together)
+        moves = np.flatnonzero((kind != Kind.POINT) & (kind != Kind.COLLECTIVE) & ~task_graph.is_transfer)
         result[moves] = self._moves(task_graph, moves)
         transfers = np.flatnonzero(task_graph.is_transfer)
         pair = task_graph.source[transfers], device[transfers]
@@ -96,7 +100,7 @@ class AnalyticCosts(CostModel):
     """See `CostModel.analytic`. A double precision flop takes twice the time of a single precision one."""
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
-        return "link" if task_graph.is_transfer[row] else "roofline"
+        return "link" if task_graph.is_communication[row] else "roofline"
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         device = task_graph.device[rows]
@@ -117,7 +121,7 @@ class MeasuredCosts(CostModel):
         self._by_move: dict[str, float] = {}
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
-        return "link" if task_graph.is_transfer[row] else f"measured on {platform.processor() or 'this processor'}"
+        return "link" if task_graph.is_communication[row] else f"measured on {platform.processor() or 'this processor'}"
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         known = len(self._known)

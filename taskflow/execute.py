@@ -18,6 +18,7 @@ from taskflow.backend import Run
 from taskflow.comm import LocalTransport, Transport, connect
 from taskflow.cost import CostModel, warm_up
 from taskflow.emulate import EmulatedCompiler
+from taskflow.expand import expand, expand_plan
 from taskflow.geometry import Rect
 from taskflow.memory import check_memory, plan_memory
 from taskflow.persistent import PersistentRegions, borrow
@@ -78,10 +79,13 @@ class Executor:
         borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(task_graph, reuse=not any(emulated), borrowed=borrowed)
         check_memory(task_graph, self.plan)
+        self._expansion = expand(task_graph)
+        self._rows = rows = self._expansion.task_graph  # what runs: without collectives
+        plan = expand_plan(self.plan, self._expansion)
         self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
         self._run: Run = share._run if share else Run(seed)
         in_place = exchange != "messages" and (share is None or share.memory.is_shared)
-        self.memory: Memory = Memory(task_graph, self.plan, self.transport, share_memory=in_place)
+        self.memory: Memory = Memory(rows, plan, self.transport, share_memory=in_place)
         self.regions: PersistentRegions = PersistentRegions(
             task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
         )
@@ -90,9 +94,9 @@ class Executor:
         fed = np.flatnonzero(task_graph.kind == Kind.FEED)
         self._fed = {int(k) for k in task_graph.region[fed]}
         kind = EmulatedCompiler if any(emulated) else SharedCompiler if self.memory.is_shared else Compiler
-        compiler = kind(task_graph, self.plan, self.memory, self.transport, self._feeds, self._run, check)
+        compiler = kind(rows, plan, self.memory, self.transport, self._feeds, self._run, check)
         if isinstance(compiler, EmulatedCompiler):
-            compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(task_graph)
+            compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
         compiler.fuses = not record
         self.program = compiler.compile()
         if not any(emulated):
@@ -193,7 +197,7 @@ class Executor:
         row = self.program.rows[position]
         return (
             f"in step {self._run.step} on rank {self.transport.rank}, {self.program.roles[position]} of task "
-            f"{self.task_graph[row]}"
+            f"{self._rows[row]}"
         )
 
     def _fetch(self) -> dict[str, Array]:
@@ -264,10 +268,18 @@ class Executor:
         """
         if not self._times:
             raise ValueError("timeline: no recorded step has run")
+        start, end = self._times_of_rows()
+        seconds = float(np.nanmax(end, initial=0.0)) if self._replay_emulated else self._times[-1] - self._times[0]
+        found = np.full((2, len(self.task_graph)), np.nan)
+        np.fmin.at(found[0], self._expansion.origin, start)
+        np.fmax.at(found[1], self._expansion.origin, end)
+        return Timeline(self.task_graph, found[0], found[1], seconds, self.plan.peak_bytes)
+
+    def _times_of_rows(self) -> tuple[Array, Array]:
+        """Start and end of every row that runs."""
         if self._replay_emulated:
-            start, end = self._replay_emulated.start.copy(), self._replay_emulated.end.copy()
-            return Timeline(self.task_graph, start, end, float(np.nanmax(end, initial=0.0)), self.plan.peak_bytes)
-        start, end = np.full(len(self.task_graph), np.nan), np.full(len(self.task_graph), np.nan)
+            return self._replay_emulated.start, self._replay_emulated.end
+        start, end = np.full(len(self._rows), np.nan), np.full(len(self._rows), np.nan)
         origin = self._times[0]
         for k, row in enumerate(self.program.rows):
             begun, done = self._times[k] - origin, self._times[k + 1] - origin
@@ -275,7 +287,7 @@ class Executor:
                 start[row] = begun
             if self.program.roles[k] != "post":
                 end[row] = done
-        return Timeline(self.task_graph, start, end, self._times[-1] - origin, self.plan.peak_bytes)
+        return start, end
 
     # -- seen by the watchdog, from its thread ---------------------------------------------------------------------
 
@@ -291,7 +303,7 @@ class Executor:
         if position < 0:
             return f"in step {self.steps} on rank {self.transport.rank}, before its first call"
         row = self.program.rows[position]
-        graph = self.task_graph
+        graph = self._rows
         places = [int(d) for r in (row, *graph.deps(row)) for d in (graph.device[r], graph.source[r])]
         others = sorted({d for d in places if not self.transport.drives(d)})
         waits = f"; it can wait for rank {', '.join(map(str, others))}" if others else ""

@@ -114,16 +114,21 @@ class Lowering:
         columns = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
         dep_ptr, dep_row = self._dependences(fragments, op_start, move_start, len(columns["kind"]))
         arg_ptr = np.concatenate([[0], np.cumsum(columns.pop("arg_count"))]).astype(np.int64)
+        instance_device = np.concatenate([f.instance_device for f in fragments])
+        streams, groups = self._streams.of_rows(
+            columns["kind"], columns["source"], columns["device"], arg_ptr, instance_device[columns["arg_instance"]]
+        )
         task_graph = TaskGraph(
             machine=self.machine,
             launches=tuple(self._launch(slot, p) for slot, p in enumerate(points)),
             regions=self.regions,
-            streams=self._streams.of_rows(columns["kind"], columns["source"], columns["device"]),
+            streams=streams,
+            groups=groups,
             arg_ptr=arg_ptr,
             dep_ptr=dep_ptr,
             dep_row=dep_row,
             instance_region=np.repeat(np.arange(len(fragments)), count),
-            instance_device=np.concatenate([f.instance_device for f in fragments]),
+            instance_device=instance_device,
             instance_box=np.concatenate(
                 [_padded(f.instance_box[:, : r.ndim], self.ndim) for f, r in zip(fragments, self.regions, strict=True)]
             ),

@@ -86,7 +86,7 @@ def receive_rows(task_graph: TaskGraph) -> Array:
     """For every transfer the row before which its target posts the receive.
 
     That is the last point that the target device computes before the copy (so the message can arrive meanwhile), but
-    behind every row of that device which still uses the memory.
+    behind every row of that device which still uses the memory. (A collective counts as a row of any device.)
     """
     receive = np.full(len(task_graph), -1, np.int64)
     last_point = np.full(len(task_graph.machine.devices), -1, np.int64)
@@ -94,7 +94,9 @@ def receive_rows(task_graph: TaskGraph) -> Array:
     for row in range(len(task_graph)):
         device = task_graph.device[row]
         if transfer[row]:
-            local = [d for d in task_graph.deps(row) if device in (task_graph.device[d], task_graph.source[d])]
+            deps, kind = task_graph.deps(row), task_graph.kind
+            places = ((d, task_graph.device[d], task_graph.source[d]) for d in deps)
+            local = [d for d, to, from_ in places if device in (to, from_) or kind[d] == Kind.COLLECTIVE]
             early = last_point[device] if last_point[device] >= 0 else row
             receive[row] = min(max(early, max(local, default=-1) + 1), row)
         elif task_graph.kind[row] == Kind.POINT:
@@ -107,14 +109,16 @@ def folded_copies(task_graph: TaskGraph) -> dict[int, tuple[int, int]]:
 
     Where ranks share memory, the fold reads the source itself and the transfer needs no copy.
     """
-    transfers = np.flatnonzero(task_graph.is_transfer)
-    target = task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1]
-    scratch = {int(t): int(r) for t, r in zip(target, transfers, strict=True) if task_graph.instance_partial[t]}
-    found: dict[int, tuple[int, int]] = {}
-    for row in np.flatnonzero(task_graph.kind == Kind.FOLD).tolist():
+    is_transfer, latest, found = task_graph.is_transfer, dict[int, int](), dict[int, tuple[int, int]]()
+    for row in np.flatnonzero(is_transfer | (task_graph.kind == Kind.FOLD)).tolist():
         first = int(task_graph.arg_ptr[row])
+        if is_transfer[row]:
+            target = int(task_graph.arg_instance[first + 1])
+            if task_graph.instance_partial[target]:
+                latest[target] = row
+            continue
         for k in range(first + 1, int(task_graph.arg_ptr[row + 1])):
-            copy = scratch.get(int(task_graph.arg_instance[k]))
+            copy = latest.get(int(task_graph.arg_instance[k]))
             if copy is not None:
                 found[copy] = (row, k - first)
     return found

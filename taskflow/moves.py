@@ -157,7 +157,7 @@ def append(s: State, what: int, capacity: int) -> int:
 @inner
 def add_instance(s: State, device: int, boxes: Any, i: int, partial: bool) -> int:
     """A new instance."""
-    k = append(s, INSTANCES, s.size)
+    k: int = append(s, INSTANCES, s.size)
     if k >= 0:
         s.m[s.inst_device + k], s.m[s.inst_partial + k], s.m[s.inst_next + k] = device, partial, -1
         s.m[s.writers + k], s.m[s.readers + k], s.m[s.held_first + k], s.m[s.held_last + k] = -1, -1, -1, -1
@@ -168,7 +168,7 @@ def add_instance(s: State, device: int, boxes: Any, i: int, partial: bool) -> in
 @inner
 def find_instance(s: State, device: int, boxes: Any, i: int) -> int:
     """The first instance on `device` that holds values and covers the box, or -1."""
-    k = s.m[s.value_first + device]
+    k: int = s.m[s.value_first + device]
     while k >= 0 and not covers(s.m, s.inst_box + k * s.w, boxes, i, s.w):
         k = s.m[s.inst_next + k]
     return k
@@ -239,7 +239,7 @@ def note_write(s: State, instance: int, boxes: Any, i: int, slot: int, index: in
 @inner
 def hold(s: State, device: int, instance: int, boxes: Any, i: int) -> int:
     """The box is valid in the instance from now on."""
-    k = append(s, HELD, s.size)
+    k: int = append(s, HELD, s.size)
     if k >= 0 and instance >= 0:
         s.m[s.held + 2 * k], s.m[s.held + 2 * k + 1], s.m[s.held_next + k] = device, instance, -1
         put(s.m, s.held_box + k * s.w, boxes, i, s.w)

@@ -201,7 +201,7 @@ def tiles_of(box: Any, begin: int, end: int, w: int) -> tuple[Any, Any]:
 
 @inner
 def colours_of(points: Any, colour: Any, place: Any) -> tuple[Any, Any]:
-    """Points of a tile in order of their colours, numbered as they appear, each colour once a device; and the starts."""
+    """Points of a tile by colour, in order of appearance, each colour once a device; and where each begins."""
     most, colours = 0, 0
     for p in points:
         most = max(most, colour[p] + 1)
@@ -411,8 +411,7 @@ def gather_parts(
     copied: int,
 ) -> int:
     """The instances that the owner of a piece sums, its own first, and the copies of what others have."""
-    n = 0
-    for c in leader:
+    for n, c in enumerate(leader):
         own, count = -1, ptr[c + 1] - ptr[c]
         for j in range(ptr[c], ptr[c + 1]):
             if place[kept[j]] == owner:
@@ -429,7 +428,6 @@ def gather_parts(
             put(boxes, copied * s.w, piece, i * s.w, s.w)
             copied += 1
             parts[n] = scratch
-        n += 1
     return copied
 
 

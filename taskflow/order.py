@@ -70,7 +70,7 @@ def _schedule(task_graph: TaskGraph, seconds: Array, key: Callable[[int, float, 
     A row's key can only grow while it waits (its streams fill up), so a stale entry is put back with its new key.
     """
     rows = len(task_graph)
-    streams = [[s for s in row if s >= 0] for row in task_graph.streams.tolist()]
+    streams = [task_graph.streams_of(row) for row in range(rows)]
     waiting = np.diff(task_graph.dep_ptr).tolist()
     followers: list[list[int]] = [[] for _ in range(rows)]
     for row in range(rows):

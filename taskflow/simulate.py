@@ -33,6 +33,7 @@ def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float
     rows = len(task_graph)
     start, end = np.zeros(rows), np.zeros(rows)
     free = np.zeros(STREAMS * len(task_graph.machine.devices) + len(task_graph.machine.links))
-    graph = task_graph
-    total = one_pass(graph.dep_ptr, graph.dep_row, graph.streams, np.asarray(seconds, float), start, end, free)
+    graph, groups, seconds = task_graph, task_graph.groups, np.asarray(seconds, float)
+    columns = graph.dep_ptr, graph.dep_row, graph.streams, groups.ptr, groups.streams
+    total = one_pass(*columns, seconds, start, end, free)
     return start, end, float(total)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from taskflow.exchange import ring_order
 from taskflow.machine import MachineModel
-from taskflow.task import STREAMS, Array, Kind
+from taskflow.task import STREAMS, Array, Groups, Kind, pointers
 
 
 class StreamTable:
@@ -13,10 +14,15 @@ class StreamTable:
 
     Folds are part of receiving. A CPU device has one stream for all: its one thread computes and communicates, and it
     is the receiver that copies, out of the sender's memory, so that sending costs the sender nothing.
+
+    A collective occupies sending and receiving of all its devices and the links of the ring that they form: too many
+    for a column each, so its row names the group of its devices instead.
     """
 
     def __init__(self, machine: MachineModel) -> None:
         count = len(machine.devices)
+        self.hosts = [d.host for d in machine.devices]
+        self._groups: dict[tuple[int, ...], Array] = {}
         self.one_thread = np.array([d.kind == "cpu" for d in machine.devices])
         self.compute = np.arange(count)
         self.sending = np.where(self.one_thread, -1, count + self.compute)
@@ -28,8 +34,10 @@ class StreamTable:
         for (a, b), links in routes.items():
             self.routes[a, b, : len(links)] = STREAMS * count + np.array(links, np.int64)
 
-    def of_rows(self, kind: Array, source: Array, device: Array) -> Array:
-        """(rows, n) stream numbers, -1 where there are fewer."""
+    def of_rows(
+        self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array
+    ) -> tuple[Array, Groups]:
+        """(rows, n) stream numbers, -1 where there are fewer, -2 - g for those of group g; and the groups."""
         streams = np.full((len(kind), 2 + self.routes.shape[2]), -1, np.int64)
         streams[:, 0] = self.compute[device]
         moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
@@ -38,7 +46,33 @@ class StreamTable:
         remote = moves & (source != device)
         streams[remote, 1] = self.sending[source[remote]]
         streams[remote, 2:] = self.routes[source[remote], device[remote]]
-        return streams
+        numbers: dict[tuple[int, ...], int] = {}
+        for row in np.flatnonzero(kind == Kind.COLLECTIVE):
+            group = tuple(np.unique(arg_device[arg_ptr[row] : arg_ptr[row + 1]]).tolist())
+            streams[row] = -1
+            streams[row, 0] = -2 - numbers.setdefault(group, len(numbers))
+        return streams, self._table(list(numbers))
+
+    def _table(self, groups: list[tuple[int, ...]]) -> Groups:
+        """The groups of a task graph, in the order of their numbers."""
+        streams = [self._of_group(group) for group in groups]
+        devices = [ring_order(group, self.hosts) for group in groups]
+        none = np.zeros(0, np.int64)
+        return Groups(
+            pointers([len(s) for s in streams]),
+            np.concatenate([none, *streams]),
+            pointers([len(d) for d in devices]),
+            np.concatenate([none, *devices]).astype(np.int64),
+        )
+
+    def _of_group(self, group: tuple[int, ...]) -> Array:
+        """All streams of a collective in a group, sorted."""
+        if group not in self._groups:
+            ring = np.array(ring_order(group, self.hosts))
+            links = self.routes[ring, np.roll(ring, -1)].reshape(-1)
+            found = np.unique(np.concatenate([self.sending[ring], self.receiving[ring], links]))
+            self._groups[group] = found[found >= 0]
+        return self._groups[group]
 
 
 def stream_names(machine: MachineModel) -> dict[int, str]:

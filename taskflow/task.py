@@ -1,8 +1,8 @@
 """The task graph: rows of tasks as columns, the one thing that `simulate` and `Executor` accept.
 
-A row is one point of an operator, a copy, a fold (combining partial results) or a feed. Row order is issue order and a
-valid sequential execution; `dep_row[dep_ptr[i]:dep_ptr[i + 1]]` are the rows that row i waits for. The graph knows
-kernels but no pattern: below `lower` nothing sees how an operator was split.
+A row is one point of an operator, a copy, a fold (combining partial results), a feed or a collective among many
+devices. Row order is issue order and a valid sequential execution; `dep_row[dep_ptr[i]:dep_ptr[i + 1]]` are the rows
+that row i waits for. The graph knows kernels but no pattern: below `lower` nothing sees how an operator was split.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.errors import InternalError
+from taskflow.exchange import Exchange
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
 from taskflow.region import LogicalRegion
@@ -30,6 +31,7 @@ class Kind(IntEnum):
     COPY = 1  # arguments: source box, target box
     FOLD = 2  # arguments: target box, then the partial results to combine; the target may be the first of them
     FEED = 3  # arguments: the box to fill from the caller's feed
+    COLLECTIVE = 4  # arguments: sources, targets, then what the sums need (see `exchange`); each target = the result
 
 
 class Privilege(IntEnum):
@@ -58,6 +60,33 @@ COLLECTIVES = (
     "gather",
     "scatter",
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups of devices that collectives of a task graph run in, numbered from 0; CSR columns.
+
+    Attributes:
+        ptr, streams: every stream that a collective in group g occupies.
+        device_ptr, devices: the devices of group g, by host and number.
+    """
+
+    ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    streams: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    device_ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    devices: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    def streams_of(self, group: int) -> list[int]:
+        """The streams that a collective in this group occupies."""
+        found: list[int] = self.streams[self.ptr[group] : self.ptr[group + 1]].tolist()
+        return found
+
+    def devices_of(self, group: int) -> tuple[int, ...]:
+        """The devices of a group, by host and number."""
+        return tuple(self.devices[self.device_ptr[group] : self.device_ptr[group + 1]].tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +140,7 @@ class TaskGraph:
     Attributes:
         kind, launch, point, region, device, source, collective, bytes, flops: one entry per row; `launch` is -1 for
             rows that move data, `region` -1 for points; `device` is where the row ends, `source` where a copy starts.
-        streams: (rows, n) numbers of the streams a row occupies, -1 for none.
+        streams: (rows, n) numbers of the streams a row occupies, -1 for none, `-2 - g` for all those of group g.
         arg_ptr, arg_instance, arg_box, arg_privilege: arguments; a box is ((lo), (hi)), zero-padded; instance -1 is an
             empty box.
         dep_ptr, dep_row: dependences.
@@ -120,6 +149,7 @@ class TaskGraph:
         fetches: output name -> (device, instance, box).
         combine: region number -> `sum` or `max`.
         orders: region name -> order of its dimensions in memory, for those that are not row-major.
+        groups: of the collectives.
     """
 
     machine: MachineModel
@@ -150,6 +180,7 @@ class TaskGraph:
     combine: Mapping[int, str]
     orders: Mapping[str, tuple[int, ...]]
     devices_used: tuple[int, ...] = field(default=())
+    groups: Groups = field(default_factory=Groups)
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -191,6 +222,22 @@ class TaskGraph:
         found: list[int] = self.dep_row[self.dep_ptr[row] : self.dep_ptr[row + 1]].tolist()
         return found
 
+    def streams_of(self, row: int) -> list[int]:
+        """The streams that `row` occupies."""
+        found: list[int] = []
+        for stream in self.streams[row].tolist():
+            found += [stream] if stream >= 0 else self.groups.streams_of(-2 - stream) if stream < -1 else []
+        return found
+
+    def occupied(self) -> tuple[Array, Array]:
+        """Every row and stream that it occupies, as two columns."""
+        row, k = np.nonzero(self.streams >= 0)
+        rows, streams = [row], [self.streams[row, k]]
+        for row_, k_ in zip(*np.nonzero(self.streams < -1), strict=True):
+            streams.append(np.array(self.groups.streams_of(-2 - int(self.streams[row_, k_])), np.int64))
+            rows.append(np.full(len(streams[-1]), row_))
+        return np.concatenate(rows), np.concatenate(streams)
+
     def instance_rect(self, instance: int) -> Rect:
         """The box that an instance holds."""
         return self._rect(self.instance_box[instance], self.regions[int(self.instance_region[instance])].ndim)
@@ -220,14 +267,47 @@ class TaskGraph:
         return crossing
 
     @property
+    def is_communication(self) -> Array:
+        """Which rows carry bytes between devices: transfers and collectives."""
+        found: Array = self.is_transfer | (self.kind == Kind.COLLECTIVE)
+        return found
+
+    @property
     def bytes_moved(self) -> int:
         """Bytes that cross between devices in one step."""
-        return int(self.bytes[self.is_transfer].sum())
+        return int(self.bytes[self.is_communication].sum())
 
     def bytes_moved_by_device(self) -> Array:
         """Bytes that every device sends in one step."""
-        moved = self.is_transfer
-        return np.bincount(self.source[moved], self.bytes[moved], len(self.machine.devices)).astype(np.int64)
+        _, source, _, size = self.hops()
+        return np.bincount(source, size, len(self.machine.devices)).astype(np.int64)
+
+    def hops(self) -> Array:
+        """Row, source, device and bytes of all that goes from one device to another, within collectives too; (4, n)."""
+        moved = np.flatnonzero(self.is_transfer)
+        found = [np.stack([moved, self.source[moved], self.device[moved], self.bytes[moved]])]
+        for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist():
+            exchange, itemsize = self.exchange(row), self.regions[int(self.region[row])].itemsize
+            place = exchange.devices
+            copies = [s for s in exchange.steps() if len(s.parts) == 1 and place[s.parts[0]] != place[s.target]]
+            sizes = [(row, place[s.parts[0]], place[s.target], s.box.volume * itemsize) for s in copies]
+            found.append(np.array(sizes, np.int64).reshape(-1, 4).T)
+        return np.concatenate(found, axis=1)
+
+    def exchange(self, row: int) -> Exchange:
+        """How the collective `row` is carried out."""
+        instances, boxes, privileges = zip(*self.args(row), strict=True)
+        sources = privileges.count(Privilege.READ)
+        scratch = sum(bool(self.instance_partial[k]) for k in instances[sources:])
+        return Exchange(
+            COLLECTIVES[int(self.collective[row])],
+            [d.host for d in self.machine.devices],
+            self.instance_device[list(instances)].tolist(),
+            instances,
+            boxes,
+            sources,
+            len(instances) - sources - scratch,
+        )
 
     def digest(self) -> str:
         """A hash of the rows; ranks compare it before the first step."""
@@ -262,16 +342,16 @@ class TaskGraph:
             if len(waits) and waits[-1] >= row:
                 raise ValueError(f"order: row {order[row]} stands before row {order[waits[-1]]}, for which it waits")
         arg_index = [np.arange(self.arg_ptr[r], self.arg_ptr[r + 1]) for r in order]
-        columns = {n: getattr(self, n)[order] for n in _ROW_COLUMNS}
+        columns = {n: getattr(self, n)[order] for n in ROW_COLUMNS}
         flat = np.concatenate([np.zeros(0, np.int64), *arg_index])
         return replace(
             self,
             **columns,
-            arg_ptr=_pointers([len(a) for a in arg_index]),
+            arg_ptr=pointers([len(a) for a in arg_index]),
             arg_instance=self.arg_instance[flat],
             arg_box=self.arg_box[flat],
             arg_privilege=self.arg_privilege[flat],
-            dep_ptr=_pointers([len(d) for d in deps]),
+            dep_ptr=pointers([len(d) for d in deps]),
             dep_row=np.concatenate([np.zeros(0, np.int64), *deps]),
         )
 
@@ -283,7 +363,7 @@ class TaskGraph:
             raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")
 
 
-_ROW_COLUMNS = (
+ROW_COLUMNS = (
     "kind",
     "launch",
     "point",
@@ -297,5 +377,6 @@ _ROW_COLUMNS = (
 )
 
 
-def _pointers(lengths: Sequence[int]) -> Array:
+def pointers(lengths: Sequence[int] | Array) -> Array:
+    """The CSR pointers of parts of these lengths."""
     return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)

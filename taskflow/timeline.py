@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from taskflow.streams import stream_names
-from taskflow.task import STREAMS, Array, TaskGraph
+from taskflow.task import Array, TaskGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,21 +40,17 @@ class Timeline:
     def busy_seconds(self) -> dict[int, float]:
         """Stream number -> seconds in which it is occupied."""
         duration = np.nan_to_num(self.end - self.start)
-        streams = self.task_graph.streams
-        valid = streams >= 0
-        total = np.bincount(
-            streams[valid], np.broadcast_to(duration[:, None], streams.shape)[valid], int(streams.max(initial=0)) + 1
-        )
+        rows, streams = self.task_graph.occupied()
+        total = np.bincount(streams, duration[rows])
         return {s: float(t) for s, t in enumerate(total) if t > 0}
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""
-        first = STREAMS * len(self.task_graph.machine.devices)
-        moved = self.task_graph.is_transfer
-        streams, sizes = self.task_graph.streams[moved], self.task_graph.bytes[moved]
-        on_link = streams >= first
-        total = np.bincount(streams[on_link] - first, np.broadcast_to(sizes[:, None], streams.shape)[on_link])
-        return {k: int(b) for k, b in enumerate(total) if b}
+        routes, total = self.task_graph.machine.routes, dict[int, int]()
+        for _, source, device, size in self.task_graph.hops().T.tolist():
+            for link in routes[source, device]:
+                total[link] = total.get(link, 0) + size
+        return dict(sorted(total.items()))
 
     def critical_path(self) -> list[int]:
         """Rows of a longest chain: from the row that ends last, back through whatever each row waited for."""
@@ -82,7 +78,7 @@ class Timeline:
         for row in range(len(graph)):
             if np.isnan(self.start[row]):
                 continue
-            for stream in graph.streams[row][graph.streams[row] >= 0].tolist():
+            for stream in graph.streams_of(row):
                 events.append(
                     {
                         "name": str(graph[row]).split(": ", 1)[1],
@@ -100,7 +96,8 @@ def _previous_on_streams(graph: TaskGraph) -> list[list[int]]:
     """Per row the rows issued just before it on its streams."""
     latest: dict[int, int] = {}
     previous = []
-    for row, streams in enumerate(graph.streams.tolist()):
+    for row in range(len(graph)):
+        streams = graph.streams_of(row)
         previous.append(sorted({latest[s] for s in streams if s in latest}))
-        latest.update((s, row) for s in streams if s >= 0)
+        latest.update(dict.fromkeys(streams, row))
     return previous

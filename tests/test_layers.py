@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch tensorfile onepass grid",
-    "region machine batches manifest",
+    "geometry backend errors random philox launch tensorfile onepass grid boxes moves",
+    "region machine batches manifest exchange",
     "pattern operator layout",
     "graph strategy differentiate",
-    "task streams dependence cost timeline partition rules",
-    "lower collective movement fragment",
-    "order simulate memory comm watchdog check",
+    "task streams dependence cost collective_cost timeline partition rules",
+    "lower collective moving movement",
+    "order simulate memory comm watchdog check expand",
     "execute persistent judge search program progress shared emulate interrupt measure",
     "train checkpoint history testing cli rank explain",
 )

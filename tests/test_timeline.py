@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
+from taskflow.streams import stream_names
+from tests.test_collective import gathered
 
 
 def copy(ctx, x, y):
@@ -49,3 +52,28 @@ def test_trace_names_its_streams(timeline, tmp_path):
     spans = [e for e in events if e["ph"] == "X"]
     assert lines[0] == "device 0 compute" and lines[8] == "link 0->1"
     assert sum(e["dur"] for e in spans if e["tid"] == 8) == pytest.approx(9e3)
+
+
+def test_a_collective_occupies_its_whole_ring(tmp_path):
+    task_graph = gathered(6, 6)
+    timeline = simulate(task_graph, CostModel.analytic(task_graph.machine))
+    (row,) = [t.row for t in task_graph if t.collective]
+    links = [f"link {d}->{(d + 1) % 6}" for d in range(6)]
+    names = stream_names(task_graph.machine)
+    assert [names[s] for s in task_graph.streams_of(row)] == [*(f"device {d} compute" for d in range(6)), *links]
+    lasts = timeline.end[row] - timeline.start[row]
+    busy = {names[s]: seconds for s, seconds in timeline.busy_seconds().items()}
+    assert [busy[link] for link in links] == pytest.approx([lasts] * 6)
+    assert timeline.start[row + 1 :].min() >= timeline.end[row]  # devices of one thread
+    assert sum(timeline.link_bytes().values()) == timeline.bytes_moved
+    assert row in timeline.critical_path()
+    timeline.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum("all-gather" in e["name"] for e in events) == 12
+
+
+def test_a_group_is_known_by_its_devices():
+    first, second = gathered(6, 6), gathered(6, 1)
+    assert len(first.groups) == len(second.groups) == 1
+    np.testing.assert_array_equal(first.groups.streams, second.groups.streams)
+    assert first.groups.devices_of(0) == tuple(range(6))

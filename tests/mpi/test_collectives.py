@@ -1,0 +1,26 @@
+"""Collectives across ranks: any two ranks sum and gather in one row, which runs as messages or in shared memory."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskflow import Device, MachineModel, movement
+from tests import laws
+from tests.mpi.test_laws import EXCHANGES, SIZE, examples
+from tests.strategies import graphs, random_strategy
+
+
+@pytest.mark.parametrize("record", [True, False])
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@examples(10)
+@given(data=st.data())
+def test_collectives_give_the_numbers_of_one_device(exchange, record, data):
+    each = data.draw(st.integers(1, SIZE))  # devices a host: rings where there are several
+    machine = MachineModel(tuple(Device(host=d // each) for d in range(SIZE)), MachineModel.uniform(SIZE).links)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(movement, "FEW", 1)
+        patch.setattr(movement, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
+        model = data.draw(graphs())
+        strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
+        laws.any_strategy_is_one_device(model, machine, strategy, steps=2, exchange=exchange, record=record)
+        laws.any_strategy_is_one_device(model, machine, strategy, steps=2, exchange=exchange, check=True)
