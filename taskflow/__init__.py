@@ -8,11 +8,12 @@ from taskflow import checkpoint
 from taskflow.backend import Context, compiled
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
+from taskflow.device import Device, Link
 from taskflow.execute import Executor
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
-from taskflow.machine import Device, Link, MachineModel
+from taskflow.machine import MachineModel
 from taskflow.measure import measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder

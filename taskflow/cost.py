@@ -34,7 +34,7 @@ class CostModel(ABC):
         self._bandwidth = np.array([d.memory_bandwidth for d in devices])
         self._overhead = np.array([d.overhead_seconds for d in devices])
         self._rate = np.array([d.flops_per_second for d in devices])
-        self._latency, self._throughput = self._routes()
+        self._latency, self._throughput = machine.latency_seconds, machine.bandwidth
 
     @staticmethod
     def analytic(machine: MachineModel) -> CostModel:
@@ -80,16 +80,6 @@ class CostModel(ABC):
         device = task_graph.device[rows]
         seconds: Array = self._overhead[device] + task_graph.bytes[rows] / self._bandwidth[device]
         return seconds
-
-    def _routes(self) -> tuple[Array, Array]:
-        """Latency and bandwidth between every two devices: latencies add up, the narrowest link counts."""
-        count = len(self.machine.devices)
-        latency, throughput = np.zeros((count, count)), np.ones((count, count))
-        for (a, b), route in self.machine.routes.items():
-            links = [self.machine.links[k] for k in route]
-            latency[a, b] = sum(link.latency_seconds for link in links)
-            throughput[a, b] = min((link.bandwidth for link in links), default=self._bandwidth[a])
-        return latency, throughput
 
 
 class AnalyticCosts(CostModel):

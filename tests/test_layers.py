@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch tensorfile onepass",
-    "region machine batches manifest",
+    "geometry device backend errors random philox launch tensorfile onepass",
+    "region routes machinefile machine batches manifest",
     "pattern operator layout",
     "graph strategy differentiate",
     "task streams dependence cost timeline partition rules",
