@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
     "geometry device backend errors random philox launch tensorfile onepass",
-    "region routes machinefile machine batches manifest",
+    "region routes efficiency machinefile machine batches manifest",
     "pattern operator layout",
     "graph strategy differentiate",
     "task streams dependence cost timeline partition rules",
