@@ -26,7 +26,7 @@ LAYERS = (
     "lower collective movement fragment",
     "order simulate memory comm watchdog check",
     "execute persistent judge search program progress shared emulate interrupt measure",
-    "train checkpoint history testing cli rank explain",
+    "train checkpoint history testing machine_command cli rank explain",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
