@@ -45,11 +45,11 @@ def device_seconds(device: Device, flops: Array, size_bytes: Array, dtype: str =
 
 
 def fit_device(device: Device, flops: Array, size_bytes: Array, seconds: Array, rounds: int = 30) -> Device:
-    """`device` with efficiencies and half sizes fitted to measured tasks, by least squares of the relative errors.
+    """`device` with efficiencies and half sizes fitted to measured tasks: least squares of log(predicted / measured).
 
     The peaks and the overhead stay, but a peak that is exceeded is raised. For given rates the curve is linear in 1/F,
-    1/B and the two ramps, so each round solves for those, then decides anew which side binds each sample; the round
-    with the smallest error wins (as in Magnani and Boyd, Convex piecewise-linear fitting, 2009).
+    1/B and the two ramps, so each round solves for those, then decides anew which side binds each sample and what it
+    weighs; the round with the smallest error wins (as in Magnani and Boyd, Convex piecewise-linear fitting, 2009).
 
     Args:
         device: its `overhead_seconds` is what a launch takes.
@@ -61,34 +61,43 @@ def fit_device(device: Device, flops: Array, size_bytes: Array, seconds: Array, 
     flops, size_bytes, seconds = (np.asarray(a, float) for a in (flops, size_bytes, seconds))
     if len(seconds) < 4 or not (seconds > 0).all():
         raise ValueError(f"fit: takes four samples or more that took time, not {seconds.tolist()}")
-    found = best = device
+    found = best = _with_rates(device, *_highest_rates(device, flops, size_bytes, seconds), 0.0, 0.0)
     for _ in range(rounds):
-        found = _refit(found, flops, size_bytes, seconds)
-        best = min(best, found, key=lambda d: _error(d, flops, size_bytes, seconds))
+        found = _with_rates(device, *_solve(found, flops, size_bytes, seconds))
+        best = min(best, found, key=lambda d: fit_error(d, flops, size_bytes, seconds))
     return best
 
 
-def relative_errors(device: Device, flops: Array, size_bytes: Array, seconds: Array) -> Array:
-    """(samples,) predicted / measured - 1."""
-    errors: Array = device_seconds(device, flops, size_bytes) / seconds - 1.0
-    return errors
+def fit_error(device: Device, flops: Array, size_bytes: Array, seconds: Array) -> float:
+    """Root mean square of log(predicted / measured) over the samples."""
+    logs = np.log(np.maximum(device_seconds(device, flops, size_bytes), 1e-12) / seconds)
+    return float(np.sqrt(np.square(logs).mean()))
 
 
-def _error(device: Device, flops: Array, size_bytes: Array, seconds: Array) -> float:
-    return float(np.square(relative_errors(device, flops, size_bytes, seconds)).mean())
+def _highest_rates(device: Device, flops: Array, size_bytes: Array, seconds: Array) -> tuple[float, float]:
+    """flop/s and bytes/s that some sample reached: where the fit starts."""
+    spent = np.maximum(seconds - device.overhead_seconds, 0.1 * seconds)
+    return float((flops / spent).max()), float((size_bytes / spent).max())
 
 
-def _refit(device: Device, flops: Array, size_bytes: Array, seconds: Array) -> Device:
-    """One round: which side binds and the shares of the ramps as `device` says, the four coefficients anew."""
+def _solve(device: Device, flops: Array, size_bytes: Array, seconds: Array) -> tuple[float, float, float, float]:
+    """One round: F, B and both ramps, where `device` says which side binds and how the ramps are shared."""
     compute = flops / (device.compute_efficiency * device.flops_per_second)
     memory = size_bytes / (device.memory_efficiency * device.memory_bandwidth)
     share = compute / np.maximum(compute + memory, 1e-30)
     binds = compute >= memory
     columns = np.stack([np.where(binds, flops, 0.0), np.where(binds, 0.0, size_bytes), share, 1.0 - share], axis=1)
-    target = np.maximum(seconds - device.overhead_seconds, 0.0) / seconds
-    per_flop, per_byte, ramp, memory_ramp = _non_negative(columns / seconds[:, None], target)
-    rate = 1.0 / per_flop if per_flop else device.compute_efficiency * device.flops_per_second
-    bandwidth = 1.0 / per_byte if per_byte else device.memory_efficiency * device.memory_bandwidth
+    # Gauss-Newton: log(p / t) is about log(p0 / t) + (p - p0) / p0; a step far from t is cut short
+    before = np.maximum(device_seconds(device, flops, size_bytes), 1e-12)
+    wanted = before * (1.0 - np.clip(np.log(before / seconds), -1.0, 0.7)) - device.overhead_seconds
+    per_flop, per_byte, ramp, memory_ramp = _non_negative(columns / before[:, None], wanted / before)
+    return (1.0 / per_flop if per_flop else 0.0), (1.0 / per_byte if per_byte else 0.0), ramp, memory_ramp
+
+
+def _with_rates(device: Device, rate: float, bandwidth: float, ramp: float, memory_ramp: float) -> Device:
+    """`device` with these rates and seconds of ramps; a rate of 0, of a side that no sample shows, stays as it was."""
+    rate = rate or device.compute_efficiency * device.flops_per_second
+    bandwidth = bandwidth or device.memory_efficiency * device.memory_bandwidth
     peak, widest = max(device.flops_per_second, rate), max(device.memory_bandwidth, bandwidth)
     return replace(
         device,
