@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from taskflow import machine_command
 from taskflow.launch import count_cores, launch_environment, rank_command, run_job
-from taskflow.machine_command import add_machine_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("script", help="a Python file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     run.set_defaults(act=_run)
-    add_machine_command(commands)
+    machine_command.add_parser(commands)
     options = parser.parse_args(argv)
     try:
         status: int = options.act(options)

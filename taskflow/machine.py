@@ -170,6 +170,10 @@ class MachineModel:
         except ValueError as error:
             raise ValueError(f"machine '{self.name}': {error}") from error
 
+    def route(self, source: int, target: int) -> tuple[int, ...]:
+        """Numbers of the links from one device to another."""
+        return tuple(int(k) for k in self.routes[source, target] if k >= 0)
+
     @cached_property
     def latency_seconds(self) -> Array:
         """(devices, devices) latency of a transfer: those of the links on its way added up."""

@@ -13,7 +13,7 @@ from taskflow.machine import MachineModel
 from taskflow.machinefile import preset_names
 
 
-def add_machine_command(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     """Register `taskflow machine` with the subparsers of the command line."""
     parser = commands.add_parser(
         "machine",

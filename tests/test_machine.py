@@ -16,12 +16,7 @@ PRESETS = ("a100", "h100", "h200", "k80", "laptop", "p100", "v100")
 
 def ends(machine, source, target):
     """The links on the way."""
-    return [machine.links[k].ends for k in machine.routes[source, target] if k >= 0]
-
-
-def length(machine, route):
-    edges = [machine.links[k].ends for k in route if k >= 0]
-    return sum(machine.graph.edges[e]["length"] for e in edges)
+    return [machine.links[k].ends for k in machine.route(source, target)]
 
 
 # -- presets -----------------------------------------------------------------------------------------------------------
@@ -197,14 +192,14 @@ def test_routes_are_shortest_paths(machine):
             way = ends(machine, a, b)
             assert not way if a == b else (way[0][0], way[-1][1]) == (a, b)
             assert all(first[1] == second[0] for first, second in pairwise(way))
-            assert length(machine, machine.routes[a, b]) == pytest.approx(shortest[a][b], rel=1e-12)
+            assert sum(machine.graph.edges[e]["length"] for e in way) == pytest.approx(shortest[a][b], rel=1e-12)
             assert len(way) == nx.shortest_path_length(machine.graph, a, b), "fewest links come first"
 
 
 def test_latency_and_bandwidth_are_those_of_the_links_on_the_way():
     machine = MachineModel.preset("k80", nodes=3)
     for a, b in [(0, 1), (1, 2), (3, 11), (11, 0)]:
-        links = [machine.links[k] for k in machine.routes[a, b] if k >= 0]
+        links = [machine.links[k] for k in machine.route(a, b)]
         assert machine.latency_seconds[a, b] == pytest.approx(sum(link.latency_seconds for link in links))
         assert machine.bandwidth[a, b] == min(link.bandwidth for link in links)
     assert machine.bandwidth[5, 5] == machine.devices[5].memory_bandwidth and machine.latency_seconds[5, 5] == 0
