@@ -80,8 +80,9 @@ def _product_seconds(n: int) -> float:
 
 
 def _copy_seconds(size: int) -> float:
-    source, target = np.ones(size, np.uint8), np.empty(size + 2048, np.uint8)[2048:]  # at another place of its page:
-    # where both lie alike, loads wait for stores of the same low address bits, 4 times as long on an EPYC
+    # The target starts at another place of its page than the source. Where both start alike, loads wait for stores of
+    # the same low address bits: 150 us instead of 9 for 256 KiB on an EPYC.
+    source, target = np.ones(size, np.uint8), np.empty(size + 2048, np.uint8)[2048:]
     return time_call(lambda: np.copyto(target, source))
 
 
