@@ -8,12 +8,13 @@ from taskflow import checkpoint
 from taskflow.backend import Context, compiled
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
+from taskflow.device import Device, Link
 from taskflow.execute import Executor
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
-from taskflow.machine import Device, Link, MachineModel
-from taskflow.measure import measure_machine
+from taskflow.machine import MachineModel
+from taskflow.measure import fit_machine, measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder
 from taskflow.pattern import Pattern, Window
@@ -59,6 +60,7 @@ __all__ = [
     "constant_schedule",
     "cosine_schedule",
     "data_parallel",
+    "fit_machine",
     "lower",
     "measure_machine",
     "model_parallel",

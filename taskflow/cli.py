@@ -1,4 +1,4 @@
-"""The command line: `taskflow run -n 4 script.py ...`, or `python -m taskflow ...`."""
+"""The command line: `taskflow run -n 4 script.py ...`, `taskflow machine p100`, or `python -m taskflow ...`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from taskflow import machine_command
 from taskflow.launch import count_cores, launch_environment, rank_command, run_job
 
 
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("script", help="a Python file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     run.set_defaults(act=_run)
+    machine_command.add_parser(commands)
     options = parser.parse_args(argv)
     try:
         status: int = options.act(options)

@@ -117,7 +117,7 @@ class Algorithms:
 
     def _step(self, pairs: Iterable[tuple[int, int]]) -> Step:
         """Seconds of one message between every pair at the same time."""
-        links, routes = self.machine.links, [self.machine.routes[pair] for pair in pairs]
+        links, routes = self.machine.links, [self.machine.route(*pair) for pair in pairs]
         shared: dict[int, int] = {}
         for route in routes:
             for link in route:

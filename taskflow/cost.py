@@ -11,7 +11,7 @@ import json
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from taskflow.backend import Context, is_compiled
 from taskflow.collective_cost import CollectiveCosts
+from taskflow.efficiency import curve_seconds
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
 from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
@@ -32,16 +33,24 @@ class CostModel(ABC):
     def __init__(self, machine: MachineModel) -> None:
         self.machine = machine
         devices = machine.devices
-        self._bandwidth = np.array([d.memory_bandwidth for d in devices])
+        self._bandwidth = np.array([d.memory_efficiency * d.memory_bandwidth for d in devices])
+        self._memory_ramp = np.array([d.half_bytes for d in devices]) / self._bandwidth
         self._overhead = np.array([d.overhead_seconds for d in devices])
-        self._rate = np.array([d.flops_per_second for d in devices])
-        self._latency, self._throughput = self._routes()
+        self._latency, self._throughput = machine.latency_seconds, machine.bandwidth
         self._collectives = CollectiveCosts(machine)
 
     @staticmethod
-    def analytic(machine: MachineModel) -> CostModel:
-        """A roofline: overhead + max(flops / rate, bytes / bandwidth)."""
-        return AnalyticCosts(machine)
+    def analytic(machine: MachineModel, use_tf32: bool = False) -> AnalyticCosts:
+        """A roofline with ramps from the machine's rates, of the dtype in which an operator computes.
+
+        Large tasks take overhead + max(flops / rate, bytes / bandwidth); `taskflow.efficiency` has the whole curve, and
+        `fit_machine` fits it to measurements.
+
+        Args:
+            machine: rates of its devices and links.
+            use_tf32: float32 operators run at the rate of TensorFloat-32, where a device has one.
+        """
+        return AnalyticCosts(machine, use_tf32)
 
     @staticmethod
     def measured(machine: MachineModel, cache: str | Path | None = None) -> CostModel:
@@ -82,32 +91,81 @@ class CostModel(ABC):
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of copies within a device, folds and feeds: bytes over memory bandwidth."""
         device = task_graph.device[rows]
-        seconds: Array = self._overhead[device] + task_graph.bytes[rows] / self._bandwidth[device]
+        size = task_graph.bytes[rows]
+        ramp = np.where(size > 0, self._memory_ramp[device], 0.0)
+        seconds: Array = self._overhead[device] + size / self._bandwidth[device] + ramp
         return seconds
-
-    def _routes(self) -> tuple[Array, Array]:
-        """Latency and bandwidth between every two devices: latencies add up, the narrowest link counts."""
-        count = len(self.machine.devices)
-        latency, throughput = np.zeros((count, count)), np.ones((count, count))
-        for (a, b), route in self.machine.routes.items():
-            links = [self.machine.links[k] for k in route]
-            latency[a, b] = sum(link.latency_seconds for link in links)
-            throughput[a, b] = min((link.bandwidth for link in links), default=self._bandwidth[a])
-        return latency, throughput
 
 
 class AnalyticCosts(CostModel):
-    """See `CostModel.analytic`. A double precision flop takes twice the time of a single precision one."""
+    """See `CostModel.analytic`. The seconds of a point depend on its device's rates, flops, bytes and dtype only."""
+
+    def __init__(self, machine: MachineModel, use_tf32: bool = False) -> None:
+        super().__init__(machine)
+        devices = machine.devices
+        name = {"float32": "tf32" if use_tf32 else "float32"}
+        shares = np.array([d.compute_efficiency for d in devices])
+        self._rates = shares * np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
+        self._compute_ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
+        self._dtype_of: dict[str, int] = {}
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
-        return "link" if task_graph.is_communication[row] else "roofline"
+        """What the seconds of a row consist of, and at what rates."""
+        device = self.machine.devices[int(task_graph.device[row])]
+        if task_graph.is_communication[row]:
+            return "link"
+        if task_graph.kind[row] != Kind.POINT:
+            return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
+        dtype = task_dtype(task_graph, row)
+        rate, bandwidth = (
+            self._rates[_DTYPES.index(dtype), task_graph.device[row]],
+            self._bandwidth[task_graph.device[row]],
+        )
+        is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
+        computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
+        moves = f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
+        return f"roofline: {computes if is_computing else moves}, {device.overhead_seconds:.4g} s to launch"
+
+    def task_seconds(self, device: Array, dtype: Array, flops: Array, size_bytes: Array) -> Array:
+        """Seconds of tasks, elementwise: devices by number, dtypes as `dtype_number` gives them."""
+        seconds: Array = self._overhead[device] + curve_seconds(
+            flops / self._rates[dtype, device],
+            size_bytes / self._bandwidth[device],
+            self._compute_ramp[device],
+            self._memory_ramp[device],
+        )
+        return seconds
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
-        device = task_graph.device[rows]
-        double = np.array([2.0 if "float64" in n.identity else 1.0 for n in task_graph.launches])
-        compute = task_graph.flops[rows] * double[task_graph.launch[rows]] / self._rate[device]
-        seconds: Array = self._overhead[device] + np.maximum(compute, task_graph.bytes[rows] / self._bandwidth[device])
-        return seconds
+        dtypes = self._dtypes(task_graph, rows)
+        return self.task_seconds(task_graph.device[rows], dtypes, task_graph.flops[rows], task_graph.bytes[rows])
+
+    def _dtypes(self, task_graph: TaskGraph, rows: Array) -> Array:
+        """Number of the dtype of each point."""
+        known = self._dtype_of
+        for launch in task_graph.launches:
+            if launch.identity not in known:
+                known[launch.identity] = dtype_number([task_graph.regions[n].dtype for n in launch.args])
+        numbers = np.array([known[launch.identity] for launch in task_graph.launches], np.int64)
+        found: Array = numbers[task_graph.launch[rows]]
+        return found
+
+
+_DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+def dtype_number(dtypes: Sequence[str]) -> int:
+    """Number, for `AnalyticCosts.task_seconds`, of the dtype in which an operator with arguments of these computes.
+
+    That is the first floating one; operators on integers count as float32.
+    """
+    return next((_DTYPES.index(dtype) for dtype in dtypes if dtype in _DTYPES), 0)
+
+
+def task_dtype(task_graph: TaskGraph, row: int) -> str:
+    """The dtype in which a point computes."""
+    launch = task_graph.launches[int(task_graph.launch[row])]
+    return _DTYPES[dtype_number([task_graph.regions[n].dtype for n in launch.args])]
 
 
 class MeasuredCosts(CostModel):

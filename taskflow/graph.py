@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from taskflow.device import check_not_negative
 from taskflow.differentiate import differentiate, term_sizes, term_text
 from taskflow.layout import parse_orders
 from taskflow.operator import Backward, Kernel, Operator
@@ -152,8 +153,8 @@ class Graph:
             The output region; a tuple for several; an empty tuple for none.
 
         Raises:
-            ValueError: extents disagree, an axis has no extent, an in-place input is not whole along an axis, or
-                `memory` is no reordering of the pattern.
+            ValueError: extents disagree, an axis has no extent, an in-place input is not whole along an axis, `flops`
+                is no finite number from 0, or `memory` is no reordering of the pattern.
             TypeError: an input is not a region.
         """
         inputs = tuple(inputs)
@@ -175,6 +176,8 @@ class Graph:
                 raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place and read again by another term")
             if any(n in bound.windows for d in bound.terms[k].dims for n in d):
                 raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place, so its term has no window")
+        if flops is not None:
+            check_not_negative(f"'{name}'", "flops", flops)
         orders = parse_orders(f"'{name}'", memory, bound.pattern) if memory else ()
         unique = self._unique(name)
         dtypes = _output_dtypes(name, dtype, inputs, len(bound.pattern.outputs))

@@ -1,78 +1,33 @@
-"""Machines: devices with rates and memory, links with bandwidth and latency, and routes between devices.
+"""Machines: devices, the links between them, and routes over the links.
 
-A `MachineModel` is what strategies are judged on; it need not be the machine at hand. Rates are in flop/s and bytes/s,
-times in seconds, sizes in bytes.
+A `MachineModel` is what strategies are judged on; it need not be the machine at hand. It comes from a preset, from a
+file (`taskflow.machinefile` says how one is written), from measurements, or from other machines that are joined.
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A place that holds instances and runs tasks.
-
-    Attributes:
-        kind: `cpu`, `cuda` or `emulated`.
-        host: number of the machine that it sits in; devices of one host may share memory.
-        memory_bytes: what instances may take.
-        flops_per_second: reached by a large matrix product in float32 (float64: half of it).
-        memory_bandwidth: bytes/s read or written by one kernel.
-        overhead_seconds: fixed cost of one task.
-    """
-
-    kind: str = "cpu"
-    host: int = 0
-    memory_bytes: int = 8 << 30
-    flops_per_second: float = 5e10
-    memory_bandwidth: float = 1e10
-    overhead_seconds: float = 2e-6
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("cpu", "cuda", "emulated"):
-            raise ValueError(f"device: kind is cpu, cuda or emulated, not '{self.kind}'")
-        for name in ("memory_bytes", "flops_per_second", "memory_bandwidth"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"device: {name} is positive, not {getattr(self, name)}")
-        if self.overhead_seconds < 0:
-            raise ValueError(f"device: overhead_seconds is not negative, not {self.overhead_seconds}")
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A directed connection that transfers occupy one after the other.
-
-    Attributes:
-        ends: the two places it joins: device numbers, or names of switches.
-        bandwidth: bytes/s.
-        latency_seconds: of one transfer.
-    """
-
-    ends: tuple[int | str, int | str]
-    bandwidth: float
-    latency_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.bandwidth <= 0 or self.latency_seconds < 0:
-            raise ValueError(
-                f"link {self.ends}: bandwidth is positive and latency not negative, "
-                f"not {self.bandwidth} and {self.latency_seconds}"
-            )
+from taskflow.device import Device, Link
+from taskflow.machinefile import move_place, preset_text, read_machine, write_machine
+from taskflow.routes import Array, find_routes, link_lengths
 
 
 @dataclass(frozen=True)
 class MachineModel:
-    """Devices and directed links; a transfer takes the route of fewest links, ties by lowest latency."""
+    """Devices and directed links; a transfer takes the route of fewest links, of those the fastest.
+
+    Links are streams: transfers whose routes have a link in common pass it one after the other. So whatever several
+    devices share, a host's network card say, is one link behind a switch.
+    """
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
@@ -114,13 +69,69 @@ class MachineModel:
         return MachineModel.uniform(count, Device(memory_bytes=memory), name="local")
 
     @staticmethod
+    def preset(name: str, nodes: int = 1) -> MachineModel:
+        """A machine of published figures: `nodes` equal hosts of k80, p100, v100, a100, h100, h200 or laptop.
+
+        The files in `taskflow/machines` name their sources.
+
+        Raises:
+            ValueError: there is no such preset, or no host.
+        """
+        text = preset_text(name)
+        if nodes < 1:
+            raise ValueError(f"machine preset '{name}': nodes is a positive number, not {nodes}")
+        _, devices, links = read_machine(text, nodes)
+        return MachineModel(devices, links, name if nodes == 1 else f"{nodes} x {name}")
+
+    @staticmethod
     def load(path: str | Path) -> MachineModel:
-        """Read a TOML machine file; ValueError names the file and what is wrong in it."""
+        """Read a TOML machine file.
+
+        Raises:
+            ValueError: there is no file, or what is wrong in it.
+        """
+        if not Path(path).is_file():
+            raise ValueError(f"machine file '{path}': there is no such file")
         try:
-            table = tomllib.loads(Path(path).read_text())
-            return _from_table(table)
-        except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+            name, devices, links = read_machine(Path(path).read_text())
+            machine = MachineModel(devices, links, name)
+            _ = machine.routes  # all devices reach each other
+        except (UnicodeDecodeError, ValueError) as error:
             raise ValueError(f"machine file '{path}': {error}") from error
+        return machine
+
+    def save(self, path: str | Path) -> None:
+        """Write a TOML machine file that loads equal."""
+        Path(path).write_text(write_machine(self.name, self.devices, self.links))
+
+    @staticmethod
+    def join(machines: Sequence[MachineModel], name: str = "") -> MachineModel:
+        """One machine of several, unequal ones say: devices and hosts are numbered on.
+
+        Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
+        is what joins the machines. `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
+        """
+        devices: list[Device] = []
+        links: list[Link] = []
+        for machine in machines:
+            count, hosts = len(devices), 1 + max((d.host for d in devices), default=-1)
+            devices += [replace(d, host=d.host + hosts) for d in machine.devices]
+            for link in machine.links:
+                first, second = (move_place(end, count, hosts) for end in link.ends)
+                links.append(replace(link, ends=(first, second)))
+        return MachineModel(tuple(devices), tuple(links), name or " + ".join(m.name for m in machines))
+
+    def take(self, count: int) -> MachineModel:
+        """The machine of the first `count` devices; switches stay.
+
+        Raises:
+            ValueError: it has not so many.
+        """
+        if not 1 <= count <= len(self.devices):
+            raise ValueError(f"machine '{self.name}': has {len(self.devices)} devices, not {count}")
+        is_kept = [all(isinstance(e, str) or e < count for e in link.ends) for link in self.links]
+        links = tuple(link for link, kept in zip(self.links, is_kept, strict=True) if kept)
+        return replace(self, devices=self.devices[:count], links=links)
 
     def with_rates(self, **rates: Any) -> MachineModel:
         """The same machine with the given fields of every device replaced; `bandwidth`, `latency_seconds`: links."""
@@ -132,58 +143,52 @@ class MachineModel:
         )
 
     @cached_property
+    def hosts(self) -> tuple[tuple[int, ...], ...]:
+        """The device numbers of every host that has devices, in the order of hosts."""
+        numbers = sorted({d.host for d in self.devices})
+        return tuple(tuple(k for k, d in enumerate(self.devices) if d.host == host) for host in numbers)
+
+    @cached_property
     def graph(self) -> nx.DiGraph:
-        """The topology: nodes are device numbers and switch names, edges carry the number of their link."""
+        """The topology: vertices are device numbers and switch names, edges carry `link`, its number, and `length`."""
         graph = nx.DiGraph()
         graph.add_nodes_from(range(len(self.devices)))
-        for k, link in enumerate(self.links):
-            graph.add_edge(*link.ends, link=k, hop=1.0 + link.latency_seconds)
+        for k, (link, length) in enumerate(zip(self.links, link_lengths(self.links), strict=True)):
+            if not graph.has_edge(*link.ends) or length < graph.edges[link.ends]["length"]:
+                graph.add_edge(*link.ends, link=k, length=float(length))
         return graph
 
     @cached_property
-    def routes(self) -> Mapping[tuple[int, int], tuple[int, ...]]:
-        """(source, target) -> numbers of the links on the way.
+    def routes(self) -> Array:
+        """(devices, devices, longest) numbers of the links from one device to another, -1 behind the last.
 
         Raises:
             ValueError: two devices have no route.
         """
-        count = len(self.devices)
-        found: dict[tuple[int, int], tuple[int, ...]] = {}
-        for a in range(count):
-            paths = nx.single_source_dijkstra_path(self.graph, a, weight="hop")
-            for b in range(count):
-                if b not in paths:
-                    raise ValueError(f"machine '{self.name}': no route from device {a} to device {b}")
-                nodes = paths[b]
-                found[a, b] = tuple(self.graph.edges[u, v]["link"] for u, v in pairwise(nodes))
-        return found
+        try:
+            return find_routes(len(self.devices), self.links)
+        except ValueError as error:
+            raise ValueError(f"machine '{self.name}': {error}") from error
+
+    def route(self, source: int, target: int) -> tuple[int, ...]:
+        """Numbers of the links from one device to another."""
+        return tuple(int(k) for k in self.routes[source, target] if k >= 0)
+
+    @cached_property
+    def latency_seconds(self) -> Array:
+        """(devices, devices) latency of a transfer: those of the links on its way added up."""
+        of_links = np.array([*(link.latency_seconds for link in self.links), 0.0])
+        total: Array = of_links[self.routes].sum(axis=2)
+        return total
+
+    @cached_property
+    def bandwidth(self) -> Array:
+        """(devices, devices) bytes/s of the narrowest link on the way; within a device, of its memory."""
+        of_links = np.array([*(link.bandwidth for link in self.links), np.inf])
+        narrowest: Array = of_links[self.routes].min(axis=2, initial=np.inf)
+        np.fill_diagonal(narrowest, [d.memory_bandwidth for d in self.devices])
+        return narrowest
 
     def transfer_seconds(self, source: int, target: int, size_bytes: float) -> float:
         """Time of one transfer on an idle machine: the latencies on the way plus the narrowest link's time."""
-        links = [self.links[k] for k in self.routes[source, target]]
-        if not links:
-            return size_bytes / self.devices[source].memory_bandwidth
-        return sum(link.latency_seconds for link in links) + size_bytes / min(link.bandwidth for link in links)
-
-
-def _from_table(table: Mapping[str, Any]) -> MachineModel:
-    """Tables `[[device]]` (with `count`) and `[[link]]` (with `ends`, both directions unless `directed`)."""
-    devices: list[Device] = []
-    for entry in table["device"]:
-        fields = dict(entry)
-        count = int(fields.pop("count", 1))
-        devices += [Device(**fields)] * count
-    links: list[Link] = []
-    for entry in table.get("link", []):
-        a, b = _ends(entry["ends"])
-        rest = {k: v for k, v in entry.items() if k not in ("ends", "directed")}
-        links.append(Link((a, b), **rest))
-        if not entry.get("directed", False):
-            links.append(Link((b, a), **rest))
-    return MachineModel(tuple(devices), tuple(links), str(table.get("name", "machine")))
-
-
-def _ends(value: Sequence[Any]) -> tuple[int | str, int | str]:
-    if len(value) != 2:
-        raise ValueError(f"link: has two ends, not {value}")
-    return value[0], value[1]
+        return float(self.latency_seconds[source, target] + size_bytes / self.bandwidth[source, target])

@@ -29,10 +29,7 @@ class StreamTable:
         self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
         self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
         routes = machine.routes
-        longest = max((len(r) for r in routes.values()), default=0)
-        self.routes = np.full((count, count, longest), -1, np.int64)
-        for (a, b), links in routes.items():
-            self.routes[a, b, : len(links)] = STREAMS * count + np.array(links, np.int64)
+        self.routes = np.where(routes < 0, -1, STREAMS * count + routes)
 
     def of_rows(
         self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array

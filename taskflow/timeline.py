@@ -46,9 +46,9 @@ class Timeline:
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""
-        routes, total = self.task_graph.machine.routes, dict[int, int]()
+        machine, total = self.task_graph.machine, dict[int, int]()
         for _, source, device, size in self.task_graph.hops().T.tolist():
-            for link in routes[source, device]:
+            for link in machine.route(source, device):
                 total[link] = total.get(link, 0) + size
         return dict(sorted(total.items()))
 

@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch tensorfile onepass grid boxes moves",
-    "region machine batches manifest exchange",
+    "geometry backend errors random philox launch tensorfile onepass grid boxes moves device",
+    "region machine batches manifest exchange routes efficiency machinefile",
     "pattern operator layout",
     "graph strategy differentiate",
     "task streams dependence cost collective_cost timeline partition rules",
     "lower collective moving movement",
     "order simulate memory comm watchdog check expand",
     "execute persistent judge search program progress shared emulate interrupt measure",
-    "train checkpoint history testing cli rank explain",
+    "train checkpoint history testing machine_command cli rank explain",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 

@@ -39,6 +39,13 @@ def test_an_input_that_is_no_region(graph):
     assert_refused(message, launch(graph, "b c, . -> b c", ["x", 2]), TypeError)
 
 
+@pytest.mark.parametrize("flops", [-1, float("nan"), float("inf"), "many", len])
+def test_flops_that_are_no_cost(graph, flops):
+    message = f"'op': flops is a number from 0, not {flops!r}"
+    assert_refused(message, launch(graph, "b c -> b c", ["x"], flops=flops))
+    assert not graph.operators and set(graph.regions) == {"x", "w"}
+
+
 def test_a_region_of_another_graph(graph):
     other = Graph().input("z", (3,))
     message = "'op': input 0: region 'z' belongs to another graph"

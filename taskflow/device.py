@@ -1,0 +1,113 @@
+"""Devices and links: the parts of a machine, with their published or measured rates.
+
+Rates are in flop/s and bytes/s, times in seconds, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from numbers import Real
+
+KINDS = ("cpu", "cuda", "emulated")
+OTHER_DTYPES = ("float64", "float16", "bfloat16", "tf32")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A place that holds instances and runs tasks.
+
+    A task of f flops and b bytes reaches the share f / (f + half_flops) of `compute_efficiency * flops_per_second`, or
+    b / (b + half_bytes) of `memory_efficiency * memory_bandwidth` (Hockney's half-performance length).
+
+    Attributes:
+        kind: `cpu`, `cuda` or `emulated`.
+        host: number of the host that it sits in; devices of one host may share memory.
+        memory_bytes: what instances may take.
+        flops_per_second: peak rate of float32.
+        memory_bandwidth: peak bytes/s read or written by one kernel.
+        overhead_seconds: fixed cost of one task: its launch.
+        rates: peak flop/s of other dtypes: `float64` (else half of float32's), `float16`, `bfloat16` (else float32's),
+            `tf32`: float32 arrays multiplied in TensorFloat-32, where a cost model asks for it.
+        compute_efficiency, memory_efficiency: share of the peaks that the largest tasks reach.
+        half_flops: flops at which a float32 task reaches half of that; other dtypes take the same time longer.
+        half_bytes: bytes at which a task reaches half of that.
+    """
+
+    kind: str = "cpu"
+    host: int = 0
+    memory_bytes: int = 8 << 30
+    flops_per_second: float = 5e10
+    memory_bandwidth: float = 1e10
+    overhead_seconds: float = 2e-6
+    rates: Mapping[str, float] = field(default_factory=dict, hash=False)
+    compute_efficiency: float = 1.0
+    memory_efficiency: float = 1.0
+    half_flops: float = 0.0
+    half_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        where = f"{self.kind} device of host {self.host}"
+        if self.kind not in KINDS:
+            raise ValueError(f"device: kind is one of {', '.join(KINDS)}, not '{self.kind}'")
+        if not isinstance(self.host, int) or self.host < 0:
+            raise ValueError(f"{self.kind} device: host is a number from 0, not {self.host!r}")
+        for name in ("memory_bytes", "flops_per_second", "memory_bandwidth"):
+            check_positive(where, name, getattr(self, name))
+        for name in ("overhead_seconds", "half_flops", "half_bytes"):
+            check_not_negative(where, name, getattr(self, name))
+        for name in ("compute_efficiency", "memory_efficiency"):
+            if not (_is_number(value := getattr(self, name)) and 0 < value <= 1):
+                raise ValueError(f"{where}: {name} is above 0 and at most 1, not {value!r}")
+        self._check_rates(where)
+
+    def _check_rates(self, where: str) -> None:
+        if not isinstance(self.rates, Mapping):
+            raise ValueError(f"{where}: rates are flop/s by dtype, not {self.rates!r}")
+        for dtype, rate in self.rates.items():
+            if dtype not in OTHER_DTYPES:
+                raise ValueError(f"{where}: rates are of {', '.join(OTHER_DTYPES)}, not of '{dtype}'")
+            check_positive(where, f"the rate of {dtype}", rate)
+
+    def rate(self, dtype: str) -> float:
+        """Peak flop/s of a dtype; integers count as float32."""
+        return self.rates.get(dtype, self.flops_per_second / (2 if dtype == "float64" else 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed connection that transfers occupy one after the other.
+
+    Attributes:
+        ends: the two places it joins: device numbers, or names of switches.
+        bandwidth: bytes/s.
+        latency_seconds: of one transfer.
+    """
+
+    ends: tuple[int | str, int | str]
+    bandwidth: float
+    latency_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        where = f"link {self.ends[0]}->{self.ends[1]}"
+        if self.ends[0] == self.ends[1]:
+            raise ValueError(f"{where}: joins two different places")
+        check_positive(where, "bandwidth", self.bandwidth)
+        check_not_negative(where, "latency_seconds", self.latency_seconds)
+
+
+def check_positive(where: str, name: str, value: object) -> None:
+    """Refuse what is no positive finite number."""
+    if not _is_number(value) or not 0 < value < inf:  # type: ignore[operator]
+        raise ValueError(f"{where}: {name} is a positive number, not {value!r}")
+
+
+def check_not_negative(where: str, name: str, value: object) -> None:
+    """Refuse what is no finite number from 0."""
+    if not _is_number(value) or not 0 <= value < inf:  # type: ignore[operator]
+        raise ValueError(f"{where}: {name} is a number from 0, not {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
