@@ -9,6 +9,7 @@ from taskflow.backend import Context, compiled
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
+from taskflow.explain import Explanation, explain
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
@@ -34,6 +35,7 @@ __all__ = [
     "CostModel",
     "Device",
     "Executor",
+    "Explanation",
     "Graph",
     "Kind",
     "Link",
@@ -59,6 +61,7 @@ __all__ = [
     "constant_schedule",
     "cosine_schedule",
     "data_parallel",
+    "explain",
     "lower",
     "measure_machine",
     "model_parallel",

@@ -24,9 +24,9 @@ LAYERS = (
     "graph strategy differentiate",
     "task streams dependence cost timeline partition rules",
     "lower collective movement fragment",
-    "order simulate memory comm watchdog check",
+    "order simulate memory comm watchdog check describe breakdown dot",
     "execute persistent judge search program progress shared emulate interrupt measure",
-    "train checkpoint history testing cli rank explain",
+    "train checkpoint history testing cli rank alternatives report explain",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
