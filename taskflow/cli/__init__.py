@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from taskflow.cli import run
+from taskflow.cli import explain, run, search, simulate
 
-SUBCOMMANDS = (run,)
+SUBCOMMANDS = (run, search, simulate, explain)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,9 +23,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = options.act(options)
     except ValueError as error:
-        sys.stderr.write(f"taskflow: {error}\n")
-        return 2
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     return status
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"taskflow: {message}\n")
+    return 2
 
 
 def _version() -> str:
