@@ -44,7 +44,11 @@ def candidates(op: Operator, devices: int) -> list[ParallelConfig]:
 
 
 def best_alternative(
-    judge: Judge, name: str, configs: Sequence[ParallelConfig], divide: Callable[[Strategy], Breakdown]
+    judge: Judge,
+    name: str,
+    configs: Sequence[ParallelConfig],
+    step: Breakdown,
+    divide: Callable[[Strategy], Breakdown],
 ) -> Alternative | None:
     """The fastest of `configs` for the operator `name` in the judge's strategy; None if there are none to try.
 
@@ -52,7 +56,8 @@ def best_alternative(
         judge: it stands on the strategy that is explained.
         name: an entry of that strategy.
         configs: what to try instead of its configuration.
-        divide: the breakdown of a strategy's step.
+        step: the breakdown of that strategy's step.
+        divide: that of another strategy's.
     """
     best, best_seconds, refusal = None, math.inf, ""
     for config in configs:
@@ -65,10 +70,10 @@ def best_alternative(
         return Alternative(None, len(configs), refusal=refusal) if configs else None
     changed = judge.strategy.copy()
     changed[name] = best
-    return _compare(best, len(configs), divide(judge.strategy), divide(changed))
+    return _compare(best, len(configs), step, divide(changed))
 
 
-def without_entry(judge: Judge, op: Operator, divide: Callable[[Strategy], Breakdown]) -> Alternative:
+def without_entry(judge: Judge, op: Operator, step: Breakdown, divide: Callable[[Strategy], Breakdown]) -> Alternative:
     """What it would mean for an operator that has an entry of its own to follow its forward operator instead."""
     strategy = judge.strategy
     changed = strategy.copy()
@@ -77,10 +82,10 @@ def without_entry(judge: Judge, op: Operator, divide: Callable[[Strategy], Break
     judge.start(strategy)
     if not is_possible:
         return Alternative(None, 1, refusal=refusal)
-    return _compare(effective_config(op, changed)[0], 1, divide(strategy), divide(changed))
+    return _compare(effective_config(op, changed)[0], 1, step, divide(changed))
 
 
-def _compare(config: ParallelConfig, tried: int, current: Breakdown, changed: Breakdown) -> Alternative:
-    compute = changed.path_seconds("compute") - current.path_seconds("compute")
-    exposed = changed.exposed_seconds - current.exposed_seconds
+def _compare(config: ParallelConfig, tried: int, step: Breakdown, changed: Breakdown) -> Alternative:
+    compute = changed.path_seconds("compute") - step.path_seconds("compute")
+    exposed = changed.exposed_seconds - step.exposed_seconds
     return Alternative(config, tried, changed.seconds, compute, exposed)

@@ -133,10 +133,10 @@ class _Explainer:
         op = self.operators[entry.name]
         if entry.is_data_parallel:
             others = [c for c in candidates(op, len(self.machine.devices)) if c != entry.config]
-            return best_alternative(self.judge, op.name, others, self._divide)
+            return best_alternative(self.judge, op.name, others, self.step, self._divide)
         if op.name in self.data_parallel:
-            return best_alternative(self.judge, op.name, [self.data_parallel[op.name]], self._divide)
-        return without_entry(self.judge, op, self._divide)
+            return best_alternative(self.judge, op.name, [self.data_parallel[op.name]], self.step, self._divide)
+        return without_entry(self.judge, op, self.step, self._divide)
 
     def _group(self, op: Operator) -> str:
         return op.name if op.name in self.strategy else op.follows or op.name

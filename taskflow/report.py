@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -114,7 +115,13 @@ def sentences(explanation: Explanation, most: int) -> list[str]:
     lines: dict[str, list[str]] = {}
     for entry in _longest(explanation.operators, most):
         lines.setdefault(_sentence(entry, explanation.step.seconds), []).append(entry.name)
-    return [fill(f"{', '.join(names)}: {line}", WIDTH, subsequent_indent="  ") for line, names in lines.items()]
+    return [_wrapped(f"{', '.join(names)}: {line}") for line, names in lines.items()]
+
+
+def _wrapped(text: str) -> str:
+    """In lines of `WIDTH`, with no break between a number and its unit."""
+    glued = re.sub(r"(?<=\d) (?=([kMGT]?B|[mµ]?s)\b)", "\0", text)
+    return fill(glued, WIDTH, subsequent_indent="  ").replace("\0", " ")
 
 
 def _sentence(entry: OperatorExplanation, seconds: float) -> str:

@@ -60,8 +60,8 @@ fc: Parameter axis o in 2 on devices 0,1; moves fc (all-to-all, 64 B); data para
 tanh: as in data parallelism, Sample axis b in 2 on devices 0,1; moves tanh.dx (all-to-all, 64 B); the best of
   2 alternatives (o:2 on 0,1) makes a step just as long.
 loss: as in data parallelism, Sample axis b in 2 (partial sums) on devices 0,1; moves loss (all-reduce, 8 B);
-  the best of 2 alternatives (o:2 on 0,1) makes a step 1.12x as long (on the critical path communication +64.0
-  µs).
+  the best of 2 alternatives (o:2 on 0,1) makes a step 1.12x as long (on the critical path communication
+  +64.0 µs).
 
 critical path: 477 µs compute (88%), 64.0 µs communication (12%)
 
