@@ -75,6 +75,15 @@ def test_search_by_the_default_budget(model, capsys, monkeypatch):
     assert seen[1]["seconds"] == 0.5
 
 
+def test_a_search_may_be_stopped(model, capsys, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("taskflow.cli.search.search", interrupted)
+    assert main(["search", model, "--devices", "2"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 def test_simulate(model, graph, capsys):
     Strategy(dict(model_parallel(graph, MACHINE))).save("s.json")
     for name, strategy in (("data_parallel", data_parallel(graph, MACHINE)), ("s.json", Strategy.load("s.json"))):

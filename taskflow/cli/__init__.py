@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +14,7 @@ SUBCOMMANDS = (run, search, simulate, explain)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit status: 2, and one line, where the user is mistaken."""
+    """Run the command line and give its exit status: 2 and one line where the user is mistaken, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="taskflow", description="A task runtime for deep learning.")
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -26,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     return status
 
 

@@ -9,7 +9,6 @@ from taskflow.cli.inputs import add_problem, add_strategy, read_problem, read_st
 from taskflow.cli.output import add_dot, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import natural, positive
 from taskflow.explain import explain
-from taskflow.lower import lower
 from taskflow.report import comparison_table, headline, operator_table, path_headline, path_table, sentences
 
 
@@ -45,6 +44,5 @@ def _explain(options: argparse.Namespace) -> int:
     show("\n" + "\n".join(sentences(found, options.rows)))
     show(f"\n{path_headline(found.step)}\n")
     show_table(path_table(found.step, options.rows))
-    if options.dot or options.task_dot:
-        write_dot(options, problem, strategy, lower(problem.graph, strategy, problem.machine))
+    write_dot(options, problem, strategy)
     return 0

@@ -14,9 +14,9 @@ from rich.table import Table as RichTable
 
 from taskflow.cli.inputs import Problem
 from taskflow.dot import strategy_dot, task_graph_dot
+from taskflow.lower import lower
 from taskflow.report import Table, align
 from taskflow.strategy import Strategy
-from taskflow.task import TaskGraph
 
 
 def output_file(text: str) -> Path:
@@ -37,12 +37,12 @@ def add_dot(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_dot(options: argparse.Namespace, problem: Problem, strategy: Strategy, task_graph: TaskGraph) -> None:
+def write_dot(options: argparse.Namespace, problem: Problem, strategy: Strategy) -> None:
     """Write the DOT files that the options ask for."""
     if options.dot:
         write(options.dot, strategy_dot(problem.graph, strategy, len(problem.machine.devices)))
     if options.task_dot:
-        write(options.task_dot, task_graph_dot(task_graph))
+        write(options.task_dot, task_graph_dot(lower(problem.graph, strategy, problem.machine)))
 
 
 def write(path: Path, text: str) -> None:

@@ -11,7 +11,6 @@ from taskflow.cli.inputs import Problem, add_problem, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import natural, positive, positive_seconds
 from taskflow.describe import describe_seconds
-from taskflow.lower import lower
 from taskflow.search import SearchResult, search
 
 
@@ -35,7 +34,7 @@ def _search(options: argparse.Namespace) -> int:
     if options.out:
         result.strategy.save(options.out)
         show(f"written: {options.out}")
-    write_dot(options, problem, result.strategy, lower(problem.graph, result.strategy, problem.machine))
+    write_dot(options, problem, result.strategy)
     return 0
 
 

@@ -32,9 +32,9 @@ def add_parser(commands: Any) -> None:
 def _simulate(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     strategy = read_strategy(options, problem)
-    timeline = _timeline(problem, strategy)
-    show_table(step_table(break_down(timeline, problem.graph, lambda op: op.name)))
-    write_dot(options, problem, strategy, timeline.task_graph)
+    step = break_down(_timeline(problem, strategy), problem.graph, lambda op: op.name)
+    show_table(step_table(step))
+    write_dot(options, problem, strategy)
     return 0
 
 
