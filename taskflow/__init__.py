@@ -10,6 +10,7 @@ from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.device import Device, Link
 from taskflow.execute import Executor
+from taskflow.explain import Explanation, explain
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
@@ -35,6 +36,7 @@ __all__ = [
     "CostModel",
     "Device",
     "Executor",
+    "Explanation",
     "Graph",
     "Kind",
     "Link",
@@ -60,6 +62,7 @@ __all__ = [
     "constant_schedule",
     "cosine_schedule",
     "data_parallel",
+    "explain",
     "fit_machine",
     "lower",
     "measure_machine",

@@ -63,7 +63,7 @@ def test_mpirun_beside_this_python_comes_first(monkeypatch, tmp_path):
 
 def test_the_rest_is_passed_through(monkeypatch):
     seen = []
-    monkeypatch.setattr(cli, "run_job", lambda command, environment: seen.append(command[1:]) or 7)
+    monkeypatch.setattr(cli.run, "run_job", lambda command, environment: seen.append(command[1:]) or 7)
     python, script = sys.executable, str(ROOT / "examples" / "digits.py")
     assert cli.main(["run", "-n", "3", "--mpirun", "--tag-output --host a:2", script, "-n", "5", "--", "-x"]) == 7
     assert cli.main(["run", "-n", "2", "-m", "pytest", "-q", "tests"]) == 7

@@ -23,10 +23,10 @@ LAYERS = (
     "pattern operator layout",
     "graph strategy differentiate",
     "task streams dependence cost collective_cost timeline partition rules",
-    "lower collective moving movement",
-    "order simulate memory comm watchdog check expand",
+    "lower collective moving movement ",
+    "order simulate memory comm watchdog check expand describe breakdown dot",
     "execute persistent judge search program progress shared emulate interrupt measure",
-    "train checkpoint history testing machine_command cli rank explain",
+    "train checkpoint history testing machine_command cli rank explain alternatives report",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 

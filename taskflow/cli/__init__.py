@@ -1,0 +1,45 @@
+"""The command line: `taskflow run -n 4 script.py ...` or `python -m taskflow ...`; one file for each subcommand."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from taskflow import machine_command
+from taskflow.cli import explain, run, search, simulate
+
+SUBCOMMANDS = (run, search, simulate, explain, machine_command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit status: 2 and one line where the user is mistaken, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="taskflow", description="A task runtime for deep learning.")
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(required=True, metavar="command")
+    for subcommand in SUBCOMMANDS:
+        subcommand.add_parser(commands)
+    options = parser.parse_args(argv)
+    try:
+        status: int = options.act(options)
+    except ValueError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return status
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"taskflow: {message}\n")
+    return 2
+
+
+def _version() -> str:
+    try:
+        return f"taskflow {version('taskflow-dl')}"
+    except PackageNotFoundError:
+        return "taskflow (not installed)"

@@ -1,0 +1,48 @@
+"""`taskflow explain`: what a strategy does with each operator, what that saves, and why, with no GPU and no mpirun."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from taskflow.cli.inputs import add_problem, add_strategy, read_problem, read_strategy
+from taskflow.cli.output import add_dot, progress_bar, show, show_table, write_dot
+from taskflow.cli.types import natural, positive
+from taskflow.explain import explain
+from taskflow.report import comparison_table, headline, operator_table, path_headline, path_table, sentences
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand to argparse's `commands`."""
+    parser = commands.add_parser("explain", help="say what a strategy does, what it saves, and why")
+    add_problem(parser)
+    add_strategy(parser)
+    parser.add_argument(
+        "--alternatives", type=natural, default=16, help="try other configurations of that many operators (default: 16)"
+    )
+    parser.add_argument("--rows", type=positive, default=30, help="rows of a table at most (default: 30)")
+    add_dot(parser)
+    parser.set_defaults(act=_explain)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    problem = read_problem(options)
+    strategy = read_strategy(options, problem)
+    with progress_bar() as show_progress:
+        found = explain(
+            problem.graph,
+            strategy,
+            problem.machine,
+            problem.costs,
+            options.alternatives,
+            progress=lambda done, total: show_progress(done, total, "alternatives"),
+        )
+    show(f"{headline(found)}\n")
+    show_table(comparison_table(found))
+    show("")
+    show_table(operator_table(found, options.rows))
+    show("\n" + "\n".join(sentences(found, options.rows)))
+    show(f"\n{path_headline(found.step)}\n")
+    show_table(path_table(found.step, options.rows))
+    write_dot(options, problem, strategy)
+    return 0

@@ -1,0 +1,101 @@
+"""What the subcommands about a strategy share: a model, a machine, costs and a strategy from their options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from taskflow import machine_command
+from taskflow.cli.model import build_model
+from taskflow.cli.types import positive
+from taskflow.cost import CostModel
+from taskflow.graph import Graph
+from taskflow.machine import MachineModel
+from taskflow.rules import data_parallel, model_parallel, one_weird_trick, single_device
+from taskflow.strategy import Strategy, check_strategy
+
+RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
+    "data_parallel": data_parallel,
+    "model_parallel": model_parallel,
+    "one_weird_trick": one_weird_trick,
+    "single_device": single_device,
+}
+SIMPLE_MACHINES = ("uniform", "local")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What there is to search, simulate or explain."""
+
+    graph: Graph
+    machine: MachineModel
+    costs: CostModel
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    """The options of `read_problem`."""
+    parser.add_argument("model", metavar="MODULE:FUNCTION", help="a function that builds a Graph (or FILE.py:FUNCTION)")
+    parser.add_argument(
+        "--arg", dest="arguments", action="append", default=[], metavar="NAME=VALUE", help="an argument of the function"
+    )
+    parser.add_argument(
+        "--machine",
+        default="uniform",
+        metavar="NAME|FILE",
+        help="a preset such as p100, a machine file (.toml), uniform (the default: equal CPU devices) or local",
+    )
+    parser.add_argument("--nodes", type=positive, help="hosts of a preset")
+    parser.add_argument("--devices", type=positive, help="use that many devices (uniform, local: 4)")
+    parser.add_argument(
+        "--costs",
+        default="analytic",
+        metavar="MODEL",
+        help="analytic (a roofline of the machine's rates, the default), measured (kernels timed on this machine), or "
+        "a file that keeps measured costs",
+    )
+
+
+def add_strategy(parser: argparse.ArgumentParser) -> None:
+    """The option of `read_strategy`."""
+    parser.add_argument(
+        "--strategy",
+        default="data_parallel",
+        metavar="NAME|FILE",
+        help=f"a strategy file, or {', '.join(RULES)} (default: data_parallel)",
+    )
+
+
+def read_problem(options: argparse.Namespace) -> Problem:
+    """The graph, machine and costs that the options name; ValueError where they do not fit."""
+    machine = find_machine(options.machine, options.nodes, options.devices)
+    return Problem(build_model(options.model, options.arguments), machine, find_costs(options.costs, machine))
+
+
+def read_strategy(options: argparse.Namespace, problem: Problem) -> Strategy:
+    """The strategy that the options name, checked against graph and machine."""
+    if options.strategy in RULES:
+        return RULES[options.strategy](problem.graph, problem.machine)
+    if not Path(options.strategy).is_file():
+        raise ValueError(f"strategy '{options.strategy}': is neither a file nor one of {', '.join(RULES)}")
+    strategy = Strategy.load(options.strategy)
+    check_strategy(problem.graph, strategy, len(problem.machine.devices))
+    return strategy
+
+
+def find_machine(name: str, nodes: int | None, devices: int | None) -> MachineModel:
+    """A simple machine, one from a file, or a preset."""
+    if name not in SIMPLE_MACHINES:
+        return machine_command.find_machine(name, nodes, devices)
+    if nodes is not None:
+        raise ValueError(f"machine '{name}': --nodes is for presets")
+    machine: MachineModel = getattr(MachineModel, name)(devices or 4)
+    return machine
+
+
+def find_costs(name: str, machine: MachineModel) -> CostModel:
+    """Analytic costs, measured ones, or measured ones that a file keeps."""
+    if name == "analytic":
+        return CostModel.analytic(machine)
+    return CostModel.measured(machine, None if name == "measured" else name)

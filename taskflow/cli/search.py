@@ -1,0 +1,58 @@
+"""`taskflow search`: find a strategy, with no GPU and no mpirun."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from typing import Any
+
+from taskflow.cli.inputs import Problem, add_problem, read_problem
+from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
+from taskflow.cli.types import natural, positive, positive_seconds
+from taskflow.describe import describe_seconds
+from taskflow.search import SearchResult, search
+
+
+def add_parser(commands: Any) -> None:
+    """Add the subcommand to argparse's `commands`."""
+    parser = commands.add_parser("search", help="find a strategy", description=__doc__)
+    add_problem(parser)
+    parser.add_argument("--proposals", type=positive, help="budget: strategies to judge (default: 2000)")
+    parser.add_argument("--seconds", type=positive_seconds, help="budget: seconds to search")
+    parser.add_argument("--seed", type=natural, default=0, help="equal seeds give equal results (default: 0)")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write the strategy as JSON")
+    add_dot(parser)
+    parser.set_defaults(act=_search)
+
+
+def _search(options: argparse.Namespace) -> int:
+    problem = read_problem(options)
+    result = _run_search(problem, options)
+    show_table([("start", "a step"), *((name, _described(s)) for name, s in result.baseline_seconds.items())])
+    show(str(result))
+    if options.out:
+        result.strategy.save(options.out)
+        show(f"written: {options.out}")
+    write_dot(options, problem, result.strategy)
+    return 0
+
+
+def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
+    """Search within the budget of the options; what they leave open is `search`'s default."""
+    budget = {name: value for name in ("proposals", "seconds") if (value := getattr(options, name)) is not None}
+    with progress_bar() as show_progress:
+        begin = time.monotonic()
+
+        def progress(done: int, best: float) -> None:
+            text = f"search: {done} proposals, {describe_seconds(best)} a step"
+            if options.seconds:
+                show_progress(time.monotonic() - begin, options.seconds, text)
+            else:
+                show_progress(done, options.proposals, text)
+
+        return search(problem.graph, problem.machine, problem.costs, seed=options.seed, progress=progress, **budget)
+
+
+def _described(seconds: float) -> str:
+    return describe_seconds(seconds) if math.isfinite(seconds) else "does not fit into memory"

@@ -1,0 +1,31 @@
+"""Types of command line arguments, for argparse."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"is a positive number, not '{text}'")
+    return number
+
+
+def natural(text: str) -> int:
+    """A whole number, zero included."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"is a number, not '{text}'")
+    return int(text)
+
+
+def positive_seconds(text: str) -> float:
+    """A time above zero."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"is a positive number of seconds, not '{text}'")
+    return seconds
