@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from taskflow.placement import Placement, Placements, turn
 from taskflow.rules import leaders
 from taskflow.strategy import Degree, ParallelConfig, Strategy, parts
 
+Array = np.ndarray[Any, np.dtype[Any]]
 Allows = Callable[[int], bool]
 
 
@@ -61,6 +63,7 @@ class Space:
         self.names = [op.name for op in self.operators]
         self._configs: dict[ParallelConfig, ParallelConfig] = {}
         self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
+        self._named: set[str] = set()
         placements, known = Placements(machine, device_lists), dict[_Family, _Choices]()
         self._choices: dict[str, _Choices] = {}
         for op, family in zip(self.operators, _families(graph, self.operators), strict=True):
@@ -94,6 +97,20 @@ class Space:
             return self._configs.setdefault(config, config)
         return None
 
+    def degrees(self, name: str) -> tuple[tuple[str, ...], Array]:
+        """The axes along which the operator `name` may be split, and all tuples of their degrees, one a row."""
+        choices = self._choices[name]
+        extra = [[parts(dict(c.degrees).get(a, 1)) for a in choices.axes] for c in self._extra[name]]
+        rows = [d for d, _ in choices.rows] + [tuple(row) for row in extra]
+        return choices.axes, np.array(rows, np.int64).reshape(len(rows), len(choices.axes))
+
+    def is_even(self, op: Operator) -> bool:
+        """Whether all parts of `op`, which may follow another, are those of `degrees`, cut evenly."""
+        leader = op.follows or op.name
+        is_named = op.name != leader and op.name in self._named
+        uneven = any(not isinstance(d, int) for c in self._extra[leader] for _, d in c.degrees)
+        return not (is_named or uneven or self._choices[leader].has_fractions)
+
     def draw_strategy(self, generator: np.random.Generator) -> Strategy:
         """A strategy of configurations drawn one by one."""
         return Strategy.of_graph(self.graph, {name: self.draw(name, generator) for name in self.names})
@@ -101,6 +118,7 @@ class Space:
     def include(self, strategy: Strategy) -> Strategy:
         """Add what `strategy` uses, if it is missing; gives the strategy in the space's own objects."""
         own = strategy.copy()
+        self._named.update(strategy)
         for name in self.names:
             if (found := self.find(name, strategy[name])) is None:
                 config = _without_ones(strategy[name])
@@ -162,6 +180,7 @@ class _Choices:
         rows = (d for d in _degrees(extents, placements.points, allows) if family.is_legal(d))
         placed = ((d, placements.of([n for n in d if n > 1])) for d in rows)
         self.rows = [(d, p) for d, p in placed if p]
+        self.has_fractions = any(place.fractions for _, places in self.rows for place in places)
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._places = dict(self.rows)
