@@ -22,7 +22,7 @@ from math import prod
 
 import numpy as np
 
-from taskflow.cost import CostModel
+from taskflow.cost import AnalyticCosts, CostModel
 from taskflow.geometry import balanced_bounds
 from taskflow.graph import Graph
 from taskflow.lower import Lowering
@@ -39,7 +39,7 @@ def lower_bound(space: Space, costs: CostModel) -> float:
     whole = whole_seconds(graph, space.machine, costs)
     splits = [Splits(op, space) for op in operators]
     whole *= np.array([split.work for split in splits])[:, None]
-    heads = _heads(splits, whole.min(axis=1))
+    heads = _heads(splits, least_seconds(splits, whole, space.machine, costs))
     fastest = float((heads + whole.min(axis=1) / [split.most for split in splits]).max())
     return max(fastest, *(_work_bound(heads, whole, weights) for weights in _weights(whole)))
 
@@ -102,16 +102,24 @@ def whole_seconds(graph: Graph, machine: MachineModel, costs: CostModel) -> Arra
     return np.stack([found[device] for device in machine.devices], axis=1)
 
 
-def _heads(splits: Sequence[Splits], whole: Array) -> Array:
+def least_seconds(splits: Sequence[Splits], whole: Array, machine: MachineModel, costs: CostModel) -> Array:
+    """Seconds that a point of each operator takes at least: what it does is divided, its overhead is not."""
+    least = np.array([split.least for split in splits])
+    overhead = min(device.overhead_seconds for device in machine.devices) if isinstance(costs, AnalyticCosts) else 0.0
+    seconds: Array = np.maximum(whole.min(axis=1) - overhead, 0.0) * least + overhead
+    return seconds
+
+
+def _heads(splits: Sequence[Splits], least: Array) -> Array:
     """Seconds before which no point of an operator can start."""
     ready: dict[str, float] = {}
     heads = np.zeros(len(splits))
     for k, split in enumerate(splits):
         op = split.operator
-        reads = [region.name for region, least in zip(op.inputs, split.reads, strict=True) if least > 0]
+        reads = [region.name for region, part in zip(op.inputs, split.reads, strict=True) if part > 0]
         heads[k] = max((ready.get(name, 0.0) for name in reads), default=0.0)
         for region in op.outputs:
-            ready[region.name] = heads[k] + split.least * whole[k]
+            ready[region.name] = heads[k] + least[k]
     return heads
 
 

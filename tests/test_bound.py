@@ -83,7 +83,7 @@ def test_below_the_optimum_of_all_strategies(case, slow, kind):
         assert 0 < lower_bound(space, costs) <= optimum(space, costs) * (1 + 1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(graphs(steps=3), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_below_random_strategies(model, devices, seed):
     machine, generator = machine_of(devices, overhead_seconds=1e-7), np.random.default_rng(seed)

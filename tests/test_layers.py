@@ -18,14 +18,15 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch tensorfile onepass",
+    "geometry backend errors random philox launch tensorfile onepass boundpass",
     "region machine batches manifest",
     "pattern operator layout",
     "graph strategy differentiate",
     "task streams dependence cost timeline partition rules placement space proposal",
     "lower collective movement fragment",
     "order simulate memory comm watchdog check",
-    "execute persistent judge bound budget walk search program progress shared emulate interrupt measure",
+    "execute persistent judge search program progress shared emulate interrupt measure"
+    " bound budget walk tables exhaustive chain",
     "train checkpoint history testing cli rank explain",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}

@@ -3,6 +3,7 @@
 import pytest
 
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, search, single_device
+from taskflow.exhaustive import search_exhaustively
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -48,3 +49,18 @@ def test_nothing_fits(graph):
         "device 0 needs 320 bytes and has 128)"
     )
     assert_refused(message, searching(graph, machine))
+
+
+def test_a_known_strategy_outside_of_the_space(graph):
+    start = single_device(graph, TWO)
+    start["fc"] = ParallelConfig({"b": 2}, (1, 0))
+    message = "exhaustive search: 'fc' is b:2 on 1,0, which is not in the space"
+    assert_refused(message, lambda: search_exhaustively(graph, TWO, CostModel.analytic(TWO), known=[start]))
+
+
+def test_an_optimum_that_nothing_fits(graph):
+    machine = MachineModel.uniform(2, Device(memory_bytes=64))
+    with pytest.raises(
+        ValueError, match=r"^exhaustive search: no strategy fits into memory; device \d needs \d+ bytes"
+    ):
+        search_exhaustively(graph, machine, CostModel.analytic(machine))

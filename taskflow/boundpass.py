@@ -1,0 +1,61 @@
+"""The inner loop of `exhaustive`, compiled by numba; imported on first use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+
+@numba.njit(cache=True)
+def bound_children(
+    chosen: Any, leader: int, family: Any, first_config: Any, seconds: Any, device: Any, edges: Any, first_edge: Any,
+    sure: Any, first_delay: Any, readers: Any, delays: Any, least: Any, whole: Any, most: Any, devices: int, out: Any,
+) -> None:  # fmt: skip
+    """`out[c]`: a lower bound for all strategies in which the operators of `chosen` and `leader`, by c, are decided.
+
+    Rows of decided operators run on their devices in program order, each after what it reads; an undecided operator
+    takes the least seconds of a point after the first point of each operator that it reads from.
+    """
+    operators, width = len(family), seconds.shape[1]
+    end, first, free = np.empty((operators, width)), np.empty(operators), np.empty(devices)
+    for c in range(len(out)):
+        chosen[leader] = c
+        free[:] = 0.0
+        last, load = 0.0, 0.0
+        for k in range(operators):
+            config = chosen[family[k]]
+            begin = 0.0
+            for e in range(first_edge[k], first_edge[k + 1]):
+                if sure[e] and first[edges[e]] > begin:
+                    begin = first[edges[e]]
+            if config < 0:
+                first[k] = begin + least[k]
+                last = max(last, begin + whole[k] / most[k])
+                load += whole[k]
+                continue
+            row = first_config[k] + config
+            first[k] = np.inf
+            for p in range(width):
+                where = device[row, p]
+                if where < 0:
+                    break
+                start = max(free[where], begin)
+                for e in range(first_edge[k], first_edge[k + 1]):
+                    writer = edges[e]
+                    made = chosen[family[writer]]
+                    if made < 0:
+                        continue
+                    at = first_delay[e] + (made * readers[e] + config) * width * width + p
+                    for q in range(width):
+                        delay = delays[at + q * width]
+                        if delay >= 0.0 and end[writer, q] + delay > start:
+                            start = end[writer, q] + delay
+                finish = start + seconds[row, p]
+                end[k, p] = free[where] = finish
+                load += seconds[row, p]
+                first[k] = min(first[k], finish)
+                last = max(last, finish)
+        out[c] = max(last, load / devices)
+    chosen[leader] = -1
