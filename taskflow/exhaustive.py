@@ -4,8 +4,8 @@ Branch and bound: the operators that a strategy names are decided one after the 
 strategies that agree on what is decided is left out when a lower bound of all of them is not below the best strategy
 known. The bound (`taskflow.boundpass`) is a simulation of less than what will run: decided points on their devices in
 issue order, the least delay of every transfer between them, and for undecided operators the least that any
-configuration takes. Since streams are in-order queues, leaving out rows or making them shorter makes nothing end later, so the bound
-holds for the simulator as it is; what cannot be left out is judged by it.
+configuration takes. Since streams are in-order queues, leaving out rows or making them shorter makes nothing end later,
+so the bound holds for the simulator as it is; what cannot be left out is judged by it.
 
 Where devices are equal, strategies that differ only in the names of devices come in orbits. Of each orbit one strategy
 is followed; where it is to be judged, all of its orbit is, since the order of rows may depend on the names.
