@@ -10,19 +10,23 @@ import numpy as np
 
 @numba.njit(cache=True)
 def bound_children(
-    chosen: Any, leader: int, family: Any, first_config: Any, seconds: Any, device: Any, edges: Any, first_edge: Any,
-    sure: Any, first_delay: Any, readers: Any, delays: Any, least: Any, whole: Any, most: Any, devices: int, out: Any,
+    chosen: Any, leader: int, family: Any, first_config: Any, seconds: Any, device: Any, receiving: Any,
+    shares_stream: Any, edges: Any, first_edge: Any,
+    sure: Any, first_delay: Any, readers: Any, delays: Any, least: Any, whole: Any, most: Any, floor: Any, out: Any,
 ) -> None:  # fmt: skip
     """`out[c]`: a lower bound for all strategies in which the operators of `chosen` and `leader`, by c, are decided.
 
     Rows of decided operators run on their devices in program order, each after what it reads; an undecided operator
-    takes the least seconds of a point after the first point of each operator that it reads from.
+    takes the least seconds of a point after the first point of each operator that it reads from, and on every device
+    the least that it occupies it under any configuration. What a decided operator's movement occupies of a device's
+    receiving stream, which a CPU shares with its compute stream, begins after the first point.
     """
-    operators, width = len(family), seconds.shape[1]
-    end, first, free = np.empty((operators, width)), np.empty(operators), np.empty(devices)
+    operators, width, devices = len(family), seconds.shape[1], floor.shape[1]
+    end, first = np.empty((operators, width)), np.empty(operators)
+    free, received = np.empty(devices), np.empty(devices)
     for c in range(len(out)):
         chosen[leader] = c
-        free[:] = 0.0
+        free[:], received[:] = 0.0, 0.0
         last, load = 0.0, 0.0
         for k in range(operators):
             config = chosen[family[k]]
@@ -34,6 +38,10 @@ def bound_children(
                 first[k] = begin + least[k]
                 last = max(last, begin + whole[k] / most[k])
                 load += whole[k]
+                for d in range(devices):
+                    if floor[k, d] > 0.0:
+                        free[d] = max(free[d], begin) + floor[k, d]
+                        last = max(last, free[d])
                 continue
             row = first_config[k] + config
             first[k] = np.inf
@@ -57,5 +65,11 @@ def bound_children(
                 load += seconds[row, p]
                 first[k] = min(first[k], finish)
                 last = max(last, finish)
+            for d in range(devices):
+                if receiving[row, d] > 0.0:
+                    received[d] = max(free[d] if shares_stream[d] else received[d], first[k]) + receiving[row, d]
+                    last = max(last, received[d])
+                    if shares_stream[d]:
+                        free[d] = received[d]
         out[c] = max(last, load / devices)
     chosen[leader] = -1

@@ -27,6 +27,7 @@ from taskflow.judge import Judge
 from taskflow.machine import MachineModel
 from taskflow.space import Space, count_strategies
 from taskflow.strategy import ParallelConfig, Strategy
+from taskflow.streams import StreamTable
 from taskflow.tables import Tables
 from taskflow.task import Array
 
@@ -172,6 +173,8 @@ class Bounds:
             np.concatenate([[0], np.cumsum(counts)])[:-1],
             np.concatenate(tables.seconds),
             np.concatenate(tables.device),
+            np.concatenate(tables.receiving),
+            StreamTable(space.machine).one_thread,
             np.array([e.writer for e in edges], np.int64),
             np.searchsorted([e.reader for e in edges], np.arange(len(counts) + 1)),
             np.array([splits[e.reader].reads[e.argument] > 0 for e in edges], np.bool_),
@@ -181,8 +184,15 @@ class Bounds:
             least_seconds(splits, whole, space.machine, tables.costs),
             whole.min(axis=1),
             np.array([float(split.most) for split in splits]),
-            len(space.machine.devices),
+            self._floor(),
         )
+
+    def _floor(self) -> Array:
+        """(operators, devices): the least seconds of a device that an operator takes, whatever its configuration."""
+        count = len(self.tables.machine.devices)
+        rows = zip(self.tables.device, self.tables.seconds, strict=True)
+        busy = [[np.bincount(d + 1, s, count + 1)[1:] for d, s in zip(*each, strict=True)] for each in rows]
+        return np.array([np.min(each, axis=0) for each in busy])
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from taskflow.bound import lower_bound
 from taskflow.budget import Budget
+from taskflow.chain import dynamic_programming
 from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel
 from taskflow.graph import Graph
@@ -87,6 +88,7 @@ def search(
     *,
     seconds: float | None = None,
     space: Space | None = None,
+    plan: bool = False,
     until_local: bool = False,
     transport: Transport | None = None,
 ) -> SearchResult:
@@ -104,6 +106,8 @@ def search(
         progress: called with (proposals done, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search; default: `Space(graph, machine)`. The configurations of all starts are added.
+        plan: start from what dynamic programming over added costs finds, too (`taskflow.chain`). It lowers every two
+            adjacent operators in some forty ways, which takes seconds to minutes, once for equal layers.
         until_local: go on beyond the budget until no change of one operator is faster.
         transport: whose ranks share the search; default: all ranks of this job. All of them call.
 
@@ -126,6 +130,8 @@ def search(
         "one weird trick": one_weird_trick(graph, machine),
         **_checked(graph, machine, starts or {}),
     }
+    if plan:
+        named["dynamic programming"] = dynamic_programming(graph, machine, costs).strategy
     named = {name: space.include(strategy) for name, strategy in named.items()}
     transport = transport or connect()
     baseline = _judge_starts(judge, named, space, seed)

@@ -97,6 +97,13 @@ def test_a_start_of_the_user_counts():
     assert result.seconds <= min(result.baseline_seconds.values())
 
 
+def test_dynamic_programming_may_be_a_start():
+    graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
+    result = find(graph, machine, plan=True, proposals=5)
+    assert set(result.baseline_seconds) == {*RULES, "dynamic programming"}
+    assert result.seconds <= result.baseline_seconds["dynamic programming"] < float("inf")
+
+
 def test_a_budget_in_seconds_ends():
     result = find(small(), MachineModel.uniform(2, SLOW), proposals=None, seconds=0.05)
     assert 0 < result.proposals < 10_000
