@@ -10,23 +10,24 @@ import numpy as np
 
 @numba.njit(cache=True)
 def bound_children(
-    chosen: Any, leader: int, family: Any, first_config: Any, seconds: Any, device: Any, receiving: Any,
-    shares_stream: Any, edges: Any, first_edge: Any,
-    sure: Any, first_delay: Any, readers: Any, delays: Any, least: Any, whole: Any, most: Any, floor: Any, out: Any,
+    chosen: Any, leader: int, family: Any, first_config: Any, seconds: Any, device: Any, shares_stream: Any,
+    edges: Any, first_edge: Any, sure: Any, first_delay: Any, readers: Any, delays: Any,
+    first_move: Any, other: Any, columns: Any, first_load: Any, loads: Any, move_of: Any, first_wait: Any, waits: Any,
+    least: Any, whole: Any, most: Any, floor: Any, out: Any,
 ) -> None:  # fmt: skip
     """`out[c]`: a lower bound for all strategies in which the operators of `chosen` and `leader`, by c, are decided.
 
     Rows of decided operators run on their devices in program order, each after what it reads; an undecided operator
     takes the least seconds of a point after the first point of each operator that it reads from, and on every device
-    the least that it occupies it under any configuration. What a decided operator's movement occupies of a device's
-    receiving stream, which a CPU shares with its compute stream, begins after the first point.
+    the least that it occupies it under any configuration. Movement that is decided occupies the receiving streams,
+    which a CPU shares with its compute stream, after the first point of the operator that it stands behind.
     """
     operators, width, devices = len(family), seconds.shape[1], floor.shape[1]
     end, first = np.empty((operators, width)), np.empty(operators)
-    free, received = np.empty(devices), np.empty(devices)
+    free, received, begun = np.empty(devices), np.empty(devices), np.empty((len(other), devices))
     for c in range(len(out)):
         chosen[leader] = c
-        free[:], received[:] = 0.0, 0.0
+        free[:], received[:], begun[:] = 0.0, 0.0, -1.0
         last, load = 0.0, 0.0
         for k in range(operators):
             config = chosen[family[k]]
@@ -51,7 +52,7 @@ def bound_children(
                     break
                 start = max(free[where], begin)
                 for e in range(first_edge[k], first_edge[k + 1]):
-                    writer = edges[e]
+                    writer, move = edges[e], move_of[e]
                     made = chosen[family[writer]]
                     if made < 0:
                         continue
@@ -60,16 +61,27 @@ def bound_children(
                         delay = delays[at + q * width]
                         if delay >= 0.0 and end[writer, q] + delay > start:
                             start = end[writer, q] + delay
+                    if move >= 0 and begun[move, where] >= 0.0:
+                        with_other = 0 if other[move] == family[writer] else chosen[other[move]]
+                        wait = waits[first_wait[e] + (made * columns[move] + with_other) * width + p]
+                        if wait > 0.0 and begun[move, where] + wait > start:
+                            start = begun[move, where] + wait
                 finish = start + seconds[row, p]
                 end[k, p] = free[where] = finish
                 load += seconds[row, p]
                 first[k] = min(first[k], finish)
                 last = max(last, finish)
-            for d in range(devices):
-                if receiving[row, d] > 0.0:
-                    received[d] = max(free[d] if shares_stream[d] else received[d], first[k]) + receiving[row, d]
-                    last = max(last, received[d])
-                    if shares_stream[d]:
-                        free[d] = received[d]
+            for move in range(first_move[k], first_move[k + 1]):
+                with_other = 0 if other[move] == family[k] else chosen[other[move]]
+                if with_other < 0:
+                    continue
+                for d in range(devices):
+                    seconds_of = loads[first_load[move] + (config * columns[move] + with_other) * devices + d]
+                    begun[move, d] = max(free[d] if shares_stream[d] else received[d], first[k])
+                    if seconds_of > 0.0:
+                        received[d] = begun[move, d] + seconds_of
+                        last = max(last, received[d])
+                        if shares_stream[d]:
+                            free[d] = received[d]
         out[c] = max(last, load / devices)
     chosen[leader] = -1

@@ -3,9 +3,9 @@
 Branch and bound: the operators that a strategy names are decided one after the other, in program order. A set of
 strategies that agree on what is decided is left out when a lower bound of all of them is not below the best strategy
 known. The bound (`taskflow.boundpass`) is a simulation of less than what will run: decided points on their devices in
-issue order, the least delay of every transfer between them, and for undecided operators the least that any
-configuration takes. Since streams are in-order queues, leaving out rows or making them shorter makes nothing end later,
-so the bound holds for the simulator as it is; what cannot be left out is judged by it.
+issue order, the movement between decided operators, and for undecided ones the least that any configuration takes.
+Since streams are in-order queues, leaving out rows or making them shorter makes nothing end later, so the bound holds
+for the simulator as it is; what cannot be left out is judged by it.
 
 Where devices are equal, strategies that differ only in the names of devices come in orbits. Of each orbit one strategy
 is followed; where it is to be judged, all of its orbit is, since the order of rows may depend on the names.
@@ -17,9 +17,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 
+from taskflow.arrivals import movements
 from taskflow.bound import Splits, least_seconds, whole_seconds
 from taskflow.cost import CostModel
 from taskflow.graph import Graph
@@ -161,30 +163,50 @@ class Bounds:
 
     def __init__(self, tables: Tables) -> None:
         self.tables, space = tables, tables.space
+        self._counts = [len(configs) for configs in tables.configs]
         splits = [Splits(op, space) for op in tables.operators]
         whole = whole_seconds(space.graph, space.machine, tables.costs)
         whole *= np.array([split.work for split in splits])[:, None]
-        edges = tables.edges
-        delays = [tables.delays(edge) for edge in edges]
-        counts = np.array([len(each) for each in tables.points])
-        self._counts = [len(configs) for configs in tables.configs]
-        self._arguments = (
+        self._arguments: tuple[Any, ...] = (
             np.array(tables.family, np.int64),
-            np.concatenate([[0], np.cumsum(counts)])[:-1],
+            _starts([len(each) for each in tables.points])[:-1],
             np.concatenate(tables.seconds),
             np.concatenate(tables.device),
-            np.concatenate(tables.receiving),
             StreamTable(space.machine).one_thread,
-            np.array([e.writer for e in edges], np.int64),
-            np.searchsorted([e.reader for e in edges], np.arange(len(counts) + 1)),
-            np.array([splits[e.reader].reads[e.argument] > 0 for e in edges], np.bool_),
-            np.concatenate([[0], np.cumsum([d.size for d in delays])]).astype(np.int64)[:-1],
-            np.array([d.shape[1] for d in delays], np.int64),
-            np.concatenate([np.zeros(0), *(d.reshape(-1) for d in delays)]),
+            *self._edges(splits),
+            *self._movements(),
             least_seconds(splits, whole, space.machine, tables.costs),
             whole.min(axis=1),
             np.array([float(split.most) for split in splits]),
             self._floor(),
+        )
+
+    def _edges(self, splits: Sequence[Splits]) -> tuple[Array, ...]:
+        edges, operators = self.tables.edges, len(self.tables.operators)
+        delays = [self.tables.delays(edge) for edge in edges]
+        return (
+            np.array([e.writer for e in edges], np.int64),
+            np.searchsorted([e.reader for e in edges], np.arange(operators + 1)),
+            np.array([splits[e.reader].reads[e.argument] > 0 for e in edges], np.bool_),
+            _starts([d.size for d in delays])[:-1],
+            np.array([d.shape[1] for d in delays], np.int64),
+            np.concatenate([np.zeros(0), *(d.reshape(-1) for d in delays)]),
+        )
+
+    def _movements(self) -> tuple[Array, ...]:
+        edges, operators = self.tables.edges, len(self.tables.operators)
+        found = movements(self.tables)
+        move_of = {edge: k for k, movement in enumerate(found) for edge in movement.waits}
+        waits = [found[move_of[e]].waits[e] if e in move_of else np.zeros(0) for e in edges]
+        return (
+            np.searchsorted([m.writer for m in found], np.arange(operators + 1)),
+            np.array([m.other for m in found], np.int64),
+            np.array([m.seconds.shape[1] for m in found], np.int64),
+            _starts([m.seconds.size for m in found])[:-1],
+            np.concatenate([np.zeros(0), *(m.seconds.reshape(-1) for m in found)]),
+            np.array([move_of.get(e, -1) for e in edges], np.int64),
+            _starts([w.size for w in waits])[:-1],
+            np.concatenate([np.zeros(0), *(w.reshape(-1) for w in waits)]),
         )
 
     def _floor(self) -> Array:
@@ -196,11 +218,16 @@ class Bounds:
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
-        from taskflow.boundpass import bound_children  # numba: imported on first use
+        from taskflow import boundpass  # numba: imported on first use
 
+        bound_children: Callable[..., None] = boundpass.bound_children
         out = np.empty(self._counts[leader])
         bound_children(chosen, leader, *self._arguments, out)
         return out
+
+
+def _starts(lengths: Sequence[int]) -> Array:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 Symmetry = Sequence[Sequence[int]]  # per leader, per configuration: the number of the renamed one

@@ -102,7 +102,8 @@ def search(
         seed: equal seeds give equal results, if the budget is in proposals alone.
         beta: how unlikely a slower strategy is accepted: one slower by a part d of the best start's time is accepted
             with probability exp(-beta * d).
-        starts: name -> strategy, besides single device, data parallel, model parallel and one weird trick.
+        starts: name -> strategy, besides single device, and data parallel, model parallel and one weird trick on all
+            devices, a half, a quarter and so on.
         progress: called with (proposals done, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search; default: `Space(graph, machine)`. The configurations of all starts are added.
@@ -123,13 +124,7 @@ def search(
     budget = Budget(proposals, seconds)
     space = space or Space(graph, machine)
     judge = Judge(graph, machine, costs)
-    named = {
-        "single device": single_device(graph, machine),
-        "data parallel": data_parallel(graph, machine),
-        "model parallel": model_parallel(graph, machine),
-        "one weird trick": one_weird_trick(graph, machine),
-        **_checked(graph, machine, starts or {}),
-    }
+    named = {**_rules(graph, machine), **_checked(graph, machine, starts or {})}
     if plan:
         named["dynamic programming"] = dynamic_programming(graph, machine, costs).strategy
     named = {name: space.include(strategy) for name, strategy in named.items()}
@@ -147,6 +142,19 @@ def search(
         run.is_local,
     )
     return _best_of(transport.gather(own))
+
+
+def _rules(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
+    """Strategies by rule, also on fewer devices: a small model is slower on all of them."""
+    rules = {"data parallel": data_parallel, "model parallel": model_parallel, "one weird trick": one_weird_trick}
+    named = {"single device": single_device(graph, machine)}
+    named |= {name: rule(graph, machine) for name, rule in rules.items()}
+    count = len(machine.devices) // 2
+    while count > 1:
+        some = MachineModel.uniform(count)  # rules ask a machine only how many devices it has
+        named |= {f"{name} on {count} devices": rule(graph, some) for name, rule in rules.items()}
+        count //= 2
+    return named
 
 
 def _best_of(results: list[SearchResult]) -> SearchResult:

@@ -45,8 +45,6 @@ class Tables:
         family: per operator the position of its leader in `space.names`.
         configs: per leader its configurations.
         seconds, device: per operator (configurations, points), padded with 0 and -1.
-        receiving: per operator (configurations, devices): seconds in which the device receives what the movement behind
-            the operator brings, of regions that no other family touches.
         edges: what each operator reads, in the order of the readers.
     """
 
@@ -65,7 +63,6 @@ class Tables:
         self.width = max(len(p) for each in self.points for p in each)
         self.device = [self._pad([p.devices for p in each]) for each in self.points]
         self.seconds = [np.zeros((len(each), self.width)) for each in self.points]
-        self.receiving = [np.zeros((len(each), len(self.machine.devices))) for each in self.points]
         for f in range(len(space.names)):
             self._lower_family(f)
 
@@ -73,27 +70,15 @@ class Tables:
         return np.array([[*row, *[-1] * (self.width - len(row))] for row in rows], np.int64)
 
     def _lower_family(self, family: int) -> None:
-        """Fill `seconds` and `receiving` from the family lowered alone, once for every configuration."""
+        """Fill `seconds` from the family lowered alone, once for every configuration."""
         members = [k for k, f in enumerate(self.family) if f == family]
         graph = subgraph(self.space.graph, [self.operators[k] for k in members])
-        private = self._private_regions(members)
         for c, config in enumerate(self.configs[family]):
             task_graph = lower(graph, Strategy({self.space.names[family]: config}), self.machine)
             seconds = self.costs.seconds(task_graph)
-            is_point = task_graph.kind == Kind.POINT
-            behind = np.maximum.accumulate(np.where(is_point, task_graph.launch, -1))
-            regions = [task_graph.regions[r].name if r >= 0 else "" for r in task_graph.region.tolist()]
-            moves = ~is_point & (behind >= 0) & np.array([name in private for name in regions], np.bool_)
             for j, k in enumerate(members):
-                here, after = is_point & (behind == j), moves & (behind == j)
+                here = (task_graph.kind == Kind.POINT) & (task_graph.launch == j)
                 self.seconds[k][c, task_graph.point[here]] = seconds[here]
-                np.add.at(self.receiving[k][c], task_graph.device[after], seconds[after])
-
-    def _private_regions(self, members: Sequence[int]) -> frozenset[str]:
-        """The regions that only these operators touch and that nobody fetches."""
-        inside = {r.name for k in members for r in self.operators[k].args}
-        outside = {r.name for k, op in enumerate(self.operators) if k not in members for r in op.args}
-        return frozenset(inside - outside - {r.name for r in self.space.graph.outputs.values()})
 
     def delays(self, edge: Edge) -> Array:
         """(configurations of the writer, of the reader, points of the writer, of the reader): seconds, or NEVER.

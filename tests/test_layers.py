@@ -26,7 +26,7 @@ LAYERS = (
     "lower collective movement fragment",
     "order simulate memory comm watchdog check",
     "execute persistent judge search program progress shared emulate interrupt measure"
-    " bound budget walk tables exhaustive chain",
+    " bound budget walk tables arrivals exhaustive chain",
     "train checkpoint history testing cli rank explain",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
