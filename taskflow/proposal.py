@@ -12,6 +12,11 @@ So an operator of `n` configurations whose neighbours offer a list `near` propos
 
 While the operator itself moves from `old` to `new` its neighbours stand still, so the way back has the same `near`, and
 Metropolis-Hastings accepts with probability min(1, exp(-beta * (cost(new) - cost(old))) * q(old) / q(new)).
+
+Some optima are far for one operator at a time: the steps of a recurrent layer share their weights and are split alike.
+So, now and then, all kin (operators with equal configurations to choose from) that have the configuration of a random
+one of them are proposed a common new one, which none of the kin may have yet. The way back picks any of the same
+operators among the same kin and one of as many configurations: it is as likely, and there is nothing to correct.
 """
 
 from __future__ import annotations
@@ -51,6 +56,7 @@ class Proposals:
         self.space = space
         self._operators = {op.name: op for op in space.operators}
         self.routes = _routes(space.operators)
+        self.kin = space.kin()
 
     def propose(
         self, name: str, strategy: Mapping[str, ParallelConfig], generator: np.random.Generator
@@ -68,6 +74,17 @@ class Proposals:
         if not near or new is old:
             return new, 0.0
         return new, math.log(self._probability(name, old, near) / self._probability(name, new, near))
+
+    def propose_together(
+        self, strategy: Mapping[str, ParallelConfig], generator: np.random.Generator
+    ) -> dict[str, ParallelConfig]:
+        """A common new configuration for kin that have the same one; empty: none that could be taken back."""
+        kin = self.kin[int(generator.random() * len(self.kin))]
+        name = kin[int(generator.random() * len(kin))]
+        old, new = strategy[name], self.space.draw_common(name, generator)
+        if not self.space.is_common(name, old) or any(strategy[other] is new for other in kin):
+            return {}
+        return {other: new for other in kin if strategy[other] is old}
 
     def near(self, name: str, strategy: Mapping[str, ParallelConfig]) -> list[ParallelConfig]:
         """What adjacent operators offer to the operator `name`, repeated where several offer the same."""

@@ -97,6 +97,22 @@ class Space:
             return self._configs.setdefault(config, config)
         return None
 
+    def kin(self) -> list[list[str]]:
+        """Operators with equal configurations to choose from, such as the steps of a recurrent layer; two or more."""
+        groups: dict[int, list[str]] = {}
+        for name in self.names:
+            groups.setdefault(id(self._choices[name]), []).append(name)
+        return [group for group in groups.values() if len(group) > 1]
+
+    def draw_common(self, name: str, generator: np.random.Generator) -> ParallelConfig:
+        """A configuration that all kin of the operator `name` may have, all with equal probability."""
+        choices = self._choices[name]
+        return choices.config(int(generator.random() * choices.size))
+
+    def is_common(self, name: str, config: ParallelConfig) -> bool:
+        """Whether `draw_common` may give `config`, which `name` may have."""
+        return config not in self._extra[name]
+
     def degrees(self, name: str) -> tuple[tuple[str, ...], Array]:
         """The axes along which the operator `name` may be split, and all tuples of their degrees, one a row."""
         choices = self._choices[name]

@@ -29,6 +29,12 @@ class Judges(Protocol):
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
 
+    def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
+        """Seconds of any strategy, which does not become the current one; `limit` as for `propose`."""
+
+
+TOGETHER = 0.1  # of the steps of a walk change operators that are alike together
+
 
 class Walk:
     """One Markov chain, whose stationary distribution is p(strategy) ~ exp(-beta * seconds) on the space.
@@ -47,9 +53,11 @@ class Walk:
 
     def step(self) -> bool:
         """Propose, and accept or stay; False if what was proposed is what the operator has, so nothing was judged."""
+        if self.proposals.kin and self.generator.random() < TOGETHER:
+            return self._step_together()
         name = self.names[int(self.generator.random() * len(self.names))]
         config, correction = self.proposals.propose(name, self.strategy, self.generator)
-        limit = self.seconds + (correction - math.log(1.0 - self.generator.random())) / self.beta
+        limit = self._limit(correction)
         if config is self.strategy[name]:
             return False
         seconds = self.judge.propose(name, config, limit)
@@ -57,6 +65,23 @@ class Walk:
             self.judge.accept()
             self.strategy[name], self.seconds = config, seconds
         return True
+
+    def _step_together(self) -> bool:
+        changes = self.proposals.propose_together(self.strategy, self.generator)
+        limit = self._limit(0.0)
+        if not changes:
+            return False
+        strategy = self.strategy.copy()
+        strategy.update(changes)
+        seconds = self.judge.seconds(strategy, limit)
+        if seconds <= limit and math.isfinite(seconds):
+            self.judge.start(strategy)
+            self.strategy, self.seconds = strategy, seconds
+        return True
+
+    def _limit(self, correction: float) -> float:
+        """The seconds up to which a proposal is accepted, for a random number that is drawn now."""
+        return self.seconds + (correction - math.log(1.0 - self.generator.random())) / self.beta
 
 
 class Descent:

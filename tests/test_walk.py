@@ -49,6 +49,9 @@ class Toy:
     def accept(self):
         self.now = self.new
 
+    def seconds(self, strategy, limit=math.inf):
+        return self.seconds_of(strategy)
+
 
 def two_operators():
     """(b, i) -> (b, o) -> (b, c): small sets of configurations, with copies between them."""
@@ -75,6 +78,24 @@ def test_a_chain_visits_strategies_as_their_seconds_say():
     assert len(weights) == 64
     distance = sum(abs(visits[c] / steps - w / total) for c, w in weights.items()) / 2
     assert distance < 0.04  # 0.33 without the correction
+
+
+def test_so_does_one_that_changes_kin_together():
+    """Two operators alike: both change at once, now and then, where they agree."""
+    graph = Graph()
+    tiny.tanh(tiny.tanh(graph.input("x", (2, 2), "float64")))
+    space = Space(graph, TWO)
+    judge, beta, steps = Toy(space), 3.0, 60_000
+    walk = walk_on(judge, graph, space, beta, 2)
+    visits, together = Counter(), 0
+    for _ in range(steps):
+        before = dict(walk.strategy)
+        walk.step()
+        together += all(before[n] is not walk.strategy[n] for n in space.names)
+        visits[tuple(walk.strategy[n] for n in space.names)] += 1
+    weights = {chosen: math.exp(-beta * s) for chosen, s in judge.table.items()}
+    distance = sum(abs(visits[c] / steps - w / sum(weights.values())) for c, w in weights.items()) / 2
+    assert distance < 0.04 and together > 100
 
 
 @pytest.mark.parametrize("lies", [math.inf, 1e9])
@@ -114,6 +135,7 @@ def test_a_walk_is_plain_metropolis_hastings(model, seed):
         start = single_device(graph, machine)
         beta = 30.0 / judge.seconds(start)
         walks.append(Walk(judge, Proposals(Space(graph, machine)), start, beta, np.random.default_rng(seed)))
+        walks[-1].proposals.kin = []
     for _ in range(12):
         walks[0].step()
         plain_step(walks[1])
