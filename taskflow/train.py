@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from taskflow.batches import Batches, Feeds
-from taskflow.comm import connect
+from taskflow.comm import LocalTransport, connect
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
 from taskflow.graph import Graph
@@ -126,6 +126,7 @@ class Trainer:
                     self.costs,
                     proposals=proposals,
                     seed=self.seed,
+                    transport=LocalTransport(),
                     progress=lambda done, best: bar.update(
                         task, completed=done, description=f"search {best * 1e3:.3f} ms"
                     ),

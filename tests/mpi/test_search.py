@@ -1,0 +1,19 @@
+"""A search by all ranks together: one result, the same everywhere, at least as good as that of one rank alone."""
+
+from taskflow import CostModel, Device, Graph, MachineModel, search
+from taskflow.comm import LocalTransport, connect
+from tests import tiny
+
+MACHINE = MachineModel.uniform(3, Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9), 1e9)
+
+
+def test_all_ranks_get_the_best_result_of_any():
+    graph = Graph()
+    x = tiny.tanh(tiny.linear(graph.input("x", (8, 6), "float64"), 8))
+    tiny.sgd(tiny.mean_square(tiny.linear(x, 4)), momentum=0)
+    costs, transport = CostModel.analytic(MACHINE), connect()
+    result = search(graph, MACHINE, costs, proposals=25)
+    alone = search(graph, MACHINE, costs, proposals=25, transport=LocalTransport())
+    everywhere = transport.gather((result, dict(result.strategy), alone.seconds))
+    assert all(each[:2] == (result, dict(result.strategy)) for each in everywhere)
+    assert result.seconds <= alone.seconds and result.proposals == 25 * transport.size

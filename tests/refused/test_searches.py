@@ -1,0 +1,66 @@
+"""Searches that cannot be: no budget, starts that do not fit, and no memory."""
+
+import pytest
+
+from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, search, single_device
+from taskflow.exhaustive import search_exhaustively
+from tests import tiny
+from tests.refusals import assert_refused
+
+TWO = MachineModel.uniform(2)
+
+
+@pytest.fixture
+def graph():
+    graph = Graph()
+    tiny.linear(graph.input("x", (8, 6)), 4)
+    return graph
+
+
+def searching(graph, machine=TWO, **options):
+    return lambda: search(graph, machine, CostModel.analytic(machine), **options)
+
+
+@pytest.mark.parametrize("proposals", [0, -3])
+def test_no_proposals(graph, proposals):
+    message = f"search: the budget is at least one proposal, not {proposals}"
+    assert_refused(message, searching(graph, proposals=proposals))
+
+
+@pytest.mark.parametrize("seconds", [0, -1.5, float("nan")])
+def test_no_seconds(graph, seconds):
+    message = f"search: the budget is a positive number of seconds, not {seconds}"
+    assert_refused(message, searching(graph, seconds=seconds, proposals=10))
+
+
+def test_more_devices_than_the_machine_has(graph):
+    start = single_device(graph, TWO)
+    start["fc"] = ParallelConfig({"b": 3})
+    message = "search: the start 'mine': operator 'fc': device 2 is not among the machine's 2 devices"
+    assert_refused(message, searching(graph, starts={"mine": start}))
+
+
+def test_nothing_fits(graph):
+    """x 192, weight 96 and y 128 bytes, in places of 64 bytes; whatever the split, a device holds more than 128."""
+    machine = MachineModel.uniform(2, Device(memory_bytes=128))
+    message = (
+        "search: no start fits into memory (single device: device 0 needs 448 bytes and has 128; data parallel: "
+        "device 0 needs 320 bytes and has 128; model parallel: device 0 needs 320 bytes and has 128; one weird trick: "
+        "device 0 needs 320 bytes and has 128)"
+    )
+    assert_refused(message, searching(graph, machine))
+
+
+def test_a_known_strategy_outside_of_the_space(graph):
+    start = single_device(graph, TWO)
+    start["fc"] = ParallelConfig({"b": 2}, (1, 0))
+    message = "exhaustive search: 'fc' is b:2 on 1,0, which is not in the space"
+    assert_refused(message, lambda: search_exhaustively(graph, TWO, CostModel.analytic(TWO), known=[start]))
+
+
+def test_an_optimum_that_nothing_fits(graph):
+    machine = MachineModel.uniform(2, Device(memory_bytes=64))
+    with pytest.raises(
+        ValueError, match=r"^exhaustive search: no strategy fits into memory; device \d needs \d+ bytes"
+    ):
+        search_exhaustively(graph, machine, CostModel.analytic(machine))
