@@ -17,6 +17,7 @@ from taskflow.measure import measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder
 from taskflow.pattern import Pattern, Window
+from taskflow.placement import operator_placement, placed_tables
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
@@ -63,6 +64,8 @@ __all__ = [
     "measure_machine",
     "model_parallel",
     "one_weird_trick",
+    "operator_placement",
+    "placed_tables",
     "random_strategy",
     "reorder",
     "search",
