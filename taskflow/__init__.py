@@ -9,6 +9,7 @@ from taskflow.backend import Context, compiled
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
+from taskflow.experts import operator_placement, placed_tables
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
@@ -17,7 +18,6 @@ from taskflow.measure import measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder
 from taskflow.pattern import Pattern, Window
-from taskflow.placement import operator_placement, placed_tables
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device

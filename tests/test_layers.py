@@ -22,7 +22,7 @@ LAYERS = (
     "region machine batches manifest",
     "pattern operator layout",
     "graph strategy differentiate",
-    "task streams dependence cost timeline partition rules placement",
+    "task streams dependence cost timeline partition rules experts",
     "lower collective movement fragment",
     "order simulate memory comm watchdog check",
     "execute persistent judge search program progress shared emulate interrupt measure",
