@@ -9,10 +9,8 @@ from tests.models.tiny import TINY, assert_close, feeds, slow_machine, tiny, tra
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_searched_strategy_trains_as_one_device_does(comm, name):
-    graph, machine, strategy = tiny(name), slow_machine(comm.size), None
-    if comm.rank == 0:
-        strategy = search(graph, machine, CostModel.analytic(machine), proposals=8, seed=2).strategy
-    strategy = comm.bcast(strategy)
+    graph, machine = tiny(name), slow_machine(comm.size)
+    strategy = search(graph, machine, CostModel.analytic(machine), proposals=8, seed=2).strategy
     batches = feeds(graph, name, steps=2)
     alone = train(graph, single_device(graph, machine), machine, batches)
     assert_close(train(graph, strategy, machine, batches), alone)
