@@ -85,7 +85,7 @@ HEADER = (
 def compare(cluster: str, devices: int, name: str, options: argparse.Namespace) -> str:
     """A line of the table."""
     case, machine = CASES[name], MachineModel.preset(cluster, nodes=devices // 4)
-    graph: Graph = import_module(f"models.{name}").build(batch=case.samples * devices)
+    graph: Graph = import_module(f"models.{name}").build(batch=case.samples * (1 if options.total else devices))
     costs = CostModel.analytic(machine)
     starts = {start: rule(graph, machine) for start, rule in STARTS.items()}
     budget = {"proposals": options.proposals, "seconds": options.seconds}
@@ -115,6 +115,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="budget of each search")
     parser.add_argument("--proposals", type=int, help="most proposals of each search")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--total", action="store_true", help="the samples are those of all devices together")
     parser.add_argument("--out", type=Path, help="a text file for the table")
     options = parser.parse_args()
     lines = []

@@ -3,7 +3,7 @@
 Two tables, printed line by line. First, Metropolis-Hastings from data parallelism on P100: proposals per second over
 the whole chain (proposing, lowering and simulating forward, backward, update and communication, accepting) beside the
 public C++ of FlexFlow, which builds and simulates all for each proposal: measured on one core of an AMD EPYC at -O2
-with analytic kernel times. Second, a GPT of 96 layers with the extents of GPT-3 (Brown et al., 2020) on 1,024 H100: a
+with analytic kernel times. Second, a GPT of 96 layers (of 768, one sequence of 1,024 words a device) on 1,024 H100: a
 strategy lowered and simulated from nothing, and proposals judged after it.
 
 Every figure has a time limit and a process of its own; what takes longer, or more memory, is given up and says so.
@@ -22,14 +22,14 @@ from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import taskflow
 from taskflow.judge import Judge
-from taskflow.operator import Operator
-from taskflow.rules import leaders, random_config
+from taskflow.proposal import Proposals
+from taskflow.space import Space
+from taskflow.walk import Walk
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -40,16 +40,13 @@ CHAINS: dict[str, tuple[int, dict[int, tuple[int, int]]]] = {
     "alexnet": (256, {4: (60800, 8000), 16: (6375, 6000), 64: (688, 3000)}),
 }
 BETA = 50.0  # as in a search
-GPT = {"batch": 1024, "sequence": 2048, "layers": 96, "hidden": 12288, "heads": 96}
-GPT_PLANS = ("staged", "data_parallel")
-GPT_TARGETS = "5 s", "50 ms"
 MEMORY_BYTES = 8 << 30  # of one figure
 PROCESSES = multiprocessing.get_context("fork")
 
 Figure = Callable[..., Iterator[str]]
 
 
-def build(model: str, **sizes: Any) -> taskflow.Graph:
+def build(model: str, **sizes: int) -> taskflow.Graph:
     graph: taskflow.Graph = import_module(f"models.{model}").build(**sizes)
     return graph
 
@@ -64,44 +61,51 @@ def staged(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.St
     return taskflow.operator_placement(graph, replace(machine, devices=turned))
 
 
-class Chain:
-    """Metropolis-Hastings over the configurations of single operators; counts and clocks what it does."""
+PLANS = {"staged": staged, "data_parallel": taskflow.data_parallel}  # of the GPT
 
-    def __init__(self, graph: taskflow.Graph, machine: taskflow.MachineModel, start: taskflow.Strategy) -> None:
-        self.judge, self.machine = Judge(graph, machine, taskflow.CostModel.analytic(machine)), machine
-        self.operators: list[Operator] = leaders(graph)
-        self.generator = np.random.default_rng(0)
-        begin = time.perf_counter()
-        self.seconds = self.start_seconds = self.judge.start(start)
-        self.full_judge_seconds = time.perf_counter() - begin
+
+class ClockedJudge(Judge):
+    """Counts and clocks what it is asked."""
+
+    def __init__(self, graph: taskflow.Graph, machine: taskflow.MachineModel) -> None:
+        super().__init__(graph, machine, taskflow.CostModel.analytic(machine))
         self.proposals = self.accepted = 0
-        self.judging = self.elapsed = 0.0
+        self.start_seconds = self.seconds_judging = self.elapsed = 0.0
 
-    def walk(self, seconds: float) -> None:
-        """Propose until the time is over."""
+    def start(self, strategy: taskflow.Strategy) -> float:
         begin = time.perf_counter()
-        while self.elapsed < seconds:
-            op = self.operators[self.generator.integers(len(self.operators))]
-            config = random_config(op, self.machine, self.generator)
-            limit = self.seconds - math.log(1.0 - self.generator.random()) * self.start_seconds / BETA
-            judged = time.perf_counter()
-            found = self.judge.propose(op.name, config, limit)
-            self.judging += time.perf_counter() - judged
-            self.proposals += 1
-            if found <= limit:
-                self.judge.accept()
-                self.accepted, self.seconds = self.accepted + 1, found
-            self.elapsed = time.perf_counter() - begin
+        step_seconds = super().start(strategy)
+        self.start_seconds = time.perf_counter() - begin
+        return step_seconds
 
-    def __str__(self) -> str:
-        rate, each = self.proposals / self.elapsed, self.elapsed / self.proposals
-        judged, accepted = self.judging / self.elapsed, self.accepted / self.proposals
-        return f"{rate:10.1f} {each * 1e3:11.3f} {judged:7.0%} {accepted:9.1%} {self.full_judge_seconds:8.2f}"
+    def propose(self, name: str, config: taskflow.ParallelConfig, limit: float = math.inf) -> float:
+        begin = time.perf_counter()
+        step_seconds = super().propose(name, config, limit)
+        self.seconds_judging += time.perf_counter() - begin
+        self.proposals += 1
+        return step_seconds
+
+    def accept(self) -> None:
+        super().accept()
+        self.accepted += 1
+
+
+def walk(judge: ClockedJudge, space: Space, start: taskflow.Strategy, seconds: float) -> ClockedJudge:
+    """Metropolis-Hastings from `start` for so many seconds."""
+    chain = Walk(judge, Proposals(space), start, 1.0, np.random.default_rng(0))
+    if math.isinf(chain.seconds):
+        raise ValueError(f"the first strategy is not feasible: {judge.last_refusal}")
+    chain.beta = BETA / chain.seconds
+    begin = time.perf_counter()
+    while judge.elapsed < seconds:
+        chain.step()
+        judge.elapsed = time.perf_counter() - begin
+    return judge
 
 
 CHAIN_HEADER = (
-    f"{'model':14s} {'devices':>7s} {'proposals/s':>11s} {'ms each':>11s} {'judging':>7s} {'accepted':>9s} "
-    f"{'start s':>8s} {'C++':>7s} {'ratio':>7s} {'target':>7s}"
+    f"{'model':14s}{'devices':>8s}{'proposals/s':>12s}{'ms each':>10s}{'judging':>9s}{'accepted':>9s}{'start s':>9s}"
+    f"{'C++':>8s}{'ratio':>8s}{'target':>8s}"
 )
 
 
@@ -110,34 +114,48 @@ def chain(model: str, devices: int, seconds: float) -> Iterator[str]:
     samples, figures = CHAINS[model]
     machine = taskflow.MachineModel.preset("p100", nodes=devices // 4)
     graph = build(model, batch=samples * devices)
-    walked = Chain(graph, machine, taskflow.data_parallel(graph, machine))
-    walked.walk(seconds)
+    start = taskflow.data_parallel(graph, machine)
+    judge = walk(ClockedJudge(graph, machine), Space(graph, machine), start, seconds)
     public, target = figures[devices]
-    ratio = walked.proposals / walked.elapsed / public
-    yield f"{model:14s} {devices:7d}  {walked} {public:7d} {ratio:6.2f}x {target:7d}"
+    rate = judge.proposals / judge.elapsed
+    yield (
+        f"{model:14s}{devices:8d}{rate:12.1f}{1e3 / rate:10.3f}{judge.seconds_judging / judge.elapsed:9.0%}"
+        f"{judge.accepted / judge.proposals:9.1%}{judge.start_seconds:9.2f}{public:8d}{rate / public:7.2f}x{target:8d}"
+    )
 
 
 def gpt(plan: str, devices: int, layers: int, seconds: float) -> Iterator[str]:
     """The second table, for one plan."""
-    begin = time.perf_counter()
-    graph = build("gpt", **{**GPT, "layers": layers})
-    yield f"GPT, {layers} layers, {devices} devices, {plan}:"
-    yield f"  build {time.perf_counter() - begin:.2f} s: {len(graph.operators)} operators"
+    clock = Clock()
+    graph = build("gpt", batch=devices, layers=layers)
+    yield f"GPT, {layers} layers, {devices} devices, {plan}: {len(graph.operators)} operators, built in {clock}"
     machine = taskflow.MachineModel.preset("h100", nodes=devices // 8)
-    rule = staged if plan == "staged" else taskflow.data_parallel
-    strategy = rule(graph, machine)
-    begin = time.perf_counter()
+    strategy = PLANS[plan](graph, machine)
+    yield f"  machine and strategy {clock}"
     task_graph = taskflow.lower(graph, strategy, machine)
-    lowered = time.perf_counter()
+    yield f"  lower {clock}: {len(task_graph)} rows"
     timeline = taskflow.simulate(task_graph, taskflow.CostModel.analytic(machine))
-    done = time.perf_counter()
-    yield f"  lower {lowered - begin:.2f} s, simulate {done - lowered:.2f} s (target together {GPT_TARGETS[0]})"
-    yield f"  {len(task_graph)} rows, a step of {timeline.seconds:.3f} s"
-    walked = Chain(graph, machine, strategy)
-    yield f"  the judge's first strategy {walked.full_judge_seconds:.2f} s"
-    walked.walk(seconds)
-    each = walked.elapsed / walked.proposals * 1e3
-    yield f"  a proposal {each:.1f} ms, mean of {walked.proposals} (target {GPT_TARGETS[1]})"
+    yield f"  simulate {clock} (target with lowering 5 s): a step takes {timeline.seconds:.3f} s"
+    judge = ClockedJudge(graph, machine)
+    judge.start(strategy)
+    yield f"  the judge's first strategy {clock}"
+    space = Space(graph, machine)
+    yield f"  space {clock}"
+    walk(judge, space, strategy, seconds)
+    each = judge.seconds_judging / judge.proposals
+    yield f"  judge a proposal {each * 1e3:.1f} ms, mean of {judge.proposals} (target 50 ms)"
+
+
+class Clock:
+    """As text: the seconds since it was last asked."""
+
+    def __init__(self) -> None:
+        self.last = time.perf_counter()
+
+    def __str__(self) -> str:
+        now = time.perf_counter()
+        seconds, self.last = now - self.last, now
+        return f"{seconds:.2f} s"
 
 
 def show(limit_seconds: float, figure: Figure, *args: object) -> None:
@@ -172,7 +190,7 @@ def main() -> None:
     parser.add_argument("--devices", nargs="*", type=int, default=[4, 16, 64], choices=[4, 16, 64])
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a chain")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a figure is given up")
-    parser.add_argument("--plans", nargs="*", default=[*GPT_PLANS], choices=GPT_PLANS, help="of the GPT")
+    parser.add_argument("--plans", nargs="*", default=[*PLANS], choices=[*PLANS], help="of the GPT")
     parser.add_argument("--gpt-devices", type=int, default=1024)
     parser.add_argument("--gpt-layers", type=int, default=96)
     options = parser.parse_args()
