@@ -10,6 +10,7 @@ from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.device import Device, Link
 from taskflow.execute import Executor
+from taskflow.experts import operator_placement, placed_tables
 from taskflow.explain import Explanation, explain
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
@@ -68,6 +69,8 @@ __all__ = [
     "measure_machine",
     "model_parallel",
     "one_weird_trick",
+    "operator_placement",
+    "placed_tables",
     "random_strategy",
     "reorder",
     "search",

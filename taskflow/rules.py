@@ -6,7 +6,7 @@ SOAP is derived, never declared. An axis in a parameter's term is Parameter; the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -76,8 +76,8 @@ def single_device(graph: Graph, machine: MachineModel, device: int = 0) -> Strat
 
 def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
     """Every operator split along its Sample axis over all devices; one without such an axis runs whole on device 0."""
-    sample, count = sample_axes(graph), len(machine.devices)
-    return Strategy.of_graph(graph, {op.name: _along(op, sample.get(op.name), count) for op in leaders(graph)})
+    sample, devices = sample_axes(graph), range(len(machine.devices))
+    return Strategy.of_graph(graph, {op.name: along(op, sample.get(op.name), devices) for op in leaders(graph)})
 
 
 def model_parallel(graph: Graph, machine: MachineModel) -> Strategy:
@@ -91,7 +91,7 @@ def one_weird_trick(graph: Graph, machine: MachineModel) -> Strategy:
 
 
 def _by_rule(graph: Graph, machine: MachineModel, splits_parameters) -> Strategy:  # type: ignore[no-untyped-def]
-    sample, count = sample_axes(graph), len(machine.devices)
+    sample, devices = sample_axes(graph), range(len(machine.devices))
     chosen: dict[str, ParallelConfig] = {}
     split: dict[str, str | None] = {}  # region -> the dimension name along which it is split
     for op in leaders(graph):
@@ -101,7 +101,7 @@ def _by_rule(graph: Graph, machine: MachineModel, splits_parameters) -> Strategy
             axis = _parameter_axis(op, weights) or axis
         elif not weights:
             axis = _inherited(op, split) or axis
-        config = _along(op, axis, count)
+        config = along(op, axis, devices)
         chosen[op.name] = config
         for region in op.outputs:
             split[region.name] = axis if config.points > 1 else None
@@ -124,10 +124,12 @@ def _inherited(op: Operator, split: Mapping[str, str | None]) -> str | None:
     return None
 
 
-def _along(op: Operator, axis: str | None, devices: int) -> ParallelConfig:
+def along(op: Operator, axis: str | None, devices: Sequence[int]) -> ParallelConfig:
+    """`op` split along `axis` over as many of `devices` as it has points; whole on the first if it cannot be split."""
     if axis is None or axis not in op.split_axes:
-        return ParallelConfig({}, (0,))
-    return ParallelConfig({axis: min(devices, op.extents[axis])})
+        return ParallelConfig({}, devices[:1])
+    degree = min(len(devices), op.extents[axis])
+    return ParallelConfig({axis: degree}, devices[:degree])
 
 
 def random_strategy(graph: Graph, machine: MachineModel, seed: int) -> Strategy:

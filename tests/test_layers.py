@@ -22,7 +22,7 @@ LAYERS = (
     "region machine batches manifest exchange routes efficiency machinefile",
     "pattern operator layout",
     "graph strategy differentiate",
-    "task streams dependence cost collective_cost timeline partition rules placement space proposal",
+    "task streams dependence cost collective_cost timeline partition rules experts placement space proposal",
     "lower collective moving movement",
     "order simulate memory comm watchdog check expand describe breakdown dot",
     "execute persistent judge search program progress shared emulate interrupt measure"
