@@ -52,7 +52,9 @@ class Lowering:
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
+        self.cost_kind = _numbered([_identity(op) for op in self.operators])
         self.life_kind = _numbered([life.kind for life in self.lives])
+        self.dtype_kind = _numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._arguments = self._find_arguments()
         self._streams = StreamTable(machine)
@@ -83,13 +85,21 @@ class Lowering:
 
     def fragment(self, number: int, points: Sequence[Points], used: Array) -> Fragment:
         """The fragment of one region; regions with the same life share it."""
-        life, fetching = self.lives[number], used if number in self.fetched else used[:0]
-        touching = [points[k] for k in life.ops]
-        key = (self.life_kind[number], fetching.tobytes(), *map(id, touching))
+        key = self.fragment_key(number, points, used)
         found = self._fragments.get(key)
         if found is None:
-            found = self._fragments[key] = self._mover.move(life, touching, fetching)
+            found = self._fragments[key] = self.make_fragment(number, points, used)
         return found
+
+    def fragment_key(self, number: int, points: Sequence[Points], used: Array) -> tuple[object, ...]:
+        """Fragments with the same key are the same."""
+        fetching = used.tobytes() if number in self.fetched else b""
+        return (self.life_kind[number], fetching, *[id(points[k]) for k in self.lives[number].ops])
+
+    def make_fragment(self, number: int, points: Sequence[Points], used: Array) -> Fragment:
+        """A fragment that is not kept."""
+        life = self.lives[number]
+        return self._mover.move(life, [points[k] for k in life.ops], used if number in self.fetched else used[:0])
 
     def _find_arguments(self) -> list[list[tuple[int, int]]]:
         """Per operator and argument the region and the event of its life."""
@@ -102,33 +112,22 @@ class Lowering:
     # -- assembling ------------------------------------------------------------------------------------------------
 
     def _assemble(self, points: Sequence[Points], fragments: Sequence[Fragment], used: Array) -> TaskGraph:
-        op_start, move_start, layout = self._layout(points, fragments)
+        op_start, move_start, layout, rows = self._layout(points, fragments)
         count = np.array([len(f.instance_device) for f in fragments], np.int64)
         first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        blocks = [
-            self._op_block(slot, points[slot], fragments, first)
-            if version is None
-            else self._move_block(slot, version, fragments[slot], first[slot])
-            for slot, version in layout
-        ]
-        columns = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
-        dep_ptr, dep_row = self._dependences(fragments, op_start, move_start, len(columns["kind"]))
-        arg_ptr = np.concatenate([[0], np.cumsum(columns.pop("arg_count"))]).astype(np.int64)
-        instance_device = np.concatenate([f.instance_device for f in fragments])
-        streams, groups = self._streams.of_rows(
-            columns["kind"], columns["source"], columns["device"], arg_ptr, instance_device[columns["arg_instance"]]
-        )
-        task_graph = TaskGraph(
-            machine=self.machine,
-            launches=tuple(self._launch(slot, p) for slot, p in enumerate(points)),
-            regions=self.regions,
-            streams=streams,
-            groups=groups,
-            arg_ptr=arg_ptr,
+        dep_ptr, dep_row = self._dependences(fragments, op_start, move_start, rows)
+        task_graph = self._task_graph(
+            [
+                self._op_block(slot, slot, points[slot], fragments, first)
+                if begin < 0
+                else self._move_block(slot, begin, end, fragments[slot], int(first[slot]))
+                for slot, begin, end in layout
+            ],
+            tuple(self._launch(slot, p) for slot, p in enumerate(points)),
+            np.concatenate([f.instance_device for f in fragments]),
             dep_ptr=dep_ptr,
             dep_row=dep_row,
             instance_region=np.repeat(np.arange(len(fragments)), count),
-            instance_device=instance_device,
             instance_box=np.concatenate(
                 [_padded(f.instance_box[:, : r.ndim], self.ndim) for f, r in zip(fragments, self.regions, strict=True)]
             ),
@@ -144,35 +143,34 @@ class Lowering:
                 name: tuple((d, int(first[k]) + i, self.regions[k].rect) for d, i in fragments[k].fetches.tolist())
                 for name, k in ((n, self.number[r.name]) for n, r in self.graph.outputs.items())
             },
-            combine=self._combine,
-            orders=self.orders,
             devices_used=tuple(used.tolist()),
-            **columns,
         )
         task_graph.check()
         return task_graph
 
     def _layout(
         self, points: Sequence[Points], fragments: Sequence[Fragment]
-    ) -> tuple[Array, list[Array], list[tuple[int, int | None]]]:
-        """First row of every operator, of every version of every region, and the blocks in row order.
+    ) -> tuple[Array, list[Array], list[tuple[int, int, int]], int]:
+        """First row of every operator, of every version of every region; the blocks in row order; number of rows.
+
+        A block is (operator, -1, -1) or (region, its first row among those of the region, the one behind the last).
 
         Feeds come first, then operators in program order, the movement of a version right behind its producer.
         """
         op_start = np.zeros(len(points), np.int64)
         move_start = [np.zeros(len(life.producer), np.int64) for life in self.lives]
-        layout: list[tuple[int, int | None]] = []
+        layout: list[tuple[int, int, int]] = []
         row = 0
         for slot, number, version in self.sequence:
             if slot >= 0:
                 op_start[slot], row = row, row + len(points[slot])
-                layout.append((slot, None))
+                layout.append((slot, -1, -1))
                 continue
-            rows = fragments[number].version_row
-            move_start[number][version], row = row, row + int(rows[version + 1] - rows[version])
-            if rows[version + 1] > rows[version]:
-                layout.append((number, version))
-        return op_start, move_start, layout
+            begin, end = fragments[number].version_row[version : version + 2].tolist()
+            move_start[number][version], row = row, row + end - begin
+            if end > begin:
+                layout.append((number, begin, end))
+        return op_start, move_start, layout, row
 
     @cached_property
     def sequence(self) -> list[tuple[int, int, int]]:
@@ -187,23 +185,67 @@ class Lowering:
             found += [(slot, -1, -1), *behind.get(slot, ())]
         return found
 
+    def sample(self, points: Sequence[tuple[int, Points]], fragments: Sequence[tuple[int, Fragment]]) -> TaskGraph:
+        """Rows of some operators, then those of some regions, without dependences: enough to ask what they cost."""
+        count = [len(f.instance_device) for _, f in fragments]
+        first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+        blocks = [self._op_block(k, slot, p, None, first) for k, (slot, p) in enumerate(points)]
+        blocks += [self._move_block(number, 0, len(f.row), f, int(first[k])) for k, (number, f) in enumerate(fragments)]
+        none = np.zeros(0, np.int64)
+        numbers = [number for number, _ in fragments]
+        return self._task_graph(
+            blocks,
+            tuple(self._launch(slot, p) for slot, p in points),
+            np.concatenate([none, *(f.instance_device for _, f in fragments)]),
+            instance_region=np.repeat(np.array(numbers, np.int64), count),
+            instance_box=none,
+            instance_partial=np.concatenate([none, *(f.instance_partial for _, f in fragments)]).astype(np.bool_),
+        )
+
+    def _task_graph(
+        self, blocks: Sequence[dict[str, Array]], launches: tuple[Launch, ...], instance_device: Array, **rest: Any
+    ) -> TaskGraph:
+        columns: dict[str, Any] = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
+        arg_ptr = np.concatenate([[0], np.cumsum(columns.pop("arg_count"))]).astype(np.int64)
+        kind, source, device = columns["kind"], columns["source"], columns["device"]
+        arg_device = instance_device[columns["arg_instance"]] if len(instance_device) else columns["arg_instance"]
+        streams, groups = self._streams.of_rows(kind, source, device, arg_ptr, arg_device)
+        no_deps = {"dep_ptr": np.zeros(len(kind) + 1, np.int64), "dep_row": np.zeros(0, np.int64)}
+        given: dict[str, Any] = {"homes": {}, "fetches": {}, **no_deps, **rest}
+        return TaskGraph(
+            machine=self.machine,
+            launches=launches,
+            regions=self.regions,
+            streams=streams,
+            groups=groups,
+            arg_ptr=arg_ptr,
+            instance_device=instance_device,
+            combine=self._combine,
+            orders=self.orders,
+            **given,
+            **columns,
+        )
+
     def _op_block(
-        self, slot: int, points: Points, fragments: Sequence[Fragment], first_instance: Array
+        self, launch: int, slot: int, points: Points, fragments: Sequence[Fragment] | None, first_instance: Array
     ) -> dict[str, Array]:
+        """The rows of an operator; without fragments, the instances are left open."""
         op, count = points.operator, len(points)
         args = len(op.args)
-        instance = np.empty((count, args), np.int64)
+        instance = np.full((count, args), -1, np.int64)
         boxes = np.zeros((count, args, 2, self.ndim), np.int64)
         size = np.zeros(count, np.int64)
         for k, (number, event) in enumerate(self._arguments[slot]):
-            fragment, box = fragments[number], points.box(k)
-            local = fragment.event_instance[fragment.event_ptr[event] : fragment.event_ptr[event + 1]]
-            instance[:, k] = np.where(local < 0, -1, local + first_instance[number])
+            box = points.box(k)
+            if fragments is not None:
+                fragment = fragments[number]
+                local = fragment.event_instance[fragment.event_ptr[event] : fragment.event_ptr[event + 1]]
+                instance[:, k] = np.where(local < 0, -1, local + first_instance[number])
             boxes[:, k, :, : box.shape[1]] = box.transpose(0, 2, 1)
             size += np.prod(np.maximum(box[:, :, 1] - box[:, :, 0], 0), axis=1) * op.args[k].itemsize
         return {
             "kind": np.full(count, int(Kind.POINT), np.uint8),
-            "launch": np.full(count, slot, np.int64),
+            "launch": np.full(count, launch, np.int64),
             "point": np.arange(count),
             "region": np.full(count, -1, np.int64),
             "device": points.place,
@@ -217,11 +259,13 @@ class Lowering:
             "arg_privilege": np.tile(np.array(_privileges(points), np.uint8), count),
         }
 
-    def _move_block(self, number: int, version: int, fragment: Fragment, first_instance: int) -> dict[str, Array]:
-        begin, end = fragment.version_row[version : version + 2].tolist()
+    def _move_block(
+        self, number: int, begin: int, end: int, fragment: Fragment, first_instance: int
+    ) -> dict[str, Array]:
+        """Rows `begin` to `end` of those that move a region."""
         row, count = fragment.row[begin:end], end - begin
         first_arg = int(fragment.row[begin - 1, 3]) if begin else 0
-        args = slice(first_arg, int(row[-1, 3]))
+        args = slice(first_arg, int(row[-1, 3]) if count else first_arg)
         box, ndim = fragment.arg_box[args], self.regions[number].ndim
         return {
             "kind": row[:, 0].astype(np.uint8),

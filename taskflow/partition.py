@@ -76,6 +76,7 @@ class Points:
     boxes: Array
     colours: Array
     partial: Array
+    _presence: Array | None = None
 
     def __len__(self) -> int:
         return len(self.place)
@@ -105,6 +106,13 @@ class Points:
         """Floating point operations of every point."""
         flops: Array = self.operator.flops * np.prod(self.spans[:, :, 1] - self.spans[:, :, 0], axis=1, dtype=float)
         return flops
+
+    def presence(self, devices: int) -> Array:
+        """(devices,) 1 where there is a point."""
+        if self._presence is None:
+            object.__setattr__(self, "_presence", np.minimum(np.bincount(self.place, minlength=devices), 1))
+        assert self._presence is not None
+        return self._presence
 
     def box(self, arg: int) -> Array:
         """(points, dimensions, 2) box of argument `arg` of every point."""

@@ -7,7 +7,7 @@ are counted by whoever calls them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -29,8 +29,8 @@ class Judges(Protocol):
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
 
-    def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
-        """Seconds of any strategy, which does not become the current one; `limit` as for `propose`."""
+    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
+        """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
 
 
 TOGETHER = 0.1  # of the steps of a walk change operators that are alike together
@@ -71,12 +71,11 @@ class Walk:
         limit = self._limit(0.0)
         if not changes:
             return False
-        strategy = self.strategy.copy()
-        strategy.update(changes)
-        seconds = self.judge.seconds(strategy, limit)
+        seconds = self.judge.propose_all(changes, limit)
         if seconds <= limit and math.isfinite(seconds):
-            self.judge.start(strategy)
-            self.strategy, self.seconds = strategy, seconds
+            self.judge.accept()
+            self.strategy.update(changes)
+            self.seconds = seconds
         return True
 
     def _limit(self, correction: float) -> float:

@@ -1,0 +1,265 @@
+"""Re-simulation, compiled by numba: the one pass of `simulate` over blocks of rows, from the first that changed.
+
+A block is the rows of one operator, or those that move one version of a region. Which blocks there are, and in what
+order, depends on the graph alone; what is in them is an entry of a pool (`taskflow.pool`). So a changed strategy
+changes entries, nothing is copied, and rows have no numbers of their own: a dependence names a block and a row in it.
+
+Starts and ends are the same to the last bit as those of the whole pass over the task graph: a start is the largest of
+some numbers, in whatever order they are compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
+
+inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+
+
+@numba.njit(cache=True)
+def pack_edges(edges: Any, slots: int, ops: int, version_row: Any) -> tuple[Any, Any, Any, Any]:
+    """Edges of a fragment, sorted by waiting slot, as runs within and between slots.
+
+    A run is (waiting row, awaited slot, awaited row, step of waiting rows, step of awaited rows, number).
+
+    Returns:
+        the runs, the first run of every slot and their number; awaited rows of the same slot for every row that moves
+        data: CSR. An operator's points do not wait for each other: then the second array is empty.
+    """
+    rows = version_row[-1]
+    within_ptr, count = np.zeros(rows + 1, np.int64), 0
+    between = np.empty(len(edges), np.int64)
+    for e in range(len(edges)):
+        if edges[e, 0] != edges[e, 2]:
+            between[count] = e
+            count += 1
+        elif edges[e, 0] < ops:
+            return np.empty((0, 6), np.int64), np.empty(0, np.int64), within_ptr, between[:0]
+        else:
+            within_ptr[version_row[edges[e, 0] - ops] + edges[e, 1] + 1] += 1
+    for r in range(rows):
+        within_ptr[r + 1] += within_ptr[r]
+    within, place = np.empty(within_ptr[rows], np.int64), within_ptr.copy()
+    for e in range(len(edges)):
+        if edges[e, 0] == edges[e, 2]:
+            row = version_row[edges[e, 0] - ops] + edges[e, 1]
+            within[place[row]] = edges[e, 3]
+            place[row] += 1
+    runs, run_ptr = make_runs(edges, between[:count], slots)
+    return runs, run_ptr, within_ptr, within
+
+
+@inner
+def make_runs(edges: Any, between: Any, slots: int) -> tuple[Any, Any]:
+    """Runs of edges between slots, those of a waiting slot ordered by awaited slot and waiting row."""
+    most_slot, most_row = slots + 1, 1
+    for e in between:
+        most_row = max(most_row, edges[e, 1] + 1, edges[e, 3] + 1)
+    key = np.empty(len(between), np.int64)
+    for i in range(len(between)):
+        e = between[i]
+        key[i] = ((edges[e, 0] * most_slot + edges[e, 2]) * most_row + edges[e, 1]) * most_row + edges[e, 3]
+    runs, run_ptr, n, slot = np.empty((len(between), 6), np.int64), np.zeros(slots + 1, np.int64), 0, -1
+    for i in np.argsort(key, kind="mergesort"):
+        w, a, o, b = edges[between[i]]
+        extends = n > 0 and slot == w and runs[n - 1, 1] == o
+        if extends:
+            last = runs[n - 1]
+            if last[5] == 1:
+                last[3], last[4], last[5] = a - last[0], b - last[2], 2
+                continue
+            extends = a == last[0] + last[3] * last[5] and b == last[2] + last[4] * last[5]
+            if extends:
+                last[5] += 1
+                continue
+        runs[n, 0], runs[n, 1], runs[n, 2], runs[n, 3], runs[n, 4], runs[n, 5] = a, o, b, 0, 0, 1
+        slot = w
+        n += 1
+        run_ptr[w + 1] = n
+    for k in range(slots):
+        run_ptr[k + 1] = max(run_ptr[k + 1], run_ptr[k])
+    return runs[:n], run_ptr
+
+
+@numba.njit(cache=True)
+def add_work(work: Any, sign: float, spans: Any, seconds: Any, stream_ptr: Any, streams: Any) -> None:
+    """Add what rows of the pool take to the work of their streams; `spans`: (n, 2) first row and number."""
+    for b in range(len(spans)):
+        for row in range(spans[b, 0], spans[b, 0] + spans[b, 1]):
+            for k in range(stream_ptr[row], stream_ptr[row + 1]):
+                work[streams[k]] += sign * seconds[row]
+
+
+@inner
+def wait_for_blocks(
+    region: int,
+    slot: int,
+    first: int,
+    row: int,
+    fragment: Any,
+    fragment_runs: Any,
+    run_ptr: Any,
+    runs: Any,
+    local_ptr: Any,
+    local_block: Any,
+    old_base: Any,
+    old_end: Any,
+    base: Any,
+    start: Any,
+    end: Any,
+) -> None:
+    """Let the rows of a block, which begins at `row`, start after what they wait for through one region."""
+    at = fragment_runs[fragment[region]] + slot
+    for r in range(run_ptr[at], run_ptr[at + 1]):
+        block = local_block[local_ptr[region] + runs[r, 1]]
+        w, o, dw, do = row + runs[r, 0], runs[r, 2], runs[r, 3], runs[r, 4]
+        if block < first:
+            o += old_base[block]
+            for _ in range(runs[r, 5]):
+                start[w] = max(start[w], old_end[o])
+                w += dw
+                o += do
+        else:
+            o += base[block]
+            for _ in range(runs[r, 5]):
+                start[w] = max(start[w], end[o])
+                w += dw
+                o += do
+
+
+@numba.njit(cache=True)
+def resimulate(
+    begin: int,
+    limit: float,
+    work: Any,
+    block: Any,
+    touch_ptr: Any,
+    touch: Any,
+    local_ptr: Any,
+    local_block: Any,
+    op_entry: Any,
+    entry_rows: Any,
+    fragment: Any,
+    fragment_rows: Any,
+    fragment_runs: Any,
+    version_rows: Any,
+    run_ptr: Any,
+    runs: Any,
+    seconds: Any,
+    stream_ptr: Any,
+    streams: Any,
+    within_ptr: Any,
+    within: Any,
+    old_base: Any,
+    old_end: Any,
+    base: Any,
+    start: Any,
+    end: Any,
+    every: int,
+    old_marks: Any,
+    marks: Any,
+) -> float:
+    """The end of the last row, or infinity as soon as that is certain to be above `limit`.
+
+    Args:
+        begin: the first block that changed.
+        work: seconds that every stream has to do in all.
+        block: (blocks, 4) operator (or -1), region, version, slot of the version.
+        touch_ptr, touch: per operator (region, its slot there).
+        local_ptr, local_block: per region, the block of every slot.
+        op_entry, entry_rows: pool entry per operator, first row and number per entry.
+        fragment, fragment_rows, fragment_runs: pool entry per region; per entry the first of `version_rows` (row and
+            number of every version) and the first of `run_ptr`.
+        seconds, stream_ptr, streams, within_ptr, within: pool columns of rows.
+        old_base, old_end: first row of every block and ends of the current strategy.
+        base, start, end: the same of the proposed one, filled from `begin` (or a little before) on.
+        every, old_marks, marks: each `every` blocks: when every stream is free, what it has done, and the last end.
+    """
+    streams_count = len(work)
+    for k in range(streams_count):
+        if work[k] * (1.0 - SLACK) > limit:
+            return np.inf
+    mark = begin // every
+    first = mark * every
+    state = old_marks[mark].copy()
+    free, done = state[:streams_count], state[streams_count : 2 * streams_count]
+    last: float = state[2 * streams_count]
+    row, since = old_base[first], 0
+    for b in range(first, len(block)):
+        if b % every == 0:
+            state[2 * streams_count] = last
+            marks[b // every] = state
+        base[b] = row
+        op, region = block[b, 0], block[b, 1]
+        if op >= 0:
+            pool_row, count = entry_rows[op_entry[op], 0], entry_rows[op_entry[op], 1]
+            for i in range(row, row + count):
+                start[i] = 0.0
+            for t in range(touch_ptr[op], touch_ptr[op + 1]):
+                wait_for_blocks(
+                    touch[t, 0],
+                    touch[t, 1],
+                    first,
+                    row,
+                    fragment,
+                    fragment_runs,
+                    run_ptr,
+                    runs,
+                    local_ptr,
+                    local_block,
+                    old_base,
+                    old_end,
+                    base,
+                    start,
+                    end,
+                )
+        else:
+            entry = fragment_rows[fragment[region]] + block[b, 2]
+            pool_row, count = version_rows[entry, 0], version_rows[entry, 1]
+            for i in range(row, row + count):
+                start[i] = 0.0
+            if count:
+                wait_for_blocks(
+                    region,
+                    block[b, 3],
+                    first,
+                    row,
+                    fragment,
+                    fragment_runs,
+                    run_ptr,
+                    runs,
+                    local_ptr,
+                    local_block,
+                    old_base,
+                    old_end,
+                    base,
+                    start,
+                    end,
+                )
+        for i in range(count):
+            at, lasts = start[row + i], seconds[pool_row + i]
+            for k in range(within_ptr[pool_row + i], within_ptr[pool_row + i + 1]):
+                at = max(at, end[row + within[k]])
+            for k in range(stream_ptr[pool_row + i], stream_ptr[pool_row + i + 1]):
+                at = max(at, free[streams[k]])
+            finish = at + lasts
+            for k in range(stream_ptr[pool_row + i], stream_ptr[pool_row + i + 1]):
+                free[streams[k]] = finish
+                done[streams[k]] += lasts
+            start[row + i], end[row + i] = at, finish
+            last = max(last, finish)
+        row += count
+        since += count
+        if last > limit:
+            return np.inf
+        if since > 2 * streams_count:
+            since = 0
+            for k in range(streams_count):
+                if free[k] + (work[k] - done[k]) - SLACK * work[k] > limit:
+                    return np.inf
+    base[len(block)] = row
+    return last
