@@ -279,6 +279,8 @@ def gather_together(s: State, v: int, slot: int, first: int, sources: int, c: An
 def missing(s: State, need: int) -> int:
     """How many pieces of a needed box are not valid on its device; they are left in `work`."""
     target = find_instance(s, s.m[s.need + 3 * need], s.m, s.need_box + need * s.w)
+    if target < 0:
+        return 0
     put(s.m, s.work, s.m, s.need_box + need * s.w, s.w)
     left, k = 1, s.m[s.held_first + target]
     while k >= 0 and left:
@@ -412,7 +414,8 @@ def add_collective(s: State, slot: int, first: int, begin: int, middle: int, cod
         return False
     device = s.devices
     for a in range(begin, s.m[ARGS]):
-        device = min(device, s.m[s.inst_device + s.m[s.arg + 2 * a]])
+        if s.m[s.arg + 2 * a] >= 0:
+            device = min(device, s.m[s.inst_device + s.m[s.arg + 2 * a]])
     row = s.row + 6 * k
     s.m[row], s.m[row + 1], s.m[row + 2] = COLLECTIVE, device, device
     s.m[row + 3], s.m[row + 4], s.m[row + 5] = s.m[ARGS], moved, code

@@ -221,7 +221,9 @@ def remember(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int,
 
 @inner
 def note_read(s: State, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """A task reads the box: it waits for those who wrote any of it."""
+    """A task reads the box: it waits for those who wrote any of it. (There is no instance only if there is no room.)"""
+    if instance < 0:
+        return
     wait_for(s, s.m[s.writers + instance], boxes, i, slot, index)
     remember(s, s.readers, instance, boxes, i, slot, index)
 
@@ -229,6 +231,8 @@ def note_read(s: State, instance: int, boxes: Any, i: int, slot: int, index: int
 @inner
 def note_write(s: State, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
     """A task writes the box: it waits for those who read or wrote any of it."""
+    if instance < 0:
+        return
     wait_for(s, s.m[s.readers + instance], boxes, i, slot, index)
     wait_for(s, s.m[s.writers + instance], boxes, i, slot, index)
     forget_covered(s, s.readers, instance, boxes, i)

@@ -111,7 +111,11 @@ def build(
                 hold(s, device, find_instance(s, device, s.m, i), s.m, i)
         else:
             feed(s, slot, first)
+        if s.m[FULL]:
+            break
         deliver(s, v, slot, first, c)
+        if s.m[FULL]:
+            break
         version_row[v + 1] = s.m[ROWS]
         name_copies(s, v, first, whole)
         for e in range(len(events)):
