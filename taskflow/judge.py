@@ -36,6 +36,7 @@ class Layout:
         touch_ptr, touch, local_ptr, local_block: as `resimulate` wants them.
         regions: per operator, the regions that it touches.
         first: per region, the first block with rows of it or of an operator that touches it.
+        alive: (regions, 2) first and last operator between which the region's instances are needed.
     """
 
     block: Array
@@ -45,6 +46,7 @@ class Layout:
     local_block: Array
     regions: tuple[tuple[int, ...], ...]
     first: Array
+    alive: Array
 
 
 def lay_out(lowering: Lowering) -> Layout:
@@ -67,7 +69,15 @@ def lay_out(lowering: Lowering) -> Layout:
         np.array([b for blocks in local for b in blocks], np.int64),
         regions,
         np.array([min(blocks) for blocks in local], np.int64),
+        np.array([_alive(lowering, number) for number in range(len(lives))], np.int64),
     )
+
+
+def _alive(lowering: Lowering, number: int) -> tuple[int, int]:
+    life, last = lowering.lives[number], len(lowering.operators) - 1
+    if life.region.is_persistent or not life.ops:
+        return 0, last
+    return 0 if life.producer[0] < 0 else min(life.ops), last if number in lowering.fetched else max(life.ops)
 
 
 def _pointers(lengths: Sequence[int]) -> Array:
@@ -120,6 +130,7 @@ class Judge:
         self._used = np.zeros(0, np.int64)
         streams = STREAMS * self._devices + len(self.machine.links)
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices)
+        self._alive = np.zeros((ops, self._devices))
         blocks, state = len(self.layout.block), 2 * streams + 1
         self._every = max(1, -(-blocks * state * 8 // MARK_BYTES))
         marks = (blocks // self._every + 1, state)
@@ -158,6 +169,8 @@ class Judge:
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
+        from taskflow.resimulate import add_alive  # numba: imported on first use
+
         p = self._proposed
         assert p is not None, "nothing was proposed, or it was refused"
         mark = p.first // self._every if self._points else 0
@@ -168,6 +181,7 @@ class Judge:
         self._end[row:rows] = self._new_end[row:rows]
         self._base[begin:] = self._new_base[begin:]
         self._marks[mark:] = self._new_marks[mark:]
+        add_alive(self._alive, self.layout.alive[p.regions], self._grows(p))
         if not self._points:
             self._points = [p.points[slot] for slot in range(len(p.points))]
         for slot, points in p.points.items():
@@ -304,10 +318,29 @@ class Judge:
         )
 
     def _fits(self, p: _Proposal) -> bool:
-        """True where all instances have room side by side, or else if the plan of the arena does."""
+        """Whether a proposal fits into memory, as far as a quick look can tell; `fits` plans it.
+
+        It does where all instances have room side by side. Else all instances of a region are taken to live as long
+        as the region does; where that leaves a tenth free, a plan of the arena has always been found to fit. What is in
+        between is planned.
+        """
+        from taskflow.resimulate import alive_peak  # numba: imported on first use
+
         if np.all(p.bytes <= self._capacity):
             return True
-        peak = plan_memory(self.lowering.lower(p.strategy)).peak_bytes
+        peak = alive_peak(self._alive, self.layout.alive[p.regions], self._grows(p))
+        return bool(np.all(peak <= 0.9 * self._capacity)) or self.fits(p.strategy)
+
+    def _grows(self, p: _Proposal) -> Array:
+        """(changed regions, devices) bytes that instances take more."""
+        size = np.zeros((len(p.regions), self._devices))
+        for k, (number, entry) in enumerate(zip(p.regions, p.fragments, strict=True)):
+            size[k] = self.pool.bytes[entry] - (self.pool.bytes[self._fragment[number]] if self._points else 0)
+        return size
+
+    def fits(self, strategy: Strategy) -> bool:
+        """Whether the memory plan of a strategy fits into every device."""
+        peak = plan_memory(self.lowering.lower(strategy)).peak_bytes
         for number, device in enumerate(self.machine.devices):
             if peak[number] > device.memory_bytes:
                 self.last_refusal = f"device {number} needs {peak[number]} bytes and has {device.memory_bytes}"

@@ -88,19 +88,11 @@ def receive_rows(task_graph: TaskGraph) -> Array:
     That is the last point that the target device computes before the copy (so the message can arrive meanwhile), but
     behind every row of that device which still uses the memory. (A collective counts as a row of any device.)
     """
-    receive = np.full(len(task_graph), -1, np.int64)
-    last_point = np.full(len(task_graph.machine.devices), -1, np.int64)
-    transfer = task_graph.is_transfer
-    for row in range(len(task_graph)):
-        device = task_graph.device[row]
-        if transfer[row]:
-            deps, kind = task_graph.deps(row), task_graph.kind
-            places = ((d, task_graph.device[d], task_graph.source[d]) for d in deps)
-            local = [d for d, to, from_ in places if device in (to, from_) or kind[d] == Kind.COLLECTIVE]
-            early = last_point[device] if last_point[device] >= 0 else row
-            receive[row] = min(max(early, max(local, default=-1) + 1), row)
-        elif task_graph.kind[row] == Kind.POINT:
-            last_point[device] = row
+    from taskflow.firstfit import post_rows  # numba: imported on first use
+
+    graph = task_graph
+    columns = graph.kind, graph.source, graph.device, graph.is_transfer, graph.dep_ptr, graph.dep_row
+    receive: Array = post_rows(*columns, len(graph.machine.devices))
     return receive
 
 
@@ -146,14 +138,7 @@ def _lifetimes(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Arr
 
 def _place(size: Array, first: Array, last: Array) -> Array:
     """First fit by decreasing size: the lowest offset at which no placed instance that lives meanwhile is hit."""
-    offset = np.zeros(len(size), np.int64)
-    placed = np.zeros(len(size), np.bool_)
-    for k in np.lexsort((np.arange(len(size)), first, -size)):
-        rivals = np.flatnonzero(placed & (first <= last[k]) & (last >= first[k]))
-        start = 0
-        for rival in rivals[np.argsort(offset[rivals], kind="stable")]:
-            if offset[rival] >= start + size[k]:
-                break
-            start = max(start, int(offset[rival] + size[rival]))
-        offset[k], placed[k] = start, True
+    from taskflow.firstfit import first_fit  # numba: imported on first use
+
+    offset: Array = first_fit(np.lexsort((np.arange(len(size)), first, -size)), size, first, last)
     return offset

@@ -94,6 +94,31 @@ def add_work(work: Any, sign: float, spans: Any, seconds: Any, stream_ptr: Any, 
                 work[streams[k]] += sign * seconds[row]
 
 
+@numba.njit(cache=True)
+def add_alive(alive: Any, spans: Any, size: Any) -> None:
+    """Add bytes of regions to what is alive while each operator runs: `spans` (n, 2) first and last operator."""
+    for r in range(len(spans)):
+        for op in range(spans[r, 0], spans[r, 1] + 1):
+            for device in range(alive.shape[1]):
+                alive[op, device] += size[r, device]
+
+
+@numba.njit(cache=True)
+def alive_peak(alive: Any, spans: Any, size: Any) -> Any:
+    """The most that is alive on each device at any time, once `add_alive` would have been done."""
+    change = np.zeros((len(alive) + 1, alive.shape[1]))
+    for r in range(len(spans)):
+        for device in range(alive.shape[1]):
+            change[spans[r, 0], device] += size[r, device]
+            change[spans[r, 1] + 1, device] -= size[r, device]
+    now, peak = np.zeros(alive.shape[1]), np.zeros(alive.shape[1])
+    for op in range(len(alive)):
+        for device in range(alive.shape[1]):
+            now[device] += change[op, device]
+            peak[device] = max(peak[device], alive[op, device] + now[device])
+    return peak
+
+
 @inner
 def wait_for_blocks(
     region: int,

@@ -132,6 +132,7 @@ def search(
     baseline = _judge_starts(judge, named, space, seed)
     run = _Search(space, judge, budget, beta, progress, (seed, transport.rank))
     run.search(named, baseline, until_local)
+    run.settle()
     own = SearchResult(
         run.strategy,
         run.seconds,
@@ -209,6 +210,7 @@ class _Search:
         self.proposals = Proposals(space)
         self.strategy, self.seconds = Strategy({}), math.inf
         self.history: list[tuple[int, float]] = []
+        self._kept: list[tuple[Strategy, float]] = []
         self.is_local = False
         self._walks = 0
 
@@ -267,3 +269,13 @@ class _Search:
     def _keep(self, strategy: Strategy, seconds: float) -> None:
         self.strategy, self.seconds, self.is_local = strategy.copy(), seconds, False
         self.history.append((self.budget.done, seconds))
+        self._kept.append((self.strategy, seconds))
+
+    def settle(self) -> None:
+        """Go back to the best strategy whose memory plan fits: on the way there, memory is looked at quickly."""
+        while not self.judge.fits(self.strategy):
+            self._kept.pop()
+            self.history.pop()
+            if not self._kept:
+                raise ValueError(f"search: no strategy that fits into memory was found; {self.judge.last_refusal}")
+            (self.strategy, self.seconds), self.is_local = self._kept[-1], False

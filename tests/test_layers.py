@@ -18,14 +18,15 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch tensorfile onepass grid boxes moves device boundpass",
+    "geometry backend errors random philox launch tensorfile device"
+    " onepass grid boxes moves boundpass resimulate firstfit",
     "region machine batches manifest exchange routes efficiency machinefile",
     "pattern operator layout",
     "graph strategy differentiate",
     "task streams dependence cost collective_cost timeline partition rules experts placement space proposal",
     "lower collective moving movement",
     "order simulate memory comm watchdog check expand describe breakdown dot",
-    "execute persistent judge search program progress shared emulate interrupt measure"
+    "execute persistent pool judge search program progress shared emulate interrupt measure"
     " bound budget walk tables arrivals exhaustive chain",
     "train checkpoint history testing machine_command cli rank explain alternatives report",
 )
