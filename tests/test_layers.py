@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch tensorfile onepass",
+    "geometry backend errors random philox launch tensorfile onepass fold foldpass",
     "region machine batches manifest",
     "pattern operator layout",
     "graph strategy differentiate",
