@@ -25,7 +25,7 @@ LAYERS = (
     "task streams dependence cost timeline partition rules",
     "lower collective movement fragment",
     "order simulate memory comm watchdog check",
-    "execute persistent judge search program progress shared emulate interrupt measure",
+    "execute persistent judge search program progress shared emulate interrupt measure rehearse",
     "train checkpoint history testing cli rank explain",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
