@@ -6,7 +6,7 @@ A step replays the list: nothing is looked up, allocated or analysed in it (what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from taskflow.backend import Context, Run, Workspace
 from taskflow.check import checked, poison
 from taskflow.comm import Transport
+from taskflow.fold import fold_call
 from taskflow.geometry import Rect
 from taskflow.memory import MemoryPlan
 from taskflow.task import Array, Kind, Privilege, TaskGraph
@@ -111,18 +112,6 @@ class Memory:
         return self.task_graph.order(int(self.task_graph.instance_region[instance]))
 
 
-def fold(combine: np.ufunc, target: Array, first: Array, *others: Array) -> None:
-    """`target` = the combination of partial results; `first` may be `target` itself."""
-    if first is not target:
-        if not others:
-            np.copyto(target, first)
-            return
-        combine(first, others[0], out=target)
-        others = others[1:]
-    for other in others:
-        combine(target, other, out=target)
-
-
 class Compiler:
     """Compiles rows in order; transfers become messages. `taskflow.shared` has the variant for shared memory.
 
@@ -207,16 +196,14 @@ class Compiler:
         if kind == Kind.COPY:
             return partial(np.copyto, views[1], views[0])
         if kind == Kind.FOLD:
-            return self._fold(row, np.maximum if self._combine(row) == "max" else np.add, views)
+            return self._fold(row, views)
         return partial(self.feeds[int(self.graph.region[row])].into, views[0], args[0][1])
 
-    def _combine(self, row: int) -> str:
-        return self.graph.combine[int(self.graph.region[row])]
-
-    def _fold(self, row: int, combine: np.ufunc, views: list[Array]) -> Call:
+    def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
+        combine = np.maximum if self.graph.combine[int(self.graph.region[row])] == "max" else np.add
         args = self.graph.args(row)
         first = views[0] if args[0][:2] == args[1][:2] else views[1]
-        return partial(fold, combine, views[0], first, *views[2:])
+        return fold_call(combine, views[0], [first, *views[2:]], copies)
 
     def _view(self, row: int, k: int, instance: int, rect: Rect) -> Array:
         if instance >= 0:

@@ -11,9 +11,12 @@ A row that is over says so for all rows of its device before it. What a device h
 wait for again, and only rows that somebody waits for are published. A step ends when nobody reads this device's memory
 any more, so whatever is done between steps needs no care.
 
+A fold does the copies around it that need no waiting of their own: it reads partial results where their owners left
+them, and writes its result to those who gave them and want it. So an all-reduce is one pass over memory.
+
 No deadlock: every rank issues its rows in the one global order and waits only for lower rows, so the lowest unfinished
 row can always go on. A fold that reads in place completes its copies later than their own rows; where another row waits
-for such a copy meanwhile, the copy is made instead.
+for such a copy meanwhile, the copy is made instead. Copies of its result are completed earlier than their own rows.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import numpy as np
 
 from taskflow.errors import InternalError
 from taskflow.memory import MemoryPlan, folded_copies
-from taskflow.task import TaskGraph
+from taskflow.task import Kind, TaskGraph
 
 Awaited = tuple[tuple[int, int], ...]  # (device, row)
 
@@ -47,14 +50,16 @@ class Order:
 
 
 def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int]) -> Order:
-    """Who waits for whom, the same on every rank; `folds`: copy -> fold that reads its source in place."""
+    """Who waits for whom, the same on every rank; `folds`: copy -> fold that does it, before or after its own row."""
     device, source, transfer = graph.device.tolist(), graph.source.tolist(), graph.is_transfer.tolist()
+    when = [folds.get(row, row) for row in range(len(graph))]
+    runner = [device[row] for row in when]
     arg_ptr, arg_instance = graph.arg_ptr.tolist(), graph.arg_instance.tolist()
     home, start = graph.instance_device.tolist(), plan.offset.tolist()
     end = (plan.offset + plan.size).tolist()
     count = len(graph.machine.devices)
     seen = [[BEGIN - 1] * count for _ in range(count)]  # what each device knows of each other one
-    reads: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # out of its memory: instance, device, row
+    uses: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # of its memory: instance, by device, row
     merged: dict[int, list[int]] = {}
     for copy, fold in folds.items():
         merged.setdefault(fold, []).append(copy)
@@ -67,28 +72,34 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
         for d, r in news:
             seen[here][d] = r
         if news:
-            reads[here] = [read for read in reads[here] if read[2] > seen[here][read[1]]]
+            uses[here] = [use for use in uses[here] if use[2] > seen[here][use[1]]]
         return news
 
+    def other_end(copy: int) -> int:
+        """The device of a transfer that does not run it."""
+        other: int = source[copy] if runner[copy] == device[copy] else device[copy]
+        return other
+
     for row in range(len(graph)):
-        here = device[row]
+        here = runner[row]
         if transfer[row]:
-            reads[source[row]].append((arg_instance[arg_ptr[row]], here, folds.get(row, row)))
+            used = arg_instance[arg_ptr[row] + (here != device[row])]
+            uses[other_end(row)].append((used, here, when[row]))
         if row in folds:
             continue
         wanted: dict[int, int] = {}
         for task in (row, *merged.get(row, ())):
             if transfer[task]:
-                wanted.setdefault(source[task], BEGIN)
+                wanted.setdefault(other_end(task), BEGIN)
             for other in graph.deps(task):
-                if device[other] != here:
-                    wanted[device[other]] = max(wanted.get(device[other], BEGIN), folds.get(other, other))
+                if runner[other] != here:
+                    wanted[runner[other]] = max(wanted.get(runner[other], BEGIN), when[other])
         for instance in arg_instance[arg_ptr[row] : arg_ptr[row + 1]]:
             if instance >= 0 and home[instance] == here and instance not in born:
                 born.add(instance)
-                for other, reader, done in reads[here]:
+                for other, user, done in uses[here]:
                     if other != instance and start[instance] < end[other] and start[other] < end[instance]:
-                        wanted[reader] = max(wanted.get(reader, BEGIN), done)
+                        wanted[user] = max(wanted.get(user, BEGIN), done)
         if max(wanted.values(), default=BEGIN) >= row:
             raise InternalError(f"row {row} waits for a later row: {wanted}")
         if news := learn(here, wanted):
@@ -96,8 +107,8 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
     at_end = {}
     for here in range(count):
         wanted = {}
-        for _, reader, done in reads[here]:
-            wanted[reader] = max(wanted.get(reader, BEGIN), done)
+        for _, user, done in uses[here]:
+            wanted[user] = max(wanted.get(user, BEGIN), done)
         at_end[here] = learn(here, wanted)
     published = {r for awaited in (*before.values(), *at_end.values()) for _, r in awaited}
     return Order(before, at_end, published)
@@ -118,3 +129,27 @@ def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:
         for copy, (row, k) in found.items()
         if not any(copy < w < row for w in waiting[first[copy] : first[copy + 1]].tolist())
     }
+
+
+def copied_by_folds(graph: TaskGraph, in_place: dict[int, int]) -> dict[int, int]:
+    """Transfer row -> fold that copies its result there itself; `in_place`: copy -> fold that reads its source.
+
+    Where the fold waits for all that the transfer waits for in any case, among it an earlier use of the target's
+    memory, which is therefore alive and free.
+    """
+    reading: dict[int, list[int]] = {}
+    for copy, fold in in_place.items():
+        reading.setdefault(fold, []).append(copy)
+    found: dict[int, int] = {}
+    for copy in np.flatnonzero(graph.is_transfer).tolist():
+        (source, rect, _), (target, _, _) = graph.args(copy)
+        deps = graph.deps(copy)
+        makers = [d for d in deps if graph.kind[d] == Kind.FOLD and graph.args(d)[0][:2] == (source, rect)]
+        if copy in in_place or not makers:
+            continue
+        fold = makers[-1]
+        before = {d for row in (fold, *reading.get(fold, ())) for d in (row, *graph.deps(row))}
+        is_alive = any(target == k for d in deps if d != fold for k, _, _ in graph.args(d))
+        if is_alive and before.issuperset(deps):
+            found[copy] = fold
+    return found

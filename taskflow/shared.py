@@ -1,10 +1,10 @@
 """Programs over shared memory: ranks of one host read each other's instances in place.
 
 Takes what `program` takes, with memory that every rank maps; gives a program without messages. Each row runs on one
-rank, a transfer on its target's, which copies (or folds, without any copy) straight out of the source's memory. Ranks
-tell each other how far they are: a rank has one 8-byte cell with a count that only grows, in which it publishes the
-number of a row that it has finished, and with it all of its rows before. Which rows wait for which, and why nothing
-deadlocks, is decided in `progress`.
+rank, a transfer on its target's, which copies straight out of the source's memory, or on that of a fold beside it.
+Ranks tell each other how far they are: a rank has one 8-byte cell with a count that only grows, in which it publishes
+the number of a row that it has finished, and with it all of its rows before. Which rows wait for which, which copies a
+fold does in its own pass, and why nothing deadlocks, is decided in `progress`.
 
 A cell is written after the data and read before it; this relies on x86, which keeps stores, and loads, in order.
 """
@@ -20,7 +20,7 @@ import numpy as np
 
 from taskflow.errors import InternalError
 from taskflow.program import Call, Compiler, Program
-from taskflow.progress import Awaited, foldable_in_place, order_between_ranks
+from taskflow.progress import Awaited, copied_by_folds, foldable_in_place, order_between_ranks
 from taskflow.task import Array, Kind
 
 _STRIDE = 8  # a cache line has eight cells; ranks do not share one
@@ -35,7 +35,12 @@ class SharedCompiler(Compiler):
         graph, drives = self.graph, self.transport.drives
         in_place = foldable_in_place(graph)
         self._copy_of = {(fold, k): copy for copy, (fold, k) in in_place.items()}
-        self._order = order_between_ranks(graph, self.plan, {copy: fold for copy, (fold, _) in in_place.items()})
+        read = {copy: fold for copy, (fold, _) in in_place.items()}
+        written = copied_by_folds(graph, read)
+        self._copies_by: dict[int, list[int]] = {}
+        for copy, fold in written.items():
+            self._copies_by.setdefault(fold, []).append(copy)
+        self._order = order_between_ranks(graph, self.plan, read | written)
         size = self.transport.size * _STRIDE * 8
         shared = self.transport.shared_arrays(size if self.transport.rank == 0 else 0)
         if shared is None:
@@ -46,7 +51,7 @@ class SharedCompiler(Compiler):
         begin = partial(_begin, self._cells, self._base, self.transport.rank * _STRIDE, len(graph) + 1)
         self.program.add(begin, 0, "publish")
         for row in range(len(graph)):
-            if row not in in_place and drives(int(graph.device[row])):
+            if row not in read and row not in written and drives(int(graph.device[row])):
                 self._run_row(row)
         self._wait(self._order.at_end.get(self.transport.rank, ()), max(len(graph) - 1, 0))
         return fused(self.program) if self.fuses else self.program
@@ -78,13 +83,14 @@ class SharedCompiler(Compiler):
     def _bytes(self, array: Array) -> memoryview:
         return self._buffers.setdefault(id(array), array.reshape(-1).view(np.uint8).data)  # `_one` keeps it alive
 
-    def _fold(self, row: int, combine: np.ufunc, views: list[Array]) -> Call:
+    def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
         args = self.graph.args(row)
         for k in range(1, len(args)):
             copy = self._copy_of.get((row, k))
             if copy is not None:
-                views[k] = self.memory.view(self.graph.args(copy)[0][0], args[k][1])
-        return super()._fold(row, combine, views)
+                views[k] = self._one(self.memory.view(self.graph.args(copy)[0][0], args[k][1]))
+        targets = [self.graph.args(copy)[1][:2] for copy in self._copies_by.get(row, ())]
+        return super()._fold(row, views, [self._one(self.memory.view(*target)) for target in targets])
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from taskflow.batches import Batches, Feeds
 from taskflow.comm import LocalTransport, connect
-from taskflow.cost import CostModel
+from taskflow.cost import CostModel, MeasuredCosts
 from taskflow.execute import Executor
 from taskflow.graph import Graph
 from taskflow.history import History, Keeper, Place
@@ -27,6 +27,7 @@ from taskflow.interrupt import Interrupted, Interrupts, Stopped
 from taskflow.lower import lower
 from taskflow.machine import MachineModel
 from taskflow.measure import measure_machine
+from taskflow.rehearse import rehearse
 from taskflow.rules import data_parallel, leaders
 from taskflow.search import SearchResult, search
 from taskflow.simulate import simulate
@@ -69,7 +70,7 @@ class Trainer:
         strategy: a Strategy, a rule `(graph, machine) -> Strategy`, or "search".
         seed: of initial values, random operators and the search.
         proposals: budget of the search.
-        costs: default: measured, if the machine is the one at hand.
+        costs: default: measured, and rehearsed for the strategy that was chosen.
         learning_rate: schedule step -> rate, written to the region `learning_rate`.
         quiet: print nothing.
         executor: further arguments of `Executor`.
@@ -96,6 +97,8 @@ class Trainer:
         self.found: SearchResult | None = None
         self.strategy = self._choose(strategy, proposals)
         self.task_graph: TaskGraph = lower(graph, self.strategy, self.machine)
+        if costs is None and isinstance(self.costs, MeasuredCosts):
+            rehearse(self.costs, self.task_graph)
         self.predicted_seconds: float = self._from_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
         self.step = Executor(self.task_graph, seed=seed, **(executor or {}))
         self._evaluators: dict[int, tuple[Graph, Executor]] = {}

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
     "geometry backend errors random philox launch tensorfile device"
-    " onepass grid boxes moves boundpass resimulate firstfit",
+    " onepass grid boxes moves boundpass resimulate firstfit fold foldpass",
     "region machine batches manifest exchange routes efficiency machinefile",
     "pattern operator layout",
     "graph strategy differentiate",
@@ -27,7 +27,7 @@ LAYERS = (
     "lower collective moving movement",
     "order simulate memory comm watchdog check expand describe breakdown dot",
     "execute persistent pool judge search program progress shared emulate interrupt measure"
-    " bound budget walk tables arrivals exhaustive chain",
+    " bound budget walk tables arrivals exhaustive chain rehearse",
     "train checkpoint history testing machine_command cli rank explain alternatives report",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}

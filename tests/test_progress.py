@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, Window, lower
 from taskflow.memory import plan_memory
 from taskflow.program import messages
-from taskflow.progress import BEGIN, foldable_in_place, order_between_ranks
+from taskflow.progress import BEGIN, copied_by_folds, foldable_in_place, order_between_ranks
 from tests import laws
 from tests.strategies import graphs, strategies
 
@@ -16,6 +16,7 @@ def play(task_graph, generator):
     """Run a step with ranks of random pace that keep to the order, and assert that nobody comes too early."""
     plan, device = plan_memory(task_graph), task_graph.device.tolist()
     over_in = {copy: fold for copy, (fold, _) in foldable_in_place(task_graph).items()}
+    over_in |= copied_by_folds(task_graph, over_in)
     order = order_between_ranks(task_graph, plan, over_in)
     count = len(task_graph.machine.devices)
     queues = [[r for r in range(len(task_graph)) if device[r] == d and r not in over_in] for d in range(count)]
@@ -47,24 +48,27 @@ def play(task_graph, generator):
             if row in order.published:
                 cell[d] = row
         else:
-            sent = np.flatnonzero(task_graph.is_transfer & (task_graph.source == d)).tolist()
-            assert over.issuperset(sent), "memory is still read when the step ends"
+            touched = np.flatnonzero(task_graph.is_transfer & ((task_graph.source == d) | (task_graph.device == d)))
+            assert over.issuperset(touched.tolist()), "others still use the memory when the step ends"
             ended.add(d)
 
 
 def assert_in_order(task_graph, plan, over_in, tasks, over, cell):
     """`tasks` (a row and the copies that it makes needless) may run when those in `over` have run."""
     row = tasks[0]
+    here = int(task_graph.device[row])
     for task in tasks:
         assert over.union(tasks).issuperset(task_graph.deps(task)), task_graph[task]
-        if task_graph.is_transfer[task]:
-            assert cell[int(task_graph.source[task])] is not None, "the source may not have ended its last step"
-    here = int(task_graph.device[row])
+        for end in (task_graph.source[task], task_graph.device[task]):
+            assert end == here or cell[int(end)] is not None, "the other end may not have ended its last step"
+        for instance, _, _ in task_graph.args(task):
+            assert task < row or plan.first[instance] <= row or instance < 0, "the memory is not yet the instance's"
     unread = [
         task_graph.args(t)[0][0]
         for t in np.flatnonzero(task_graph.is_transfer & (task_graph.source == here)).tolist()
         if t not in over and t < row
     ]
+    assert not {t for t in tasks if t != row and t in over}, "done twice"
     for instance, _, _ in task_graph.args(row):
         if instance >= 0 and task_graph.instance_device[instance] == here:
             for other in unread:
@@ -116,6 +120,34 @@ def test_a_rank_waits_only_for_what_it_does_not_know():
     assert order.before == {4 * k + 2 + d: ((1 - d, 4 * k + 1 - d),) for k in range(3) for d in range(2)}
     assert order.at_end == {0: ((1, 11),), 1: ((0, 10),)}
     assert order.published == {0, 1, 4, 5, 8, 9, 10, 11}
+
+
+def all_reduce(ranks):
+    """Partial sums of every device, read whole by every device."""
+    graph = Graph()
+    x = graph.parameter("x", (ranks,), trainable=False)
+    y = graph.launch("partial", "d -> n", [x], kernel=nothing, sizes={"n": 8 * ranks})
+    graph.launch("whole", "^n, d -> d", [y, x], kernel=nothing)
+    config = ParallelConfig({"d": ranks})
+    return lower(graph, Strategy({"partial": config, "whole": config}), MachineModel.uniform(ranks))
+
+
+def test_an_all_reduce_is_a_fold_on_every_rank_and_one_wait_before_and_after_it():
+    task_graph = all_reduce(2)  # rows 0 and 1: partial; 2, 3: copies; 4, 5: folds; 6, 7: copies; 8, 9: whole
+    read = {copy: fold for copy, (fold, _) in foldable_in_place(task_graph).items()}
+    assert read == {2: 4, 3: 5}
+    written = copied_by_folds(task_graph, read)
+    assert {copy: int(task_graph.source[copy]) for copy in written} == {6: 1, 7: 0}
+    assert written == {6: 5, 7: 4}
+    order = order_between_ranks(task_graph, plan_memory(task_graph), read | written)
+    assert order.before == {4: ((1, 1),), 5: ((0, 0),), 8: ((1, 5),), 9: ((0, 4),)}
+    assert order.at_end == {0: (), 1: ()}
+
+
+def test_a_fold_copies_its_result_only_where_it_has_waited_for_the_memory():
+    task_graph = all_reduce(2)
+    assert copied_by_folds(task_graph, {2: 4}) == {7: 4}  # fold 5 does not wait for the partial sums of device 0
+    assert copied_by_folds(task_graph, {}) == {}
 
 
 def test_small_transfers_that_follow_each_other_are_one_message():
