@@ -115,6 +115,7 @@ class Judge:
             self._followers[op.follows or op.name].append(slot)
             if op.follows:
                 self._followers[op.name].append(slot)
+        self._is_refilling = False
         self._fill()
 
     def _fill(self) -> None:
@@ -140,10 +141,12 @@ class Judge:
         self._proposed: _Proposal | None = None
 
     def start(self, strategy: Strategy) -> float:
-        """Make `strategy` the current one; its seconds."""
+        """Make `strategy` the current one; its seconds. It may need too much memory, but it has to be legal."""
+        check_strategy(self.graph, strategy, self._devices)
         seconds = self.seconds(strategy)
-        if self._proposed is not None:
-            self.accept()
+        if self._proposed is None:
+            self._judge(strategy.copy(), self._other_points(strategy), math.inf, is_forced=True)
+        self.accept()
         return seconds
 
     def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
@@ -190,25 +193,32 @@ class Judge:
         self.strategy, self._used, self._work, self._bytes = p.strategy, p.used, p.work, p.bytes
         self._presence = p.presence
         self._proposed = None
-        if self.pool.size_bytes > POOL_BYTES:
-            strategy = self.strategy
+        if self.pool.size_bytes > POOL_BYTES and not self._is_refilling:
+            strategy, self._is_refilling = self.strategy, True
             self._fill()
             self.start(strategy)
+            self._is_refilling = False
 
     def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
         """Seconds of any strategy; `limit` as for `propose`. It counts as proposed."""
         self._proposed = None
         try:
             check_strategy(self.graph, strategy, self._devices)
-            points = {}
-            for slot, op in enumerate(self.lowering.operators):
-                found = self.lowering.points_of(slot, effective_config(op, strategy)[0])
-                if not self._points or found is not self._points[slot]:
-                    points[slot] = found
+            points = self._other_points(strategy)
         except ValueError as error:
             self.last_refusal = str(error)
             return math.inf
         return self._judge(strategy.copy(), points, limit)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the current strategy's task graph."""
+        return int(self._base[-1])
+
+    @property
+    def ends(self) -> Array:
+        """When each of them ends, in row order."""
+        return self._end[: self.rows]
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
@@ -222,7 +232,15 @@ class Judge:
                     found[slot] = points
         return found
 
-    def _judge(self, strategy: Strategy, points: dict[int, Points], limit: float) -> float:
+    def _other_points(self, strategy: Strategy) -> dict[int, Points]:
+        found = {}
+        for slot, op in enumerate(self.lowering.operators):
+            points = self.lowering.points_of(slot, effective_config(op, strategy)[0])
+            if not self._points or points is not self._points[slot]:
+                found[slot] = points
+        return found
+
+    def _judge(self, strategy: Strategy, points: dict[int, Points], limit: float, is_forced: bool = False) -> float:
         slots = sorted(points)
         everything = list(self._points)
         if not everything:
@@ -241,7 +259,7 @@ class Judge:
         proposal = _Proposal(strategy, points, slots, ops, ordered, fragments, presence, used, work, size, first)
         seconds = self._simulate(proposal, limit)
         if seconds <= limit and math.isfinite(seconds):
-            if not self._fits(proposal):
+            if not is_forced and not self._fits(proposal):
                 return math.inf
             self._proposed = proposal
         return seconds
