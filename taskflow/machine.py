@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from taskflow.device import Device, Link
 from taskflow.machinefile import move_place, preset_text, read_machine, write_machine
 from taskflow.routes import Array, find_routes, link_lengths
+
+
+if TYPE_CHECKING:
+    import networkx as nx  # a fifth of a second that most programs need not wait for
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,8 @@ class MachineModel:
     @cached_property
     def graph(self) -> nx.DiGraph:
         """The topology: vertices are device numbers and switch names, edges carry `link`, its number, and `length`."""
+        import networkx as nx
+
         graph = nx.DiGraph()
         graph.add_nodes_from(range(len(self.devices)))
         for k, (link, length) in enumerate(zip(self.links, link_lengths(self.links), strict=True)):
