@@ -19,7 +19,6 @@ from taskflow.device import Device, Link
 from taskflow.machinefile import move_place, preset_text, read_machine, write_machine
 from taskflow.routes import Array, find_routes, link_lengths
 
-
 if TYPE_CHECKING:
     import networkx as nx  # a fifth of a second that most programs need not wait for
 
