@@ -52,8 +52,10 @@ class Lowering:
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
-        self.cost_kind = _numbered([_identity(op) for op in self.operators])
+        self._identities = [_identity(op) for op in self.operators]
+        self.cost_kind = _numbered(self._identities)
         self.life_kind = _numbered([life.kind for life in self.lives])
+        self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
         self.dtype_kind = _numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._arguments = self._find_arguments()
@@ -190,7 +192,8 @@ class Lowering:
         count = [len(f.instance_device) for _, f in fragments]
         first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
         blocks = [self._op_block(k, slot, p, None, first) for k, (slot, p) in enumerate(points)]
-        blocks += [self._move_block(number, 0, len(f.row), f, int(first[k])) for k, (number, f) in enumerate(fragments)]
+        if fragments:
+            blocks.append(self._move_rows(fragments, first))
         none = np.zeros(0, np.int64)
         numbers = [number for number, _ in fragments]
         return self._task_graph(
@@ -201,6 +204,40 @@ class Lowering:
             instance_box=none,
             instance_partial=np.concatenate([none, *(f.instance_partial for _, f in fragments)]).astype(np.bool_),
         )
+
+    def _move_rows(self, fragments: Sequence[tuple[int, Fragment]], first_instance: Array) -> dict[str, Array]:
+        """All rows of some fragments."""
+        numbers = np.array([number for number, _ in fragments], np.int64)
+        lengths = [len(f.row) for _, f in fragments]
+        row, region = np.concatenate([f.row for _, f in fragments]), np.repeat(numbers, lengths)
+        args = np.array([len(f.arg) for _, f in fragments], np.int64)
+        arg = np.concatenate([f.arg for _, f in fragments])
+        arg_end = row[:, 3] + np.repeat(np.cumsum(args) - args, lengths)
+        boxes = [_padded(f.arg_box[:, : self.regions[n].ndim], self.ndim) for n, f in fragments]
+        return self._moves(
+            row, region, np.diff(arg_end, prepend=0), arg, np.concatenate(boxes), np.repeat(first_instance[:-1], args)
+        )
+
+    def _moves(
+        self, row: Array, region: Array, arg_count: Array, arg: Array, arg_box: Array, first_instance: Array | int
+    ) -> dict[str, Array]:
+        """Columns of rows that move regions."""
+        count = len(row)
+        return {
+            "kind": row[:, 0].astype(np.uint8),
+            "launch": np.full(count, -1, np.int64),
+            "point": np.arange(count),
+            "region": region,
+            "device": row[:, 2],
+            "source": row[:, 1],
+            "collective": row[:, 5].astype(np.uint8),
+            "bytes": row[:, 4] * self._itemsize[region],
+            "flops": np.zeros(count),
+            "arg_count": arg_count,
+            "arg_instance": arg[:, 0] + first_instance,
+            "arg_box": arg_box,
+            "arg_privilege": arg[:, 1].astype(np.uint8),
+        }
 
     def _task_graph(
         self, blocks: Sequence[dict[str, Array]], launches: tuple[Launch, ...], instance_device: Array, **rest: Any
@@ -263,25 +300,13 @@ class Lowering:
         self, number: int, begin: int, end: int, fragment: Fragment, first_instance: int
     ) -> dict[str, Array]:
         """Rows `begin` to `end` of those that move a region."""
-        row, count = fragment.row[begin:end], end - begin
+        row = fragment.row[begin:end]
         first_arg = int(fragment.row[begin - 1, 3]) if begin else 0
-        args = slice(first_arg, int(row[-1, 3]) if count else first_arg)
-        box, ndim = fragment.arg_box[args], self.regions[number].ndim
-        return {
-            "kind": row[:, 0].astype(np.uint8),
-            "launch": np.full(count, -1, np.int64),
-            "point": np.arange(count),
-            "region": np.full(count, number, np.int64),
-            "device": row[:, 2],
-            "source": row[:, 1],
-            "collective": row[:, 5].astype(np.uint8),
-            "bytes": row[:, 4] * self.regions[number].itemsize,
-            "flops": np.zeros(count),
-            "arg_count": np.diff(row[:, 3], prepend=first_arg),
-            "arg_instance": fragment.arg[args, 0] + first_instance,
-            "arg_box": _padded(box[:, :ndim], self.ndim),
-            "arg_privilege": fragment.arg[args, 1].astype(np.uint8),
-        }
+        args = slice(first_arg, int(row[-1, 3]))
+        boxes = _padded(fragment.arg_box[args, : self.regions[number].ndim], self.ndim)
+        region = np.full(end - begin, number, np.int64)
+        counts = np.diff(row[:, 3], prepend=first_arg)
+        return self._moves(row, region, counts, fragment.arg[args], boxes, first_instance)
 
     def _dependences(
         self, fragments: Sequence[Fragment], op_start: Array, move_start: Sequence[Array], rows: int
@@ -308,13 +333,13 @@ class Lowering:
                 points.spans,
                 tuple(self.number[r.name] for r in op.args),
                 len(op.inputs),
-                _identity(op),
+                self._identities[slot],
                 op.follows or op.name,
                 str(points.config),
             )
         return self._launches[key]
 
-    @property
+    @cached_property
     def _combine(self) -> dict[int, str]:
         return {
             self.number[r.name]: term.reduction

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -154,13 +155,13 @@ class Mover:
         from taskflow.moving import build  # numba: imported on first use
 
         region = life.region
-        touching = [(points[slot], arg) for slot, arg in life.touches]
-        event_ptr = np.zeros(len(touching) + 1, np.int64)
-        np.cumsum([len(p) for p, _ in touching], out=event_ptr[1:])
-        place = _joined([p.place for p, _ in touching])
-        box = _joined([p.box(arg).reshape(-1) for p, arg in touching])
-        if not region.ndim:
-            box = np.tile(life.whole, len(place))
+        touching = [points[slot] for slot, _ in life.touches]
+        event_ptr = np.array([0, *accumulate(map(len, touching))], np.int64)
+        place = _joined([p.place for p in touching])
+        boxes, colours, partial = (
+            zip(*(points[slot].flat(arg) for slot, arg in life.touches)) if touching else ((),) * 3
+        )
+        box = _joined(boxes) if region.ndim else np.tile(life.whole, len(place))
         size = 64 + 4 * (len(place) + len(fetch))
         while True:
             built = build(
@@ -178,10 +179,10 @@ class Mover:
                 life.events,
                 life.producer,
                 event_ptr,
-                np.array([p.is_partial(arg) for p, arg in touching], np.bool_),
+                np.array(partial, np.bool_),
                 place,
                 box,
-                _joined([p.colours_of(arg) for p, arg in touching]),
+                _joined(colours),
             )
             if not built[0]:
                 break

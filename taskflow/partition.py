@@ -6,7 +6,7 @@ axis in a term tiles it; one that is read but in no output makes partial results
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -77,6 +77,7 @@ class Points:
     colours: Array
     partial: Array
     _presence: Array | None = None
+    _flat: dict[int, tuple[Array, Array, bool]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.place)
@@ -113,6 +114,14 @@ class Points:
             object.__setattr__(self, "_presence", np.minimum(np.bincount(self.place, minlength=devices), 1))
         assert self._presence is not None
         return self._presence
+
+    def flat(self, arg: int) -> tuple[Array, Array, bool]:
+        """Boxes of argument `arg` one after the other, its colours, and whether it is partial."""
+        found = self._flat.get(arg)
+        if found is None:
+            found = self.box(arg).reshape(-1), self.colours_of(arg), self.is_partial(arg)
+            self._flat[arg] = found
+        return found
 
     def box(self, arg: int) -> Array:
         """(points, dimensions, 2) box of argument `arg` of every point."""

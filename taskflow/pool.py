@@ -103,7 +103,7 @@ class Pool:
         return self.seconds.add(self.costs.seconds(rows))
 
     def _add_fragment(self, number: int, fragment: Fragment, row: int) -> int:
-        from taskflow.resimulate import pack_edges  # numba: imported on first use
+        from taskflow.resimulate import bytes_of, pack_edges  # numba: imported on first use
 
         life = self.lowering.lives[number]
         ops, versions = len(life.ops), len(life.producer)
@@ -117,10 +117,7 @@ class Pool:
         self.fragment_span.add(np.array([[row, len(fragment.row)]]))
         begin, end = fragment.version_row[:-1], fragment.version_row[1:]
         self.fragment_rows.add(np.array([self.version_rows.add(np.stack([begin + row, end - begin], axis=1))]))
-        self.bytes.append(self._bytes_of(fragment, life.region.itemsize))
+        devices = len(self.lowering.machine.devices)
+        size = bytes_of(fragment.instance_device, fragment.instance_box, life.region.itemsize, ALIGNMENT, devices)
+        self.bytes.append(size)
         return len(self.bytes) - 1
-
-    def _bytes_of(self, fragment: Fragment, itemsize: int) -> Array:
-        extents = fragment.instance_box[:, :, 1] - fragment.instance_box[:, :, 0]
-        size = -(-np.prod(extents, axis=1) * itemsize // ALIGNMENT) * ALIGNMENT
-        return np.bincount(fragment.instance_device, size, len(self.lowering.machine.devices))

@@ -86,6 +86,18 @@ def make_runs(edges: Any, between: Any, slots: int) -> tuple[Any, Any]:
 
 
 @numba.njit(cache=True)
+def bytes_of(device: Any, box: Any, itemsize: int, alignment: int, devices: int) -> Any:
+    """(devices,) what instances take, each rounded up to the alignment."""
+    size = np.zeros(devices, np.int64)
+    for k in range(len(device)):
+        points = itemsize
+        for d in range(box.shape[1]):
+            points *= box[k, d, 1] - box[k, d, 0]
+        size[device[k]] += -(-points // alignment) * alignment
+    return size
+
+
+@numba.njit(cache=True)
 def add_work(work: Any, sign: float, spans: Any, seconds: Any, stream_ptr: Any, streams: Any) -> None:
     """Add what rows of the pool take to the work of their streams; `spans`: (n, 2) first row and number."""
     for b in range(len(spans)):
