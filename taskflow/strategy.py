@@ -136,7 +136,9 @@ class Strategy(MutableMapping[str, ParallelConfig]):
 
     def copy(self) -> Strategy:
         """An independent copy."""
-        return Strategy(self._configs, self.signatures)
+        copy = Strategy(self._configs)
+        copy.signatures = self.signatures  # of the same operators, never altered
+        return copy
 
     def for_graph(self, graph: Graph) -> Strategy:
         """The part of this strategy that names operators of `graph`, as a strategy of that graph.
