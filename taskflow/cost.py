@@ -28,7 +28,13 @@ FORMAT, VERSION = "taskflow-costs", 1
 
 
 class CostModel(ABC):
-    """Row -> seconds."""
+    """Row -> seconds.
+
+    Attributes:
+        is_shared_out: whether a part r of a task takes at least r of its seconds, which lower bounds rely on.
+    """
+
+    is_shared_out = True
 
     def __init__(self, machine: MachineModel) -> None:
         self.machine = machine
@@ -170,6 +176,8 @@ def task_dtype(task_graph: TaskGraph, row: int) -> str:
 
 class MeasuredCosts(CostModel):
     """See `CostModel.measured`."""
+
+    is_shared_out = False  # half a task may fit into a cache, and the whole not
 
     def __init__(self, machine: MachineModel, cache: str | Path | None = None) -> None:
         super().__init__(machine)

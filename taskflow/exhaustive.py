@@ -85,8 +85,11 @@ def search_exhaustively(
         progress: called with (sets bounded, best seconds).
 
     Raises:
-        ValueError: a known strategy is not in the space, or no strategy fits into memory.
+        ValueError: a known strategy is not in the space, no strategy fits into memory, or the costs prove nothing:
+            measured ones, where half a task may take less than half of its time.
     """
+    if not costs.is_shared_out:
+        raise ValueError("exhaustive search: its proof needs costs of which a part r of a task takes at least r")
     space = space or Space(graph, machine)
     run = _Exhaustive(space, Judge(graph, machine, costs), costs, most_visits, progress or (lambda visited, best: None))
     for strategy in known:

@@ -52,7 +52,7 @@ class SearchResult:
         baseline_seconds: start name -> predicted seconds (inf: does not fit into memory).
         history: (proposal number, seconds) of each improvement, on the rank that found the best strategy.
         proposals: number of strategies judged, on all ranks together.
-        lower_bound_seconds: no strategy of the space is faster (see `taskflow.bound`).
+        lower_bound_seconds: no strategy of the space is faster (see `taskflow.bound`); 0 where the costs prove nothing.
         is_locally_optimal: whether every change of one operator was tried and none is faster.
     """
 
@@ -139,7 +139,7 @@ def search(
         baseline,
         tuple(run.history),
         budget.done,
-        lower_bound(space, costs),
+        lower_bound(space, costs) if costs.is_shared_out else 0.0,
         run.is_local,
     )
     return _best_of(transport.gather(own))

@@ -64,3 +64,8 @@ def test_an_optimum_that_nothing_fits(graph):
         ValueError, match=r"^exhaustive search: no strategy fits into memory; device \d needs \d+ bytes"
     ):
         search_exhaustively(graph, machine, CostModel.analytic(machine))
+
+
+def test_a_proof_from_costs_that_prove_nothing(graph):
+    message = "exhaustive search: its proof needs costs of which a part r of a task takes at least r"
+    assert_refused(message, lambda: search_exhaustively(graph, TWO, CostModel.measured(TWO)))
