@@ -339,15 +339,21 @@ class Judge:
         """Whether a proposal fits into memory, as far as a quick look can tell; `fits` plans it.
 
         It does where all instances have room side by side. Else all instances of a region are taken to live as long
-        as the region does; where that leaves a tenth free, a plan of the arena has always been found to fit. What is in
-        between is planned.
+        as the region does: plans were found within 1 % of the peak of that. What is above the capacity by up to a tenth
+        is planned, what is above that does not fit; what is below may turn out not to, when `fits` plans it.
         """
         from taskflow.resimulate import alive_peak  # numba: imported on first use
 
         if np.all(p.bytes <= self._capacity):
             return True
         peak = alive_peak(self._alive, self.layout.alive[p.regions], self._grows(p))
-        return bool(np.all(peak <= 0.9 * self._capacity)) or self.fits(p.strategy)
+        if np.all(peak <= self._capacity):
+            return True
+        if np.all(peak <= 1.1 * self._capacity):
+            return self.fits(p.strategy)
+        device = int(np.argmax(peak - self._capacity))
+        self.last_refusal = f"device {device} needs {int(peak[device])} bytes and has {self._capacity[device]}"
+        return False
 
     def _grows(self, p: _Proposal) -> Array:
         """(changed regions, devices) bytes that instances take more."""
