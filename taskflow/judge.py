@@ -1,7 +1,7 @@
 """The judge of a search: strategy -> predicted seconds of one step, and the same after some operators changed.
 
 It holds one current strategy, as entries of a pool of packed rows. `propose` judges a neighbour of it, from the first
-block of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
+stretch of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace. Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device.
 """
 
@@ -29,21 +29,21 @@ MARK_BYTES = 32 << 20  # for what is remembered along the way, so that a proposa
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which blocks of rows there are, whatever the strategy; see `taskflow.resimulate`.
+    """Which stretches of rows there are, whatever the strategy; see `taskflow.resimulate`.
 
     Attributes:
-        block: (blocks, 4) operator (or -1), region, version, slot of the version.
-        touch_ptr, touch, local_ptr, local_block: as `resimulate` wants them.
+        stretch: (stretches, 3) operator (or -1), region, version.
+        touch_ptr, touch, local_ptr, local_stretch: as `resimulate` wants them.
         regions: per operator, the regions that it touches.
-        first: per region, the first block with rows of it or of an operator that touches it.
+        first: per region, the first stretch with rows of it or of an operator that touches it.
         alive: (regions, 2) first and last operator between which the region's instances are needed.
     """
 
-    block: Array
+    stretch: Array
     touch_ptr: Array
     touch: Array
     local_ptr: Array
-    local_block: Array
+    local_stretch: Array
     regions: tuple[tuple[int, ...], ...]
     first: Array
     alive: Array
@@ -52,23 +52,21 @@ class Layout:
 def lay_out(lowering: Lowering) -> Layout:
     """The layout of a graph."""
     lives, place = lowering.lives, {key: b for b, key in enumerate(lowering.sequence)}
-    block = np.array([(*key, len(lives[key[1]].ops) + key[2] if key[0] < 0 else -1) for key in place], np.int64)
-    touch: list[list[tuple[int, int]]] = [[] for _ in lowering.operators]
+    touch: list[list[tuple[int, int]]] = [[] for _ in place]
     local = []
     for number, life in enumerate(lives):
-        for slot, op in enumerate(life.ops):
-            touch[op].append((number, slot))
-        blocks = [place[op, -1, -1] for op in life.ops]
-        local.append(blocks + [place[-1, number, v] for v in range(len(life.producer))])
-    regions = tuple(tuple(number for number, _ in touched) for touched in touch)
+        local.append([place[op, -1, -1] for op in life.ops] + [place[-1, number, v] for v in range(len(life.producer))])
+        for slot, at in enumerate(local[-1]):
+            touch[at].append((number, slot))
+    regions = tuple(tuple(n for n, _ in touch[place[op, -1, -1]]) for op in range(len(lowering.operators)))
     return Layout(
-        block,
+        np.array(list(place), np.int64),
         _pointers([len(t) for t in touch]),
         np.array([t for touched in touch for t in touched], np.int64).reshape(-1, 2),
-        _pointers([len(blocks) for blocks in local]),
-        np.array([b for blocks in local for b in blocks], np.int64),
+        _pointers([len(stretches) for stretches in local]),
+        np.array([b for stretches in local for b in stretches], np.int64),
         regions,
-        np.array([min(blocks) for blocks in local], np.int64),
+        np.array([min(stretches) for stretches in local], np.int64),
         np.array([_alive(lowering, number) for number in range(len(lives))], np.int64),
     )
 
@@ -132,10 +130,10 @@ class Judge:
         streams = STREAMS * self._devices + len(self.machine.links)
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices)
         self._alive = np.zeros((ops, self._devices))
-        blocks, state = len(self.layout.block), 2 * streams + 1
-        self._every = max(1, -(-blocks * state * 8 // MARK_BYTES))
-        marks = (blocks // self._every + 1, state)
-        self._base, self._new_base = np.zeros(blocks + 1, np.int64), np.zeros(blocks + 1, np.int64)
+        stretches, state = len(self.layout.stretch), 2 * streams + 1
+        self._every = max(1, -(-stretches * state * 8 // MARK_BYTES))
+        marks = (stretches // self._every + 1, state)
+        self._base, self._new_base = np.zeros(stretches + 1, np.int64), np.zeros(stretches + 1, np.int64)
         self._marks, self._new_marks = np.zeros(marks), np.zeros(marks)
         self._end, self._new_end, self._start = np.zeros(0), np.zeros(0), np.zeros(0)
         self._proposed: _Proposal | None = None
@@ -292,7 +290,7 @@ class Judge:
         return work, size
 
     def _simulate(self, p: _Proposal, limit: float) -> float:
-        """The one pass from the first changed block, over the proposed entries."""
+        """The one pass from the first changed stretch, over the proposed entries."""
         from taskflow.resimulate import resimulate  # numba: imported on first use
 
         pool, layout = self.pool, self.layout
@@ -306,11 +304,11 @@ class Judge:
                 begin,
                 limit,
                 p.work,
-                layout.block,
+                layout.stretch,
                 layout.touch_ptr,
                 layout.touch,
                 layout.local_ptr,
-                layout.local_block,
+                layout.local_stretch,
                 op,
                 pool.op_rows.data,
                 fragment,

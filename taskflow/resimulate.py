@@ -1,8 +1,8 @@
-"""Re-simulation, compiled by numba: the one pass of `simulate` over blocks of rows, from the first that changed.
+"""Re-simulation, compiled by numba: the one pass of `simulate` over stretches of rows, from the first that changed.
 
-A block is the rows of one operator, or those that move one version of a region. Which blocks there are, and in what
-order, depends on the graph alone; what is in them is an entry of a pool (`taskflow.pool`). So a changed strategy
-changes entries, nothing is copied, and rows have no numbers of their own: a dependence names a block and a row in it.
+A stretch is the rows of one operator, or those that move one version of a region. Which stretches there are, and in
+what order, depends on the graph alone; what is in them is an entry of a pool (`taskflow.pool`). So a changed strategy
+changes entries, nothing is copied, and rows have no numbers of their own: a dependence names a stretch and a row in it.
 
 Starts and ends are the same to the last bit as those of the whole pass over the task graph: a start is the largest of
 some numbers, in whatever order they are compared.
@@ -15,9 +15,9 @@ from typing import Any
 import numba
 import numpy as np
 
-SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
+from taskflow.boxes import inner
 
-inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 
 
 @numba.njit(cache=True)
@@ -132,40 +132,13 @@ def alive_peak(alive: Any, spans: Any, size: Any) -> Any:
 
 
 @inner
-def wait_for_blocks(
-    region: int,
-    slot: int,
-    first: int,
-    row: int,
-    fragment: Any,
-    fragment_runs: Any,
-    run_ptr: Any,
-    runs: Any,
-    local_ptr: Any,
-    local_block: Any,
-    old_base: Any,
-    old_end: Any,
-    base: Any,
-    start: Any,
-    end: Any,
-) -> None:
-    """Let the rows of a block, which begins at `row`, start after what they wait for through one region."""
-    at = fragment_runs[fragment[region]] + slot
-    for r in range(run_ptr[at], run_ptr[at + 1]):
-        block = local_block[local_ptr[region] + runs[r, 1]]
-        w, o, dw, do = row + runs[r, 0], runs[r, 2], runs[r, 3], runs[r, 4]
-        if block < first:
-            o += old_base[block]
-            for _ in range(runs[r, 5]):
-                start[w] = max(start[w], old_end[o])
-                w += dw
-                o += do
-        else:
-            o += base[block]
-            for _ in range(runs[r, 5]):
-                start[w] = max(start[w], end[o])
-                w += dw
-                o += do
+def follow(run: Any, start: Any, row: int, end: Any, awaited: int) -> None:
+    """Let rows, counted from `row`, start after the ends of those that a run of edges says, counted from `awaited`."""
+    waits, done = row + run[0], awaited + run[2]
+    for _ in range(run[5]):
+        start[waits] = max(start[waits], end[done])
+        waits += run[3]
+        done += run[4]
 
 
 @numba.njit(cache=True)
@@ -173,11 +146,11 @@ def resimulate(
     begin: int,
     limit: float,
     work: Any,
-    block: Any,
+    stretch: Any,
     touch_ptr: Any,
     touch: Any,
     local_ptr: Any,
-    local_block: Any,
+    local_stretch: Any,
     op_entry: Any,
     entry_rows: Any,
     fragment: Any,
@@ -203,18 +176,18 @@ def resimulate(
     """The end of the last row, or infinity as soon as that is certain to be above `limit`.
 
     Args:
-        begin: the first block that changed.
+        begin: the first stretch that changed.
         work: seconds that every stream has to do in all.
-        block: (blocks, 4) operator (or -1), region, version, slot of the version.
-        touch_ptr, touch: per operator (region, its slot there).
-        local_ptr, local_block: per region, the block of every slot.
+        stretch: (stretches, 3) operator (or -1), region, version.
+        touch_ptr, touch: per stretch (region, its slot there) through which it waits.
+        local_ptr, local_stretch: per region, the stretch of every slot.
         op_entry, entry_rows: pool entry per operator, first row and number per entry.
         fragment, fragment_rows, fragment_runs: pool entry per region; per entry the first of `version_rows` (row and
             number of every version) and the first of `run_ptr`.
         seconds, stream_ptr, streams, within_ptr, within: pool columns of rows.
-        old_base, old_end: first row of every block and ends of the current strategy.
+        old_base, old_end: first row of every stretch and ends of the current strategy.
         base, start, end: the same of the proposed one, filled from `begin` (or a little before) on.
-        every, old_marks, marks: each `every` blocks: when every stream is free, what it has done, and the last end.
+        every, old_marks, marks: each `every` stretches: when every stream is free, what it has done, and the last end.
     """
     streams_count = len(work)
     for k in range(streams_count):
@@ -226,57 +199,27 @@ def resimulate(
     free, done = state[:streams_count], state[streams_count : 2 * streams_count]
     last: float = state[2 * streams_count]
     row, since = old_base[first], 0
-    for b in range(first, len(block)):
+    for b in range(first, len(stretch)):
         if b % every == 0:
             state[2 * streams_count] = last
             marks[b // every] = state
         base[b] = row
-        op, region = block[b, 0], block[b, 1]
+        op = stretch[b, 0]
         if op >= 0:
-            pool_row, count = entry_rows[op_entry[op], 0], entry_rows[op_entry[op], 1]
-            for i in range(row, row + count):
-                start[i] = 0.0
-            for t in range(touch_ptr[op], touch_ptr[op + 1]):
-                wait_for_blocks(
-                    touch[t, 0],
-                    touch[t, 1],
-                    first,
-                    row,
-                    fragment,
-                    fragment_runs,
-                    run_ptr,
-                    runs,
-                    local_ptr,
-                    local_block,
-                    old_base,
-                    old_end,
-                    base,
-                    start,
-                    end,
-                )
+            pool_row, count = entry_rows[op_entry[op]]
         else:
-            entry = fragment_rows[fragment[region]] + block[b, 2]
-            pool_row, count = version_rows[entry, 0], version_rows[entry, 1]
-            for i in range(row, row + count):
-                start[i] = 0.0
-            if count:
-                wait_for_blocks(
-                    region,
-                    block[b, 3],
-                    first,
-                    row,
-                    fragment,
-                    fragment_runs,
-                    run_ptr,
-                    runs,
-                    local_ptr,
-                    local_block,
-                    old_base,
-                    old_end,
-                    base,
-                    start,
-                    end,
-                )
+            pool_row, count = version_rows[fragment_rows[fragment[stretch[b, 1]]] + stretch[b, 2]]
+        for i in range(row, row + count):
+            start[i] = 0.0
+        for t in range(touch_ptr[b], touch_ptr[b + 1] if count else touch_ptr[b]):
+            region = touch[t, 0]
+            at = fragment_runs[fragment[region]] + touch[t, 1]
+            for r in range(run_ptr[at], run_ptr[at + 1]):
+                awaited = local_stretch[local_ptr[region] + runs[r, 1]]
+                if awaited < first:
+                    follow(runs[r], start, row, old_end, old_base[awaited])
+                else:
+                    follow(runs[r], start, row, end, base[awaited])
         for i in range(count):
             at, lasts = start[row + i], seconds[pool_row + i]
             for k in range(within_ptr[pool_row + i], within_ptr[pool_row + i + 1]):
@@ -298,5 +241,5 @@ def resimulate(
             for k in range(streams_count):
                 if free[k] + (work[k] - done[k]) - SLACK * work[k] > limit:
                     return np.inf
-    base[len(block)] = row
+    base[len(stretch)] = row
     return last
