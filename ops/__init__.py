@@ -24,10 +24,12 @@ from ops.arithmetic import (
 from ops.attention import multihead_attention, scaled_dot_product_attention
 from ops.batch_norm import batch_norm
 from ops.binary_loss import binary_cross_entropy_with_logits, perplexity
+from ops.composed_softmax import log_softmax
 from ops.convolution import conv2d
 from ops.dropout import dropout
 from ops.embedding import embedding
 from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
+from ops.extremes import argmax, global_max_pool2d, max, min, topk
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
 from ops.initializers import (
     constant,
@@ -47,6 +49,7 @@ from ops.loss import mean_squared_error
 from ops.lstm import lstm, lstm_cell, lstm_steps
 from ops.lstm_weights import LSTMWeights, lstm_weights
 from ops.metrics import accuracy
+from ops.norms import group_norm, rms_norm
 from ops.optimizers import adam, adamw, sgd
 from ops.pooling import avg_pool2d, max_pool2d
 from ops.product import batch_matmul, einsum, matmul
@@ -63,6 +66,7 @@ __all__ = [
     "adam",
     "adamw",
     "add",
+    "argmax",
     "avg_pool2d",
     "batch_matmul",
     "batch_norm",
@@ -86,10 +90,12 @@ __all__ = [
     "gather_rows",
     "gelu",
     "global_avg_pool2d",
+    "global_max_pool2d",
     "glorot_normal",
     "glorot_uniform",
     "greater",
     "greater_equal",
+    "group_norm",
     "he_normal",
     "he_uniform",
     "layer_norm",
@@ -98,15 +104,18 @@ __all__ = [
     "less_equal",
     "linear",
     "log",
+    "log_softmax",
     "lstm",
     "lstm_cell",
     "lstm_steps",
     "lstm_weights",
     "matmul",
+    "max",
     "max_pool2d",
     "maximum",
     "mean",
     "mean_squared_error",
+    "min",
     "minimum",
     "multihead_attention",
     "multiply",
@@ -117,6 +126,7 @@ __all__ = [
     "pow",
     "relu",
     "reshape",
+    "rms_norm",
     "rsqrt",
     "scaled_dot_product_attention",
     "sgd",
@@ -133,6 +143,7 @@ __all__ = [
     "sum",
     "sum_to",
     "tanh",
+    "topk",
     "transpose",
     "uniform",
     "where",
