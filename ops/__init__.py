@@ -23,9 +23,9 @@ from ops.arithmetic import (
 )
 from ops.attention import multihead_attention, scaled_dot_product_attention
 from ops.batch_norm import batch_norm
-from ops.binary_loss import binary_cross_entropy_with_logits, perplexity
 from ops.composed_softmax import log_softmax
 from ops.convolution import conv2d
+from ops.cross_entropy import cross_entropy
 from ops.dropout import dropout
 from ops.embedding import embedding
 from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
@@ -45,10 +45,16 @@ from ops.initializers import (
 from ops.interaction import dot_interaction
 from ops.layer_norm import layer_norm
 from ops.linear import linear
-from ops.loss import mean_squared_error
+from ops.loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    huber_loss,
+    mean_absolute_error,
+    mean_squared_error,
+)
 from ops.lstm import lstm, lstm_cell, lstm_steps
 from ops.lstm_weights import LSTMWeights, lstm_weights
-from ops.metrics import accuracy
+from ops.metrics import accuracy, perplexity, root_mean_squared_error, top_k_accuracy
 from ops.norms import group_norm, rms_norm
 from ops.optimizers import adam, adamw, sgd
 from ops.pooling import avg_pool2d, max_pool2d
@@ -70,12 +76,14 @@ __all__ = [
     "avg_pool2d",
     "batch_matmul",
     "batch_norm",
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "clip",
     "concat",
     "constant",
     "conv2d",
     "cos",
+    "cross_entropy",
     "divide",
     "dot_interaction",
     "dropout",
@@ -98,6 +106,7 @@ __all__ = [
     "group_norm",
     "he_normal",
     "he_uniform",
+    "huber_loss",
     "layer_norm",
     "leaky_relu",
     "less",
@@ -114,6 +123,7 @@ __all__ = [
     "max_pool2d",
     "maximum",
     "mean",
+    "mean_absolute_error",
     "mean_squared_error",
     "min",
     "minimum",
@@ -127,6 +137,7 @@ __all__ = [
     "relu",
     "reshape",
     "rms_norm",
+    "root_mean_squared_error",
     "rsqrt",
     "scaled_dot_product_attention",
     "sgd",
@@ -143,6 +154,7 @@ __all__ = [
     "sum",
     "sum_to",
     "tanh",
+    "top_k_accuracy",
     "topk",
     "transpose",
     "uniform",
