@@ -5,6 +5,7 @@ are torch.nn.functional's: input regions first; where there are weights, the out
 """
 
 from ops.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, softplus, tanh
+from ops.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from ops.arithmetic import (
     add,
     divide,
@@ -25,12 +26,15 @@ from ops.attention import multihead_attention, scaled_dot_product_attention
 from ops.batch_norm import batch_norm
 from ops.composed_softmax import log_softmax
 from ops.convolution import conv2d
+from ops.convolution1d import conv1d
 from ops.cross_entropy import cross_entropy
 from ops.dropout import dropout
 from ops.embedding import embedding
 from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
+from ops.expand import cast, expand, squeeze, unsqueeze
 from ops.extremes import argmax, global_max_pool2d, max, min, topk
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
+from ops.gather import gather
 from ops.initializers import (
     constant,
     fan_in_uniform,
@@ -57,6 +61,7 @@ from ops.lstm_weights import LSTMWeights, lstm_weights
 from ops.metrics import accuracy, perplexity, root_mean_squared_error, top_k_accuracy
 from ops.norms import group_norm, rms_norm
 from ops.optimizers import adam, adamw, sgd
+from ops.padding import pad, reverse
 from ops.pooling import avg_pool2d, max_pool2d
 from ops.product import batch_matmul, einsum, matmul
 from ops.reductions import global_avg_pool2d, mean, sum
@@ -71,6 +76,8 @@ __all__ = [
     "accuracy",
     "adam",
     "adamw",
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool2d",
     "add",
     "argmax",
     "avg_pool2d",
@@ -78,9 +85,11 @@ __all__ = [
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "cast",
     "clip",
     "concat",
     "constant",
+    "conv1d",
     "conv2d",
     "cos",
     "cross_entropy",
@@ -93,8 +102,10 @@ __all__ = [
     "embedding_bag",
     "equal",
     "exp",
+    "expand",
     "fan_in_uniform",
     "flatten",
+    "gather",
     "gather_rows",
     "gelu",
     "global_avg_pool2d",
@@ -131,11 +142,13 @@ __all__ = [
     "multiply",
     "normal",
     "not_equal",
+    "pad",
     "perplexity",
     "position_embedding",
     "pow",
     "relu",
     "reshape",
+    "reverse",
     "rms_norm",
     "root_mean_squared_error",
     "rsqrt",
@@ -150,6 +163,7 @@ __all__ = [
     "softplus",
     "split",
     "sqrt",
+    "squeeze",
     "subtract",
     "sum",
     "sum_to",
@@ -158,6 +172,7 @@ __all__ = [
     "topk",
     "transpose",
     "uniform",
+    "unsqueeze",
     "where",
     "zeros",
 ]
