@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import taskflow
-from taskflow import checkpoint, manifest
+from taskflow import checkpoint
+from taskflow.checkpoint import manifest
 from tests import kept
 
 
@@ -100,7 +101,9 @@ def test_notes_come_back(tmp_path):
 
 def test_a_disk_without_room_leaves_no_checkpoint(tmp_path, monkeypatch):
     step = kept.executor()
-    monkeypatch.setattr("taskflow.tensorfile.os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space")))
+    monkeypatch.setattr(
+        "taskflow.checkpoint.tensorfile.os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space"))
+    )
     with pytest.raises(OSError, match="No space"):
         checkpoint.save(step, tmp_path)
     assert checkpoint.latest(tmp_path) is None

@@ -20,8 +20,8 @@ from taskflow import (
 from taskflow.cli import main
 from taskflow.cli.inputs import find_machine
 from taskflow.cli.model import build_model
-from taskflow.describe import describe_bytes, describe_seconds
-from taskflow.dot import strategy_dot, task_graph_dot
+from taskflow.explain.describe import describe_bytes, describe_seconds
+from taskflow.explain.dot import strategy_dot, task_graph_dot
 from tests import commands
 
 MACHINE = MachineModel.uniform(2)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, movement, reorder, simulate
-from taskflow.expand import _Expander, expand, expand_plan
+from taskflow.execute.expand import _Expander, expand, expand_plan
 from taskflow.memory import plan_memory
 from taskflow.order import ORDERS
 from tests import laws

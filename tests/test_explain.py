@@ -16,8 +16,8 @@ from taskflow import (
     random_strategy,
     simulate,
 )
-from taskflow.alternatives import candidates
-from taskflow.report import comparison_table, explanation_text
+from taskflow.explain.alternatives import candidates
+from taskflow.explain.report import comparison_table, explanation_text
 from tests import tiny
 from tests.simple_costs import SimpleCosts
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import CostModel, Device, MachineModel, lower
-from taskflow.judge import Judge
 from taskflow.rules import leaders, random_config
+from taskflow.search.judge import Judge
 from taskflow.simulate import schedule
 from tests import tiny
 from tests.strategies import graphs
@@ -105,7 +105,7 @@ def test_an_illegal_proposal_is_refused_with_its_rule():
 def test_a_pool_that_is_full_is_emptied(monkeypatch):
     graph, machine = network(), MachineModel.uniform(2)
     costs = CostModel.analytic(machine)
-    monkeypatch.setattr("taskflow.judge.POOL_BYTES", 0)
+    monkeypatch.setattr("taskflow.search.judge.POOL_BYTES", 0)
     judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     judge.start(strategy)
     strategy["fc0"] = taskflow.ParallelConfig({"o": 2})

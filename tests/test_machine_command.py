@@ -4,7 +4,7 @@ import pytest
 
 from taskflow import MachineModel
 from taskflow.cli import main
-from taskflow.machine_command import describe_machine, find_machine
+from taskflow.cli.machine import describe_machine, find_machine
 from tests.refusals import assert_refused
 
 P100 = """\

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, Window, lower
+from taskflow.execute.program import messages
+from taskflow.execute.progress import BEGIN, copied_by_folds, foldable_in_place, order_between_ranks
 from taskflow.memory import plan_memory
-from taskflow.program import messages
-from taskflow.progress import BEGIN, copied_by_folds, foldable_in_place, order_between_ranks
 from tests import laws
 from tests.strategies import graphs, strategies
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, data_parallel, search
-from taskflow.exhaustive import search_exhaustively
-from taskflow.judge import Judge
 from taskflow.lower import lower
 from taskflow.memory import plan_memory
-from taskflow.space import Space, power_of_two
+from taskflow.search.exhaustive import search_exhaustively
+from taskflow.search.judge import Judge
+from taskflow.search.space import Space, power_of_two
 from tests import tiny
 from tests.strategies import graphs
 

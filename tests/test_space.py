@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from taskflow import Device, Graph, MachineModel, ParallelConfig, data_parallel, lower, single_device
 from taskflow.partition import partition
-from taskflow.placement import Placements, turn
-from taskflow.space import Space, count_strategies, power_of_two
+from taskflow.search.placement import Placements, turn
+from taskflow.search.space import Space, count_strategies, power_of_two
 from taskflow.strategy import check_config
 from tests import tiny
 from tests.refusals import assert_refused
