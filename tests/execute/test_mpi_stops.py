@@ -28,7 +28,7 @@ WRONG = {
 @pytest.mark.slow
 @pytest.mark.parametrize("when", WRONG)
 def test_a_failure_on_one_rank_stops_every_rank(when, mpirun, tmp_path):
-    shutil.copy(Path(__file__).parent / "mpi" / "conftest.py", tmp_path)
+    shutil.copy(Path(__file__).parents[1] / "mpi" / "conftest.py", tmp_path)
     (tmp_path / "test_wrong.py").write_text(HEAD + WRONG[when])
     done = mpirun(2, "-m", "pytest", tmp_path, "-q", "-p", "no:cacheprovider")
     assert done.returncode != 0

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import taskflow
-from taskflow import Kind, MachineModel, lower, movement
+from taskflow import Kind, MachineModel, lower
+from taskflow.lower import movement
 from tests import tiny
-from tests.test_lower import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
+from tests.lower.test_lower import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
 
 
 def collectives(task_graph):

@@ -6,15 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import taskflow
-from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, movement, reorder, simulate
+from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, reorder, simulate
 from taskflow.execute.expand import _Expander, expand, expand_plan
+from taskflow.lower import movement
 from taskflow.memory import plan_memory
 from taskflow.order import ORDERS
 from tests import laws
+from tests.lower.test_collective import gathered
+from tests.lower.test_lower import network, row_text
 from tests.strategies import feeds_of, graphs, random_strategy
-from tests.test_collective import gathered
 from tests.test_laws import examples
-from tests.test_lower import network, row_text
 
 
 def machine_of(devices, each=8, kind="cpu"):
