@@ -10,9 +10,12 @@ from ops.attention import multihead_attention, scaled_dot_product_attention
 from ops.batch_norm import batch_norm
 from ops.binary_loss import binary_cross_entropy_with_logits, perplexity
 from ops.convolution import conv2d
+from ops.dispatch import combine, dispatch
 from ops.dropout import dropout
 from ops.embedding import embedding
 from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
+from ops.experts import expert_linear, mixture_of_experts
+from ops.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
 from ops.initializers import (
     constant,
     fan_in_uniform,
@@ -35,6 +38,7 @@ from ops.optimizers import adam, adamw, sgd
 from ops.pooling import avg_pool2d, max_pool2d
 from ops.product import batch_matmul, einsum, matmul
 from ops.reductions import global_avg_pool2d, mean, sum
+from ops.rotary import rotary_embedding
 from ops.sections import slice, split
 from ops.shape import concat, flatten, reshape, transpose
 from ops.softmax import softmax, softmax_cross_entropy
@@ -49,14 +53,20 @@ __all__ = [
     "batch_matmul",
     "batch_norm",
     "binary_cross_entropy_with_logits",
+    "combine",
     "concat",
     "constant",
     "conv2d",
+    "count_dropped",
+    "dispatch",
     "dot_interaction",
     "dropout",
     "einsum",
     "embedding",
     "embedding_bag",
+    "expert_linear",
+    "expert_load",
+    "expert_slots",
     "fan_in_uniform",
     "flatten",
     "gather_rows",
@@ -68,6 +78,7 @@ __all__ = [
     "he_uniform",
     "layer_norm",
     "linear",
+    "load_balance_loss",
     "lstm",
     "lstm_cell",
     "lstm_steps",
@@ -76,6 +87,7 @@ __all__ = [
     "max_pool2d",
     "mean",
     "mean_squared_error",
+    "mixture_of_experts",
     "multihead_attention",
     "multiply",
     "normal",
@@ -83,6 +95,7 @@ __all__ = [
     "position_embedding",
     "relu",
     "reshape",
+    "rotary_embedding",
     "scaled_dot_product_attention",
     "sgd",
     "sigmoid",
@@ -94,6 +107,7 @@ __all__ = [
     "sum",
     "sum_to",
     "tanh",
+    "top_k_gate",
     "transpose",
     "uniform",
     "zeros",

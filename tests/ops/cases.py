@@ -337,4 +337,4 @@ case(
     high=7,
 )
 
-from . import cases_sequences  # noqa: E402, F401 (adds its cases to the table)
+from . import cases_experts, cases_sequences  # noqa: E402, F401 (add their cases to the table)

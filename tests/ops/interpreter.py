@@ -72,20 +72,28 @@ def run_operator(points: Points, values: Values, step: int) -> None:
 
 
 def _blank(op: Operator, k: int, region: LogicalRegion) -> Array:
-    return np.full(region.shape, np.nan if np.dtype(region.dtype).kind == "f" else -(2**30), region.dtype)
+    return np.full(region.shape, _unwritten(region.dtype), region.dtype)
+
+
+def _unwritten(dtype: Any) -> float:
+    return np.nan if np.dtype(dtype).kind == "f" else -(2**30)
+
+
+def _is_unwritten(a: Array) -> Array:
+    return np.isnan(a) if a.dtype.kind == "f" else a == _unwritten(a.dtype)
 
 
 def _tile(result: Array, points: Points, k: int, where: Any) -> Array:
     """Where a point writes: a view of the whole region, or memory of its own for a partial result."""
     if not points.outputs[k].is_partial:
         return result[where]
-    return np.full(result[where].shape, np.nan, result.dtype)
+    return np.full(result[where].shape, _unwritten(result.dtype), result.dtype)
 
 
 def _combine(result: Array, points: Points, k: int, where: Any, part: Array) -> None:
     if points.outputs[k].is_partial:
-        assert not np.isnan(part).any(), f"{points.operator}: a partial result was not written"
+        assert not _is_unwritten(part).any(), f"{points.operator}: a partial result was not written"
         reduction = points.operator.bound.pattern.outputs[k].reduction
         known = result[where]
         combined = (np.add if reduction == "sum" else np.maximum)(known, part)
-        known[...] = np.where(np.isnan(known), part, combined)
+        known[...] = np.where(_is_unwritten(known), part, combined)
