@@ -28,12 +28,15 @@ from ops.composed_softmax import log_softmax
 from ops.convolution import conv2d
 from ops.convolution1d import conv1d
 from ops.cross_entropy import cross_entropy
+from ops.dispatch import combine, dispatch
 from ops.dropout import dropout
 from ops.embedding import embedding
 from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
 from ops.expand import cast, expand, squeeze, unsqueeze
+from ops.experts import expert_linear, mixture_of_experts
 from ops.extremes import argmax, global_max_pool2d, max, min, topk
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
+from ops.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
 from ops.gather import gather
 from ops.initializers import (
     constant,
@@ -65,6 +68,7 @@ from ops.padding import pad, reverse
 from ops.pooling import avg_pool2d, max_pool2d
 from ops.product import batch_matmul, einsum, matmul
 from ops.reductions import global_avg_pool2d, mean, sum
+from ops.rotary import rotary_embedding
 from ops.sections import slice, split
 from ops.shape import concat, flatten, reshape, transpose
 from ops.softmax import softmax, softmax_cross_entropy
@@ -87,12 +91,15 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "cast",
     "clip",
+    "combine",
     "concat",
     "constant",
     "conv1d",
     "conv2d",
     "cos",
+    "count_dropped",
     "cross_entropy",
+    "dispatch",
     "divide",
     "dot_interaction",
     "dropout",
@@ -103,6 +110,9 @@ __all__ = [
     "equal",
     "exp",
     "expand",
+    "expert_linear",
+    "expert_load",
+    "expert_slots",
     "fan_in_uniform",
     "flatten",
     "gather",
@@ -123,6 +133,7 @@ __all__ = [
     "less",
     "less_equal",
     "linear",
+    "load_balance_loss",
     "log",
     "log_softmax",
     "lstm",
@@ -138,6 +149,7 @@ __all__ = [
     "mean_squared_error",
     "min",
     "minimum",
+    "mixture_of_experts",
     "multihead_attention",
     "multiply",
     "normal",
@@ -151,6 +163,7 @@ __all__ = [
     "reverse",
     "rms_norm",
     "root_mean_squared_error",
+    "rotary_embedding",
     "rsqrt",
     "scaled_dot_product_attention",
     "sgd",
@@ -169,6 +182,7 @@ __all__ = [
     "sum_to",
     "tanh",
     "top_k_accuracy",
+    "top_k_gate",
     "topk",
     "transpose",
     "uniform",

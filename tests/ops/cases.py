@@ -274,4 +274,4 @@ case(
     high=7,
 )
 
-from . import cases_elementwise, cases_reductions, cases_sequences, cases_shapes  # noqa: E402, F401 (they add their cases to the table)
+from . import cases_elementwise, cases_experts, cases_reductions, cases_sequences, cases_shapes  # noqa: E402, F401 (they add their cases to the table)
