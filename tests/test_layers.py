@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch system tensorfile device"
+    "geometry backend errors random philox launch system ending tensorfile device"
     " onepass grid boxes moves boundpass resimulate firstfit fold foldpass",
     "region machine batches manifest exchange routes efficiency machinefile",
     "pattern operator layout",
