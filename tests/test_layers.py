@@ -25,7 +25,7 @@ LAYERS = (
     "graph strategy differentiate",
     "task streams dependence cost collective_cost timeline partition rules experts placement space proposal",
     "lower collective moving movement",
-    "order simulate memory comm watchdog check expand describe breakdown dot",
+    "order simulate memory comm watchdog check expand describe breakdown repeats dot",
     "execute persistent pool judge search program progress shared emulate interrupt measure"
     " bound budget walk tables arrivals exhaustive chain rehearse",
     "train checkpoint history testing machine_command cli rank explain alternatives report",
