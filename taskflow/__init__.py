@@ -7,9 +7,11 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 from taskflow import checkpoint
 from taskflow.backend import Context, compiled
 from taskflow.batches import Batches
+from taskflow.chain import Plan, dynamic_programming
 from taskflow.cost import CostModel
 from taskflow.device import Device, Link
 from taskflow.execute import Executor
+from taskflow.exhaustive import Optimum, search_exhaustively
 from taskflow.experts import operator_placement, placed_tables
 from taskflow.explain import Explanation, explain
 from taskflow.geometry import Rect
@@ -25,6 +27,7 @@ from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
 from taskflow.search import SearchResult, search
 from taskflow.simulate import simulate
+from taskflow.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
 from taskflow.timeline import Timeline
@@ -45,11 +48,14 @@ __all__ = [
     "MachineModel",
     "Normal",
     "Operator",
+    "Optimum",
     "ParallelConfig",
     "Pattern",
+    "Plan",
     "Privilege",
     "Rect",
     "SearchResult",
+    "Space",
     "Strategy",
     "Task",
     "TaskGraph",
@@ -57,12 +63,15 @@ __all__ = [
     "Trainer",
     "Uniform",
     "Window",
+    "any_degree",
     "axis_kinds",
     "checkpoint",
     "compiled",
     "constant_schedule",
     "cosine_schedule",
+    "count_strategies",
     "data_parallel",
+    "dynamic_programming",
     "explain",
     "fit_machine",
     "lower",
@@ -71,9 +80,11 @@ __all__ = [
     "one_weird_trick",
     "operator_placement",
     "placed_tables",
+    "power_of_two",
     "random_strategy",
     "reorder",
     "search",
+    "search_exhaustively",
     "simulate",
     "single_device",
     "step_schedule",
