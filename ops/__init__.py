@@ -5,6 +5,7 @@ are torch.nn.functional's: input regions first; where there are weights, the out
 """
 
 from ops.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, softplus, tanh
+from ops.adaptive import adagrad, rmsprop
 from ops.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from ops.arithmetic import (
     add,
@@ -47,6 +48,7 @@ from ops.initializers import (
     zeros,
 )
 from ops.interaction import dot_interaction
+from ops.lamb import lamb
 from ops.layer_norm import layer_norm
 from ops.linear import linear
 from ops.loss import (
@@ -74,6 +76,7 @@ __all__ = [
     "LSTMWeights",
     "abs",
     "accuracy",
+    "adagrad",
     "adam",
     "adamw",
     "adaptive_avg_pool2d",
@@ -118,6 +121,7 @@ __all__ = [
     "he_normal",
     "he_uniform",
     "huber_loss",
+    "lamb",
     "layer_norm",
     "leaky_relu",
     "less",
@@ -150,6 +154,7 @@ __all__ = [
     "reshape",
     "reverse",
     "rms_norm",
+    "rmsprop",
     "root_mean_squared_error",
     "rsqrt",
     "scaled_dot_product_attention",

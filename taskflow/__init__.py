@@ -23,12 +23,20 @@ from taskflow.pattern import Pattern, Window
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
+from taskflow.schedules import (
+    constant_schedule,
+    cosine_schedule,
+    exponential_schedule,
+    inverse_sqrt_schedule,
+    linear_schedule,
+    step_schedule,
+)
 from taskflow.search import SearchResult, search
 from taskflow.simulate import simulate
 from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
 from taskflow.timeline import Timeline
-from taskflow.train import Trainer, constant_schedule, cosine_schedule, step_schedule
+from taskflow.train import Trainer
 
 __all__ = [
     "Batches",
@@ -64,7 +72,10 @@ __all__ = [
     "cosine_schedule",
     "data_parallel",
     "explain",
+    "exponential_schedule",
     "fit_machine",
+    "inverse_sqrt_schedule",
+    "linear_schedule",
     "lower",
     "measure_machine",
     "model_parallel",
