@@ -36,6 +36,7 @@ from ops.expand import cast, expand, squeeze, unsqueeze
 from ops.extremes import argmax, global_max_pool2d, max, min, topk
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
 from ops.gather import gather
+from ops.gru import gru, gru_cell, gru_steps
 from ops.initializers import (
     constant,
     fan_in_uniform,
@@ -51,6 +52,7 @@ from ops.interaction import dot_interaction
 from ops.lamb import lamb
 from ops.layer_norm import layer_norm
 from ops.linear import linear
+from ops.linear_attention import memory_linear_attention
 from ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -59,21 +61,22 @@ from ops.loss import (
     mean_squared_error,
 )
 from ops.lstm import lstm, lstm_cell, lstm_steps
-from ops.lstm_weights import LSTMWeights, lstm_weights
 from ops.metrics import accuracy, perplexity, root_mean_squared_error, top_k_accuracy
 from ops.norms import group_norm, rms_norm
 from ops.optimizers import adam, adamw, sgd
 from ops.padding import pad, reverse
 from ops.pooling import avg_pool2d, max_pool2d
 from ops.product import batch_matmul, einsum, matmul
+from ops.recurrent_weights import RecurrentWeights, lstm_weights, recurrent_weights
 from ops.reductions import global_avg_pool2d, mean, sum
+from ops.rnn import rnn, rnn_cell, rnn_steps
 from ops.sections import slice, split
 from ops.shape import concat, flatten, reshape, transpose
 from ops.softmax import softmax, softmax_cross_entropy
 from ops.sum_to import sum_to
 
 __all__ = [
-    "LSTMWeights",
+    "RecurrentWeights",
     "abs",
     "accuracy",
     "adagrad",
@@ -118,6 +121,9 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "gru",
+    "gru_cell",
+    "gru_steps",
     "he_normal",
     "he_uniform",
     "huber_loss",
@@ -140,6 +146,7 @@ __all__ = [
     "mean",
     "mean_absolute_error",
     "mean_squared_error",
+    "memory_linear_attention",
     "min",
     "minimum",
     "multihead_attention",
@@ -150,11 +157,15 @@ __all__ = [
     "perplexity",
     "position_embedding",
     "pow",
+    "recurrent_weights",
     "relu",
     "reshape",
     "reverse",
     "rms_norm",
     "rmsprop",
+    "rnn",
+    "rnn_cell",
+    "rnn_steps",
     "root_mean_squared_error",
     "rsqrt",
     "scaled_dot_product_attention",

@@ -31,6 +31,7 @@ class Graph:
         self.operators: list[Operator] = []
         self.regions: dict[str, LogicalRegion] = {}
         self.outputs: dict[str, LogicalRegion] = {}
+        self.differentiations = 0  # so that backward functions can tell one call of `differentiate` from another
         self._names: set[str] = set()
         self._follows: str | None = None
 
@@ -305,6 +306,7 @@ class Graph:
         Raises:
             ValueError: `loss` is not a scalar, or an operator on the way has no backward.
         """
+        self.differentiations += 1
         return differentiate(self, loss, regions)
 
     def _unique(self, base: str) -> str:
