@@ -42,6 +42,7 @@ from ops.rotary import rotary_embedding
 from ops.sections import slice, split
 from ops.shape import concat, flatten, reshape, transpose
 from ops.softmax import softmax, softmax_cross_entropy
+from ops.torch_state import from_torch_state
 
 __all__ = [
     "LSTMWeights",
@@ -69,6 +70,7 @@ __all__ = [
     "expert_slots",
     "fan_in_uniform",
     "flatten",
+    "from_torch_state",
     "gather_rows",
     "gelu",
     "global_avg_pool2d",
