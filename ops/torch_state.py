@@ -21,8 +21,9 @@ def from_torch_state(state: Mapping[str, Any]) -> dict[str, Array]:
     """A `state_dict()` as region name -> array, to be given to `Executor.write` one by one.
 
     `x.weight_ih_l0` of an LSTM (4 hidden, input) is `x.l0.weight_ih` (4, hidden, input), likewise `weight_hh`,
-    `bias_ih`, `bias_hh`, other layers, and the three gates of a GRU. `x.in_proj_weight` of a MultiheadAttention is `x.q.weight`, `x.k.weight` and
-    `x.v.weight`, likewise the bias; `x.out_proj` is `x.out`. Counters (`num_batches_tracked`) are left out.
+    `bias_ih`, `bias_hh`, other layers, and the three gates of a GRU. `x.in_proj_weight` of a MultiheadAttention is
+    `x.q.weight`, `x.k.weight` and `x.v.weight`, likewise the bias; `x.out_proj` is `x.out`. Counters
+    (`num_batches_tracked`) are left out.
 
     Args:
         state: name -> tensor or array. Recurrent layers are of a single direction, without projections.

@@ -8,7 +8,8 @@ import numpy as np
 import ops
 from taskflow import LogicalRegion
 
-from .cases import Array, Values, case, gelu, softmax
+from .cases import Array, Values, case, softmax
+from .cases_elementwise import gelu
 
 # -- routing, token by token -------------------------------------------------------------------------------------------
 
