@@ -78,6 +78,7 @@ from ops.sections import slice, split
 from ops.shape import concat, flatten, reshape, transpose
 from ops.softmax import softmax, softmax_cross_entropy
 from ops.sum_to import sum_to
+from ops.torch_state import from_torch_state
 
 __all__ = [
     "RecurrentWeights",
@@ -121,6 +122,7 @@ __all__ = [
     "expert_slots",
     "fan_in_uniform",
     "flatten",
+    "from_torch_state",
     "gather",
     "gather_rows",
     "gelu",
