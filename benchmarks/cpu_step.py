@@ -38,6 +38,7 @@ except ImportError:
     cpu_step_torch = None
 
 COMM = MPI.COMM_WORLD
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 Step = Callable[[], float]
 
 
@@ -60,7 +61,7 @@ def operator_shares(timeline: taskflow.Timeline) -> list[tuple[str, float]]:
     return sorted(total.items(), key=lambda item: -item[1])
 
 
-def measure(systems: dict[str, Step], rounds: int, steps: int) -> dict[str, Array]:
+def measure(systems: dict[str, Step], rounds: int, steps: int, clock: Callable[[], float]) -> dict[str, Array]:
     """Per system the median step of every round in seconds, on the slowest rank; systems take turns."""
     medians: dict[str, list[float]] = {name: [] for name in systems}
     for turn in range(rounds + 1):
@@ -68,9 +69,9 @@ def measure(systems: dict[str, Step], rounds: int, steps: int) -> dict[str, Arra
             times = []
             for _ in range(steps + 1):
                 COMM.Barrier()
-                begin = time.perf_counter()
+                begin = clock()
                 step()
-                times.append(time.perf_counter() - begin)
+                times.append(clock() - begin)
             if turn:  # the first round warms up, and so does the first step of each turn
                 medians[name].append(COMM.allreduce(float(np.median(times[1:])), MPI.MAX))
     return {name: np.array(seconds) for name, seconds in medians.items()}
@@ -114,7 +115,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, float]:
         systems |= cpu_step_torch.steps(name, weights, feeds, COMM, int(THREADS), options.compile)
     # of equal weights; torch's ranks give the losses of their parts
     losses = {key: COMM.allreduce(step()) / COMM.size for key, step in systems.items()}
-    medians = measure(systems, options.rounds, options.steps)
+    medians = measure(systems, options.rounds, options.steps, CLOCKS[options.clock])
     found: dict[str, float] = {}
     if COMM.rank == 0:
         found = report(name, medians, losses)
@@ -140,6 +141,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="of each process; read before NumPy is imported")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: of a process of one thread, on busy cores"
+    )
     parser.add_argument("--compile", action="store_true", help="torch.compile too, where it works")
     parser.add_argument("--top", type=int, default=12, help="operators to list")
     parser.add_argument("--keep", type=Path, help="a file of ratios, to which those of this run are added")

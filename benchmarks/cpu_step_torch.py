@@ -193,7 +193,10 @@ def steps(
     torch.set_num_threads(threads)
     if comm.size > 1 and not dist.is_initialized():
         _join(comm)
-    return {key: step(name, weights, feeds, comm, **options) for key, options in variants(name, compiled).items()}
+    chosen = variants(name, compiled)
+    if comm.size > 1:
+        chosen.pop("torch sparse gradients", None)  # gloo's sparse all-reduce ends in a segmentation fault (2.13)
+    return {key: step(name, weights, feeds, comm, **options) for key, options in chosen.items()}
 
 
 def _join(comm: MPI.Comm) -> None:
@@ -207,7 +210,7 @@ def _join(comm: MPI.Comm) -> None:
 
 def step(
     name: str,
-    weights: Mapping[str, Array],
+    weights: Mapping[str, Array] | None,
     feeds: Mapping[str, Array],
     comm: MPI.Comm,
     fused: bool = False,
@@ -215,9 +218,10 @@ def step(
     memory_format: torch.memory_format = torch.contiguous_format,
     **options: Any,
 ) -> Callable[[], float]:
-    """One training step of a model that starts from `weights`, those of the graph by name."""
+    """One training step of a model that starts from `weights`, those of the graph by name (None: torch's own)."""
     net = MODULES[name](**options)
-    _load(net, weights)
+    if weights is not None:
+        _load(net, weights)
     net = net.to(memory_format=memory_format)
     trained: nn.Module = nn.parallel.DistributedDataParallel(net) if comm.size > 1 else net
     kind = torch.optim.SGD if MODELS[name].optimizer == "sgd" else torch.optim.Adam

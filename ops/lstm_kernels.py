@@ -71,6 +71,65 @@ def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
     return out
 
 
+def input_gates(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
+    """W_ih x + biases for all steps, time first in memory."""
+    *biases, y = rest
+    target = _time_first(y)
+    work = work_array(ctx, "y", target)
+    flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
+    ctx.xp.matmul(rows(ctx, "x", _time_first(x)), _matrix(ctx, "weight", weight).T, out=flat)
+    if biases and ctx.interval("i")[0] == 0:  # once among the partial sums
+        bias = ctx.scratch("bias", biases[0].shape, work.dtype)
+        ctx.xp.add(*biases, out=bias)
+        ctx.xp.add(work, bias, out=work)
+    deliver(ctx, work, target)
+
+
+def _time_first(a: Array) -> Array:
+    """(batch, steps, ...) as (steps, batch, ...)."""
+    return a.transpose(1, 0, *range(2, a.ndim))
+
+
+def inputs_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
+    """The gradient of the inputs of all steps."""
+    input_gradient(ctx, _time_first(ggates), weight, _time_first(gx))
+
+
+def input_weight_gradient(ctx: Context, ggates: Array, x: Array, gweight: Array) -> None:
+    """The sum over steps and samples of ggatesᵀ x."""
+    weight_gradient(ctx, _time_first(ggates), _time_first(x), gweight)
+
+
+def step_gates(ctx: Context, inputs: Array, h: Array, weight: Array, y: Array) -> None:
+    """W_hh h + the part of the gates that the inputs made; once among the partial sums."""
+    work = work_array(ctx, "y", y)
+    ctx.xp.matmul(rows(ctx, "h", h), _matrix(ctx, "weight", weight).T, out=work.reshape(-1, y.shape[-2] * y.shape[-1]))
+    if ctx.interval("m")[0] == 0:
+        ctx.xp.add(work, inputs, out=work)
+    deliver(ctx, work, y)
+
+
+def side_by_side(ctx: Context, *args: Array) -> None:
+    """The gradients of the steps' gates in their places, zeros for later steps that have none."""
+    *parts, y = args
+    first_step = ctx.rect(len(parts)).lo[1]
+    if sum(part.shape[1] for part in parts if part.size) < y.shape[1]:
+        y.fill(0)
+    for k, part in enumerate(parts):
+        if part.size:
+            ctx.xp.copyto(y[:, k - first_step : k - first_step + 1], part)
+
+
+def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
+    """The sum over steps of ggatesᵀ h, as one product; `ggates` has all steps, of which the last may have no h."""
+    *hs, gweight = args
+    left = _gate_rows(ctx, "ggates", _time_first(ggates)[: len(hs)])
+    right = _stacked(ctx, "h", [rows(ctx, ("h", k), h) for k, h in enumerate(hs)])
+    work = work_array(ctx, "gweight", gweight)
+    ctx.xp.matmul(left.T, right, out=work.reshape(-1, gweight.shape[-1]))
+    deliver(ctx, work, gweight)
+
+
 def bias_gradient(ctx: Context, *args: Array) -> None:
     *all_gates, gbias = args
     part = ctx.scratch("part", gbias.shape, gbias.dtype)
