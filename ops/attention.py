@@ -16,8 +16,8 @@ from ops.initializers import bias_of, fan_in_uniform
 from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
-from ops.tiles import Array, Context, contiguous, deliver, work_array
-from taskflow import LogicalRegion, Operator
+from ops.tiles import Array, Context, contiguous, deliver, on_cuda, work_array
+from taskflow import LogicalRegion, Operator, compiled
 
 
 def multihead_attention(
@@ -117,13 +117,29 @@ def scaled_dot_product_attention(
         return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
 
 
-def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+def _scores_by_passes(
+    ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool
+) -> None:
     """Keys behind the query count as minus infinity, in partial sums too."""
     multiply_matrices(ctx, q, k, out, plan=plan, scale=scale)
     if is_causal:
         *_, first_query, first_key = ctx.rect(2).lo
         for query in range(out.shape[2]):
             out[:, :, query, max(first_query + query + 1 - first_key, 0) :] = -ctx.xp.inf
+
+
+@compiled
+@on_cuda(_scores_by_passes)
+def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+    """Keys behind the query count as minus infinity, in partial sums too."""
+    from ops import cpu_rows
+
+    work = work_array(ctx, "scores", out)
+    multiply_matrices(ctx, q, k, work, plan=plan)
+    *_, first_query, first_key = ctx.rect(2).lo
+    seen = first_query + 1 - first_key if is_causal else out.shape[3]
+    cpu_rows.scale_and_mask(work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), seen)
+    deliver(ctx, work, out)
 
 
 def _scores_backward(op: Operator, gy: LogicalRegion, *, scale: float) -> tuple[LogicalRegion, LogicalRegion]:

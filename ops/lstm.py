@@ -18,12 +18,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from ops import lstm_kernels as kernels
-from ops.build import distinct, first, term, terms
-from ops.recurrent import check_step, check_weights, over_dim_1, unroll
+from ops.build import check_positive, distinct, first, term, terms
+from ops.dropout import dropout as drop
+from ops.lstm_ahead import lstm_ahead
+from ops.lstm_cell import State, launch_cell
+from ops.recurrent import check_sequence, check_step, check_weights, over_dim_1, unroll
 from ops.recurrent_weights import RecurrentWeights, lstm_weights
+from ops.shape import concat
 from taskflow import LogicalRegion, Operator
-
-State = tuple[LogicalRegion, LogicalRegion]
 
 
 def lstm_cell(
@@ -69,19 +71,7 @@ def lstm_cell(
         )
     )
     weights.steps.append(gates.name)
-    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
-    with graph.following(gates.name):
-        made = graph.launch(
-            f"{gates.name}.cell",
-            f"{wide}, {narrow} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
-            [gates, c],
-            kernel=kernels.cell,
-            backward=partial(_cell_backward, weights=weights, chain=chain),
-            flops=10,
-        )
-    assert isinstance(made, tuple)
-    weights._chains[made[0].name, made[1].name] = chain
-    return made[0], made[1]
+    return launch_cell(gates, c, weights, chain)
 
 
 def lstm_steps(
@@ -132,6 +122,8 @@ def lstm(
     training: bool = True,
     group: int = 1,
     name: str = "lstm",
+    *,
+    ahead: bool = False,
 ) -> tuple[LogicalRegion, list[State]]:
     """An LSTM over dimension 1, unrolled, as torch.nn.LSTM with batch_first.
 
@@ -139,6 +131,8 @@ def lstm(
         x: (batch, steps, input), floating point.
         initial: states of (batch, 1, hidden); zeros by default.
         hidden_size, layers, bias, dropout, training, group, name: as for `lstm_steps`.
+        ahead: one product of the inputs of all steps ahead of a layer's steps, the operator `<name>.l0.x`. It is faster
+            than one a step, but a layer begins when the layer below has ended.
 
     Returns:
         the hidden states of the last layer, (batch, steps, hidden); and the last state (h, c) of each layer.
@@ -146,6 +140,9 @@ def lstm(
     Raises:
         ValueError: `x` has not three dimensions, or as `lstm_steps`.
     """
+    if ahead:
+        check_sequence("lstm", x, name)
+        return _layers_ahead(x, hidden_size, layers, initial, bias, dropout, training, group, name)
 
     def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[State]]:
         return lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
@@ -153,34 +150,32 @@ def lstm(
     return over_dim_1("lstm", x, name, steps)
 
 
+def _layers_ahead(
+    x: LogicalRegion,
+    hidden_size: int,
+    layers: int,
+    initial: Sequence[State] | None,
+    bias: bool,
+    dropout: float,
+    training: bool,
+    group: int,
+    name: str,
+) -> tuple[LogicalRegion, list[State]]:
+    check_positive(f"lstm '{name}'", hidden_size=hidden_size, layers=layers, group=group)
+    if initial is not None and len(initial) != layers:
+        raise ValueError(f"lstm '{name}': {x.shape[1]} steps and {len(initial)} states were given for {layers} layers")
+    states = []
+    for layer in range(layers):
+        if layer:
+            x = drop(x, dropout, training, f"{name}.l{layer}.drop")
+        weights = lstm_weights(x.graph, f"{name}.l{layer}", x.shape[-1], hidden_size, bias, x.dtype)
+        hs, state = lstm_ahead(x, weights, initial[layer] if initial else None, group)
+        x = concat(hs, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
+        states.append(state)
+    return x, states
+
+
 # -- backward ----------------------------------------------------------------------------------------------------------
-
-
-def _cell_backward(
-    op: Operator,
-    gh: LogicalRegion | None,
-    gc: LogicalRegion | None,
-    gactive: LogicalRegion | None,
-    *,
-    weights: RecurrentWeights,
-    chain: str,
-) -> tuple[LogicalRegion, LogicalRegion]:
-    assert gactive is None, "only the state is public"
-    if gc is None:  # no later step was differentiated: forget what an earlier differentiation may have left
-        weights._pending.pop(chain, None)
-    (wide, narrow), _ = terms(op)
-    known = [g for g in (gh, gc) if g is not None]
-    _, c = op.inputs
-    _, new_c, active = op.outputs
-    made = active.graph.launch(
-        f"{op.name}.dx",
-        f"{narrow}, " * len(known) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
-        [*known, c, new_c, active],
-        kernel=partial(kernels.cell_gradient, has_gh=gh is not None, has_gc=gc is not None),
-        flops=20,
-    )
-    assert isinstance(made, tuple)
-    return made[0], made[1]
 
 
 def _gates_backward(

@@ -72,11 +72,16 @@ def over_dim_1(
     steps: Callable[[Sequence[LogicalRegion]], tuple[list[LogicalRegion], list[AnyState]]],
 ) -> tuple[LogicalRegion, list[AnyState]]:
     """`steps` of the points of dimension 1, put together again."""
+    check_sequence(kind, x, name)
+    hs, states = steps(split(x, 1, 1, f"{name}.split"))
+    return concat(hs, 1, f"{name}.concat"), states
+
+
+def check_sequence(kind: str, x: LogicalRegion, name: str) -> None:
+    """ValueError unless `x` is (batch, steps, input)."""
     check_region(f"{kind} '{name}'", x)
     if x.ndim != 3:
         raise ValueError(f"{kind} '{name}': '{x.name}' has shape {x.shape}, 3 dimensions are needed")
-    hs, states = steps(split(x, 1, 1, f"{name}.split"))
-    return concat(hs, 1, f"{name}.concat"), states
 
 
 def _zero(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
