@@ -1,8 +1,8 @@
 """How good what a search finds is: `python benchmarks/quality.py MODE`. One core; needs no GPU and no MPI.
 
 optimality: LeNet and an RNNLM of two steps on 4 P100. `search_exhaustively` proves the fastest strategy of a declared
-    space (degrees that are powers of two, on LISTS of devices); 20 searches of that space, with their default budget and
-    a seed each, stand beside it.
+    space (degrees that are powers of two, on LISTS of devices). Beside it stand 20 searches of that space, with the
+    default budget, each with a seed of its own.
 neighbours: the ten models on 2, 4 and 8 V100. A search goes on until no change of one operator helps; then every
     configuration that a new space has for any one operator is judged, and none may be faster; about `--lowered` of them
     also by lowering and simulating the changed strategy from nothing, which must give the same seconds to the bit.
