@@ -2,28 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from math import pi, sqrt
 
-from ops.build import check_region, distinct, first, term, terms
+from ops.elementwise import elementwise, launch
 from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from taskflow import LogicalRegion, compiled
 
 
 def relu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """max(x, 0). `x`: any shape, floating point; ValueError for another dtype."""
-    return _activation("relu", x, name, _relu, partial(_from_output, kernel=_relu_gradient), 1)
+    return launch("relu", _RELU, {"x": x}, name)
 
 
 def sigmoid(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """1 / (1 + exp(-x)). `x`: any shape, floating point; ValueError for another dtype."""
-    return _activation("sigmoid", x, name, _sigmoid, partial(_from_output, kernel=_sigmoid_gradient), 8)
+    return launch("sigmoid", _SIGMOID, {"x": x}, name)
 
 
 def tanh(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """Hyperbolic tangent. `x`: any shape, floating point; ValueError for another dtype."""
-    return _activation("tanh", x, name, _tanh, partial(_from_output, kernel=_tanh_gradient), 8)
+    return launch("tanh", _TANH, {"x": x}, name)
+
+
+def silu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """x σ(x) (Hendrycks and Gimpel 2016), as torch's. `x`: any shape, floating point; ValueError for another dtype."""
+    return launch("silu", _SILU, {"x": x}, name)
+
+
+def leaky_relu(x: LogicalRegion, negative_slope: float = 0.01, name: str | None = None) -> LogicalRegion:
+    """x where it is positive, else negative_slope x (Maas et al. 2013), as torch's.
+
+    Args:
+        x: any shape, floating point.
+        negative_slope: a number.
+        name: of the operator.
+
+    Raises:
+        ValueError: `x` is of another dtype.
+    """
+    return launch("leaky_relu", _LEAKY_RELU, {"x": x, "slope": negative_slope}, name)
+
+
+def elu(x: LogicalRegion, alpha: float = 1.0, name: str | None = None) -> LogicalRegion:
+    """x where it is positive, else alpha (exp(x) - 1) (Clevert et al., ICLR 2016), as torch's.
+
+    Args:
+        x: any shape, floating point.
+        alpha: a number.
+        name: of the operator.
+
+    Raises:
+        ValueError: `x` is of another dtype.
+    """
+    return launch("elu", _ELU, {"x": x, "alpha": alpha}, name)
+
+
+def softplus(x: LogicalRegion, beta: float = 1.0, name: str | None = None) -> LogicalRegion:
+    """log(1 + exp(beta x)) / beta, as torch's, but exact for large x too.
+
+    Args:
+        x: any shape, floating point.
+        beta: positive.
+        name: of the operator.
+
+    Raises:
+        ValueError: `beta` is not positive, or `x` is of another dtype.
+    """
+    if not beta > 0:
+        raise ValueError(f"softplus '{name or 'softplus'}': beta is {beta}, it is positive")
+    return launch("softplus", _SOFTPLUS, {"x": x, "beta": beta}, name)
 
 
 def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -> LogicalRegion:
@@ -37,44 +84,12 @@ def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -
     Raises:
         ValueError: `approximate` is neither, or `x` is of another dtype.
     """
-    kernels = {"none": (_gelu, _gelu_gradient), "tanh": (_gelu_tanh, _gelu_tanh_gradient)}
-    if approximate not in kernels:
+    if approximate not in _GELU:
         raise ValueError(f"gelu '{name or 'gelu'}': approximate is '{approximate}', it is 'none' or 'tanh'")
-    kernel, gradient = kernels[approximate]
-    return _activation("gelu", x, name, kernel, partial(_from_input, kernel=gradient), 20)
+    return launch("gelu", _GELU[approximate], {"x": x}, name)
 
 
-def _activation(
-    kind: str,
-    x: LogicalRegion,
-    name: str | None,
-    kernel: Callable[..., None],
-    backward: Callable[..., LogicalRegion],
-    flops: float,
-) -> LogicalRegion:
-    check_region(f"{kind} '{name or kind}'", x)
-    axes = term(distinct(x.axes))
-    pattern = f"{axes} -> {axes}"
-    return first(x.graph.launch(name or kind, pattern, [x], kernel=kernel, backward=backward, flops=flops))
-
-
-def _from_output(op: Operator, gy: LogicalRegion, *, kernel: Callable[..., None]) -> LogicalRegion:
-    """The gradient where the derivative is known from the output: the input need not be kept."""
-    return _gradient(op, gy, op.outputs[0], kernel)
-
-
-def _from_input(op: Operator, gy: LogicalRegion, *, kernel: Callable[..., None]) -> LogicalRegion:
-    return _gradient(op, gy, op.inputs[0], kernel)
-
-
-def _gradient(op: Operator, gy: LogicalRegion, known: LogicalRegion, kernel: Callable[..., None]) -> LogicalRegion:
-    axes = terms(op)[1][0]
-    pattern = f"{axes}, {axes} -> {axes}"
-    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, known], kernel=kernel, flops=op.flops))
-
-
-def _relu(ctx: Context, x: Array, y: Array) -> None:
-    ctx.xp.maximum(x, 0, out=y)
+# -- compiled kernels --------------------------------------------------------------------------------------------------
 
 
 @compiled
@@ -85,30 +100,6 @@ def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
     work = work_array(ctx, "gx", gx)
     cpu.relu_gradient(contiguous(ctx, "gy", gy).reshape(-1), contiguous(ctx, "y", y).reshape(-1), work.reshape(-1))
     deliver(ctx, work, gx)
-
-
-def _sigmoid(ctx: Context, x: Array, y: Array) -> None:
-    """(1 + tanh(x / 2)) / 2 does not overflow."""
-    ctx.xp.multiply(x, 0.5, out=y)
-    ctx.xp.tanh(y, out=y)
-    ctx.xp.multiply(y, 0.5, out=y)
-    ctx.xp.add(y, 0.5, out=y)
-
-
-def _sigmoid_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
-    ctx.xp.subtract(1, y, out=gx)
-    ctx.xp.multiply(gx, y, out=gx)
-    ctx.xp.multiply(gx, gy, out=gx)
-
-
-def _tanh(ctx: Context, x: Array, y: Array) -> None:
-    ctx.xp.tanh(x, out=y)
-
-
-def _tanh_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
-    ctx.xp.multiply(y, y, out=gx)
-    ctx.xp.subtract(1, gx, out=gx)
-    ctx.xp.multiply(gx, gy, out=gx)
 
 
 @compiled
@@ -134,37 +125,27 @@ def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     deliver(ctx, work, gx)
 
 
+# -- mathematics -------------------------------------------------------------------------------------------------------
+
+_RELU = elementwise("max(x, 0)", 1, gradient=_relu_gradient, x="g * (z > 0)")
+_SIGMOID = elementwise("sigmoid(x)", 8, x="g * z * (1 - z)")
+_TANH = elementwise("tanh(x)", 8, x="g * (1 - z * z)")
+_SILU = elementwise("x * sigmoid(x)", 9, x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))")
+_LEAKY_RELU = elementwise("max(x, 0) + slope * min(x, 0)", 4, x="g * ((x > 0) + slope * (x <= 0))")
+_ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="g * ((x > 0) + alpha * (x <= 0) * exp(min(x, 0)))")
+_SOFTPLUS = elementwise("(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta", 20, x="g * sigmoid(beta * x)")
+
 _ROOT, _CUBIC = sqrt(2 / pi), 0.044715
-
-
-def _gelu_tanh(ctx: Context, x: Array, y: Array) -> None:
-    _tanh_of_cubic(ctx, x, y)
-    ctx.xp.add(y, 1, out=y)
-    ctx.xp.multiply(y, x, out=y)
-    ctx.xp.multiply(y, 0.5, out=y)
-
-
-def _tanh_of_cubic(ctx: Context, x: Array, out: Array) -> None:
-    """tanh(sqrt(2/π) (x + 0.044715 x³))"""
-    ctx.xp.multiply(x, x, out=out)
-    ctx.xp.multiply(out, _CUBIC * _ROOT, out=out)
-    ctx.xp.add(out, _ROOT, out=out)
-    ctx.xp.multiply(out, x, out=out)
-    ctx.xp.tanh(out, out=out)
-
-
-def _gelu_tanh_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
-    """½ (1 + t) + ½ x (1 - t²) sqrt(2/π) (1 + 3 · 0.044715 x²)"""
-    t, slope = ctx.scratch("t", x.shape, x.dtype), ctx.scratch("slope", x.shape, x.dtype)
-    _tanh_of_cubic(ctx, x, t)
-    ctx.xp.multiply(x, x, out=slope)
-    ctx.xp.multiply(slope, 3 * _CUBIC * _ROOT, out=slope)
-    ctx.xp.add(slope, _ROOT, out=slope)
-    ctx.xp.multiply(slope, x, out=slope)
-    ctx.xp.multiply(t, t, out=gx)
-    ctx.xp.subtract(1, gx, out=gx)
-    ctx.xp.multiply(gx, slope, out=gx)
-    ctx.xp.add(gx, t, out=gx)
-    ctx.xp.add(gx, 1, out=gx)
-    ctx.xp.multiply(gx, 0.5, out=gx)
-    ctx.xp.multiply(gx, gy, out=gx)
+_NORMAL = f"(0.5 + 0.5 * erf({sqrt(0.5)} * x))"
+_DENSITY = f"{1 / sqrt(2 * pi)} * exp(-0.5 * x * x)"
+_INNER = f"tanh(x * ({_ROOT} + {_CUBIC * _ROOT} * x * x))"
+_GELU = {
+    "none": elementwise(
+        f"x * {_NORMAL}", 20, kernel=_gelu, gradient=_gelu_gradient, x=f"g * ({_NORMAL} + x * {_DENSITY})"
+    ),
+    "tanh": elementwise(
+        f"0.5 * x * (1 + {_INNER})",
+        20,
+        x=f"0.5 * g * (1 + {_INNER} + x * (1 - {_INNER} * {_INNER}) * ({_ROOT} + {3 * _CUBIC * _ROOT} * x * x))",
+    ),
+}

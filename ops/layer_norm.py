@@ -1,4 +1,4 @@
-"""Normalization over the last dimension, which stays whole; every other axis may be split."""
+"""Normalization over the last dimension, which stays whole; every other axis may be split. See `norms` for others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import partial
 
 from ops.build import check_region, distinct, first, term, terms
 from ops.initializers import Init
+from ops.norms import composed_layer_norm
 from ops.tiles import Array, Context
 from taskflow import LogicalRegion, Operator
 
@@ -17,14 +18,16 @@ def layer_norm(
     *,
     weight_init: Init = 1.0,
     bias_init: Init = 0.0,
+    composed: bool = False,
 ) -> LogicalRegion:
     """(x - mean) / sqrt(var + eps) weight + bias over the last dimension (Ba, Kiros, Hinton 2016), as torch's.
 
     Args:
-        x: (..., features), floating point; the last dimension is never split.
+        x: (..., features), floating point; the last dimension is never split unless the operator is composed.
         eps: added to the (biased) variance.
         name: of the operator; its parameters are `<name>.weight` and `<name>.bias`, of shape (features,).
         weight_init, bias_init: first values.
+        composed: of statistics and result, which read `x` three times, so that the features may be split.
 
     Returns:
         The shape and dtype of `x`.
@@ -36,6 +39,8 @@ def layer_norm(
     check_region(where, x)
     if x.ndim == 0:
         raise ValueError(f"{where}: '{x.name}' is a scalar, at least one dimension is needed")
+    if composed:
+        return composed_layer_norm(x, eps, name, weight_init, bias_init)
     graph = x.graph
     name = graph.unique_name(name or "layer_norm")
     weight = graph.parameter(f"{name}.weight", x.shape[-1:], weight_init, x.dtype)

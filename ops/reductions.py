@@ -56,12 +56,7 @@ def global_avg_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegio
 
 
 def _reduce(kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | None) -> LogicalRegion:
-    where = f"{kind} '{name or kind}'"
-    check_region(where, x)
-    named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
-    dims = tuple(sorted(check_dim(where, d, x.ndim) for d in named))
-    if len(set(dims)) < len(dims):
-        raise ValueError(f"{where}: dim {dim} names a dimension of '{x.name}' twice")
+    dims = reduced_dims(f"{kind} '{name or kind}'", x, dim)
     axes = distinct(x.axes)
     kept = ["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims]
     factor = 1 / prod(x.shape[d] for d in dims) if kind == "mean" else 1.0
@@ -75,6 +70,16 @@ def _reduce(kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | N
             flops=1,
         )
     )
+
+
+def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
+    """The dimensions that `dim` names, in order; ValueError when one is out of range or named twice."""
+    check_region(where, x)
+    named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    dims = tuple(sorted(check_dim(where, d, x.ndim) for d in named))
+    if len(set(dims)) < len(dims):
+        raise ValueError(f"{where}: dim {dim} names a dimension of '{x.name}' twice")
+    return dims
 
 
 def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: float) -> None:

@@ -6,21 +6,25 @@ from functools import partial
 from math import prod
 
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
+from ops.composed_softmax import composed_softmax
 from ops.tiles import Array, Context
 from taskflow import LogicalRegion, Operator
 
 
-def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None) -> LogicalRegion:
+def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False) -> LogicalRegion:
     """exp(x) / sum over `dim` of exp(x), as torch.nn.functional.softmax.
 
     Args:
         x: any shape with at least one dimension, floating point.
-        dim: the dimension that sums to one; it is never split.
+        dim: the dimension that sums to one; it is never split unless the operator is composed.
         name: of the operator.
+        composed: of maximum, sum and result, which read `x` three times, so that `dim` may be split.
 
     Raises:
         ValueError: `dim` is out of range, or `x` is of another dtype.
     """
+    if composed:
+        return composed_softmax("softmax", x, dim, name)
     where = f"softmax '{name or 'softmax'}'"
     check_region(where, x)
     dim = check_dim(where, dim, x.ndim)

@@ -24,6 +24,9 @@ from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
 from taskflow.search import SearchResult, search
+from taskflow.search.chain import Plan, dynamic_programming
+from taskflow.search.exhaustive import Optimum, search_exhaustively
+from taskflow.search.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.simulate import simulate
 from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
@@ -45,11 +48,14 @@ __all__ = [
     "MachineModel",
     "Normal",
     "Operator",
+    "Optimum",
     "ParallelConfig",
     "Pattern",
+    "Plan",
     "Privilege",
     "Rect",
     "SearchResult",
+    "Space",
     "Strategy",
     "Task",
     "TaskGraph",
@@ -57,12 +63,15 @@ __all__ = [
     "Trainer",
     "Uniform",
     "Window",
+    "any_degree",
     "axis_kinds",
     "checkpoint",
     "compiled",
     "constant_schedule",
     "cosine_schedule",
+    "count_strategies",
     "data_parallel",
+    "dynamic_programming",
     "explain",
     "fit_machine",
     "lower",
@@ -71,9 +80,11 @@ __all__ = [
     "one_weird_trick",
     "operator_placement",
     "placed_tables",
+    "power_of_two",
     "random_strategy",
     "reorder",
     "search",
+    "search_exhaustively",
     "simulate",
     "single_device",
     "step_schedule",

@@ -95,12 +95,7 @@ case(
 )
 
 
-# -- losses and DLRM ---------------------------------------------------------------------------------------------------
-
-
-def binary_cross_entropy(v: Values) -> Array:
-    p = sigmoid(v["x"])
-    return -(v["t"] * np.log(p) + (1 - v["t"]) * np.log(1 - p)).mean()
+# -- DLRM --------------------------------------------------------------------------------------------------------------
 
 
 def interaction(v: Values) -> Array:
@@ -109,13 +104,6 @@ def interaction(v: Values) -> Array:
     return np.einsum("bpe,bpe->bp", z[:, i], z[:, j])
 
 
-case(
-    "binary_cross_entropy_with_logits",
-    ops.binary_cross_entropy_with_logits,
-    binary_cross_entropy,
-    {"x": (5, 3), "t": (5, 3)},
-)
-case("perplexity", ops.perplexity, lambda v: np.exp(v["x"]), {"x": ()}, is_differentiable=False)
 case("dot_interaction", lambda *xs: ops.dot_interaction(xs), interaction, dict.fromkeys("wxyz", (5, 3)))
 
 

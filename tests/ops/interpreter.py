@@ -5,13 +5,13 @@ written or combined as its partition says. Outputs start as NaN, so that an elem
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from taskflow import Graph, LogicalRegion, Operator, ParallelConfig
+from taskflow import Graph, ParallelConfig
 from taskflow.backend import Context, Run
 from taskflow.partition import Points, partition
 from taskflow.random import fill, random_key
@@ -48,7 +48,7 @@ def run(
 
 def run_operator(points: Points, values: Values, step: int) -> None:
     op = points.operator
-    results = [_blank(op, k, region) for k, region in enumerate(op.outputs)]
+    results = [_blank(region.shape, region.dtype) for region in op.outputs]
     done: set[object] = set()
     for p in range(len(points)):
         rects = [partition.rects[p] for partition in points.args]
@@ -71,21 +71,27 @@ def run_operator(points: Points, values: Values, step: int) -> None:
     values.update({region.name: result for region, result in zip(op.outputs, results, strict=True)})
 
 
-def _blank(op: Operator, k: int, region: LogicalRegion) -> Array:
-    return np.full(region.shape, np.nan if np.dtype(region.dtype).kind == "f" else -(2**30), region.dtype)
+def _blank(shape: Sequence[int], dtype: Any) -> Array:
+    kind = np.dtype(dtype).kind
+    return np.full(shape, np.nan if kind == "f" else -(2**30) if kind == "i" else 0, dtype)
+
+
+def _is_blank(array: Array) -> Array:
+    blank: Array = np.isnan(array) if array.dtype.kind == "f" else array == -(2**30)
+    return blank
 
 
 def _tile(result: Array, points: Points, k: int, where: Any) -> Array:
     """Where a point writes: a view of the whole region, or memory of its own for a partial result."""
     if not points.outputs[k].is_partial:
         return result[where]
-    return np.full(result[where].shape, np.nan, result.dtype)
+    return _blank(result[where].shape, result.dtype)
 
 
 def _combine(result: Array, points: Points, k: int, where: Any, part: Array) -> None:
     if points.outputs[k].is_partial:
-        assert not np.isnan(part).any(), f"{points.operator}: a partial result was not written"
+        assert not _is_blank(part).any(), f"{points.operator}: a partial result was not written"
         reduction = points.operator.bound.pattern.outputs[k].reduction
         known = result[where]
         combined = (np.add if reduction == "sum" else np.maximum)(known, part)
-        known[...] = np.where(np.isnan(known), part, combined)
+        known[...] = np.where(_is_blank(known), part, combined)
