@@ -1,20 +1,28 @@
 """Predicted against measured step time of six models, each reduced, under five strategies.
 
-`mpirun -n 2 python benchmarks/predict.py`. In every round each strategy has a rehearsal, in which its rows are timed
-one by one, and then runs some steps, so that what slows the machine down for a while slows down both. The prediction is
-a simulation with the costs of all rehearsals and knows of no step; the measured time is the median over the rounds of
-the median step on the slowest rank.
+`mpirun -n 2 python benchmarks/predict.py` does all, 10 to 20 s a model; `--models alexnet gpt` a part of it. Every
+strategy takes its turn in every round: a rehearsal, in which its rows are timed one by one without waiting for each
+other, and then some steps. So what slows the machine down for a while slows down both. The prediction is a simulation
+of the rows of all rehearsals and knows of no step; measured is the median over the rounds of a round's median step, a
+step ending with its slowest rank. A turn in which other processes took more than a tenth of the cores is repeated, up
+to four times.
+
+Which strategies: the first five of the list in `_listed` whose predicted times, of a first rehearsal before any step,
+lie at least 10 % apart; where there are no five such, the first of those passed over. None is left out afterwards.
 
 Tau is Kendall's tau of the predicted and the measured order of the strategies of a model: once of all pairs, and once
-of those that are clear, where the middle halves of their measured rounds do not overlap. `--parts` says where the
-difference lies. `mpirun -n 4 python benchmarks/predict.py --emulated --rounds 3 --seconds 0` does it on emulated
-devices, whose costs are given.
+of those that are clear, where the middle halves of their measured rounds do not overlap.
+
+`mpirun -n 4 python benchmarks/predict.py --emulated` does it on emulated devices, whose costs are given. An emulated
+row takes its given time if its real work is done by then. So the devices are slow enough for four of them to share two
+cores: their rates are a hundredth of those of a core, and a row takes at least 5 ms.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import combinations
@@ -22,13 +30,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from others import Others
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import taskflow
-from taskflow.comm import connect
+from taskflow.comm import LocalTransport, connect
 from taskflow.cost import MeasuredCosts
-from taskflow.rehearse import rehearse
+from taskflow.rehearse import Rehearsal, typical_seconds
 from taskflow.task import Kind
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -39,55 +48,131 @@ MODELS: dict[str, dict[str, Any]] = {
     "gpt": {"batch": 4, "sequence": 64, "layers": 2, "hidden": 128, "heads": 4, "vocabulary": 1000},
     "dlrm": {"batch": 512, "tables": 4, "rows": 10_000, "top": (512, 512, 512, 1)},
 }
-RULES = {
-    "single_device": taskflow.single_device,
-    "data_parallel": taskflow.data_parallel,
-    "model_parallel": taskflow.model_parallel,
-    "one_weird_trick": taskflow.one_weird_trick,
-    "random": lambda graph, machine: taskflow.random_strategy(graph, machine, 3),
-    "random 2": lambda graph, machine: taskflow.random_strategy(graph, machine, 4),
-}
-# Emulating a row takes some 0.1 ms on busy cores, so devices are slow, and models small for a step of about a second.
-EMULATED = taskflow.Device("emulated", flops_per_second=1.5e9, memory_bandwidth=1e9, overhead_seconds=2e-3)
+EMULATED = taskflow.Device("emulated", flops_per_second=1.5e9, memory_bandwidth=1e9, overhead_seconds=5e-3)
 SMALLER: dict[str, dict[str, Any]] = {
     "inception_v3": {"modules": (1, 0, 0)},
     "resnet101": {"blocks": (1, 1, 1, 1)},
     "rnnlm": {"steps": 5, "hidden": 128, "embed": 128, "vocabulary": 500},
     "gpt": {"layers": 1},
 }
-STRATEGIES = 5  # a rule that gives the task graph of one before is left out: one weird trick without convolutions
+STRATEGIES = 5
+APART = 0.1
+MOST_OF_OTHERS = 0.1
+ATTEMPTS = 5
 
 
-@dataclass
+def candidates(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[tuple[str, taskflow.Strategy]]:
+    """Names and strategies, in the order in which they are considered; none comes twice."""
+    seen: list[taskflow.Strategy] = []
+    for name, strategy in _listed(graph, machine):
+        if strategy not in seen:
+            seen.append(strategy)
+            yield name, strategy
+
+
+def _listed(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[tuple[str, taskflow.Strategy]]:
+    yield "single device", taskflow.single_device(graph, machine)
+    yield "data parallel", taskflow.data_parallel(graph, machine)
+    yield "model parallel", taskflow.model_parallel(graph, machine)
+    costs = taskflow.CostModel.analytic(machine)  # a rehearsal for each proposal would take minutes
+    yield "searched", taskflow.search(graph, machine, costs, proposals=100, transport=LocalTransport()).strategy
+    yield "one weird trick", taskflow.one_weird_trick(graph, machine)
+    for part in (0.5, 0.25, 0.75):
+        yield f"{part:.0%} on one device", partly_alone(graph, machine, part)
+    for seed in range(12):
+        yield f"random {seed}", taskflow.random_strategy(graph, machine, seed)
+
+
+def partly_alone(graph: taskflow.Graph, machine: taskflow.MachineModel, part: float) -> taskflow.Strategy:
+    """The first operators on one device and the rest data parallel."""
+    strategy, alone = taskflow.data_parallel(graph, machine), taskflow.single_device(graph, machine)
+    names = list(alone)
+    for name in names[: round(part * len(names))]:
+        strategy[name] = alone[name]
+    return strategy
+
+
 class Run:
     """A model under a strategy: what was predicted and what each round measured, in seconds."""
 
-    trainer: taskflow.Trainer
-    predicted: float = 0.0
-    rounds: list[float] = field(default_factory=list)
+    def __init__(self, graph: taskflow.Graph, strategy: taskflow.Strategy, costs: taskflow.CostModel) -> None:
+        self.costs = costs
+        self.task_graph = taskflow.lower(graph, strategy, costs.machine)
+        self.rounds: list[float] = []
+        self.disturbed = 0
+        self._rows: list[np.ndarray] = []
+        self._rehearsal = Rehearsal(self.task_graph) if isinstance(costs, MeasuredCosts) else None
+        self._rehearse(7)
 
-    def round(self, feeds: dict[str, np.ndarray], seconds: float) -> None:
-        """Run steps for so long; keep the median on the slowest rank."""
-        times: list[float] = []
-        for _ in range(max(1, round(seconds / self.trainer.predicted_seconds))):
-            self.trainer.step(feeds)
-            times.append(self.trainer.step.seconds)
-        self.rounds.append(max(self.trainer.transport.gather(float(np.median(times)))))
+    def start(self, feeds: dict[str, np.ndarray]) -> None:
+        """Make the executor and run a step, in which caches and pages are cold."""
+        self.feeds = feeds
+        self.step = taskflow.Executor(self.task_graph, costs=self.costs, allow_nan=True)
+        self.step(feeds)
+        self._rows.clear()  # of the choice
+
+    def turn(self, steps: int) -> None:
+        """A rehearsal and some steps, again where others took part; see the module."""
+        others = Others(self.step.transport)
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._rows.pop()
+            others.share()
+            self._rehearse(steps)
+            times = [self._slowest_step() for _ in range(steps)]
+            if others.share() <= MOST_OF_OTHERS:
+                break
+        else:
+            self.disturbed += 1
+        self.rounds.append(float(np.median(times)))
+
+    def _rehearse(self, rounds: int) -> None:
+        self._rows.append(self._rehearsal.time_rows(rounds) if self._rehearsal else np.zeros((0, len(self.task_graph))))
+
+    def _slowest_step(self) -> float:
+        self.step(self.feeds)
+        return float(max(self.step.transport.gather(self.step.seconds)))
+
+    def predict(self) -> float:
+        """Seconds of a step, from the rehearsals so far."""
+        if isinstance(self.costs, MeasuredCosts):
+            self.costs.learn(self.task_graph, typical_seconds(self.task_graph, np.concatenate(self._rows)))
+        return taskflow.simulate(self.task_graph, self.costs).seconds
+
+
+@dataclass
+class Line:
+    """A line of the table, in seconds."""
+
+    predicted: float
+    rounds: list[float] = field(default_factory=list)
 
     @property
     def measured(self) -> float:
         """Seconds of a step."""
         return float(np.median(self.rounds))
 
-    def differs(self, other: Run) -> bool:
-        """Whether the middle halves of the rounds do not overlap."""
-        (a, b), (c, d) = (np.quantile(r.rounds, (0.25, 0.75)) for r in (self, other))
-        return bool(b < c or d < a)
+    @property
+    def half(self) -> tuple[float, float]:
+        """The middle half of the rounds."""
+        low, high = np.quantile(self.rounds, (0.25, 0.75))
+        return float(low), float(high)
 
     @property
     def error(self) -> float:
         """Predicted over measured, less one."""
         return self.predicted / self.measured - 1
+
+
+def is_clear(x: Line, y: Line) -> bool:
+    """Whether the middle halves of their rounds do not overlap."""
+    return x.half[1] < y.half[0] or y.half[1] < x.half[0]
+
+
+def tau(pairs: list[tuple[Line, Line]]) -> float:
+    """Kendall's tau: how many pairs are predicted in the measured order less those that are not, over all."""
+    signs = [np.sign((x.predicted - y.predicted) * (x.measured - y.measured)) for x, y in pairs]
+    return float(np.mean(signs)) if signs else 1.0
 
 
 def make_feeds(graph: taskflow.Graph, words: int) -> dict[str, np.ndarray]:
@@ -101,61 +186,78 @@ def make_feeds(graph: taskflow.Graph, words: int) -> dict[str, np.ndarray]:
     }
 
 
-def tau(pairs: list[tuple[Run, Run]]) -> float:
-    """Kendall's tau: how many pairs are predicted in the measured order less those that are not, over all."""
-    signs = [np.sign((x.predicted - y.predicted) * (x.measured - y.measured)) for x, y in pairs]
-    return float(np.mean(signs)) if signs else 1.0
+def choose(graph: taskflow.Graph, costs: taskflow.CostModel) -> dict[str, Run]:
+    """Five strategies by the rule of the module."""
+    chosen: dict[str, Run] = {}
+    passed: dict[str, Run] = {}
+    predicted: list[float] = []
+    for name, strategy in candidates(graph, costs.machine):
+        run = Run(graph, strategy, costs)
+        seconds = run.predict()
+        is_apart = all(max(seconds, s) >= (1 + APART) * min(seconds, s) for s in predicted)
+        (chosen if is_apart else passed)[name] = run
+        predicted += [seconds] if is_apart else []
+        if len(chosen) == STRATEGIES:
+            break
+    return dict(list((chosen | passed).items())[:STRATEGIES])
 
 
-def parts(run: Run) -> str:
-    """Milliseconds per kind of row, predicted and measured, on this rank; and what waiting takes."""
-    trainer, timeline = run.trainer, run.trainer.step.timeline
-    graph = trainer.task_graph
-    seconds = trainer.costs.seconds(graph)
-    mine = graph.device == trainer.transport.rank
-    taken = np.nan_to_num(timeline.end - timeline.start)
-    found = []
-    for kind in Kind:
-        rows = mine & (graph.kind == kind)
-        found.append(f"{kind.name.lower()} {rows.sum()}: {seconds[rows].sum() * 1e3:.2f} {taken[rows].sum() * 1e3:.2f}")
-    return ", ".join(found)
-
-
-def run_model(name: str, machine: taskflow.MachineModel, costs: taskflow.CostModel, options: Any) -> dict[str, Run]:
+def run_model(name: str, costs: taskflow.CostModel, options: Any) -> dict[str, Run]:
     """Predict and measure one model under every strategy."""
     sizes = MODELS[name] | (SMALLER.get(name, {}) if options.emulated else {})
     graph = import_module(f"models.{name}").build(**sizes)
     feeds = make_feeds(graph, sizes.get("rows") or sizes.get("vocabulary") or sizes["classes"])
-    runs: dict[str, Run] = {}
-    for rule, make in RULES.items():
-        trainer = taskflow.Trainer(graph, machine=machine, costs=costs, strategy=make, quiet=True)
-        if len(runs) < STRATEGIES and all(r.trainer.strategy != trainer.strategy for r in runs.values()):
-            runs[rule] = Run(trainer)
-    for number in range(options.rounds + 1):
-        for run in runs.values():
-            if isinstance(costs, MeasuredCosts):
-                rehearse(costs, run.trainer.task_graph)
-            run.round(feeds, options.seconds)
-            if not number:  # caches and pages are still cold
-                run.rounds.clear()
+    runs = choose(graph, costs)
     for run in runs.values():
-        run.predicted = taskflow.simulate(run.trainer.task_graph, costs).seconds
+        run.start(feeds)
+    for _ in range(options.rounds):
+        for run in runs.values():
+            run.turn(options.steps)
     return runs
 
 
-def report(name: str, runs: dict[str, Run], shows_parts: bool) -> float:
-    """Print the lines of a model; gives tau of the clear pairs."""
-    transport = connect()
-    pairs = list(combinations(runs.values(), 2))
-    clear = [(x, y) for x, y in pairs if x.differs(y)]
-    for rule, run in runs.items():
-        details = transport.gather(parts(run)) if shows_parts else []
-        if transport.rank == 0:
-            print(f"{name:14s} {rule:16s} {run.predicted * 1e3:12.3f} {run.measured * 1e3:12.3f} {run.error:+7.1%}")
-            print("".join(f"    {line}\n" for line in details), end="", flush=True)
-    if transport.rank == 0:
-        print(f"{name:14s} tau {tau(pairs):.2f}; of the {len(clear)} clear pairs {tau(clear):.2f}", flush=True)
-    return tau(clear)
+def report(name: str, runs: dict[str, Run], shows_parts: bool) -> list[Line]:
+    """Print the lines of a model."""
+    lines = {strategy: Line(run.predict(), run.rounds) for strategy, run in runs.items()}
+    details = {strategy: connect().gather(parts(run)) for strategy, run in runs.items()} if shows_parts else {}
+    if connect().rank == 0:
+        for strategy, line in lines.items():
+            low, high = (1e3 * seconds for seconds in line.half)
+            print(
+                f"{name:13s} {strategy:17s} {line.predicted * 1e3:12.2f} {line.measured * 1e3:12.2f} "
+                f"{low:8.2f} to {high:8.2f} {line.error:+7.1%}"
+            )
+            print("".join(f"    {text}\n" for text in details.get(strategy, ())), end="")
+        pairs = list(combinations(lines.values(), 2))
+        clear = [(x, y) for x, y in pairs if is_clear(x, y)]
+        disturbed = sum(run.disturbed for run in runs.values())
+        turns = sum(len(run.rounds) for run in runs.values())
+        print(
+            f"{name:13s} tau {tau(pairs):.2f}; of the {len(clear)} clear pairs {tau(clear):.2f}; "
+            f"{disturbed} of {turns} turns disturbed",
+            flush=True,
+        )
+    return list(lines.values())
+
+
+def parts(run: Run) -> str:
+    """Milliseconds per kind of row, predicted and in the last step, on this rank."""
+    graph, timeline = run.task_graph, run.step.timeline
+    seconds, taken = run.costs.seconds(graph), np.nan_to_num(timeline.end - timeline.start)
+    found = []
+    for kind in Kind:
+        rows = (graph.device == connect().rank) & (graph.kind == kind)
+        found.append(f"{kind.name.lower()} {rows.sum()}: {seconds[rows].sum() * 1e3:.2f} {taken[rows].sum() * 1e3:.2f}")
+    return ", ".join(found)
+
+
+def machine_costs(is_emulated: bool) -> taskflow.CostModel:
+    """Costs of emulated devices, one for each rank, or of the cores at hand."""
+    if is_emulated:
+        size = connect().size
+        machine = taskflow.MachineModel.uniform(size, EMULATED, bandwidth=5e8, latency_seconds=5e-3)
+        return taskflow.CostModel.analytic(machine)
+    return taskflow.CostModel.measured(taskflow.measure_machine(taskflow.MachineModel.local()))
 
 
 def main() -> None:
@@ -163,27 +265,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--emulated", action="store_true", help="on emulated devices, a slow one for each rank")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of a round")
+    parser.add_argument("--rounds", type=int, help="default: 8, or 1 with --emulated")
+    parser.add_argument("--steps", type=int, help="of a round; default: 4, or 1 with --emulated")
     parser.add_argument("--parts", action="store_true", help="compare kinds of rows, too")
     options = parser.parse_args()
-    transport = connect()
-    if options.emulated:
-        machine = taskflow.MachineModel.uniform(transport.size, EMULATED, bandwidth=5e8, latency_seconds=2e-3)
-        costs = taskflow.CostModel.analytic(machine)
-    else:
-        machine = taskflow.measure_machine(taskflow.MachineModel.local())
-        costs = taskflow.CostModel.measured(machine)
-    if transport.rank == 0:
-        print(f"{'model':14s} {'strategy':16s} {'predicted ms':>12s} {'measured ms':>12s} {'error':>7s}")
+    options.rounds = options.rounds or (1 if options.emulated else 8)
+    options.steps = options.steps or (1 if options.emulated else 4)
+    costs = machine_costs(options.emulated)
+    is_first = connect().rank == 0
+    if is_first:
+        heads = f"{'predicted ms':>12s} {'measured ms':>12s} {'middle half':>20s} {'error':>7s}"
+        print(f"{'model':13s} {'strategy':17s} {heads}", flush=True)
     errors: list[float] = []
-    agreements: list[float] = []
     for name in options.models:
-        runs = run_model(name, machine, costs, options)
-        agreements.append(report(name, runs, options.parts))
-        errors += [abs(run.error) for run in runs.values()]
-    if transport.rank == 0:
-        print(f"least tau of clear pairs {min(agreements):.2f}")
+        errors += [abs(line.error) for line in report(name, run_model(name, costs, options), options.parts)]
+    if is_first:
         print(f"error: median {np.median(errors):.1%}, worst {max(errors):.1%}")
 
 

@@ -1,8 +1,9 @@
 """Costs: how many seconds each row of a task graph takes.
 
 Two models with one interface. `analytic` is a roofline from the machine's rates. `measured` runs each kernel once per
-tile shape on the device at hand and remembers the result, in a file if one is given. Transfers always come from the
-links of the machine model. `source(row)` says where a number came from.
+tile shape on the device at hand and remembers the result, in a file if one is given; transfers come from the links of
+the machine model. The rows of a task graph that had a rehearsal have their seconds from there. `source(row)` says where
+a number came from.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from taskflow.collective_cost import CollectiveCosts
 from taskflow.efficiency import curve_seconds
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
-from taskflow.task import COLLECTIVES, Array, Kind, Launch, Privilege, TaskGraph
+from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
 
 FORMAT, VERSION = "taskflow-costs", 1
 
@@ -198,31 +199,32 @@ class MeasuredCosts(CostModel):
         super().__init__(machine)
         self._path = Path(cache) if cache else None
         self._known: dict[str, float] = self._read() if self._path and self._path.exists() else {}
-        self._by_launch: dict[tuple[int, int], tuple[Launch, Array]] = {}
+        self._by_launch: dict[int, tuple[Launch, Array]] = {}
         self._by_move: dict[str, float] = {}
-        self._rehearsed: dict[str, list[float]] = {}
+        self._rehearsed: dict[str, Array] = {}  # by the digest of the task graph
 
-    def learn(self, samples: Mapping[str, Sequence[float]]) -> None:
-        """Seconds of rows timed in rehearsals, by `rehearsal_key`; the cost is the median of all rehearsals."""
-        for key, seconds in samples.items():
-            self._rehearsed.setdefault(key, []).extend(seconds)
-        self._by_launch.clear()
+    def learn(self, task_graph: TaskGraph, seconds: Array) -> None:
+        """Seconds of the rows of `task_graph` from a rehearsal, in place of those learnt before; NaN: none."""
+        self._rehearsed[task_graph.digest()] = seconds
 
     def seconds(self, task_graph: TaskGraph) -> Array:
-        """Seconds of every row; a transfer that was rehearsed takes the latency of its link beside its copy."""
-        result = super().seconds(task_graph)
-        moves = (task_graph.kind != Kind.POINT) & (task_graph.kind != Kind.COLLECTIVE)
-        for row in np.flatnonzero(moves).tolist() if self._rehearsed else ():
-            if found := self._rehearsed.get(rehearsal_key(task_graph, row)):
-                latency = self._latency[task_graph.source[row], task_graph.device[row]]
-                result[row] = np.median(found) + latency
-        return result
+        """Seconds of every row: those of a rehearsal where this graph had one."""
+        rehearsed = self._of_rehearsal(task_graph)
+        if rehearsed is None:
+            return super().seconds(task_graph)
+        if not np.any(np.isnan(rehearsed)):
+            return rehearsed.copy()
+        return np.where(np.isnan(rehearsed), super().seconds(task_graph), rehearsed)
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
         processor = platform.processor() or "this processor"
-        if rehearsal_key(task_graph, row) in self._rehearsed:
+        rehearsed = self._of_rehearsal(task_graph)
+        if rehearsed is not None and not np.isnan(rehearsed[row]):
             return f"rehearsed on {processor}"
         return "link" if task_graph.is_communication[row] else f"measured on {processor}"
+
+    def _of_rehearsal(self, task_graph: TaskGraph) -> Array | None:
+        return self._rehearsed.get(task_graph.digest()) if self._rehearsed else None
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         known = len(self._known)
@@ -238,18 +240,15 @@ class MeasuredCosts(CostModel):
     def _of_launch(self, task_graph: TaskGraph, number: int, rows: Array) -> Array:
         """Seconds per point of one launch, which a search meets again and again."""
         launch = task_graph.launches[number]
-        key = id(launch), len(task_graph.devices_used)
-        held = self._by_launch.get(key)
+        held = self._by_launch.get(id(launch))
         if held is None:
             seconds = np.zeros(len(launch.spans))
             for row in rows.tolist():
                 seconds[task_graph.point[row]] = self._measure_point(task_graph, launch, row)
-            held = self._by_launch[key] = (launch, seconds)
+            held = self._by_launch[id(launch)] = (launch, seconds)
         return held[1]
 
     def _measure_point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
-        if found := self._rehearsed.get(rehearsal_key(task_graph, row)):
-            return float(np.median(found))
         key = kernel_key(task_graph, launch, row)
         if key not in self._known:
             try:
@@ -273,7 +272,7 @@ class MeasuredCosts(CostModel):
             dtype = task_graph.regions[int(task_graph.region[row])].dtype
             ndim = task_graph.regions[int(task_graph.region[row])].ndim
             shape = Rect(tuple(box[0, :ndim].tolist()), tuple(box[1, :ndim].tolist())).shape
-            target, other = _sample(shape, dtype), _sample(shape, dtype)
+            target, other = sample_array(shape, dtype), sample_array(shape, dtype)
             adds = int(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
 
             def run() -> None:
@@ -308,47 +307,16 @@ def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
     return f"{launch.identity} | {shapes}" + (f" | {orders}" if task_graph.orders else "")
 
 
-def rehearsal_key(task_graph: TaskGraph, row: int) -> str:
-    """What the time of a row in a step depends on: what it does to which boxes, and how many devices are at work."""
-    if task_graph.kind[row] == Kind.POINT:
-        what = kernel_key(task_graph, task_graph.launches[int(task_graph.launch[row])], row)
-    else:
-        number = int(task_graph.region[row])
-        boxes = [(rect.shape, task_graph.instance_rect(i).shape) for i, rect, _ in task_graph.args(row) if i >= 0]
-        order = task_graph.order(number)
-        kind, collective = int(task_graph.kind[row]), int(task_graph.collective[row])
-        what = f"{kind} {collective} {merges(task_graph, row)} {task_graph.regions[number].dtype} {boxes} {order}"
-    return f"{what} | {len(task_graph.devices_used)} devices"
-
-
-def merges(task_graph: TaskGraph, row: int) -> bool:
-    """Whether a transfer is a part of an all-reduce, which a fold does in its own pass where ranks share memory."""
-    if task_graph.kind[row] != Kind.COPY or task_graph.source[row] == task_graph.device[row]:
-        return False
-    target = int(task_graph.arg_instance[task_graph.arg_ptr[row] + 1])
-    is_all_reduce = COLLECTIVES[int(task_graph.collective[row])] == "all-reduce"
-    return is_all_reduce or bool(task_graph.instance_partial[target])
-
-
 def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[], None]:
     """The kernel of a point on arrays of its own, which lie in memory as in the executor."""
     args, arrays = task_graph.args(row), []
     for (_, rect, privilege), number in zip(args, launch.args, strict=True):
         order = task_graph.order(number)
-        array = _sample(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
+        array = sample_array(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
         arrays.append(array.transpose(np.argsort(order)))
         arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
     intervals = launch.intervals(int(task_graph.point[row]))
     return partial(launch.kernel, Context([rect for _, rect, _ in args], intervals), *arrays)
-
-
-def sample_box(task_graph: TaskGraph, row: int, k: int) -> Array:
-    """The box of argument `k` of a row that moves data, in an instance of its own."""
-    instance, rect, _ = task_graph.args(row)[k]
-    number = int(task_graph.region[row])
-    order, whole = task_graph.order(number), task_graph.instance_rect(instance)
-    array = _sample(tuple(whole.shape[d] for d in order), task_graph.regions[number].dtype)
-    return array.transpose(np.argsort(order))[rect.slices(whole.lo)]
 
 
 def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
@@ -367,7 +335,7 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
         sample_call(task_graph, task_graph.launches[int(task_graph.launch[row])], row)()
 
 
-def _sample(shape: tuple[int, ...], dtype: str) -> Array:
+def sample_array(shape: tuple[int, ...], dtype: str) -> Array:
     """Values that are legal for any kernel: numbers between 0.1 and 1, or zeros where an index is expected."""
     array = np.zeros(shape, dtype)
     if array.dtype.kind == "f":

@@ -2,8 +2,13 @@
 
 A kernel that is timed alone, again and again, finds its data and its code in the cache and the memory to itself. In a
 step it does not: on two cores that share both, steps took up to 40 % longer than the sum of such times. So here every
-rank runs the calls of its rows one after the other in their order, all ranks at the same time, on arrays of their own.
-What a rehearsal leaves out is what the simulation is for: dependences, waiting and whatever overlaps.
+rank makes the calls of its rows one after the other in their order, all ranks at the same time, compiled as the
+executor compiles them, in memory of their own that is laid out by the same plan. How an array lies matters: a call on
+a part of a wider array took 1.6 times as long as on one of its own, and arrays that begin alike in their pages 1.3
+times. What a rehearsal leaves out is what the simulation is for: dependences, waiting and whatever overlaps.
+
+The times of a row vary, and where ranks wait for each other, each step takes the longest. So every round is simulated,
+not only what they have in common.
 
 All ranks call it and learn the same.
 """
@@ -12,93 +17,117 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from taskflow.comm import connect
-from taskflow.cost import MeasuredCosts, merges, rehearsal_key, sample_box, sample_call
-from taskflow.execute.fold import fold_call
-from taskflow.task import Kind, TaskGraph
-
-Call = Callable[[], object]
+from taskflow.backend import Run
+from taskflow.comm import Transport, connect
+from taskflow.cost import MeasuredCosts, sample_array
+from taskflow.execute.expand import expand, expand_plan
+from taskflow.execute.persistent import PersistentRegions
+from taskflow.execute.program import Feed, Memory, Program
+from taskflow.execute.shared import UnawaitedCompiler
+from taskflow.memory import plan_memory
+from taskflow.simulate import schedule
+from taskflow.task import Array, Kind, TaskGraph
 
 _log = logging.getLogger(__name__)
 
 
-def rehearse(costs: MeasuredCosts, task_graph: TaskGraph, rounds: int = 7) -> None:
-    """Let `costs` learn the seconds of the rows of `task_graph`.
+def rehearse(costs: MeasuredCosts, task_graph: TaskGraph, rounds: int = 15) -> None:
+    """Let `costs` learn the seconds of the rows of `task_graph`, if a rehearsal fits into memory."""
+    if can_rehearse(task_graph):
+        costs.learn(task_graph, typical_seconds(task_graph, Rehearsal(task_graph).time_rows(rounds)))
 
-    They are means over the rounds that as a whole are neither quick nor slow. Medians row by row would leave out what
-    disturbs now one row, now another, which is 5 % of a step here. Takes memory for a sample of every kind of row;
-    where that is more than half of a device's, nothing is rehearsed and the kernels are timed alone.
+
+def can_rehearse(task_graph: TaskGraph) -> bool:
+    """Whether every device has room for two arenas, one of an executor and one of a rehearsal."""
+    peak_bytes = plan_memory(task_graph).peak_bytes
+    fits = all(2 * size <= d.memory_bytes for size, d in zip(peak_bytes, task_graph.machine.devices, strict=True))
+    if not fits:
+        _log.info("no rehearsal: its arenas would take %s bytes", peak_bytes.tolist())
+    return fits
+
+
+class Rehearsal:
+    """The calls of this rank's rows, bound to memory of their own, which is as much as an executor takes."""
+
+    def __init__(self, task_graph: TaskGraph) -> None:
+        self._graph, self._transport = task_graph, connect()
+        self._program = _compile(task_graph, self._transport)
+        _time_all(self._program.calls)  # compiled, and their memory touched
+
+    def time_rows(self, rounds: int) -> Array:
+        """Seconds of every row in every round, (rounds, rows), the same on all ranks.
+
+        A transfer takes the latency of its link, and its copy where no fold makes it. NaN for collectives: what many
+        do together has a formula.
+        """
+        graph = self._graph
+        mine = np.zeros((rounds, len(graph)))
+        for number in range(rounds):
+            self._transport.barrier()
+            np.add.at(mine[number], self._program.rows, _time_all(self._program.calls))
+        seconds: Array = sum(self._transport.gather(mine))
+        seconds += graph.machine.latency_seconds[graph.source, graph.device] * graph.is_transfer
+        seconds[:, graph.kind == Kind.COLLECTIVE] = np.nan
+        return seconds
+
+
+def typical_seconds(task_graph: TaskGraph, rounds: Array) -> Array:
+    """Seconds of every row in an ordinary step, given those of every round.
+
+    Medians row by row, all made longer by one factor, with which a step takes as long as the median of the simulated
+    rounds. In every step something is slower than usual, now one row, now another, which medians leave out; where
+    ranks wait for each other, the slower one counts. Together that is 5 to 10 % of a step here.
     """
-    transport = connect()
-    alone = np.flatnonzero(task_graph.kind != Kind.COLLECTIVE).tolist()  # what many do together has a formula
-    mine = [r for r in alone if transport.drives(int(task_graph.device[r]))]
-    keys = [rehearsal_key(task_graph, r) for r in mine]
-    first = dict(zip(reversed(keys), reversed(mine), strict=True))
-    size_bytes = max(transport.gather(sum(int(task_graph.bytes[row]) for row in first.values())))
-    if size_bytes > min(d.memory_bytes for d in task_graph.machine.devices) / 2:
-        _log.info("no rehearsal: its samples would take %d bytes", size_bytes)
-        return
-    samples = {key: _sample(task_graph, row) for key, row in first.items()}
-    _time_all(list(samples.values()))  # compiled, and their memory touched
-    found = []
-    for _ in range(rounds):
-        transport.barrier()
-        found.append(_time_all([samples[key] for key in keys]))
-    for learnt in transport.gather(_summarise(keys, found)):
-        costs.learn(learnt)
+    medians = np.median(rounds, axis=0)
+    steps = [schedule(task_graph, np.nan_to_num(seconds))[2] for seconds in rounds]
+    usual = schedule(task_graph, np.nan_to_num(medians))[2]
+    typical: Array = medians * (np.median(steps) / usual if usual else 1.0)
+    return typical
 
 
-def _summarise(keys: list[str], rounds: list[list[float]]) -> dict[str, list[float]]:
-    """Mean seconds of the rows of every key, over the middle half of the rounds."""
-    ordinary = sorted(rounds, key=sum)[len(rounds) // 4 : len(rounds) - len(rounds) // 4]
-    seconds: dict[str, list[float]] = {}
-    for key, mean in zip(keys, np.mean(ordinary, axis=0).tolist(), strict=True):
-        seconds.setdefault(key, []).append(mean)
-    return {key: [float(np.mean(means))] for key, means in seconds.items()}
+def _compile(task_graph: TaskGraph, transport: Transport) -> Program:
+    """The calls of this rank's rows, with the rows of `task_graph` that they belong to."""
+    expansion = expand(task_graph)
+    rows, plan, run = expansion.task_graph, expand_plan(plan_memory(task_graph), expansion), Run()
+    memory = Memory(rows, plan, transport)
+    _set_apart(memory)
+    PersistentRegions(task_graph, memory, transport, run)  # fills in first values
+    feeds = {
+        number: Feed(rows.regions[number].name, sample_array(rows.regions[number].shape, rows.regions[number].dtype))
+        for number in np.unique(rows.region[rows.kind == Kind.FEED]).tolist()
+    }
+    program = UnawaitedCompiler(rows, plan, memory, transport, feeds, run, False).compile()
+    program.rows = expansion.origin[program.rows].tolist()
+    return program
 
 
-def _time_all(calls: list[Call]) -> list[float]:
+def _set_apart(memory: Memory) -> None:
+    """Give what other ranks hold, and what is no floating-point number, arrays of its own: of zeros.
+
+    Nobody sends anything in a rehearsal, and an index must be a legal one where the arena holds other things.
+    """
+    graph, own = memory.task_graph, list(memory.arenas)
+    is_used = np.isin(graph.device, own) | np.isin(graph.source, own)
+    used = np.unique(graph.arg_instance[np.repeat(is_used, np.diff(graph.arg_ptr))])
+    for instance in used[used >= 0].tolist():
+        number = int(graph.instance_region[instance])
+        dtype = np.dtype(graph.regions[number].dtype)
+        if int(graph.instance_device[instance]) not in own or dtype.kind != "f":
+            order, shape = graph.order(number), graph.instance_rect(instance).shape
+            zeros = np.full([shape[d] for d in order], 0, dtype)  # touched, unlike those of `np.zeros`
+            memory.bind(instance, zeros.transpose(np.argsort(order)))
+
+
+def _time_all(calls: Iterable[Callable[[], object]]) -> list[float]:
     """Seconds of every call, made one after the other."""
     clock, times = time.perf_counter, [time.perf_counter()]
-    with np.errstate(all="ignore"):  # what is summed again and again may overflow
+    with np.errstate(all="ignore"):  # what is updated again and again may overflow
         for call in calls:
             call()
             times.append(clock())
     seconds: list[float] = np.diff(times).tolist()
     return seconds
-
-
-def _sample(task_graph: TaskGraph, row: int) -> Call:
-    """The call of a row on arrays of its own."""
-    kind = task_graph.kind[row]
-    if kind == Kind.POINT:
-        return sample_call(task_graph, task_graph.launches[int(task_graph.launch[row])], row)
-    if merges(task_graph, row):
-        return _nothing
-    args = task_graph.args(row)
-    boxes = [sample_box(task_graph, row, k) for k in range(len(args))]
-    if kind == Kind.COPY:
-        return partial(np.copyto, boxes[1], boxes[0])
-    if kind == Kind.FEED:
-        fed = np.zeros(task_graph.regions[int(task_graph.region[row])].shape, boxes[0].dtype)
-        return partial(np.copyto, boxes[0], fed[args[0][1].slices()])
-    parts = boxes[1:]
-    if args[0][:2] == args[1][:2]:
-        parts[0] = boxes[0]
-    return fold_call(np.add, boxes[0], parts, parts[1:] if _hands_on(task_graph, row) else ())
-
-
-def _hands_on(task_graph: TaskGraph, row: int) -> bool:
-    """Whether others want the result of a fold."""
-    target = task_graph.args(row)[0][0]
-    sources = task_graph.arg_instance[task_graph.arg_ptr[np.flatnonzero(task_graph.is_transfer)]]
-    return bool(np.any(sources == target))
-
-
-def _nothing() -> None:
-    """What a fold does in its own pass."""

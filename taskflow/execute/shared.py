@@ -12,7 +12,7 @@ A cell is written after the data and read before it; this relies on x86, which k
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,31 +30,42 @@ _SMALL_BYTES = 4096  # a copy of less is faster through memoryviews: 90 ns inste
 class SharedCompiler(Compiler):
     """Compiles rows in order; transfers become reads in place between waiting and publishing."""
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._buffers: dict[int, memoryview] = {}
+
     def compile(self) -> Program:
         """See `Compiler.compile`."""
-        graph, drives = self.graph, self.transport.drives
-        in_place = foldable_in_place(graph)
-        self._copy_of = {(fold, k): copy for copy, (fold, k) in in_place.items()}
-        read = {copy: fold for copy, (fold, _) in in_place.items()}
-        written = copied_by_folds(graph, read)
-        self._copies_by: dict[int, list[int]] = {}
-        for copy, fold in written.items():
-            self._copies_by.setdefault(fold, []).append(copy)
-        self._order = order_between_ranks(graph, self.plan, read | written)
+        graph, folded = self.graph, self._merge_copies()
+        self._order = order_between_ranks(graph, self.plan, folded)
         size = self.transport.size * _STRIDE * 8
         shared = self.transport.shared_arrays(size if self.transport.rank == 0 else 0)
         if shared is None:
             raise InternalError("the ranks share memory, but not that of their cells")
         self._cells = memoryview(shared[0].data)[:size].cast("q")
         self._base = [0]
-        self._buffers: dict[int, memoryview] = {}
         begin = partial(_begin, self._cells, self._base, self.transport.rank * _STRIDE, len(graph) + 1)
         self.program.add(begin, 0, "publish")
-        for row in range(len(graph)):
-            if row not in read and row not in written and drives(int(graph.device[row])):
-                self._run_row(row)
+        for row in self._rows_here(folded):
+            self._run_row(row)
         self._wait(self._order.at_end.get(self.transport.rank, ()), max(len(graph) - 1, 0))
         return fused(self.program) if self.fuses else self.program
+
+    def _merge_copies(self) -> dict[int, int]:
+        """Copy -> fold that does it in its own pass."""
+        in_place = foldable_in_place(self.graph)
+        self._copy_of = {(fold, k): copy for copy, (fold, k) in in_place.items()}
+        read = {copy: fold for copy, (fold, _) in in_place.items()}
+        written = copied_by_folds(self.graph, read)
+        self._copies_by: dict[int, list[int]] = {}
+        for copy, fold in written.items():
+            self._copies_by.setdefault(fold, []).append(copy)
+        return read | written
+
+    def _rows_here(self, folded: Mapping[int, int]) -> list[int]:
+        """The rows that this rank runs on their own."""
+        device = self.graph.device.tolist()
+        return [row for row in range(len(device)) if row not in folded and self.transport.drives(device[row])]
 
     def _run_row(self, row: int) -> None:
         self._wait(self._order.before.get(row, ()), row)
@@ -91,6 +102,16 @@ class SharedCompiler(Compiler):
                 views[k] = self._one(self.memory.view(self.graph.args(copy)[0][0], args[k][1]))
         targets = [self.graph.args(copy)[1][:2] for copy in self._copies_by.get(row, ())]
         return super()._fold(row, views, [self._one(self.memory.view(*target)) for target in targets])
+
+
+class UnawaitedCompiler(SharedCompiler):
+    """Compiles the calls of this rank's rows and nothing between them, for a rehearsal in memory of its own."""
+
+    def compile(self) -> Program:
+        """See `Compiler.compile`."""
+        for row in self._rows_here(self._merge_copies()):
+            self.program.add(self._call(row), row, "run")
+        return self.program
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
