@@ -40,6 +40,7 @@ LOOKS_UP = {
 HOMES = {
     "cupy.cuda.nccl": "taskflow.comm",
     "cupy": "taskflow.backend",
+    "cuda": "taskflow.backend",
     "cupyx": "taskflow.backend",
     "mpi4py": "taskflow.comm",
 }
