@@ -8,7 +8,6 @@ from taskflow import checkpoint
 from taskflow.backend import Context, compiled
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
-from taskflow.device import Device, Link
 from taskflow.execute import Executor
 from taskflow.experts import operator_placement, placed_tables
 from taskflow.explain import Explanation, explain
@@ -16,6 +15,7 @@ from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
 from taskflow.machine import MachineModel
+from taskflow.machine.device import Device, Link
 from taskflow.measure import fit_machine, measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder

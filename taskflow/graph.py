@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from taskflow.device import check_not_negative
 from taskflow.differentiate import differentiate, term_sizes, term_text
 from taskflow.layout import parse_orders
+from taskflow.machine.device import check_not_negative
 from taskflow.operator import Backward, Kernel, Operator
 from taskflow.pattern import Pattern, Window, bind
 from taskflow.random import Constant, Distribution

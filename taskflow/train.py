@@ -18,12 +18,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from taskflow.batches import Batches, Feeds
+from taskflow.checkpoint.history import History, Keeper, Place
 from taskflow.comm import LocalTransport, connect
 from taskflow.cost import CostModel, MeasuredCosts
 from taskflow.ending import Stopped, end_all_leaving
 from taskflow.execute import Executor
 from taskflow.graph import Graph
-from taskflow.history import History, Keeper, Place
 from taskflow.interrupt import Interrupted, Interrupts
 from taskflow.lower import lower
 from taskflow.machine import MachineModel

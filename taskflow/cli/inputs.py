@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskflow import machine_command
+from taskflow.cli import machine as machine_command
 from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost import CostModel

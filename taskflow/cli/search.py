@@ -10,7 +10,7 @@ from typing import Any
 from taskflow.cli.inputs import Problem, add_problem, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import natural, positive, positive_seconds
-from taskflow.describe import describe_seconds
+from taskflow.explain.describe import describe_seconds
 from taskflow.search import SearchResult, search
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, search, single_device
-from taskflow.exhaustive import search_exhaustively
+from taskflow.search.exhaustive import search_exhaustively
 from tests import tiny
 from tests.refusals import assert_refused
 
