@@ -6,8 +6,8 @@ mpirun rank r drives device r; one process drives all devices. Each rank runs on
 
 from __future__ import annotations
 
-import logging
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from operator import length_hint
 from types import TracebackType
@@ -15,7 +15,7 @@ from types import TracebackType
 import numpy as np
 
 from taskflow.backend import Run, StreamBackend
-from taskflow.comm import LocalTransport, Transport, connect
+from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel, warm_up
 from taskflow.ending import end_all_leaving
 from taskflow.execute.emulate import EmulatedCompiler
@@ -31,8 +31,6 @@ from taskflow.task import Array, Kind, TaskGraph
 from taskflow.timeline import Timeline
 
 FeedValue = Array | Callable[[Rect], Array]
-
-_log = logging.getLogger(__name__)
 
 
 class Executor:
@@ -112,6 +110,8 @@ class Executor:
             compiler.captures, compiler.times = capture, record
         compiler.fuses = not record
         self.program = compiler.compile()
+        self._finish = weakref.finalize(self, self.program.close)
+        self._finish.atexit = False  # MPI frees all that is left when it ends
         if self._kind == "cpu":
             warm_up(task_graph, self.transport.drives)
         self._clocked = compiler.replay if isinstance(compiler, EmulatedCompiler | StreamCompiler) else None
@@ -174,9 +174,11 @@ class Executor:
             output name -> array of the whole region, on every rank.
 
         Raises:
-            ValueError: a feed is missing, unknown, or of another shape or dtype.
+            ValueError: a feed is missing, unknown, or of another shape or dtype, or the executor is closed.
             FloatingPointError: the loss is not finite.
         """
+        if not self._finish.alive:
+            raise ValueError("executor: it is closed")
         self._accept(feeds or {})
         self.regions.refresh()
         self._replay()
@@ -370,7 +372,5 @@ class Executor:
         self.close()
 
     def close(self) -> None:
-        """Forget the program; regions stay readable until the executor is dropped."""
-        if isinstance(self.transport, LocalTransport):
-            return
-        _log.debug("rank %d closes", self.transport.rank)
+        """Forget the program, also what MPI holds for it; regions stay readable until the executor is dropped."""
+        self._finish()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import Context, Run, Workspace
-from taskflow.comm import Transport
+from taskflow.comm import Message, Transport
 from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
 from taskflow.geometry import Rect
@@ -54,12 +54,20 @@ class Program:
     calls: list[Call] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     roles: list[str] = field(default_factory=list)
+    frees: list[Call] = field(default_factory=list)
 
     def add(self, call: Call, row: int, role: str) -> None:
         """Append a call."""
         self.calls.append(call)
         self.rows.append(row)
         self.roles.append(role)
+
+    def close(self) -> None:
+        """Forget the calls and free what MPI holds for them; whose they were can still be asked."""
+        for free in self.frees:
+            free()
+        self.calls.clear()
+        self.frees.clear()
 
 
 class Memory:
@@ -181,15 +189,19 @@ class Compiler:
 
     def _receive(self, rows: list[int]) -> None:
         parts = self._parts(rows, 1)
-        start, wait = self.transport.receiver(parts, int(self.graph.source[rows[0]]), rows[0])
-        self.program.add(start, rows[0], "post")
-        self.pending.update({row: (wait, self.graph.args(row)[1][0]) for row in rows})
+        message = self.transport.receiver(parts, int(self.graph.source[rows[0]]), rows[0])
+        self._start(message, rows, 1, "post")
 
     def _send(self, rows: list[int]) -> None:
         parts = self._parts(rows, 0)
-        start, wait = self.transport.sender(parts, int(self.graph.device[rows[0]]), rows[0])
-        self.program.add(start, rows[0], "send")
-        self.pending.update({row: (wait, self.graph.args(row)[0][0]) for row in rows})
+        message = self.transport.sender(parts, int(self.graph.device[rows[0]]), rows[0])
+        self._start(message, rows, 0, "send")
+
+    def _start(self, message: Message, rows: list[int], k: int, role: str) -> None:
+        """Start a message now; until it is awaited, argument `k` of its transfers is in use."""
+        self.program.add(message.start, rows[0], role)
+        self.program.frees.append(message.free)
+        self.pending.update({row: (message.wait, self.graph.args(row)[k][0]) for row in rows})
 
     def _parts(self, rows: list[int], k: int) -> list[Array]:
         """The memory of argument `k` of every transfer of a message, ready to be used."""

@@ -234,10 +234,11 @@ class StreamCompiler(Compiler):
 
     def _receive(self, rows: list[int]) -> None:
         parts = [self._message_part(row, 1) for row in rows]
-        start, wait = self.transport.receiver([p for _, p in parts], int(self.graph.source[rows[0]]), rows[0])
-        self._host(start, rows[0], "post")
+        message = self.transport.receiver([p for _, p in parts], int(self.graph.source[rows[0]]), rows[0])
+        self.program.frees.append(message.free)
+        self._host(message.start, rows[0], "post")
         for row, part in zip(rows, parts, strict=True):
-            self.pending[row] = (wait, self.graph.args(row)[1][0])
+            self.pending[row] = (message.wait, self.graph.args(row)[1][0])
             self._arrives[row] = part
 
     def _send(self, rows: list[int]) -> None:
@@ -248,9 +249,10 @@ class StreamCompiler(Compiler):
             device, instance = int(self.graph.source[row]), self.graph.args(row)[0][0]
             call = partial(self._to_host, pinned, array, self._packed(device, array))
             items.append(self._add(call, row, "send", self._devices + device, [instance]))
-        start, wait = self.transport.sender([p for _, p in parts], int(self.graph.device[rows[0]]), rows[0])
-        self._host(start, rows[0], "send", items)
-        self.pending.update({row: (wait, self.graph.args(row)[0][0]) for row in rows})
+        message = self.transport.sender([p for _, p in parts], int(self.graph.device[rows[0]]), rows[0])
+        self.program.frees.append(message.free)
+        self._host(message.start, rows[0], "send", items)
+        self.pending.update({row: (message.wait, self.graph.args(row)[0][0]) for row in rows})
 
     def _message_part(self, row: int, k: int) -> tuple[Array, Array]:
         """Argument `k` of a transfer on the device, and pinned memory for it."""
