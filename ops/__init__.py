@@ -29,12 +29,15 @@ from ops.composed_softmax import log_softmax
 from ops.convolution import conv2d
 from ops.convolution1d import conv1d
 from ops.cross_entropy import cross_entropy
+from ops.dispatch import combine, dispatch
 from ops.dropout import dropout
 from ops.embedding import embedding
 from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
 from ops.expand import cast, expand, squeeze, unsqueeze
+from ops.experts import expert_linear, mixture_of_experts
 from ops.extremes import argmax, global_max_pool2d, max, min, topk
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
+from ops.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
 from ops.gather import gather
 from ops.gru import gru, gru_cell, gru_steps
 from ops.initializers import (
@@ -70,10 +73,12 @@ from ops.product import batch_matmul, einsum, matmul
 from ops.recurrent_weights import RecurrentWeights, lstm_weights, recurrent_weights
 from ops.reductions import global_avg_pool2d, mean, sum
 from ops.rnn import rnn, rnn_cell, rnn_steps
+from ops.rotary import rotary_embedding
 from ops.sections import slice, split
 from ops.shape import concat, flatten, reshape, transpose
 from ops.softmax import softmax, softmax_cross_entropy
 from ops.sum_to import sum_to
+from ops.torch_state import from_torch_state
 
 __all__ = [
     "RecurrentWeights",
@@ -93,12 +98,15 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "cast",
     "clip",
+    "combine",
     "concat",
     "constant",
     "conv1d",
     "conv2d",
     "cos",
+    "count_dropped",
     "cross_entropy",
+    "dispatch",
     "divide",
     "dot_interaction",
     "dropout",
@@ -109,8 +117,12 @@ __all__ = [
     "equal",
     "exp",
     "expand",
+    "expert_linear",
+    "expert_load",
+    "expert_slots",
     "fan_in_uniform",
     "flatten",
+    "from_torch_state",
     "gather",
     "gather_rows",
     "gelu",
@@ -133,6 +145,7 @@ __all__ = [
     "less",
     "less_equal",
     "linear",
+    "load_balance_loss",
     "log",
     "log_softmax",
     "lstm",
@@ -149,6 +162,7 @@ __all__ = [
     "memory_linear_attention",
     "min",
     "minimum",
+    "mixture_of_experts",
     "multihead_attention",
     "multiply",
     "normal",
@@ -167,6 +181,7 @@ __all__ = [
     "rnn_cell",
     "rnn_steps",
     "root_mean_squared_error",
+    "rotary_embedding",
     "rsqrt",
     "scaled_dot_product_attention",
     "sgd",
@@ -185,6 +200,7 @@ __all__ = [
     "sum_to",
     "tanh",
     "top_k_accuracy",
+    "top_k_gate",
     "topk",
     "transpose",
     "uniform",

@@ -32,6 +32,9 @@ from taskflow.schedules import (
     step_schedule,
 )
 from taskflow.search import SearchResult, search
+from taskflow.search.chain import Plan, dynamic_programming
+from taskflow.search.exhaustive import Optimum, search_exhaustively
+from taskflow.search.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.simulate import simulate
 from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
@@ -53,11 +56,14 @@ __all__ = [
     "MachineModel",
     "Normal",
     "Operator",
+    "Optimum",
     "ParallelConfig",
     "Pattern",
+    "Plan",
     "Privilege",
     "Rect",
     "SearchResult",
+    "Space",
     "Strategy",
     "Task",
     "TaskGraph",
@@ -65,12 +71,15 @@ __all__ = [
     "Trainer",
     "Uniform",
     "Window",
+    "any_degree",
     "axis_kinds",
     "checkpoint",
     "compiled",
     "constant_schedule",
     "cosine_schedule",
+    "count_strategies",
     "data_parallel",
+    "dynamic_programming",
     "explain",
     "exponential_schedule",
     "fit_machine",
@@ -82,9 +91,11 @@ __all__ = [
     "one_weird_trick",
     "operator_placement",
     "placed_tables",
+    "power_of_two",
     "random_strategy",
     "reorder",
     "search",
+    "search_exhaustively",
     "simulate",
     "single_device",
     "step_schedule",

@@ -21,9 +21,10 @@ from taskflow.batches import Batches, Feeds
 from taskflow.checkpoint.history import History, Keeper, Place
 from taskflow.comm import LocalTransport, connect
 from taskflow.cost import CostModel, MeasuredCosts
+from taskflow.ending import Stopped, end_all_leaving
 from taskflow.execute import Executor
 from taskflow.graph import Graph
-from taskflow.interrupt import Interrupted, Interrupts, Stopped
+from taskflow.interrupt import Interrupted, Interrupts
 from taskflow.lower import lower
 from taskflow.machine import MachineModel
 from taskflow.measure import measure_machine
@@ -161,6 +162,9 @@ class Trainer:
                 keeper.save(place)
                 self._print(f"stopped by {stop} after step {self.step.steps}")
                 raise Stopped(128 + stop.number) from None
+            except SystemExit as leave:
+                end_all_leaving(leave)
+                raise
         return place.history
 
     def _train(

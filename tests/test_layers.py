@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch onepass grid firstfit schedules",
+    "geometry backend errors random philox launch system ending onepass grid firstfit schedules",
     "region machine batches exchange efficiency",
     "pattern operator layout",
     "graph strategy differentiate",
@@ -44,7 +44,7 @@ HOMES = {
     "mpi4py": "taskflow.comm",
 }
 
-IMPORT_SECONDS = 0.5
+IMPORT_SECONDS = 0.5  # of the processor: other work on the machine does not count
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def test_each_accelerator_is_imported_in_one_place():
 
 def test_import_taskflow_is_light():
     script = (
-        "import sys, time; start = time.perf_counter(); import taskflow; seconds = time.perf_counter() - start\n"
+        "import sys, time; start = time.process_time(); import taskflow; seconds = time.process_time() - start\n"
         "print(seconds, *({'cupy', 'mpi4py.MPI', 'numba'} & sys.modules.keys()))"
     )
     runs = [

@@ -43,6 +43,6 @@ def _explain(options: argparse.Namespace) -> int:
     show_table(operator_table(found, options.rows))
     show("\n" + "\n".join(sentences(found, options.rows)))
     show(f"\n{path_headline(found.step)}\n")
-    show_table(path_table(found.step, options.rows))
+    show_table(path_table(found, options.rows))
     write_dot(options, problem, strategy)
     return 0

@@ -12,18 +12,19 @@ has started: the target of a transfer knows in advance when it arrives, as a rec
 
 from __future__ import annotations
 
-import os
+import heapq
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from taskflow.errors import InternalError
 from taskflow.execute.program import Compiler, Program
+from taskflow.system import wake_on_time
 from taskflow.task import Array, Kind, TaskGraph
 
-_SPIN_SECONDS = 1.5e-4  # a sleep overshoots by about 70 us: the last part is spent polling
-_POLL_SECONDS = 2e-5
+_POLL_SECONDS = 1e-5  # between looks for a row of another rank that takes no time
 
 
 class EmulatedCompiler(Compiler):
@@ -48,7 +49,7 @@ class EmulatedCompiler(Compiler):
             return self._call(row)
         (source, rect, _), (target, _, _) = self.graph.args(row)
         into, from_ = self.memory.view(target, rect), self.memory.view(source, rect)
-        return lambda: np.copyto(into, from_)
+        return partial(np.copyto, into, from_)
 
 
 class Replay:
@@ -69,6 +70,7 @@ class Replay:
         self._seconds: list[float] = seconds.tolist()
         self._before = predecessors(graph)
         self._queues = _queues(graph, self.rows)
+        wake_on_time()
 
     def __call__(self) -> None:
         """Run the step; it returns when the clock has reached the end of this rank's last row."""
@@ -77,54 +79,58 @@ class Replay:
             self._done[row] = 0.0
         self.barrier()
         origin = time.monotonic()
-        heads = [0] * len(self._queues)
-        left = len(self.rows)
-        while left:
-            best, best_start, all_known = -1, np.inf, True
-            for q, queue in enumerate(self._queues):
-                if heads[q] < len(queue):
-                    start = self._earliest(queue[heads[q]], origin)
-                    if start is None:
-                        all_known = False
-                    elif start < best_start:
-                        best, best_start = q, start
-            if best < 0 or not _reach(best_start, all_known):
-                if best < 0:
-                    time.sleep(_POLL_SECONDS)
+        heads = [(origin, q) for q in range(len(self._queues))]  # heap: not before when the next row of q can start
+        places = [0] * len(heads)
+        while heads:
+            moment, q = heads[0]
+            sleep_until(moment)
+            queue, place = self._queues[q], places[q]
+            start = self._earliest(queue[place])
+            if start > moment:
+                heapq.heapreplace(heads, (start, q))
                 continue
-            row = self._queues[best][heads[best]]
-            heads[best] += 1
-            left -= 1
-            begin = max(best_start, time.monotonic())
-            self.calls[row]()
-            end = max(begin + self._seconds[row], time.monotonic())
-            self._done[row] = end
-            self.start[row], self.end[row] = begin - origin, end - origin
-        while not _reach(max((self._done[r] for r in self.rows), default=0.0), True):
-            pass
+            end = self._run(queue[place], max(origin, start), origin)
+            places[q] += 1
+            if places[q] < len(queue):
+                heapq.heapreplace(heads, (end, q))
+            else:
+                heapq.heappop(heads)
+        sleep_until(max((self._done[r] for r in self.rows), default=0.0))
 
-    def _earliest(self, row: int, origin: float) -> float | None:
-        """When everything that `row` waits for is over; None while that is not known."""
-        latest = origin
-        for before in self._before[row]:
-            end = self._done[before]
+    def _run(self, row: int, start: float, origin: float) -> float:
+        """Run a row that could start at `start`, now or before; returns when it ends."""
+        begin = max(start, time.monotonic())
+        self.calls[row]()
+        end = max(begin + self._seconds[row], time.monotonic())
+        self._done[row] = end
+        self.start[row], self.end[row] = begin - origin, end - origin
+        return end
+
+    def _earliest(self, row: int) -> float:
+        """When everything that `row` waits for is over; a later moment than now as long as that is not known.
+
+        What has not started takes its whole time from now, or from the end of what it waits for itself.
+        """
+        done, before, now = self._done, self._before, 0.0
+        latest = 0.0
+        for other in before[row]:
+            end = done[other]
             if end == 0.0:
-                return None
+                now = now or time.monotonic()
+                begin = max(now, max([done[b] for b in before[other]], default=0.0))
+                end = begin + max(self._seconds[other], _POLL_SECONDS)
             if end > latest:
                 latest = end
         return latest
 
 
-def _reach(moment: float, sleep_long: bool) -> bool:
-    """Whether the clock has reached `moment`; otherwise spend a little time first."""
-    ahead = moment - time.monotonic()
-    if ahead <= 0:
-        return True
-    if ahead > _SPIN_SECONDS:
-        time.sleep(ahead - _SPIN_SECONDS if sleep_long else _POLL_SECONDS)
-    else:
-        os.sched_yield()
-    return False
+def sleep_until(moment: float) -> None:
+    """Return when the clock has reached `moment`.
+
+    It sleeps all the time: on cores that many ranks share, one that polls takes time from those with work to do.
+    """
+    while (ahead := moment - time.monotonic()) > 0:
+        time.sleep(ahead)
 
 
 def predecessors(graph: TaskGraph) -> list[list[int]]:

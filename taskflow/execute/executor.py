@@ -17,6 +17,7 @@ import numpy as np
 from taskflow.backend import Run
 from taskflow.comm import LocalTransport, Transport, connect
 from taskflow.cost import CostModel, warm_up
+from taskflow.ending import end_all_leaving
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.persistent import PersistentRegions, borrow
@@ -192,6 +193,9 @@ class Executor:
             error.add_note(self._where(position))
             self._calls = None
             raise
+        except SystemExit as leave:
+            end_all_leaving(leave, in_step=True)
+            raise
 
     def _where(self, position: int) -> str:
         row = self.program.rows[position]
@@ -320,6 +324,8 @@ class Executor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, SystemExit):
+            end_all_leaving(error)
         self.close()
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ def _describe_axis(op: Operator, axis: str, degree: Degree, kinds: Mapping[str, 
 def describe_split(config: ParallelConfig) -> str:
     """A configuration in few letters, e.g. `b:4 on 0-3`."""
     split = [f"{axis}:{parts(degree)}" for axis, degree in config.degrees if parts(degree) > 1]
-    return f"{' '.join(split) or 'whole'} on {_listed(sorted(set(config.devices)))}"
+    return f"{' '.join(split) or 'whole'} on {list_numbers(sorted(set(config.devices)))}"
 
 
 def describe_devices(devices: Sequence[int]) -> str:
@@ -50,11 +50,11 @@ def describe_devices(devices: Sequence[int]) -> str:
     each = "" if counts[-1] == 1 else f" ({counts[0]} points each)"
     if counts[0] != counts[-1]:
         each = f" ({counts[0]} to {counts[-1]} points each)"
-    return f"device {used[0]}" if len(used) == 1 else f"devices {_listed(used)}{each}"
+    return f"device {used[0]}" if len(used) == 1 else f"devices {list_numbers(used)}{each}"
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    """`0,1`, `0-3`, `0,2,4`, `0,2,4,...,62`."""
+def list_numbers(numbers: Sequence[int]) -> str:
+    """Numbers in order: `0,1`, `0-3`, `0,2,4`, `0,2,4,...,62`."""
     if len(numbers) > 2 and all(b == a + 1 for a, b in pairwise(numbers)):
         return f"{numbers[0]}-{numbers[-1]}"
     shown = list(map(str, numbers))

@@ -16,7 +16,8 @@ from taskflow.cost import CostModel
 from taskflow.explain.alternatives import Alternative, best_alternative, candidates, without_entry
 from taskflow.explain.breakdown import Breakdown, Movement, Share, break_down
 from taskflow.explain.describe import describe_config, soap_letters
-from taskflow.explain.report import explanation_text
+from taskflow.explain.repeats import label_repeats
+from taskflow.explain.report import by_label, explanation_text
 from taskflow.graph import Graph
 from taskflow.lower import Lowering
 from taskflow.machine import MachineModel
@@ -34,6 +35,7 @@ class OperatorExplanation:
 
     Attributes:
         name, config: the entry.
+        label: the name that it shares with all entries that do the same (`repeats`), such as `layer0-95.fc1`.
         soap: the dimensions that it uses: letters of Sample, Operator (not all devices), Attribute, Parameter.
         split: the same in words.
         is_data_parallel: whether data parallelism has this configuration too.
@@ -45,6 +47,7 @@ class OperatorExplanation:
 
     name: str
     config: ParallelConfig
+    label: str
     soap: str
     split: str
     is_data_parallel: bool
@@ -86,7 +89,8 @@ def explain(
     Args:
         graph, machine, costs: as for `search`.
         strategy: of that graph.
-        alternatives: for how many operators other configurations are tried: those that take most of a step.
+        alternatives: for how many operators other configurations are tried: those that take most of a step, one of
+            those that do the same.
         progress: called with (operators done, operators in all).
 
     Raises:
@@ -94,8 +98,7 @@ def explain(
     """
     explainer = _Explainer(graph, strategy, machine, costs)
     found = {op.name: explainer.entry(op) for op in graph.operators if op.name in strategy}
-    longest = sorted(found.values(), key=lambda e: -e.share.compute_seconds - e.share.communication_seconds)
-    chosen = longest[:alternatives] if len(machine.devices) > 1 else []
+    chosen = [same[0] for same in by_label(found.values())[:alternatives]] if len(machine.devices) > 1 else []
     for done, entry in enumerate(chosen, 1):
         found[entry.name] = replace(entry, alternative=explainer.alternative(entry))
         if progress is not None:
@@ -112,6 +115,7 @@ class _Explainer:
         self.judge.start(strategy)
         self.data_parallel, self.kinds = data_parallel(graph, machine), axis_kinds(graph)
         self.operators = {op.name: op for op in graph.operators}
+        self.labels = label_repeats((op, strategy[op.name]) for op in graph.operators if op.name in strategy)
         self.step, self.baseline = self._simulate(strategy), self._simulate(self.data_parallel)
 
     def entry(self, op: Operator) -> OperatorExplanation:
@@ -120,6 +124,7 @@ class _Explainer:
         return OperatorExplanation(
             name=op.name,
             config=config,
+            label=self.labels[op.name],
             soap=soap_letters(config, kinds, len(self.machine.devices)),
             split=describe_config(op, config, kinds),
             is_data_parallel=self.data_parallel.get(op.name) == config,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ def explanation_text(explanation: Explanation, most: int = 30) -> str:
             align(operator_table(explanation, most)),
             "\n".join(sentences(explanation, most)),
             path_headline(explanation.step),
-            align(path_table(explanation.step, most)),
+            align(path_table(explanation, most)),
         ]
     )
 
@@ -83,38 +83,54 @@ def _memory_rows(explanation: Explanation) -> Table:
 
 
 def operator_table(explanation: Explanation, most: int) -> Table:
-    """The entries that take most of the step, in program order."""
+    """The entries that take most of the step, in program order; those that do the same are a row, added up."""
     header = ("operator", "SOAP", "split", "compute", "(data p.)", "communication", "(data p.)", "moved", "(data p.)")
-    return [header, *(_operator_row(entry) for entry in _longest(explanation.operators, most))]
+    return [header, *(_operator_row(same) for same in _longest(explanation.operators, most))]
 
 
-def _operator_row(entry: OperatorExplanation) -> tuple[str, ...]:
-    share, base = entry.share, entry.baseline
+def _operator_row(same: Sequence[OperatorExplanation]) -> tuple[str, ...]:
+    shares, bases = [entry.share for entry in same], [entry.baseline for entry in same]
     return (
-        entry.name,
-        entry.soap or "-",
-        describe_split(entry.config),
-        describe_seconds(share.compute_seconds),
-        describe_seconds(base.compute_seconds),
-        describe_seconds(share.communication_seconds),
-        describe_seconds(base.communication_seconds),
-        describe_bytes(share.bytes_moved),
-        describe_bytes(base.bytes_moved),
+        _title(same),
+        same[0].soap or "-",
+        describe_split(same[0].config),
+        *(describe_seconds(sum(share.compute_seconds for share in each)) for each in (shares, bases)),
+        *(describe_seconds(sum(share.communication_seconds for share in each)) for each in (shares, bases)),
+        *(describe_bytes(sum(share.bytes_moved for share in each)) for each in (shares, bases)),
     )
 
 
-def _longest(entries: Sequence[OperatorExplanation], most: int) -> list[OperatorExplanation]:
-    """Those that take most of the step, in their order."""
-    cost = {e.name: e.share.compute_seconds + e.share.communication_seconds for e in entries}
-    chosen = sorted(cost, key=lambda name: -cost[name])[:most]
-    return [entry for entry in entries if entry.name in chosen]
+def _title(same: Sequence[OperatorExplanation]) -> str:
+    """E.g. `layer0-95.fc1 (96)`."""
+    return same[0].label + (f" ({len(same)})" if len(same) > 1 else "")
+
+
+def by_label(entries: Iterable[OperatorExplanation]) -> list[list[OperatorExplanation]]:
+    """Entries that do the same, together; first those that take most of a step, and of them the longest."""
+    groups: dict[str, list[OperatorExplanation]] = {}
+    for entry in sorted(entries, key=lambda entry: -_seconds(entry)):
+        groups.setdefault(entry.label, []).append(entry)
+    return sorted(groups.values(), key=lambda same: -sum(map(_seconds, same)))
+
+
+def _seconds(entry: OperatorExplanation) -> float:
+    return entry.share.compute_seconds + entry.share.communication_seconds
+
+
+def _longest(entries: Sequence[OperatorExplanation], most: int) -> list[list[OperatorExplanation]]:
+    """Those that take most of the step, in the order of the entries."""
+    place = {entry.label: k for k, entry in reversed(list(enumerate(entries)))}
+    return sorted(by_label(entries)[:most], key=lambda same: place[same[0].label])
 
 
 def sentences(explanation: Explanation, most: int) -> list[str]:
-    """What is done with each operator and why, in lines of `WIDTH`; operators of which the same is said share one."""
+    """What is done with each operator and why, in lines of `WIDTH`; operators of which the same is said share one.
+
+    Of operators that do the same, the one that takes most of a step is described.
+    """
     lines: dict[str, list[str]] = {}
-    for entry in _longest(explanation.operators, most):
-        lines.setdefault(_sentence(entry, explanation.step.seconds), []).append(entry.name)
+    for same in _longest(explanation.operators, most):
+        lines.setdefault(_sentence(same[0], explanation.step.seconds), []).append(_title(same))
     return [_wrapped(f"{', '.join(names)}: {line}") for line, names in lines.items()]
 
 
@@ -168,11 +184,12 @@ def path_headline(step: Breakdown) -> str:
     )
 
 
-def path_table(step: Breakdown, most: int) -> Table:
-    """The operators that the critical path spends most time on, the longest first."""
+def path_table(explanation: Explanation, most: int) -> Table:
+    """The operators that the critical path spends most time on, the longest first; those that do the same added up."""
+    step, labels = explanation.step, {entry.name: entry.label for entry in explanation.operators}
     seconds: dict[str, dict[str, float]] = {}
     for part in step.path:
-        roles = seconds.setdefault(part.group or "(fed)", {})
+        roles = seconds.setdefault(labels.get(part.group) or part.group or "(fed)", {})
         roles[part.role] = roles.get(part.role, 0.0) + part.seconds
     rows: Table = [("critical path", "compute", "communication", "feed", "of the step")]
     longest = sorted(seconds, key=lambda name: -sum(seconds[name].values()))

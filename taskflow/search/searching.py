@@ -21,6 +21,7 @@ import numpy as np
 
 from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel
+from taskflow.experts import operator_placement, placed_tables
 from taskflow.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.rules import data_parallel, model_parallel, one_weird_trick, single_device
@@ -102,8 +103,8 @@ def search(
         seed: equal seeds give equal results, if the budget is in proposals alone.
         beta: how unlikely a slower strategy is accepted: one slower by a part d of the best start's time is accepted
             with probability exp(-beta * d).
-        starts: name -> strategy, besides single device, and data parallel, model parallel and one weird trick on all
-            devices, a half, a quarter and so on.
+        starts: name -> strategy, besides single device, operator placement, placed tables, and data parallel, model
+            parallel and one weird trick on all devices, a half, a quarter and so on.
         progress: called with (proposals done, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search; default: `Space(graph, machine)`. The configurations of all starts are added.
@@ -150,6 +151,9 @@ def _rules(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
     rules = {"data parallel": data_parallel, "model parallel": model_parallel, "one weird trick": one_weird_trick}
     named = {"single device": single_device(graph, machine)}
     named |= {name: rule(graph, machine) for name, rule in rules.items()}
+    for name, strategy in (("operator placement", operator_placement), ("placed tables", placed_tables)):
+        if (found := strategy(graph, machine)) not in named.values():  # as with one operator, or no tables
+            named[name] = found
     count = len(machine.devices) // 2
     while count > 1:
         some = MachineModel.uniform(count)  # rules ask a machine only how many devices it has

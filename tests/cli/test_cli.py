@@ -9,6 +9,7 @@ from taskflow import (
     CostModel,
     Graph,
     MachineModel,
+    ParallelConfig,
     Strategy,
     data_parallel,
     explain,
@@ -71,8 +72,18 @@ def test_search_by_the_default_budget(model, capsys, monkeypatch):
     monkeypatch.setattr("taskflow.cli.search.search", lambda *a, **k: seen.append(k) or search(*a, proposals=1))
     run(capsys, "search", model)
     run(capsys, "search", model, "--seconds", "0.5")
-    assert [sorted(k) for k in seen] == [["progress", "seed"], ["progress", "seconds", "seed"]]
+    assert not seen[0].keys() & {"proposals", "seconds"}
     assert seen[1]["seconds"] == 0.5
+
+
+def test_search_from_a_strategy_of_the_user(model, graph, capsys):
+    mine = data_parallel(graph, MACHINE)
+    mine["fc"] = ParallelConfig({"i": 2}, (1, 0))
+    mine.save("mine.json")
+    out = run(capsys, "search", model, "--start", "mine.json", "--plan", "--proposals", 3, "--until-local")
+    lines = {line.split("  ")[0].strip(): line for line in out.splitlines()}
+    assert lines["mine.json"].endswith(describe_seconds(simulate(lower(graph, mine, MACHINE), COSTS).seconds))
+    assert "dynamic programming" in lines and "no change of one operator is faster" in out
 
 
 def test_a_search_may_be_stopped(model, capsys, monkeypatch):

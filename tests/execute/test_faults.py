@@ -61,12 +61,13 @@ def test_an_accident_on_one_rank_ends_all_and_the_run_goes_on(accident, undistur
     assert digest(tmp_path, "--every", 3) == undisturbed
 
 
-def test_an_accident_under_plain_mpirun_ends_all(mpirun, tmp_path):
-    done = mpirun(2, TRAIN, tmp_path, "--accident", "raise")
+@pytest.mark.parametrize("accident", ["raise", "leave"])
+def test_an_accident_under_plain_mpirun_ends_all(accident, mpirun, tmp_path):
+    done = mpirun(2, TRAIN, tmp_path, "--accident", accident)
     seconds = seconds_since_accident(tmp_path)
     assert done.returncode != 0
-    assert "taskflow: rank 1 failed and ends all ranks" in done.stderr
-    assert SAID["raise"] in done.stderr
+    assert SAID[accident] in done.stderr
+    assert "and ends all ranks" in done.stderr
     assert seconds < SECONDS
 
 

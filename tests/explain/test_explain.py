@@ -17,7 +17,8 @@ from taskflow import (
     simulate,
 )
 from taskflow.explain.alternatives import candidates
-from taskflow.explain.report import comparison_table, explanation_text
+from taskflow.explain.describe import describe_bytes, describe_seconds
+from taskflow.explain.report import comparison_table, explanation_text, operator_table, path_table
 from tests import tiny
 from tests.simple_costs import SimpleCosts
 
@@ -156,6 +157,24 @@ def test_operators_of_which_the_same_is_said_share_a_line():
     tiny.sgd(tiny.mean_square(tiny.tanh(tiny.tanh(tiny.linear(graph.input("x", (8, 6)), 4)))))
     text = str(explained(graph, data_parallel(graph, TWO), alternatives=0))
     assert "tanh, tanh_2: as in data parallelism, Sample axis b in 2 on devices 0,1; moves nothing.\n" in text
+
+
+def test_layers_that_do_the_same_are_a_row_and_one_of_them_is_tried():
+    graph = Graph()
+    x = graph.input("x", (8, 4))
+    for k in range(3):
+        x = tiny.linear(x, 4, name=f"layer{k}")
+    tiny.sgd(tiny.mean_square(x))
+    found = explained(graph, data_parallel(graph, TWO), alternatives=1)
+    assert [entry.label for entry in found.operators] == ["layer0-2"] * 3 + ["loss"]
+    assert [entry.name for entry in found.operators if entry.alternative] == ["layer2"]
+    rows = {row[0]: row for row in operator_table(found, 30)[1:]}
+    shares = [entry.share for entry in found.operators[:3]]
+    assert list(rows) == ["layer0-2 (3)", "loss"]
+    assert rows["layer0-2 (3)"][3] == describe_seconds(sum(share.compute_seconds for share in shares))
+    assert rows["layer0-2 (3)"][7] == describe_bytes(sum(share.bytes_moved for share in shares))
+    assert {row[0] for row in path_table(found, 30)[1:]} == {"layer0-2", "loss", "(fed)"}
+    assert "layer0-2 (3): as in data parallelism, Sample axis b in 2" in str(found)
 
 
 def test_one_device_has_no_alternatives():

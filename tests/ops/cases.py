@@ -277,4 +277,12 @@ case(
     high=7,
 )
 
-from . import cases_elementwise, cases_reductions, cases_sequences, cases_shapes, cases_wide  # noqa: E402, F401 (they add their cases to the table)
+# They add their cases to the table.
+from . import (  # noqa: E402, F401
+    cases_elementwise,
+    cases_experts,
+    cases_reductions,
+    cases_sequences,
+    cases_shapes,
+    cases_wide,
+)
