@@ -12,7 +12,7 @@ from taskflow import LogicalRegion
 from .cases import case
 
 ROWS, CUBE, IMAGE = {"x": (5, 7)}, {"x": (5, 7, 5)}, {"x": (5, 5, 5, 5)}
-WITHOUT_GRADIENT = (ops.accuracy, ops.top_k_accuracy, ops.argmax, ops.cast)  # in float64 only
+WITHOUT_GRADIENT = (ops.accuracy, ops.top_k_accuracy, ops.argmax, ops.cast, ops.expert_load)  # in float64 only
 HEADS = {"q": (5, 7, 5, 5), "k": (5, 5, 5, 5), "v": (5, 5, 5, 5)}
 
 
@@ -90,3 +90,7 @@ for sequence in (ops.lstm, ops.gru, ops.rnn):
 wide(ops.scaled_dot_product_attention, HEADS)
 wide(ops.memory_linear_attention, HEADS)
 wide(ops.multihead_attention, {"x": (5, 5, 25)}, 5)
+wide(ops.rotary_embedding, {"x": (5, 7, 5, 10)})
+wide(ops.top_k_gate, CUBE, 2, pick=0)
+wide(ops.expert_load, {"i": (5, 7)}, 5, "float64")
+wide(ops.expert_linear, CUBE, 7)
