@@ -173,7 +173,7 @@ class Graph:
         )
         positions = tuple(_position(name, w, inputs) for w in writes)
         for k in positions:
-            if sum(r is inputs[k] for r in inputs) > 1:
+            if sum(r.name == inputs[k].name for r in inputs) > 1:  # a gradient may come under other axis names
                 raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place and read again by another term")
             if any(n in bound.windows for d in bound.terms[k].dims for n in d):
                 raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place, so its term has no window")
