@@ -13,9 +13,9 @@ lie at least 10 % apart; where there are no five such, the first of those passed
 Tau is Kendall's tau of the predicted and the measured order of the strategies of a model: once of all pairs, and once
 of those that are clear, where the middle halves of their measured rounds do not overlap.
 
-`mpirun -n 4 python benchmarks/predict.py --emulated` does it on emulated devices, whose costs are given. An emulated
-row takes its given time if its real work is done by then, and no turn is repeated. So the devices are slow enough for four of them to share two
-cores: their rates are a hundredth of those of a core, and a row takes at least 5 ms.
+`mpirun -n 4 python benchmarks/predict.py --emulated` does it on emulated devices, whose costs are given; no turn is
+repeated. An emulated row takes its given time if its real work is done by then. So the devices are slow enough for four
+of them to share two cores: their rates are a hundredth of those of a core, and a row takes at least 5 ms.
 """
 
 from __future__ import annotations
