@@ -6,6 +6,7 @@ later steps than after that: parameters, optimizer state, activations, gradients
 """
 
 import argparse
+import ctypes
 import gc
 import os
 import subprocess
@@ -34,6 +35,12 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
+def give_back() -> None:
+    """Return freed memory to the system, which the C library else keeps."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def training_step(name: str, side: str, batch: int | None = None) -> Callable[[], object]:
     """A step of one side."""
     graph = MODELS[name].graph(batch)
@@ -53,11 +60,11 @@ def peak_bytes(name: str, side: str) -> int:
     step = training_step(name, side, batch=2)
     step()
     del step
-    gc.collect()
+    give_back()
     before = status("VmRSS")
     step = training_step(name, side)
     step()
-    gc.collect()
+    give_back()
     forget_peak()
     for _ in range(2):
         step()

@@ -77,12 +77,12 @@ def measure(systems: dict[str, Step], rounds: int, steps: int, clock: Callable[[
     return {name: np.array(seconds) for name, seconds in medians.items()}
 
 
-def report(name: str, medians: dict[str, Array], losses: dict[str, float]) -> dict[str, float]:
+def report(name: str, medians: dict[str, Array], losses: dict[str, float], clock: str) -> dict[str, float]:
     """Print the table of one model; the ratio to every other system."""
     model, ours = MODELS[name], medians["taskflow"]
     print(
         f"{name} ({model.about}): batch {model.batch}, {COMM.size} process(es) of {THREADS} thread(s), "
-        f"medians of {len(ours)}"
+        f"medians of {len(ours)} by the {clock} clock"
     )
     found = {}
     for system, seconds in medians.items():
@@ -118,7 +118,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, float]:
     medians = measure(systems, options.rounds, options.steps, CLOCKS[options.clock])
     found: dict[str, float] = {}
     if COMM.rank == 0:
-        found = report(name, medians, losses)
+        found = report(name, medians, losses, options.clock)
         report_shares(ours["taskflow"], options.top)
     for executor in ours.values():
         executor.close()

@@ -10,7 +10,7 @@ from functools import partial
 from math import prod
 
 from ops import batch_norm_kernels as kernels
-from ops.build import check_ndim, check_region, distinct, first, term, terms
+from ops.build import check_ndim, check_region, distinct, first, memory_channels_last, term, terms
 from ops.initializers import Init
 from taskflow import LogicalRegion, Operator
 
@@ -61,14 +61,16 @@ def batch_norm(
     if training:
         with graph.following(name):
             mean, var = _batch_statistics(name, x, x_term, c, mean, var, momentum, count)
+    pattern = f"{x_term}, {c}, {c}, {c}, {c} -> {x_term}"
     return first(
         graph.launch(
             name,
-            f"{x_term}, {c}, {c}, {c}, {c} -> {x_term}",
+            pattern,
             [x, mean, var, weight, bias],
             kernel=partial(kernels.normalize, eps=eps),
             backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
             flops=4,
+            memory=memory_channels_last(pattern),  # what the statistics' kernels are fast with, too
         )
     )
 
