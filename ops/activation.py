@@ -7,7 +7,7 @@ from functools import partial
 from math import pi, sqrt
 
 from ops.build import check_region, distinct, first, term, terms
-from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
+from ops.tiles import Array, Context, compiled_kernels, contiguous, deliver, in_memory_order, work_array
 from taskflow import LogicalRegion, Operator, compiled
 
 
@@ -79,11 +79,11 @@ def _relu(ctx: Context, x: Array, y: Array) -> None:
 
 @compiled
 def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
-    from ops import cpu
-
     gx, gy, y = in_memory_order(gx, gy, y)
     work = work_array(ctx, "gx", gx)
-    cpu.relu_gradient(contiguous(ctx, "gy", gy).reshape(-1), contiguous(ctx, "y", y).reshape(-1), work.reshape(-1))
+    compiled_kernels(ctx).relu_gradient(
+        contiguous(ctx, "gy", gy).reshape(-1), contiguous(ctx, "y", y).reshape(-1), work.reshape(-1)
+    )
     deliver(ctx, work, gx)
 
 
@@ -113,24 +113,21 @@ def _tanh_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
 
 @compiled
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
-    from ops import cpu
-
     x, y = in_memory_order(x, y)
     work = work_array(ctx, "y", y)
-    cpu.gelu(contiguous(ctx, "x", x).reshape(-1), work.reshape(-1))
+    compiled_kernels(ctx).gelu(contiguous(ctx, "x", x).reshape(-1), work.reshape(-1))
     deliver(ctx, work, y)
 
 
 @compiled
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
-    from ops import cpu
-
     x, gy, gx = in_memory_order(x, gy, gx)
     x, work = contiguous(ctx, "x", x), work_array(ctx, "gx", gx)
-    ctx.xp.multiply(x, x, out=work)
-    ctx.xp.multiply(work, -0.5, out=work)
-    ctx.xp.exp(work, out=work)
-    cpu.gelu_gradient(contiguous(ctx, "gy", gy).reshape(-1), x.reshape(-1), work.reshape(-1))
+    if not ctx.is_cuda:
+        ctx.xp.multiply(x, x, out=work)
+        ctx.xp.multiply(work, -0.5, out=work)
+        ctx.xp.exp(work, out=work)
+    compiled_kernels(ctx).gelu_gradient(contiguous(ctx, "gy", gy).reshape(-1), x.reshape(-1), work.reshape(-1))
     deliver(ctx, work, gx)
 
 

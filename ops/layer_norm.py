@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu
 from ops.build import check_region, distinct, first, term, terms
 from ops.initializers import Init
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 
 def layer_norm(
@@ -80,6 +81,7 @@ def _layer_norm_backward(
     return first(gx), *sums
 
 
+@on_cuda(gpu.normalize_rows)
 def _normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -102,6 +104,7 @@ def _standardized(ctx: Context, x: Array, mean: Array, scale: Array) -> Array:
     return ctx.xp.multiply(out, scale[..., None], out=out)
 
 
+@on_cuda(gpu.gradient_rows)
 def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
     standardized = _standardized(ctx, x, mean, scale)
@@ -117,6 +120,7 @@ def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array,
     ctx.xp.multiply(gx, scale[..., None], out=gx)
 
 
+@on_cuda(gpu.row_sums)
 def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     standardized = _standardized(ctx, x, mean, scale)
     ctx.xp.multiply(standardized, gy, out=standardized)

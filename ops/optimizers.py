@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ops import gpu
 from ops.build import check_region
 from ops.tiles import Array, Context, contiguous, deliver, in_memory_order
-from taskflow import LogicalRegion, compiled
+from taskflow import LogicalRegion, compiled, on_cuda
 
 
 def sgd(
@@ -124,6 +125,7 @@ def _append(
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
+@on_cuda(gpu.sgd)
 @compiled
 def _sgd(
     ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
@@ -140,6 +142,7 @@ def _sgd(
         deliver(ctx, work, a)
 
 
+@on_cuda(gpu.adam)
 @compiled
 def _adam_step(
     ctx: Context,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from ops import gpu
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 
 def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None) -> LogicalRegion:
@@ -106,6 +107,7 @@ def check_classes(what: str, t: Array, classes: int) -> None:
         raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
 
 
+@on_cuda(gpu.cross_entropy)
 def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
     check_classes("softmax_cross_entropy: the target", t, y.shape[-1])
     row = ctx.scratch("row", (*y.shape[:-1], 1), y.dtype)
@@ -133,6 +135,7 @@ def _cross_entropy_backward(
     return first(gloss.graph.launch(f"{op.name}.dx", pattern, [gloss, op.outputs[1], t], kernel=kernel, flops=2)), None
 
 
+@on_cuda(gpu.cross_entropy_gradient)
 def _cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
     scale = gloss / count
     ctx.xp.multiply(probability, scale, out=gy)

@@ -41,6 +41,30 @@ def deliver(ctx: Context, work: Array, a: Array) -> None:
         ctx.xp.copyto(a, work.reshape(a.shape))
 
 
+def compiled_kernels(ctx: Context) -> Any:
+    """The functions of `cpu` for the device of a context."""
+    if ctx.is_cuda:
+        return _gpu_kernels(ctx)
+    from ops import cpu
+
+    return cpu
+
+
+def compiled_windows(ctx: Context) -> Any:
+    """The functions of `cpu_windows` for the device of a context."""
+    if ctx.is_cuda:
+        return _gpu_kernels(ctx)
+    from ops import cpu_windows
+
+    return cpu_windows
+
+
+def _gpu_kernels(ctx: Context) -> Any:
+    from ops.gpu import Kernels
+
+    return Kernels(ctx)
+
+
 def channels_last(a: Array) -> Array:
     """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
     return a.transpose(0, 2, 3, 1)
