@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from ops.elementwise import elementwise, launch
-from ops.tiles import Array, Context, each_element
+from ops.tiles import Array, Context, compiled_kernels, each_element
 from taskflow import LogicalRegion, compiled
 
 
@@ -94,30 +94,22 @@ def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -
 
 @compiled
 def _relu(ctx: Context, x: Array, y: Array) -> None:
-    from ops import cpu
-
-    each_element(ctx, cpu.relu, x, y)
+    each_element(ctx, compiled_kernels(ctx).relu, x, y)
 
 
 @compiled
 def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
-    from ops import cpu
-
-    each_element(ctx, cpu.relu_gradient, gy, y, gx)
+    each_element(ctx, compiled_kernels(ctx).relu_gradient, gy, y, gx)
 
 
 @compiled
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
-    from ops import cpu
-
-    each_element(ctx, cpu.gelu, x, y)
+    each_element(ctx, compiled_kernels(ctx).gelu, x, y)
 
 
 @compiled
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
-    from ops import cpu
-
-    each_element(ctx, cpu.gelu_gradient, gy, x, gx)
+    each_element(ctx, compiled_kernels(ctx).gelu_gradient, gy, x, gx)
 
 
 # -- mathematics -------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from ops.initializers import bias_of, fan_in_uniform
 from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
-from ops.tiles import Array, Context, contiguous, deliver, on_cuda, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from ops.tiles import Array, Context, contiguous, deliver, work_array
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def multihead_attention(

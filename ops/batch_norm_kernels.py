@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ops.tiles import Array, Context, deliver, on_cuda, rows, work_array
-from taskflow import compiled
+from ops.tiles import Array, Context, deliver, rows, work_array
+from taskflow import compiled, on_cuda
 
 
 def _channels(a: Array, ndim: int) -> Array:

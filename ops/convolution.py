@@ -16,7 +16,7 @@ from functools import partial
 from ops import winograd
 from ops.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
-from ops.tiles import Array, Context, channels_last, contiguous, deliver, reach, spatial, work_array
+from ops.tiles import Array, Context, channels_last, compiled_windows, contiguous, deliver, reach, spatial, work_array
 from taskflow import LogicalRegion, Operator, Rect, Window, compiled
 
 _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
@@ -185,13 +185,13 @@ def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
     source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
     weight = contiguous(ctx, "weight", channels_last(weight))
-    if winograd.fits(windows, groups, source, out):
+    if not ctx.is_cuda and winograd.fits(windows, groups, source, out):
         winograd.forward(ctx, source, weight, bias, out, corner)
     else:
         matrix = _by_output(weight, groups).transpose(0, 2, 1)
         for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
             block = out[images, lines]
-            read = _read(source[images], columns, block, lines, windows, corner)
+            read = _read(ctx, source[images], columns, block, lines, windows, corner)
             _multiply(ctx, read, matrix, _by_group(block, groups))
             if bias is not None:
                 ctx.xp.add(block, bias, out=block)
@@ -201,13 +201,11 @@ def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
 @compiled
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
     """Columns of gradients, each added where it was read."""
-    from ops import cpu_windows
-
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
     gradient, out = contiguous(ctx, "gy", channels_last(gy)), work_array(ctx, "gx", channels_last(gx))
     weight = contiguous(ctx, "weight", channels_last(weight))
     out.fill(0)
-    if winograd.fits(windows, groups, out, gradient):
+    if not ctx.is_cuda and winograd.fits(windows, groups, out, gradient):
         winograd.gradient_x(ctx, gradient, weight, out, corner)
     elif gradient.size:  # else no window reads this tile
         matrix = _by_output(weight, groups)
@@ -215,7 +213,9 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
             block = gradient[images, lines]
             _multiply(ctx, _by_group(block, groups), matrix, columns)
             top, left = corner[0] + lines.start * windows[0].stride, corner[1]
-            cpu_windows.add_columns(_as_windows(columns, block, windows), out[images], top, left, *_steps(windows))
+            compiled_windows(ctx).add_columns(
+                _as_windows(columns, block, windows), out[images], top, left, *_steps(windows)
+            )
     deliver(ctx, out, channels_last(gx))
 
 
@@ -224,7 +224,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
     out = work_array(ctx, "gweight", channels_last(gweight))
-    if winograd.fits(windows, groups, source, gradient):
+    if not ctx.is_cuda and winograd.fits(windows, groups, source, gradient):
         winograd.gradient_weight(ctx, gradient, source, out, corner)
     else:
         total = _by_output(out, groups)
@@ -232,7 +232,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
         total.fill(0)
         for images, lines, columns in _blocks(ctx, gradient, groups, total.shape[2]):
             block = gradient[images, lines]
-            read = _read(source[images], columns, block, lines, windows, corner)
+            read = _read(ctx, source[images], columns, block, lines, windows, corner)
             _multiply(ctx, _by_group(block, groups).transpose(0, 2, 1), read, part)
             ctx.xp.add(total, part, out=total)
     deliver(ctx, out, channels_last(gweight))
@@ -286,14 +286,14 @@ def _blocks(ctx: Context, y: Array, groups: int, elements: int) -> Iterator[tupl
             yield *block, memory[: groups * count * elements].reshape(groups, count, elements)
 
 
-def _read(x: Array, columns: Array, block: Array, lines: slice, windows: Windows, corner: tuple[int, int]) -> Array:
+def _read(
+    ctx: Context, x: Array, columns: Array, block: Array, lines: slice, windows: Windows, corner: tuple[int, int]
+) -> Array:
     """The matrices of what the windows of the outputs `block`, the lines `lines` of these images, read of `x`."""
-    from ops import cpu_windows
-
     if corner == (0, 0) and all(w.size == w.stride == 1 for w in windows) and x.shape[:3] == block.shape[:3]:
         return _by_group(x, len(columns))
     top = corner[0] + lines.start * windows[0].stride
-    cpu_windows.to_columns(x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
+    compiled_windows(ctx).to_columns(x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
     return columns
 
 

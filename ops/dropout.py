@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu
 from ops.build import check_region, distinct, first, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator, compiled
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
@@ -44,6 +45,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     )
 
 
+@on_cuda(gpu.drop)
 @compiled
 def _drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
     number = ctx.scratch("number", y.shape, "float64")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu
 from ops.build import check_integers, check_positive, distinct, first, term, terms
 from ops.initializers import Init, normal
 from ops.softmax import check_classes
-from ops.tiles import Array, Context, deliver, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from ops.tiles import Array, Context, compiled_kernels, deliver, rows, work_array
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def embedding(
@@ -59,6 +60,7 @@ def embedding(
     )
 
 
+@on_cuda(gpu.look_up)
 def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     check_classes("embedding: the index", indices, count)
     lo, hi = ctx.interval("v")
@@ -87,10 +89,8 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
 
 @compiled
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
-    from ops import cpu
-
     table = work_array(ctx, "table", gweight)
     table.fill(0)
     index = rows(ctx, "index", indices[..., None])[:, 0]
-    cpu.scatter_add(rows(ctx, "gy", gy), index, ctx.interval("v")[0], table)
+    compiled_kernels(ctx).scatter_add(rows(ctx, "gy", gy), index, ctx.interval("v")[0], table)
     deliver(ctx, table, gweight)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu
 from ops.build import check_region, distinct, first, term, terms
 from ops.initializers import Init
 from ops.norms import composed_layer_norm
-from ops.tiles import Array, Context, contiguous, deliver, on_cuda, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def layer_norm(
@@ -85,53 +86,8 @@ def _layer_norm_backward(
     return first(gx), *sums
 
 
-def _normalize_by_passes(
-    ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
-) -> None:
-    ctx.xp.mean(x, axis=-1, out=mean)
-    ctx.xp.subtract(x, mean[..., None], out=y)
-    square = ctx.scratch("square", x.shape, x.dtype)
-    ctx.xp.multiply(y, y, out=square)
-    ctx.xp.mean(square, axis=-1, out=scale)
-    ctx.xp.add(scale, eps, out=scale)
-    ctx.xp.sqrt(scale, out=scale)
-    ctx.xp.divide(1, scale, out=scale)
-    ctx.xp.multiply(y, scale[..., None], out=y)
-    ctx.xp.multiply(y, weight, out=y)
-    ctx.xp.add(y, bias, out=y)
-
-
-def _standardized(ctx: Context, x: Array, mean: Array, scale: Array) -> Array:
-    out = ctx.scratch("standardized", x.shape, x.dtype)
-    ctx.xp.subtract(x, mean[..., None], out=out)
-    return ctx.xp.multiply(out, scale[..., None], out=out)
-
-
-def _gradient_by_passes(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
-    """scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
-    standardized = _standardized(ctx, x, mean, scale)
-    row = ctx.scratch("row", (*x.shape[:-1], 1), x.dtype)
-    product = ctx.scratch("product", x.shape, x.dtype)
-    ctx.xp.multiply(gy, weight, out=gx)
-    ctx.xp.multiply(gx, standardized, out=product)
-    ctx.xp.mean(product, axis=-1, keepdims=True, out=row)
-    ctx.xp.multiply(standardized, row, out=product)
-    ctx.xp.mean(gx, axis=-1, keepdims=True, out=row)
-    ctx.xp.subtract(gx, row, out=gx)
-    ctx.xp.subtract(gx, product, out=gx)
-    ctx.xp.multiply(gx, scale[..., None], out=gx)
-
-
-def _sums_by_passes(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
-    standardized = _standardized(ctx, x, mean, scale)
-    ctx.xp.multiply(standardized, gy, out=standardized)
-    lead = tuple(range(x.ndim - 1))
-    ctx.xp.sum(standardized, axis=lead, out=gweight)
-    ctx.xp.sum(gy, axis=lead, out=gbias)
-
-
 @compiled
-@on_cuda(_normalize_by_passes)
+@on_cuda(gpu.normalize_rows)
 def _normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -145,7 +101,7 @@ def _normalize_rows(
 
 
 @compiled
-@on_cuda(_gradient_by_passes)
+@on_cuda(gpu.gradient_rows)
 def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     from ops import cpu_rows
 
@@ -157,7 +113,7 @@ def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array,
 
 
 @compiled
-@on_cuda(_sums_by_passes)
+@on_cuda(gpu.row_sums)
 def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     from ops import cpu_rows
 

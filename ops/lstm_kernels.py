@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ops.tiles import Array, Context, contiguous, deliver, on_cuda, rows, work_array
-from taskflow import compiled
+from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+from taskflow import compiled, on_cuda
 
 _SIGMOID = slice(0, 2), slice(3, 4)  # i and f, o
 _TANH = slice(2, 3)  # g

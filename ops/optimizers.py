@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu
 from ops.tiles import Array, Context, deliver, in_memory_order
 from ops.updating import Gradients, Rate, check_rates, flat, prepare, update_each
-from taskflow import LogicalRegion, compiled
+from taskflow import LogicalRegion, compiled, on_cuda
 
 
 def sgd(
@@ -100,6 +101,7 @@ def _adam(
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
+@on_cuda(gpu.sgd)
 @compiled
 def _sgd(
     ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
@@ -116,6 +118,7 @@ def _sgd(
         deliver(ctx, work, a)
 
 
+@on_cuda(gpu.adam)
 @compiled
 def _adam_step(
     ctx: Context,

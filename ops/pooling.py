@@ -15,6 +15,7 @@ from ops.tiles import (
     Array,
     Context,
     channels_last,
+    compiled_windows,
     contiguous,
     deliver,
     overlap,
@@ -154,26 +155,22 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
 
 @compiled
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
-    from ops import cpu_windows
-
     out = work_array(ctx, "y", channels_last(y))
     where = work_array(ctx, "index", channels_last(index))
     source = contiguous(ctx, "x", channels_last(x))
-    cpu_windows.max_pool(source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
+    compiled_windows(ctx).max_pool(source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
     deliver(ctx, out, channels_last(y))
     deliver(ctx, where, channels_last(index))
 
 
 @compiled
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
-    from ops import cpu_windows
-
     out = work_array(ctx, "gx", channels_last(gx))
     out.fill(0)
     if gy.size:
         gradient = contiguous(ctx, "gy", channels_last(gy))
         where = contiguous(ctx, "index", channels_last(index))
-        cpu_windows.max_pool_gradient(gradient, where, out, *_numbers(windows, ctx.rect(0), ctx.rect(2)))
+        compiled_windows(ctx).max_pool_gradient(gradient, where, out, *_numbers(windows, ctx.rect(0), ctx.rect(2)))
     deliver(ctx, out, channels_last(gx))
 
 

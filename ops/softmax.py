@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from ops import gpu
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.composed_softmax import composed_softmax
-from ops.tiles import Array, Context, contiguous, deliver, on_cuda, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False) -> LogicalRegion:
@@ -137,23 +138,8 @@ def check_classes(what: str, t: Array, classes: int) -> None:
         raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
 
 
-def _cross_entropy_by_passes(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
-    check_classes("softmax_cross_entropy: the target", t, y.shape[-1])
-    row = ctx.scratch("row", (*y.shape[:-1], 1), y.dtype)
-    ctx.xp.max(y, axis=-1, keepdims=True, out=row)
-    ctx.xp.subtract(y, row, out=probability)
-    target = t[..., None].astype(ctx.xp.intp)
-    at_target = ctx.xp.take_along_axis(probability, target, axis=-1)
-    ctx.xp.exp(probability, out=probability)
-    ctx.xp.sum(probability, axis=-1, keepdims=True, out=row)
-    ctx.xp.divide(probability, row, out=probability)
-    ctx.xp.log(row, out=row)
-    ctx.xp.subtract(row, at_target, out=row)
-    loss[...] = row.sum() / count
-
-
 @compiled
-@on_cuda(_cross_entropy_by_passes)
+@on_cuda(gpu.cross_entropy)
 def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
     from ops import cpu_rows
 
@@ -176,17 +162,8 @@ def _cross_entropy_backward(
     return first(gloss.graph.launch(f"{op.name}.dx", pattern, [gloss, op.outputs[1], t], kernel=kernel, flops=2)), None
 
 
-def _cross_entropy_gradient_by_passes(
-    ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int
-) -> None:
-    scale = gloss / count
-    ctx.xp.multiply(probability, scale, out=gy)
-    index = t[..., None].astype(ctx.xp.intp)
-    ctx.xp.put_along_axis(gy, index, ctx.xp.take_along_axis(gy, index, axis=-1) - scale, axis=-1)
-
-
 @compiled
-@on_cuda(_cross_entropy_gradient_by_passes)
+@on_cuda(gpu.cross_entropy_gradient)
 def _cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
     from ops import cpu_rows
 

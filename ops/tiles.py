@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 from taskflow import Rect, Window
 
@@ -16,19 +16,6 @@ Array = Any  # numpy.ndarray, or cupy.ndarray on a GPU
 Context = Any  # what taskflow passes as the first argument of a kernel
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions
-
-
-_Kernel = TypeVar("_Kernel", bound=Callable[..., None])
-
-
-def on_cuda(variant: Callable[..., None]) -> Callable[[_Kernel], _Kernel]:
-    """Name what runs instead of a kernel compiled for CPUs where `ctx.xp` is another module; of the same arguments."""
-
-    def declare(kernel: _Kernel) -> _Kernel:
-        setattr(kernel, "cuda_variant", variant)  # noqa: B010 (the type has no such attribute)
-        return kernel
-
-    return declare
 
 
 def contiguous(ctx: Context, slot: object, a: Array) -> Array:
@@ -52,6 +39,30 @@ def deliver(ctx: Context, work: Array, a: Array) -> None:
     """Bring the result of `work_array`, which may have been reshaped, to its place."""
     if not a.flags.c_contiguous:
         ctx.xp.copyto(a, work.reshape(a.shape))
+
+
+def compiled_kernels(ctx: Context) -> Any:
+    """The functions of `cpu` for the device of a context."""
+    if ctx.is_cuda:
+        return _gpu_kernels(ctx)
+    from ops import cpu
+
+    return cpu
+
+
+def compiled_windows(ctx: Context) -> Any:
+    """The functions of `cpu_windows` for the device of a context."""
+    if ctx.is_cuda:
+        return _gpu_kernels(ctx)
+    from ops import cpu_windows
+
+    return cpu_windows
+
+
+def _gpu_kernels(ctx: Context) -> Any:
+    from ops.gpu import Kernels
+
+    return Kernels(ctx)
 
 
 def channels_last(a: Array) -> Array:

@@ -5,7 +5,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 """
 
 from taskflow import checkpoint
-from taskflow.backend import Context, compiled
+from taskflow.backend import Context, CudaSource, compiled, on_cuda
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
@@ -46,6 +46,7 @@ __all__ = [
     "Constant",
     "Context",
     "CostModel",
+    "CudaSource",
     "Device",
     "Executor",
     "Explanation",
@@ -88,6 +89,7 @@ __all__ = [
     "lower",
     "measure_machine",
     "model_parallel",
+    "on_cuda",
     "one_weird_trick",
     "operator_placement",
     "placed_tables",

@@ -1,8 +1,24 @@
 """What a kernel sees of its device, and what runs the streams of GPUs. The only package that may import cupy."""
 
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda
+
+if TYPE_CHECKING:
+    from taskflow.backend.cuda import Gpu
+
+
+def find_gpus() -> "tuple[Gpu, ...]":
+    """The GPUs of this host that CuPy can use; none where it is not installed or finds no driver."""
+    if find_spec("cupy") is None:
+        return ()
+    from taskflow.backend.cuda import find_gpus as find
+
+    return find()
+
 
 __all__ = [
     "Array",
@@ -15,6 +31,7 @@ __all__ = [
     "Workspace",
     "compiled",
     "cuda_kernel",
+    "find_gpus",
     "is_compiled",
     "on_cuda",
 ]

@@ -76,12 +76,14 @@ class Context:
 
     Attributes:
         xp: the array module: numpy, or cupy on a GPU.
+        is_cuda: whether the kernel can `launch` CUDA kernels (see `StreamContext`).
         point: the number of the point in its operator, row-major over the split axes.
     """
 
     # small, since a step visits them all
     __slots__ = ("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace", "intervals", "point", "rects")
-    xp = np
+    xp: Any = np
+    is_cuda = False
 
     def __init__(
         self,

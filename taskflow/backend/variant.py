@@ -71,7 +71,7 @@ RANDOM = CudaSource(Path(__file__).with_name("random.cu"))
 class StreamContext(Context):
     """What a kernel on a GPU is told about its point."""
 
-    __slots__ = ("_backend", "_cells", "_make_cell", "_queued", "xp")
+    __slots__ = ("_backend", "_cells", "_make_cell", "is_cuda", "xp")
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class StreamContext(Context):
         point: int = 0,
     ) -> None:
         super().__init__(rects, intervals, run, workspace, point)
-        self.xp = backend.xp
+        self.xp, self.is_cuda = backend.xp, backend.uses_variants
         self._backend, self._make_cell = backend, make_cell
         self._cells: dict[object, Array] = {}
 
@@ -111,11 +111,19 @@ class StreamContext(Context):
         if not self._backend.uses_variants:
             super().uniform(out, name, shape, rect)
             return
-        key = self.cell(("uniform", name), np.uint64, partial(_key, name))
         work = out if out.flags.c_contiguous else self.scratch(("uniform", name), out.shape, out.dtype)
-        self.launch(RANDOM, f"uniform_{out.dtype}", out.size, work, key, *index_map(shape, rect), out.size)
+        self.launch(RANDOM, f"uniform_{out.dtype}", out.size, work, self.key(name), *index_map(shape, rect), out.size)
         if work is not out:
             self.xp.copyto(out, work)
+
+    def key(self, name: str) -> Array:
+        """The cell with the key of this step's random numbers called `name`."""
+        return self.cell(("key", name), np.uint64, partial(_key, name))
+
+    @staticmethod
+    def index_map(shape: Sequence[int], rect: Rect) -> tuple[int, ...]:
+        """See `taskflow.backend.variant.index_map`."""
+        return index_map(shape, rect)
 
 
 def _key(name: str, run: Run) -> int:

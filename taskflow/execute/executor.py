@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from operator import length_hint
 from types import TracebackType
 
@@ -116,6 +117,7 @@ class Executor:
             warm_up(task_graph, self.transport.drives)
         self._clocked = compiler.replay if isinstance(compiler, EmulatedCompiler | StreamCompiler) else None
         self._streamed = compiler if isinstance(compiler, StreamCompiler) else None
+        self._next: Mapping[str, FeedValue] | None = None
         self._times: list[float] = []
         self._seconds = 0.0
         self._calls: Iterator[Call] | None = None  # of the step under way
@@ -164,22 +166,31 @@ class Executor:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def __call__(self, feeds: Mapping[str, FeedValue] | None = None) -> dict[str, Array]:
+    def __call__(
+        self, feeds: Mapping[str, FeedValue] | None = None, then: Mapping[str, FeedValue] | None = None
+    ) -> dict[str, Array]:
         """Run one step.
 
         Args:
             feeds: input name -> array of the whole region, or a function Rect -> array of that box.
+            then: the feeds of the next step, which is called without any; on GPUs they are copied while this one runs.
 
         Returns:
             output name -> array of the whole region, on every rank.
 
         Raises:
-            ValueError: a feed is missing, unknown, or of another shape or dtype, or the executor is closed.
+            ValueError: a feed is missing, unknown, or of another shape or dtype, or was given as `then` already; or the
+                executor is closed.
             FloatingPointError: the loss is not finite.
         """
         if not self._finish.alive:
             raise ValueError("executor: it is closed")
-        self._accept(feeds or {})
+        if feeds is not None and self._next is not None:
+            raise ValueError("step: its feeds were given to the last step as `then`")
+        self._accept(feeds or self._next or {})
+        self._next = then
+        if then is not None and self._streamed is not None:
+            self._streamed.replay.then = partial(self._stage, then)
         self.regions.refresh()
         self._replay()
         step = self._run.step
@@ -191,6 +202,11 @@ class Executor:
         if loss is not None and not self.allow_nan and not np.all(np.isfinite(loss)):
             raise FloatingPointError(f"step {step}: the loss is {loss}")
         return values
+
+    def _stage(self, feeds: Mapping[str, FeedValue]) -> None:
+        assert self._streamed is not None
+        self._accept(feeds)
+        self._streamed.staging.stage()
 
     def _accept(self, feeds: Mapping[str, FeedValue]) -> None:
         for name in feeds:

@@ -150,9 +150,14 @@ class StreamReplay:
         return Part(first, tuple(calls), tuple(of), is_captured)
 
     def _waits(self, item: int, first: int) -> list[int]:
-        """What an item waits for within its part, whose fork is number 0; host items are over when they are issued."""
-        others = [k - first + 1 for k in self.items[item].before if k >= first and self.items[k].stream != HOST]
-        return others if self.items[item].stream == HOST else [0, *others]
+        """What an item waits for within its part, whose fork is number 0; host items are over when they are issued.
+
+        The fork stands for all earlier parts, for which a stream waits anyway, and the host where it needs one of them.
+        """
+        others = [k for k in self.items[item].before if self.items[k].stream != HOST]
+        inside = [k - first + 1 for k in others if k >= first]
+        needs_fork = self.items[item].stream != HOST or len(inside) < len(others)
+        return [0, *inside] if needs_fork else inside
 
     def _calls_of(self, plan: EventPlan, k: int, stream: int, item: int) -> list[Call]:
         backend, is_host = self._backend, stream == self._number[HOST]
@@ -198,8 +203,9 @@ class StreamReplay:
     def _can_capture(self, item: Item) -> bool:
         if item.stream == HOST:
             return False
+        stream = self._streams[self._number[item.stream]]
         try:
-            self._backend.capture(self._lead, partial(self._backend.run, self._lead, item.call))
+            self._backend.capture(stream, partial(self._backend.run, stream, item.call))
         except NotCapturable as error:
             _log.debug("row %d (%s) cannot be captured: %s", item.row, item.role, error)
             return False

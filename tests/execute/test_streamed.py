@@ -1,6 +1,7 @@
 """Programs for GPUs on fake streams: the laws, missing events, captured steps, feeds and outputs."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -194,3 +195,80 @@ def test_outputs_are_the_callers_own():
         kept = {name: value.copy() for name, value in first.items()}
         step(feeds()[1])
     laws.assert_equal(first, kept)
+
+
+# -- what cannot be captured -------------------------------------------------------------------------------------------
+
+
+class RefusingStreams(FakeStreams):
+    """Refuses the rows whose kernels have one of these names, and what the host waits for, under capture."""
+
+    def __init__(self, *names):
+        super().__init__()
+        self.names = names
+
+    def run(self, stream, call):
+        if self._capture is not None and any(name in str(getattr(call, "func", "")) for name in self.names):
+            raise NotCapturable(f"{call} is refused")
+        super().run(stream, call)
+
+
+@pytest.mark.parametrize("names, graphs", [([], 1), (["_forward"], 2), (["_sgd"], 1), (["_feed", "_to_host"], 1)])
+def test_a_step_is_split_around_what_cannot_be_captured(names, graphs):
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    task_graph = lower(graph, random_strategy(graph, machine, 2), machine)
+    expected, backend = run(task_graph, feeds(4), FakeStreams()), RefusingStreams(*names)
+    with Executor(task_graph, seed=3, backend=backend, record=False) as step:
+        values = [step(feed) for feed in feeds(4)]
+        weights = {name: step.read(name) for name in step.persistent}
+        kinds = [part.is_captured for part in step._streamed.replay.parts]
+    found = {f"{n} {k}": v for k, outputs in enumerate(values) for n, v in outputs.items()} | weights
+    laws.assert_equal(found, expected)
+    assert all(a != b for a, b in pairwise(kinds))
+    assert backend.launches == 3 * kinds.count(True)
+    assert kinds.count(True) >= graphs if names else kinds == [True]
+
+
+def test_a_stream_that_is_not_joined_cannot_be_captured():
+    backend = FakeStreams()
+    first, second, event = backend.make_stream(0, "a"), backend.make_stream(0, "b"), backend.make_event()
+
+    def issue():
+        backend.record(first, event)
+        backend.wait(second, event)
+        backend.run(second, lambda: None)
+
+    with pytest.raises(NotCapturable, match="stream 'b 0' is not joined to the first one"):
+        backend.capture(first, issue)
+
+
+def test_the_host_cannot_wait_within_a_capture():
+    backend = FakeStreams()
+    stream, event = backend.make_stream(0, "a"), backend.make_event()
+    with pytest.raises(NotCapturable, match="the host waits for a stream"):
+        backend.capture(stream, lambda: backend.synchronize(event))
+
+
+# -- feeds -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("starve", STARVED)
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_next_feeds_can_be_given_ahead(kind, starve):
+    graph, machine = network(), MachineModel.uniform(2, Device(kind=kind))
+    task_graph = lower(graph, random_strategy(graph, machine, 2), machine)
+    expected = run(task_graph, feeds(4), FakeStreams() if kind == "cuda" else None)
+    backend = FakeStreams(0, starve) if kind == "cuda" else None
+    batches = feeds(4)
+    with Executor(task_graph, seed=3, backend=backend, record=False) as step:
+        values = [step(batches[0], then=batches[1]), step(then=batches[2]), step(then=batches[3]), step()]
+        weights = {name: step.read(name) for name in step.persistent}
+    laws.assert_equal({f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | weights, expected)
+
+
+def test_feeds_are_not_given_twice():
+    graph, machine = network(), MachineModel.uniform(1)
+    with Executor(lower(graph, taskflow.single_device(graph, machine), machine)) as step:
+        step(feeds()[0], then=feeds()[1])
+        with pytest.raises(ValueError, match="step: its feeds were given to the last step as `then`"):
+            step(feeds()[1])

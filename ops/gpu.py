@@ -1,0 +1,198 @@
+"""Kernels for GPUs: what operators run there instead of their NumPy kernels, on the sources in `ops/cuda`.
+
+`Kernels` has the functions of `cpu` and `cpu_windows` by the same names, for kernels that differ in nothing else. The
+functions below it are variants of whole kernels, declared by `taskflow.on_cuda`. Every other operator runs its NumPy
+kernel on CuPy as it is; docs/cuda.md has the list.
+
+Indices are not checked here, which would make the host wait: one out of range gives NaN, so the loss is not finite.
+
+Not yet run on hardware; the tests compile the sources for GPUs, and run them as C++ against the NumPy kernels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, rows, work_array
+from taskflow import CudaSource
+
+_FOLDER = Path(__file__).parent / "cuda"
+ELEMENTWISE, SOFTMAX, LAYER_NORM, OPTIMIZERS, EMBEDDING, DROPOUT, WINDOWS = (
+    CudaSource(_FOLDER / f"{name}.cu")
+    for name in ("elementwise", "softmax", "layer_norm", "optimizers", "embedding", "dropout", "windows")
+)
+_BLOCK = 256  # threads that share a row
+
+
+class Kernels:
+    """The functions of `cpu` and `cpu_windows` on the device of a context; arrays are contiguous."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def relu(self, x: Array, y: Array) -> None:
+        """See `cpu.relu`."""
+        self._ctx.launch(ELEMENTWISE, f"relu_{y.dtype}", y.size, x, y, y.size)
+
+    def relu_gradient(self, gy: Array, y: Array, gx: Array) -> None:
+        """See `cpu.relu_gradient`."""
+        self._ctx.launch(ELEMENTWISE, f"relu_gradient_{gx.dtype}", gx.size, gy, y, gx, gx.size)
+
+    def gelu(self, x: Array, y: Array) -> None:
+        """See `cpu.gelu`."""
+        self._ctx.launch(ELEMENTWISE, f"gelu_{y.dtype}", y.size, x, y, y.size)
+
+    def gelu_gradient(self, gy: Array, x: Array, gx: Array) -> None:
+        """See `cpu.gelu_gradient`; what `gx` holds does not matter."""
+        self._ctx.launch(ELEMENTWISE, f"gelu_gradient_{gx.dtype}", gx.size, gy, x, gx, gx.size)
+
+    def scatter_add(self, gradients: Array, index: Array, lo: int, table: Array) -> None:
+        """See `cpu.scatter_add`."""
+        name = f"scatter_add_{table.dtype}_{index.dtype}"
+        threads = index.size * _BLOCK if table.size else 0
+        self._ctx.launch(EMBEDDING, name, threads, gradients, index, table, lo, *table.shape, index.size)
+
+    def to_columns(self, x: Array, columns: Array, top: int, left: int, stride: Any, dilation: Any) -> None:
+        """See `cpu_windows.to_columns`."""
+        numbers = *x.shape[1:], *columns.shape[1:], top, left, *stride, *dilation, columns.size
+        self._ctx.launch(WINDOWS, f"to_columns_{x.dtype}", columns.size, x, columns, *numbers)
+
+    def add_columns(self, columns: Array, x: Array, top: int, left: int, stride: Any, dilation: Any) -> None:
+        """See `cpu_windows.add_columns`."""
+        numbers = *x.shape[1:], *columns.shape[1:], top, left, *stride, *dilation, x.size
+        self._ctx.launch(WINDOWS, f"add_columns_{x.dtype}", x.size, columns, x, *numbers)
+
+    def max_pool(self, x: Array, y: Array, index: Array, *numbers: int) -> None:
+        """See `cpu_windows.max_pool`."""
+        extents = *x.shape[1:3], *y.shape[1:]
+        self._ctx.launch(WINDOWS, f"max_pool_{x.dtype}", y.size, x, y, index, *extents, *numbers, y.size)
+
+    def max_pool_gradient(self, gy: Array, index: Array, gx: Array, *numbers: int) -> None:
+        """See `cpu_windows.max_pool_gradient`."""
+        extents = *gx.shape[1:3], *gy.shape[1:]
+        self._ctx.launch(WINDOWS, f"max_pool_gradient_{gx.dtype}", gx.size, gy, index, gx, *extents, *numbers, gx.size)
+
+
+# -- normalization -----------------------------------------------------------------------------------------------------
+
+
+def normalize_rows(
+    ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
+) -> None:
+    """See `layer_norm`."""
+    outputs = [(out, work_array(ctx, slot, out)) for slot, out in (("y", y), ("mean", mean), ("scale", scale))]
+    arrays = contiguous(ctx, "x", x), *(contiguous(ctx, k, a) for k, a in enumerate((weight, bias)))
+    works = [work for _, work in outputs]
+    ctx.launch(LAYER_NORM, f"layer_norm_{x.dtype}", mean.size * _BLOCK, *arrays, *works, x.shape[-1], float(eps))
+    for out, work in outputs:
+        deliver(ctx, work, out)
+
+
+def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+    """See `layer_norm`."""
+    work = work_array(ctx, "gx", gx)
+    arrays = (contiguous(ctx, k, a) for k, a in enumerate((gy, x, mean, scale, weight)))
+    ctx.launch(LAYER_NORM, f"layer_norm_gradient_{x.dtype}", mean.size * _BLOCK, *arrays, work, x.shape[-1])
+    deliver(ctx, work, gx)
+
+
+def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+    """See `layer_norm`."""
+    outputs = [(out, work_array(ctx, slot, out)) for slot, out in (("gweight", gweight), ("gbias", gbias))]
+    arrays = (contiguous(ctx, k, a) for k, a in enumerate((gy, x, mean, scale)))
+    works = [work for _, work in outputs]
+    ctx.launch(LAYER_NORM, f"layer_norm_sums_{x.dtype}", x.shape[-1], *arrays, *works, mean.size, x.shape[-1])
+    for out, work in outputs:
+        deliver(ctx, work, out)
+
+
+# -- loss --------------------------------------------------------------------------------------------------------------
+
+
+def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
+    """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
+    y, t, work = rows(ctx, "y", y), contiguous(ctx, "t", t), work_array(ctx, "probability", probability)
+    losses = ctx.scratch("losses", (len(y),), y.dtype)
+    name = f"cross_entropy_{y.dtype}_{t.dtype}"
+    ctx.launch(SOFTMAX, name, len(y) * _BLOCK, y, t, work, losses, y.shape[1])
+    ctx.launch(SOFTMAX, f"sum_over_{y.dtype}", _BLOCK, losses, loss, len(y), float(count))
+    deliver(ctx, work, probability)
+
+
+def cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
+    """See `softmax_cross_entropy`."""
+    probability, t, work = contiguous(ctx, "p", probability), contiguous(ctx, "t", t), work_array(ctx, "gy", gy)
+    name = f"cross_entropy_gradient_{gy.dtype}_{t.dtype}"
+    ctx.launch(SOFTMAX, name, gy.size, gloss, probability, t, work, gy.shape[-1], gy.size, float(count))
+    deliver(ctx, work, gy)
+
+
+# -- dropout and embedding ---------------------------------------------------------------------------------------------
+
+
+def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
+    """See `dropout`."""
+    work = work_array(ctx, "y", y)
+    scale = 1 / (1 - p) if p < 1 else 0.0
+    where = ctx.key(name), *ctx.index_map(shape, ctx.rect(1))
+    ctx.launch(DROPOUT, f"dropout_{x.dtype}", y.size, contiguous(ctx, "x", x), work, *where, float(p), scale, y.size)
+    deliver(ctx, work, y)
+
+
+def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
+    """See `embedding`; an index out of range makes its row NaN."""
+    work, table = work_array(ctx, "y", y), contiguous(ctx, "weight", weight)
+    name, lo = f"look_up_{y.dtype}_{indices.dtype}", ctx.interval("v")[0]
+    index = contiguous(ctx, "indices", indices)
+    ctx.launch(EMBEDDING, name, y.size, index, table, work, lo, *table.shape, count, y.size)
+    deliver(ctx, work, y)
+
+
+# -- optimizers --------------------------------------------------------------------------------------------------------
+
+
+def sgd(
+    ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
+) -> None:
+    """See `optimizers.sgd`."""
+    *velocity, rate = rest
+    updated, (g,) = _flat(ctx, [parameter, *velocity], [gradient])
+    name, count, decay = f"sgd_{'momentum_' if velocity else ''}{parameter.dtype}", parameter.size, float(weight_decay)
+    works = [work for _, work in updated]
+    numbers = (float(momentum), nesterov, decay, count) if velocity else (decay, count)
+    ctx.launch(OPTIMIZERS, name, count, works[0], g, *works[1:], rate, *numbers)
+    for a, work in updated:
+        deliver(ctx, work, a)
+
+
+def adam(
+    ctx: Context,
+    parameter: Array,
+    gradient: Array,
+    m: Array,
+    v: Array,
+    rate: Array,
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    is_decoupled: bool,
+) -> None:
+    """See `optimizers.adam`."""
+    updated, (g,) = _flat(ctx, [parameter, m, v], [gradient])
+    p, flat_m, flat_v = (work for _, work in updated)
+    correction = ctx.cell("correction", "float64", lambda run: 1 - betas[0] ** (run.step + 1))
+    root = ctx.cell("root", "float64", lambda run: (1 - betas[1] ** (run.step + 1)) ** 0.5)
+    numbers = *map(float, (*betas, eps, weight_decay)), is_decoupled, parameter.size
+    name = f"adam_{parameter.dtype}"
+    ctx.launch(OPTIMIZERS, name, parameter.size, p, g, flat_m, flat_v, rate, correction, root, *numbers)
+    for a, work in updated:
+        deliver(ctx, work, a)
+
+
+def _flat(ctx: Context, updated: list[Array], read: list[Array]) -> tuple[list[tuple[Array, Array]], list[Array]]:
+    """Arrays in the memory order of the first, without gaps: (array, its work) of the updated ones, and the others."""
+    arrays = in_memory_order(*updated, *read)
+    works = [contiguous(ctx, k, a) for k, a in enumerate(arrays)]
+    return list(zip(arrays, works, strict=True))[: len(updated)], works[len(updated) :]

@@ -1,0 +1,92 @@
+"""Laws 1 to 3 on a GPU against NumPy: every operator, random strategies; captured steps that allocate nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ops
+import taskflow
+from taskflow import Executor, Graph, MachineModel, lower
+from tests import laws
+from tests.ops.cases import CASES
+from tests.ops.strategies import operator_graphs
+from tests.ops.test_gpu import trained
+from tests.strategies import Model, feeds_of, strategies
+
+
+def backend(**options):
+    from taskflow.backend.cuda import CudaStreams
+
+    return CudaStreams(**options)
+
+
+def on_gpu(machine):
+    return machine.with_rates(kind="cuda")
+
+
+@pytest.mark.parametrize("record", [True, False])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_operator_gives_the_numbers_of_numpy(case, record):
+    model, machine = trained(case), MachineModel.uniform(1)
+    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
+    found = laws.run(task_graph, model.feeds, 3, backend=backend(), record=record)
+    laws.assert_close(found, laws.one_device(model, machine, 3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), record=st.booleans())
+def test_any_strategy_gives_the_numbers_of_one_device(data, record):
+    model = data.draw(operator_graphs())
+    machine, strategy = data.draw(strategies(model.graph, 4))
+    laws.any_strategy_is_one_device(model, on_gpu(machine), strategy, 3, backend=backend(), record=record)
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_any_order_gives_the_same_numbers(data, seed):
+    model = data.draw(operator_graphs())
+    machine, strategy = data.draw(strategies(model.graph, 4))
+    laws.any_order_is_the_same(model, on_gpu(machine), strategy, 5, seed, backend=backend(), record=False)
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_runs_are_the_same_to_the_bit(data):
+    model = data.draw(operator_graphs())
+    machine, strategy = data.draw(strategies(model.graph, 4))
+    laws.runs_are_the_same(model, on_gpu(machine), strategy, 3, backend=backend(), record=False)
+
+
+def perceptron():
+    graph = Graph()
+    x, t = graph.input("x", (64, 100)), graph.input("t", (64,), "int32")
+    h = ops.dropout(ops.layer_norm(ops.relu(ops.linear(x, 200))), 0.2)
+    ops.adam(ops.softmax_cross_entropy(ops.linear(h, 10), t), lr=0.01)
+    return Model(graph, feeds_of(graph))
+
+
+def test_a_step_is_one_graph():
+    model, machine = perceptron(), MachineModel.uniform(1)
+    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
+    with Executor(task_graph, backend=backend(), record=False) as step:
+        for _ in range(3):
+            step(model.feeds)
+        assert [part.is_captured for part in step._streamed.replay.parts] == [True]
+
+
+def test_issued_steps_allocate_nothing_and_wait_for_nothing():
+    model, machine = perceptron(), MachineModel.uniform(1)
+    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
+    with Executor(task_graph, backend=backend(is_checked=True), record=False, capture=False) as step:
+        values = [step(model.feeds)["loss"] for _ in range(4)]
+    assert np.all(np.diff(values) < 0)
+
+
+def test_a_timeline_is_measured():
+    model, machine = perceptron(), MachineModel.uniform(1)
+    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
+    with Executor(task_graph, backend=backend()) as step:
+        step(model.feeds)
+        step(model.feeds)
+        assert np.all(step.timeline.end >= step.timeline.start)

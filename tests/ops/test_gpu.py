@@ -1,0 +1,107 @@
+"""CUDA kernels: every source compiles for GPUs, and does on the CPU what the NumPy kernels do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ops
+import taskflow
+from taskflow import CudaSource, Graph, MachineModel, lower
+from tests import laws, shim
+from tests.ops.cases import CASES
+from tests.ops.strategies import operator_graphs
+from tests.strategies import Model, feeds_of, strategies
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [CudaSource(path) for path in sorted([*(ROOT / "ops/cuda").glob("*.cu"), *ROOT.glob("taskflow/**/*.cu")])]
+
+needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.path.name)
+def test_a_source_compiles_for_gpus(source, architecture):
+    core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
+    options = core.ProgramOptions(arch=architecture, std="c++17")
+    assert len(core.Program(source.text, "c++", options).compile("cubin").code) > 0
+
+
+def trained(case):
+    """The graph of a case with its gradients as outputs."""
+    graph, y = case.build()
+    graph.output("y", y)
+    if case.is_differentiable:
+        loss = ops.mean_squared_error(y, graph.input("wanted", y.shape, "float64"))
+        for parameter, gradient in ops.sgd(loss, lr=0.01, momentum=0.9).items():
+            graph.output(f"gradient of {parameter.name}", gradient)
+    return Model(graph, feeds_of(graph, classes=min(case.high, 3)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_operator_gives_the_numbers_of_numpy(case):
+    model = trained(case)
+    on_one_gpu(model, 1e-10)
+
+
+def on_one_gpu(model, tolerance, steps=2):
+    machine = MachineModel.uniform(1)
+    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda"))
+    found = laws.run(task_graph, model.feeds, steps, backend=shim.ShimStreams(), record=False)
+    laws.assert_close(found, laws.one_device(model, machine, steps), tolerance)
+
+
+@needs_compiler
+@pytest.mark.slow
+@settings(max_examples=max(1, settings().max_examples // 4))
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_any_strategy_gives_the_numbers_of_numpy(data, seed):
+    model = data.draw(operator_graphs())
+    machine, strategy = data.draw(strategies(model.graph, 4))
+    backend = shim.ShimStreams(seed)
+    laws.any_strategy_is_one_device(model, machine.with_rates(kind="cuda"), strategy, 3, backend=backend, record=False)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-4), ("float64", 1e-10)])
+@pytest.mark.parametrize("optimizer", [ops.sgd, ops.adam, ops.adamw])
+def test_training_in_either_precision(dtype, tolerance, optimizer):
+    graph = Graph()
+    x, t = graph.input("x", (6, 3, 8, 8), dtype), graph.input("t", (6,), "int64")
+    h = ops.max_pool2d(ops.relu(ops.conv2d(x, 5, 3, padding=1, name="conv")), 2)
+    h = ops.dropout(ops.gelu(ops.layer_norm(ops.linear(ops.flatten(h), 300))), 0.25)
+    optimizer(ops.softmax_cross_entropy(ops.linear(h, 4), t), lr=0.01, weight_decay=0.1)
+    on_one_gpu(Model(graph, feeds_of(graph)), tolerance, steps=4)
+
+
+@needs_compiler
+def test_random_numbers_are_those_of_numpy_to_the_bit():
+    shape, rect = (3, 5, 7), taskflow.Rect((1, 2, 3), (3, 4, 7))
+    expected, found = np.empty(rect.shape), np.empty(rect.shape)
+    from taskflow.backend.variant import RANDOM, index_map
+    from taskflow.random import uniform
+
+    uniform(expected, key := 0x123456789ABCDEF0, shape, rect)
+    args = found, np.array([key], np.uint64), *index_map(shape, rect), found.size
+    shim.ShimStreams().kernel(RANDOM.text, "uniform_float64")(found.size, 32, args)
+    np.testing.assert_array_equal(found, expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("index", [-1, 4])
+def test_an_index_out_of_range_makes_the_loss_nan(index):
+    graph = Graph()
+    x, t = graph.input("x", (2,), "int32"), graph.input("t", (2,), "int32")
+    graph.output("loss", ops.softmax_cross_entropy(ops.embedding(x, 4, 4, dtype="float64"), t))
+    machine = MachineModel.uniform(1, taskflow.Device(kind="cuda"))
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    for feed in ({"x": [0, index], "t": [0, 1]}, {"x": [0, 1], "t": [0, index]}):
+        values = {name: np.array(value, np.int32) for name, value in feed.items()}
+        with (
+            taskflow.Executor(task_graph, backend=shim.ShimStreams()) as step,
+            pytest.raises(FloatingPointError, match="the loss is nan"),
+        ):
+            step(values)
