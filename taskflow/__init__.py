@@ -11,6 +11,7 @@ from taskflow.cost import CostModel
 from taskflow.execute import Executor
 from taskflow.experts import operator_placement, placed_tables
 from taskflow.explain import Explanation, explain
+from taskflow.frontend import from_torch
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
@@ -74,6 +75,7 @@ __all__ = [
     "dynamic_programming",
     "explain",
     "fit_machine",
+    "from_torch",
     "lower",
     "measure_machine",
     "model_parallel",
