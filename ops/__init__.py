@@ -36,6 +36,7 @@ from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
 from ops.expand import cast, expand, squeeze, unsqueeze
 from ops.experts import expert_linear, mixture_of_experts
 from ops.extremes import argmax, global_max_pool2d, max, min, topk
+from ops.from_torch import Imported, from_torch
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
 from ops.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
 from ops.gather import gather
@@ -81,6 +82,7 @@ from ops.sum_to import sum_to
 from ops.torch_state import from_torch_state
 
 __all__ = [
+    "Imported",
     "RecurrentWeights",
     "abs",
     "accuracy",
@@ -122,6 +124,7 @@ __all__ = [
     "expert_slots",
     "fan_in_uniform",
     "flatten",
+    "from_torch",
     "from_torch_state",
     "gather",
     "gather_rows",

@@ -11,6 +11,7 @@ from taskflow.cost import CostModel
 from taskflow.execute import Executor
 from taskflow.experts import operator_placement, placed_tables
 from taskflow.explain import Explanation, explain
+from taskflow.frontend import from_torch
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
@@ -84,6 +85,7 @@ __all__ = [
     "explain",
     "exponential_schedule",
     "fit_machine",
+    "from_torch",
     "inverse_sqrt_schedule",
     "linear_schedule",
     "lower",

@@ -26,7 +26,7 @@ LAYERS = (
     "lower",
     "order simulate memory comm interrupt",
     "search execute rehearse measure",
-    "train checkpoint testing explain rank",
+    "train checkpoint testing explain rank frontend",
     "cli",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
