@@ -52,7 +52,6 @@ CASES = {
     "dlrm": Case(256, taskflow.placed_tables, "3.8*"),
 }
 CLUSTERS = {"p100": (4, 16), "k80": (4, 16, 64)}  # devices, four a host
-STARTS = {"operator placement": taskflow.operator_placement, "placed tables": taskflow.placed_tables}  # besides its own
 NOTES = """
 * over data parallelism alone, 4 devices, the web site's own simulation
 NMT on 64 K80 in the paper: 1.7-2.4x; 65.8, 24.2 and 12.1 GB moved; 35.7, 28.2 and 28.7 s of computing. An all-reduce of
@@ -88,10 +87,9 @@ def compare(cluster: str, devices: int, name: str, options: argparse.Namespace) 
     case, machine = CASES[name], MachineModel.preset(cluster, nodes=devices // 4)
     graph: Graph = import_module(f"models.{name}").build(batch=case.samples * (1 if options.total else devices))
     costs = CostModel.analytic(machine)
-    starts = {start: rule(graph, machine) for start, rule in STARTS.items()}
     budget = {"proposals": options.proposals, "seconds": options.seconds}
     begin = time.perf_counter()
-    found = taskflow.search(graph, machine, costs, seed=options.seed, starts=starts, **budget)
+    found = taskflow.search(graph, machine, costs, seed=options.seed, **budget)
     searched = time.perf_counter() - begin
     strategies = taskflow.data_parallel(graph, machine), case.expert(graph, machine), found.strategy
     rows = [predict(graph, strategy, machine, costs) for strategy in strategies]

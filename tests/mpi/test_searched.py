@@ -1,16 +1,27 @@
-"""What a search returns trains with the numbers of one device: all ten models on as many devices as there are ranks."""
+"""What a search returns trains with the numbers of one device: the models on as many devices as there are ranks."""
 
 import pytest
 
-from taskflow import CostModel, search, single_device
+from taskflow import CostModel, data_parallel, search, single_device
 from tests.models.tiny import TINY, assert_close, feeds, slow_machine, tiny, train
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_searched_strategy_trains_as_one_device_does(comm, name):
+    """Every rank walks on its own, so that together they judge that many proposals times the ranks."""
     graph, machine = tiny(name), slow_machine(comm.size)
-    strategy = search(graph, machine, CostModel.analytic(machine), proposals=8, seed=2).strategy
+    strategy = search(graph, machine, CostModel.analytic(machine), proposals=100, seed=2).strategy
     batches = feeds(graph, name, steps=2)
     alone = train(graph, single_device(graph, machine), machine, batches)
     assert_close(train(graph, strategy, machine, batches), alone)
+
+
+@pytest.mark.slow
+def test_searched_strategies_are_not_data_parallel(comm):
+    differing = 0
+    for name in ("alexnet", "gpt", "dlrm", "mlp") if comm.size > 1 else ():
+        graph, machine = tiny(name), slow_machine(comm.size)
+        strategy = search(graph, machine, CostModel.analytic(machine), proposals=100, seed=2).strategy
+        differing += dict(strategy) != dict(data_parallel(graph, machine))
+    assert comm.size == 1 or differing == 4

@@ -80,8 +80,6 @@ def test_kernels_by_passes_give_the_same(case: Case) -> None:
     for name, value in run(graph, values).items():
         largest = np.abs(value[np.isfinite(value)]).max(initial=0)
         rounding = 1e-12 * max(1.0, largest)  # sums of large terms may come out small
-            1.0, np.abs(value[np.isfinite(value)]).max(initial=0)
-        )  # sums of large terms may come out small
         np.testing.assert_allclose(value, compiled[name], rtol=1e-12, atol=rounding, err_msg=name)
 
 
