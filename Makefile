@@ -18,10 +18,13 @@ export RUFF_CACHE_DIR               := $(CACHE)/ruff
 export TMPDIR                       := $(shell [ -w "$$TMPDIR" ] && echo "$$TMPDIR" || echo /tmp)
 export HOME                         ?= $(CACHE)
 
-.PHONY: demo test lint check format clean
+.PHONY: demo docs test lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
+
+docs: $(STAMP)
+	$(VENV)/python docs/operators.py
 
 test: $(STAMP)
 	$(PYTEST) -n $(WORKERS) -o cache_dir=$(CACHE)/pytest

@@ -1,29 +1,35 @@
-"""Whole training steps on CPU cores, one thread a process, beside PyTorch eager in the same run.
+"""Whole training steps on CPU cores beside PyTorch eager in the same run.
 
-`python benchmarks/cpu_step.py`: one process, one thread. `mpirun -n 2 python benchmarks/cpu_step.py`: two ranks of one
-thread each, data parallel with the same global batch, beside PyTorch's DistributedDataParallel (gloo) in the same
-processes. PyTorch is optional: without it the script prints its own times only. Settings of the environment that pin a
-library to an older processor are dropped, on both sides.
+`python benchmarks/cpu_step.py`: one process of one thread; `--threads 2`: of two. `mpirun -n 2 python
+benchmarks/cpu_step.py`: two ranks of one thread each, data parallel with the same global batch, beside PyTorch's
+DistributedDataParallel (gloo) in the same processes, and beside one rank alone for the parallel efficiency. PyTorch is
+optional: without it the script prints its own times only. `--models` runs a part; with `--keep FILE` the ratios of
+several runs are collected there and summed up. Settings of the environment that pin a library to an older processor
+are dropped, on both sides.
 
-A step is forward, backward and an SGD update with momentum, in float32. Systems take turns in every round; a round's
-time is the median of its steps on the slowest rank, a ratio is the median over the rounds of the ratios within a round.
+A step is forward, backward and the update, in float32. Systems take turns in every round; a round's time is the median
+of its steps on the slowest rank, a ratio is the median over the rounds of the ratios within a round.
 """
 
 import argparse
+import json
 import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREADS = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
+LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 PINNED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
-os.environ.update(dict.fromkeys(THREADS, "1"))  # before NumPy is imported
+os.environ.update(dict.fromkeys(LIMITS, THREADS))  # before NumPy is imported
 for setting in PINNED:
     os.environ.pop(setting, None)
 
 import numpy as np  # noqa: E402
+from cpu_step_models import MODELS, Array  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
-import ops  # noqa: E402
 import taskflow  # noqa: E402
 
 try:
@@ -32,27 +38,17 @@ except ImportError:
     cpu_step_torch = None
 
 COMM = MPI.COMM_WORLD
-BATCH = {"mlp": 256, "cnn": 32}
-SHAPE = {"mlp": (784,), "cnn": (3, 32, 32)}
-RATES = {"lr": 0.01, "momentum": 0.9}
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+Step = Callable[[], float]
 
 
-def build(model: str) -> taskflow.Graph:
-    """The training graph: MLP 784-4096-4096-10, or a VGG-like CNN of six convolutions on 32x32 images."""
-    graph = taskflow.Graph()
-    h, t = graph.input("x", (BATCH[model], *SHAPE[model])), graph.input("t", (BATCH[model],), "int32")
-    if model == "mlp":
-        for k in (1, 2):
-            h = ops.relu(ops.linear(h, 4096, name=f"fc{k}"), name=f"relu{k}")
-    else:
-        for block, channels in enumerate((64, 128, 256), 1):
-            for k in (1, 2):
-                h = ops.conv2d(h, channels, 3, padding=1, name=f"conv{block}{k}")
-                h = ops.relu(h, name=f"relu{block}{k}")
-            h = ops.max_pool2d(h, 2, name=f"pool{block}")
-        h = ops.relu(ops.linear(ops.flatten(h, name="flat"), 256, name="fc1"), name="relu1")
-    ops.sgd(ops.softmax_cross_entropy(ops.linear(h, 10, name="fc"), t, name="loss"), **RATES)
-    return graph
+def executors(name: str) -> dict[str, taskflow.Executor]:
+    """Data parallel over all ranks; with several, also on one rank alone."""
+    graph, machine = MODELS[name].graph(), taskflow.MachineModel.local(COMM.size)
+    strategies = {"taskflow": taskflow.data_parallel(graph, machine)}
+    if COMM.size > 1:
+        strategies["taskflow on one rank"] = taskflow.single_device(graph, machine)
+    return {key: taskflow.Executor(taskflow.lower(graph, s, machine), seed=0) for key, s in strategies.items()}
 
 
 def operator_shares(timeline: taskflow.Timeline) -> list[tuple[str, float]]:
@@ -65,7 +61,7 @@ def operator_shares(timeline: taskflow.Timeline) -> list[tuple[str, float]]:
     return sorted(total.items(), key=lambda item: -item[1])
 
 
-def measure(systems: dict[str, Callable[[], object]], rounds: int, steps: int) -> dict[str, list[float]]:
+def measure(systems: dict[str, Step], rounds: int, steps: int, clock: Callable[[], float]) -> dict[str, Array]:
     """Per system the median step of every round in seconds, on the slowest rank; systems take turns."""
     medians: dict[str, list[float]] = {name: [] for name in systems}
     for turn in range(rounds + 1):
@@ -73,60 +69,95 @@ def measure(systems: dict[str, Callable[[], object]], rounds: int, steps: int) -
             times = []
             for _ in range(steps + 1):
                 COMM.Barrier()
-                begin = time.perf_counter()
+                begin = clock()
                 step()
-                times.append(time.perf_counter() - begin)
+                times.append(clock() - begin)
             if turn:  # the first round warms up, and so does the first step of each turn
                 medians[name].append(COMM.allreduce(float(np.median(times[1:])), MPI.MAX))
-    return medians
+    return {name: np.array(seconds) for name, seconds in medians.items()}
 
 
-def report(model: str, medians: dict[str, list[float]], losses: dict[str, float]) -> None:
-    """The table of one model."""
+def report(name: str, medians: dict[str, Array], losses: dict[str, float], clock: str) -> dict[str, float]:
+    """Print the table of one model; the ratio to every other system."""
+    model, ours = MODELS[name], medians["taskflow"]
     print(
-        f"{model}: batch {BATCH[model]}, {COMM.size} process(es) of one thread, medians of {len(medians['taskflow'])}"
+        f"{name} ({model.about}): batch {model.batch}, {COMM.size} process(es) of {THREADS} thread(s), "
+        f"medians of {len(ours)} by the {clock} clock"
     )
-    ours = np.array(medians["taskflow"])
-    for name, seconds in medians.items():
-        ratios = ours / np.array(seconds)
-        spread = f"{np.median(ratios):6.2f}  ({ratios.min():.2f} to {ratios.max():.2f})" if name != "taskflow" else ""
-        print(f"  {name:24s} {np.median(seconds) * 1e3:9.1f} ms  loss {losses[name]:.6f}  taskflow/it {spread}")
-    print(flush=True)
+    found = {}
+    for system, seconds in medians.items():
+        ratios = ours / seconds
+        found[system] = float(np.median(ratios))
+        spread = f"{found[system]:6.2f}  ({ratios.min():.2f} to {ratios.max():.2f})" if system != "taskflow" else ""
+        print(f"  {system:24s} {np.median(seconds) * 1e3:9.1f} ms  loss {losses[system]:.6f}  taskflow/it {spread}")
+    if "taskflow on one rank" in found:
+        print(f"  parallel efficiency of {COMM.size} ranks: {1 / found['taskflow on one rank'] / COMM.size:.0%}")
+    return found
+
+
+def report_shares(executor: taskflow.Executor, top: int) -> None:
+    """Print where the last step went."""
+    shares = operator_shares(executor.timeline)
+    for name, seconds in shares[:top]:
+        print(f"    {name:28s} {seconds * 1e3:8.2f} ms {seconds / executor.seconds:6.1%}")
+    rest = executor.seconds - sum(seconds for _, seconds in shares[:top])
+    print(f"    {'the rest':28s} {rest * 1e3:8.2f} ms\n", flush=True)
+
+
+def run(name: str, options: argparse.Namespace) -> dict[str, float]:
+    """Measure one model."""
+    ours = executors(name)
+    graph = MODELS[name].graph()
+    feeds = MODELS[name].feeds(graph)
+    systems: dict[str, Step] = {key: lambda e=e: float(e(feeds)["loss"]) for key, e in ours.items()}
+    if cpu_step_torch is not None:
+        weights = {region.name: ours["taskflow"].read(region.name) for region in graph.parameters}
+        systems |= cpu_step_torch.steps(name, weights, feeds, COMM, int(THREADS), options.compile)
+    # of equal weights; torch's ranks give the losses of their parts
+    losses = {key: COMM.allreduce(step()) / COMM.size for key, step in systems.items()}
+    medians = measure(systems, options.rounds, options.steps, CLOCKS[options.clock])
+    found: dict[str, float] = {}
+    if COMM.rank == 0:
+        found = report(name, medians, losses, options.clock)
+        report_shares(ours["taskflow"], options.top)
+    for executor in ours.values():
+        executor.close()
+    return found
+
+
+def summarize(found: dict[str, dict[str, float]]) -> None:
+    """The ratio of every model to plain PyTorch, and their geometric mean."""
+    ratios = {name: systems["torch"] for name, systems in found.items() if "torch" in systems}
+    if ratios:
+        mean, worst = np.exp(np.mean(np.log(list(ratios.values())))), max(ratios.values())
+        each = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+        print(f"{COMM.size} x {THREADS}, taskflow/torch: {each}; geometric mean {mean:.2f}, worst {worst:.2f}")
 
 
 def main() -> None:
-    """Print a table per model, and the share of every operator in a step."""
+    """Print a table per model, the share of every operator in a step, and the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", choices=BATCH, default=list(BATCH))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1, help="of each process; read before NumPy is imported")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: of a process of one thread, on busy cores"
+    )
+    parser.add_argument("--compile", action="store_true", help="torch.compile too, where it works")
     parser.add_argument("--top", type=int, default=12, help="operators to list")
+    parser.add_argument("--keep", type=Path, help="a file of ratios, to which those of this run are added")
     options = parser.parse_args()
     if cpu_step_torch is None and COMM.rank == 0:
         print("PyTorch is not installed: no ratios")
-    for model in options.models:
-        graph, machine = build(model), taskflow.MachineModel.local(COMM.size)
-        task_graph = taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)
-        random = np.random.default_rng(0)
-        feeds = {
-            "x": random.standard_normal((BATCH[model], *SHAPE[model]), np.float32),
-            "t": random.integers(0, 10, BATCH[model]).astype(np.int32),
-        }
-        executor = taskflow.Executor(task_graph, seed=0)
-        systems: dict[str, Callable[[], object]] = {"taskflow": lambda e=executor, f=feeds: e(f)["loss"]}
-        if cpu_step_torch is not None:
-            weights = [executor.read(region.name) for region in graph.parameters]
-            systems |= cpu_step_torch.steps(model, weights, feeds, RATES, COMM)
-        losses = {n: COMM.allreduce(float(step())) / COMM.size for n, step in systems.items()}  # of equal weights
-        medians = measure(systems, options.rounds, options.steps)
-        if COMM.rank == 0:
-            report(model, medians, losses)
-            shares = operator_shares(executor.timeline)
-            for name, seconds in shares[: options.top]:
-                print(f"    {name:28s} {seconds * 1e3:8.2f} ms {seconds / executor.seconds:6.1%}")
-            rest = executor.seconds - sum(seconds for _, seconds in shares[: options.top])
-            print(f"    {'the rest':28s} {rest * 1e3:8.2f} ms\n", flush=True)
-        executor.close()
+    key = f"{COMM.size}x{THREADS}"
+    kept = json.loads(options.keep.read_text()) if options.keep and options.keep.exists() else {}
+    for name in options.models:
+        kept.setdefault(key, {})[name] = run(name, options)
+    if COMM.rank == 0:
+        summarize(kept[key])
+        if options.keep:
+            options.keep.write_text(json.dumps(kept, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,28 +1,202 @@
-"""The PyTorch side of `cpu_step`: the same models, weights, batch and update, eager, one thread a process."""
+"""The PyTorch side of `cpu_step`: the same models, weights, batch and update, one thread a process or as many as asked.
+
+Modules are written as PyTorch's users write them: one projection for queries, keys and values, `nn.LSTM`, fused
+attention. Their parameters stand in the order of `MODELS`' graphs; where one is several of those, `joined` says so.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from cpu_step_models import MODELS, ROWS, TABLES, VOCABULARY, WIDTH, Array
 from mpi4py import MPI
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Batch = dict[str, Tensor]
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+class Classifier(nn.Module):
+    """A network of images or features with a cross entropy behind it."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, batch: Batch) -> Tensor:
+        return F.cross_entropy(self.net(batch["x"]), batch["t"])
+
+
+def mlp() -> nn.Module:
+    linear, relu = nn.Linear, nn.ReLU
+    return Classifier(nn.Sequential(linear(784, 4096), relu(), linear(4096, 4096), relu(), linear(4096, 10)))
+
+
+def vgg() -> nn.Module:
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (64, 128, 256):
+        for _ in range(2):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    return Classifier(nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 4 * 4, 256), nn.ReLU(), nn.Linear(256, 10)))
+
+
+class Basic(nn.Module):
+    """A basic block of ResNet-18."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.a, self.norm_a = nn.Conv2d(inputs, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.b, self.norm_b = nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
+        self.shortcut = (
+            nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+            if stride > 1
+            else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm_a(self.a(x)), inplace=True)
+        return F.relu(self.norm_b(self.b(y)) + self.shortcut(x), inplace=True)
+
+
+def resnet() -> nn.Module:
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+    channels = 64
+    for stage in range(4):
+        for k in range(2):
+            layers.append(Basic(channels, 64 << stage, 2 if stage and not k else 1))
+            channels = 64 << stage
+    return Classifier(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)))
+
+
+class Words(nn.Module):
+    """A language model's loss; `net` makes scores of word numbers."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, batch: Batch) -> Tensor:
+        return F.cross_entropy(self.net(batch["words"]).view(-1, VOCABULARY), batch["next"].view(-1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.lstm = nn.Embedding(VOCABULARY, 256), nn.LSTM(256, 256, batch_first=True)
+        self.fc = nn.Linear(256, VOCABULARY)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.fc(self.lstm(self.embed(x))[0])
+        return y
+
+
+def lstm() -> nn.Module:
+    return Words(Recurrent())
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm_a, self.qkv, self.out = nn.LayerNorm(256), nn.Linear(256, 768), nn.Linear(256, 256)
+        self.norm_b, self.fc_a, self.fc_b = nn.LayerNorm(256), nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, s, _ = x.shape
+        q, k, v = (a.view(b, s, 4, 64).transpose(1, 2) for a in self.qkv(self.norm_a(x)).split(256, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, s, 256))
+        y = x + self.fc_b(F.gelu(self.fc_a(self.norm_b(x))))
+        return y
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.position = nn.Embedding(VOCABULARY, 256), nn.Embedding(128, 256)
+        self.layers = nn.ModuleList(Layer() for _ in range(4))
+        self.norm, self.fc = nn.LayerNorm(256), nn.Linear(256, VOCABULARY)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x) + self.position.weight
+        for layer in self.layers:
+            h = layer(h)
+        y: Tensor = self.fc(self.norm(h))
+        return y
+
+
+def gpt() -> nn.Module:
+    return Words(Transformer())
+
+
+class Recommender(nn.Module):
+    def __init__(self, sparse: bool = False) -> None:
+        super().__init__()
+        bags = [nn.EmbeddingBag(ROWS, WIDTH, mode="sum", sparse=sparse) for _ in range(TABLES)]
+        self.tables = nn.ModuleList(bags)
+        self.bottom = self._layers(13, 512, 256, WIDTH)
+        self.top = nn.Sequential(*self._layers(WIDTH + TABLES * (TABLES + 1) // 2, 512, 256), nn.Linear(256, 1))
+        self.register_buffer("pairs", torch.tril_indices(TABLES + 1, TABLES + 1, -1))
+
+    @staticmethod
+    def _layers(*widths: int) -> nn.Sequential:
+        return nn.Sequential(*(layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())))
+
+    def forward(self, batch: Batch) -> Tensor:
+        h = self.bottom(batch["dense"])
+        every = torch.stack([h, *(table(batch[f"rows{k}"]) for k, table in enumerate(self.tables))], 1)
+        products = torch.bmm(every, every.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
+        y = self.top(torch.cat([h, products], 1))
+        return F.binary_cross_entropy_with_logits(y, batch["clicked"])
+
+
+MODULES: dict[str, Callable[..., nn.Module]] = {
+    "mlp": mlp,
+    "vgg": vgg,
+    "resnet": resnet,
+    "lstm": lstm,
+    "gpt": gpt,
+    "dlrm": Recommender,
+}
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def variants(name: str, compiled: bool = False) -> dict[str, dict[str, Any]]:
+    """Name -> options of `step`; the first is plain eager PyTorch."""
+    found: dict[str, dict[str, Any]] = {"torch": {}, "torch fused optimizer": {"fused": True}}
+    if name in ("vgg", "resnet"):
+        found["torch channels-last"] = {"memory_format": torch.channels_last}
+    if name == "dlrm":
+        found["torch sparse gradients"] = {"sparse": True}
+    return found | ({"torch.compile": {"compiled": True}} if compiled else {})
 
 
 def steps(
-    model: str, weights: Sequence[Array], feeds: Mapping[str, Array], rates: Mapping[str, float], comm: MPI.Comm
+    name: str,
+    weights: Mapping[str, Array],
+    feeds: Mapping[str, Array],
+    comm: MPI.Comm,
+    threads: int = 1,
+    compiled: bool = False,
 ) -> dict[str, Callable[[], float]]:
-    """Name -> one training step that gives the loss; several processes share the batch of `feeds`."""
-    torch.set_num_threads(1)
+    """Name of a variant -> one training step that gives the loss; several processes share the batch of `feeds`."""
+    torch.set_num_threads(threads)
     if comm.size > 1 and not dist.is_initialized():
         _join(comm)
-    variants = {"torch": {}, "torch fused optimizer": {"fused": True}}
-    if model == "cnn":
-        variants["torch channels-last"] = {"memory_format": torch.channels_last}
-    return {name: _step(model, weights, feeds, rates, comm, **options) for name, options in variants.items()}
+    chosen = variants(name, compiled)
+    if comm.size > 1:
+        chosen.pop("torch sparse gradients", None)  # gloo's sparse all-reduce ends in a segmentation fault (2.13)
+    return {key: step(name, weights, feeds, comm, **options) for key, options in chosen.items()}
 
 
 def _join(comm: MPI.Comm) -> None:
@@ -34,47 +208,60 @@ def _join(comm: MPI.Comm) -> None:
     dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
 
 
-def _step(
-    model: str,
-    weights: Sequence[Array],
+def step(
+    name: str,
+    weights: Mapping[str, Array] | None,
     feeds: Mapping[str, Array],
-    rates: Mapping[str, float],
     comm: MPI.Comm,
     fused: bool = False,
+    compiled: bool = False,
     memory_format: torch.memory_format = torch.contiguous_format,
+    **options: Any,
 ) -> Callable[[], float]:
-    net = _mlp() if model == "mlp" else _cnn()
-    with torch.no_grad():
-        for parameter, weight in zip(net.parameters(), weights, strict=True):
-            parameter.copy_(torch.from_numpy(weight))
+    """One training step of a model that starts from `weights`, those of the graph by name (None: torch's own)."""
+    net = MODULES[name](**options)
+    if weights is not None:
+        _load(net, weights)
     net = net.to(memory_format=memory_format)
     trained: nn.Module = nn.parallel.DistributedDataParallel(net) if comm.size > 1 else net
-    optimizer = torch.optim.SGD(trained.parameters(), **rates, **({"fused": True} if fused else {}))
-    x = torch.from_numpy(np.array_split(feeds["x"], comm.size)[comm.rank].copy())
-    t = torch.from_numpy(np.array_split(feeds["t"], comm.size)[comm.rank].astype(np.int64))
-    if x.ndim == 4:
-        x = x.to(memory_format=memory_format)
+    kind = torch.optim.SGD if MODELS[name].optimizer == "sgd" else torch.optim.Adam
+    optimizer = kind(trained.parameters(), **MODELS[name].rates, **({"fused": True} if fused else {}))
+    batch = {key: _own_part(value, comm, memory_format) for key, value in feeds.items()}
+    forward = torch.compile(trained) if compiled else trained
 
-    def step() -> float:
+    def run() -> float:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(trained(x), t)
+        loss = forward(batch)
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return float(loss.item())
 
-    return step
-
-
-def _mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10))
+    return run
 
 
-def _cnn() -> nn.Module:
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in (64, 128, 256):
-        for _ in range(2):
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
-            channels = width
-        layers.append(nn.MaxPool2d(2))
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * 4 * 4, 256), nn.ReLU(), nn.Linear(256, 10))
+def _own_part(value: Array, comm: MPI.Comm, memory_format: torch.memory_format) -> Tensor:
+    part = np.array_split(value, comm.size)[comm.rank]
+    tensor = torch.from_numpy(part.astype(np.int64) if part.dtype == np.int32 else part.copy())
+    return tensor.to(memory_format=memory_format) if tensor.ndim == 4 else tensor
+
+
+def _load(net: nn.Module, weights: Mapping[str, Array]) -> None:
+    """Copy the weights in order; a parameter of q, k and v takes three of them."""
+    left = list(_in_order(weights))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parts = [left.pop(0)]
+            while sum(part.size for part in parts) < parameter.numel():
+                parts.append(left.pop(0))
+            parameter.copy_(torch.from_numpy(np.concatenate([part.reshape(-1) for part in parts])).view_as(parameter))
+    if left:
+        raise ValueError(f"{len(left)} weights are left over")
+
+
+def _in_order(weights: Mapping[str, Array]) -> Sequence[Array]:
+    """q, k, v as one: their weights, then their biases."""
+    names = list(weights)
+    for name in [n for n in names if n.endswith(".q.weight")]:
+        stem, at = name.removesuffix("q.weight"), names.index(name)
+        names[at : at + 6] = [f"{stem}{part}.{kind}" for kind in ("weight", "bias") for part in "qkv"]
+    return [weights[name] for name in names]

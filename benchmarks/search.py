@@ -17,7 +17,7 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -39,7 +39,7 @@ CHAINS: dict[str, tuple[int, dict[int, tuple[int, int]]]] = {
     "inception_v3": (64, {4: (2784, 2500), 16: (331, 1200), 64: (41, 400)}),
     "alexnet": (256, {4: (60800, 8000), 16: (6375, 6000), 64: (688, 3000)}),
 }
-BETA = 50.0  # as in a search
+BETA = 100.0  # as in a search
 MEMORY_BYTES = 8 << 30  # of one figure
 PROCESSES = multiprocessing.get_context("fork")
 
@@ -78,9 +78,9 @@ class ClockedJudge(Judge):
         self.start_seconds = time.perf_counter() - begin
         return step_seconds
 
-    def propose(self, name: str, config: taskflow.ParallelConfig, limit: float = math.inf) -> float:
+    def propose_all(self, changes: Mapping[str, taskflow.ParallelConfig], limit: float = math.inf) -> float:
         begin = time.perf_counter()
-        step_seconds = super().propose(name, config, limit)
+        step_seconds = super().propose_all(changes, limit)
         self.seconds_judging += time.perf_counter() - begin
         self.proposals += 1
         return step_seconds

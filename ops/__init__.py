@@ -5,6 +5,7 @@ are torch.nn.functional's: input regions first; where there are weights, the out
 """
 
 from ops.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, softplus, tanh
+from ops.adaptive import adagrad, rmsprop
 from ops.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from ops.arithmetic import (
     add,
@@ -38,6 +39,7 @@ from ops.extremes import argmax, global_max_pool2d, max, min, topk
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
 from ops.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
 from ops.gather import gather
+from ops.gru import gru, gru_cell, gru_steps
 from ops.initializers import (
     constant,
     fan_in_uniform,
@@ -50,8 +52,10 @@ from ops.initializers import (
     zeros,
 )
 from ops.interaction import dot_interaction
+from ops.lamb import lamb
 from ops.layer_norm import layer_norm
 from ops.linear import linear
+from ops.linear_attention import memory_linear_attention
 from ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -60,24 +64,27 @@ from ops.loss import (
     mean_squared_error,
 )
 from ops.lstm import lstm, lstm_cell, lstm_steps
-from ops.lstm_weights import LSTMWeights, lstm_weights
 from ops.metrics import accuracy, perplexity, root_mean_squared_error, top_k_accuracy
 from ops.norms import group_norm, rms_norm
 from ops.optimizers import adam, adamw, sgd
 from ops.padding import pad, reverse
 from ops.pooling import avg_pool2d, max_pool2d
 from ops.product import batch_matmul, einsum, matmul
+from ops.recurrent_weights import RecurrentWeights, lstm_weights, recurrent_weights
 from ops.reductions import global_avg_pool2d, mean, sum
+from ops.rnn import rnn, rnn_cell, rnn_steps
 from ops.rotary import rotary_embedding
 from ops.sections import slice, split
 from ops.shape import concat, flatten, reshape, transpose
 from ops.softmax import softmax, softmax_cross_entropy
 from ops.sum_to import sum_to
+from ops.torch_state import from_torch_state
 
 __all__ = [
-    "LSTMWeights",
+    "RecurrentWeights",
     "abs",
     "accuracy",
+    "adagrad",
     "adam",
     "adamw",
     "adaptive_avg_pool2d",
@@ -115,6 +122,7 @@ __all__ = [
     "expert_slots",
     "fan_in_uniform",
     "flatten",
+    "from_torch_state",
     "gather",
     "gather_rows",
     "gelu",
@@ -125,9 +133,13 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "gru",
+    "gru_cell",
+    "gru_steps",
     "he_normal",
     "he_uniform",
     "huber_loss",
+    "lamb",
     "layer_norm",
     "leaky_relu",
     "less",
@@ -147,6 +159,7 @@ __all__ = [
     "mean",
     "mean_absolute_error",
     "mean_squared_error",
+    "memory_linear_attention",
     "min",
     "minimum",
     "mixture_of_experts",
@@ -158,10 +171,15 @@ __all__ = [
     "perplexity",
     "position_embedding",
     "pow",
+    "recurrent_weights",
     "relu",
     "reshape",
     "reverse",
     "rms_norm",
+    "rmsprop",
+    "rnn",
+    "rnn_cell",
+    "rnn_steps",
     "root_mean_squared_error",
     "rotary_embedding",
     "rsqrt",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from ops.elementwise import elementwise, launch
-from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
+from ops.tiles import Array, Context, each_element
 from taskflow import LogicalRegion, compiled
 
 
@@ -93,41 +93,36 @@ def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -
 
 
 @compiled
+def _relu(ctx: Context, x: Array, y: Array) -> None:
+    from ops import cpu
+
+    each_element(ctx, cpu.relu, x, y)
+
+
+@compiled
 def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
     from ops import cpu
 
-    gx, gy, y = in_memory_order(gx, gy, y)
-    work = work_array(ctx, "gx", gx)
-    cpu.relu_gradient(contiguous(ctx, "gy", gy).reshape(-1), contiguous(ctx, "y", y).reshape(-1), work.reshape(-1))
-    deliver(ctx, work, gx)
+    each_element(ctx, cpu.relu_gradient, gy, y, gx)
 
 
 @compiled
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
     from ops import cpu
 
-    x, y = in_memory_order(x, y)
-    work = work_array(ctx, "y", y)
-    cpu.gelu(contiguous(ctx, "x", x).reshape(-1), work.reshape(-1))
-    deliver(ctx, work, y)
+    each_element(ctx, cpu.gelu, x, y)
 
 
 @compiled
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     from ops import cpu
 
-    x, gy, gx = in_memory_order(x, gy, gx)
-    x, work = contiguous(ctx, "x", x), work_array(ctx, "gx", gx)
-    ctx.xp.multiply(x, x, out=work)
-    ctx.xp.multiply(work, -0.5, out=work)
-    ctx.xp.exp(work, out=work)
-    cpu.gelu_gradient(contiguous(ctx, "gy", gy).reshape(-1), x.reshape(-1), work.reshape(-1))
-    deliver(ctx, work, gx)
+    each_element(ctx, cpu.gelu_gradient, gy, x, gx)
 
 
 # -- mathematics -------------------------------------------------------------------------------------------------------
 
-_RELU = elementwise("max(x, 0)", 1, gradient=_relu_gradient, x="g * (z > 0)")
+_RELU = elementwise("max(x, 0)", 1, kernel=_relu, gradient=_relu_gradient, x="g * (z > 0)")
 _SIGMOID = elementwise("sigmoid(x)", 8, x="g * z * (1 - z)")
 _TANH = elementwise("tanh(x)", 8, x="g * (1 - z * z)")
 _SILU = elementwise("x * sigmoid(x)", 9, x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))")

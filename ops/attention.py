@@ -13,10 +13,11 @@ from math import prod
 from ops.build import check_ndim, check_positive, check_region, distinct, first, terms
 from ops.dropout import dropout
 from ops.initializers import bias_of, fan_in_uniform
+from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
-from ops.tiles import Array, Context, contiguous, deliver, work_array
-from taskflow import LogicalRegion, Operator
+from ops.tiles import Array, Context, contiguous, deliver, on_cuda, work_array
+from taskflow import LogicalRegion, Operator, compiled
 
 
 def multihead_attention(
@@ -28,6 +29,8 @@ def multihead_attention(
     bias: bool = True,
     training: bool = True,
     name: str | None = None,
+    *,
+    memory_linear: bool = False,
 ) -> LogicalRegion:
     """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
 
@@ -41,6 +44,8 @@ def multihead_attention(
         training: whether dropout takes place.
         name: the projections are `<name>.q`, `.k`, `.v` and `.out`, with a weight (features, in) and a bias each; the
             rows of torch's `in_proj_weight` are those of q, k, v in this order.
+        memory_linear: by `memory_linear_attention`, which keeps no scores and has no dropout; queries and keys may be
+            split alike.
 
     Returns:
         (batch, queries, features).
@@ -58,12 +63,17 @@ def multihead_attention(
         raise ValueError(f"{where}: {x.shape[2]} features do not divide into {num_heads} heads")
     if source.shape[0] != x.shape[0]:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{source.name}' is {source.shape}")
+    if memory_linear and dropout_p and training:
+        raise ValueError(f"{where}: memory-linear attention has no dropout, dropout_p is {dropout_p}")
     graph, features = x.graph, x.shape[2]
     name = graph.unique_name(name or "attention")
     q = _to_heads(x, features, num_heads, bias, f"{name}.q")
     with graph.following(q.name):
         k, v = (_to_heads(source, features, num_heads, bias, f"{name}.{part}") for part in "kv")
-    y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores")
+    if memory_linear:
+        y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
+    else:
+        y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores")
     return _from_heads(y, bias, f"{name}.out")
 
 
@@ -107,13 +117,29 @@ def scaled_dot_product_attention(
         return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
 
 
-def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+def _scores_by_passes(
+    ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool
+) -> None:
     """Keys behind the query count as minus infinity, in partial sums too."""
     multiply_matrices(ctx, q, k, out, plan=plan, scale=scale)
     if is_causal:
         *_, first_query, first_key = ctx.rect(2).lo
         for query in range(out.shape[2]):
             out[:, :, query, max(first_query + query + 1 - first_key, 0) :] = -ctx.xp.inf
+
+
+@compiled
+@on_cuda(_scores_by_passes)
+def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+    """Keys behind the query count as minus infinity, in partial sums too."""
+    from ops import cpu_rows
+
+    work = work_array(ctx, "scores", out)
+    multiply_matrices(ctx, q, k, work, plan=plan)
+    *_, first_query, first_key = ctx.rect(2).lo
+    seen = first_query + 1 - first_key if is_causal else out.shape[3]
+    cpu_rows.scale_and_mask(work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), seen)
+    deliver(ctx, work, out)
 
 
 def _scores_backward(op: Operator, gy: LogicalRegion, *, scale: float) -> tuple[LogicalRegion, LogicalRegion]:

@@ -32,7 +32,7 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
     dim = check_dim(where, dim, x.ndim)
     if x.ndim != index.ndim or any(a != b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != dim):
         raise ValueError(
-            f"{where}: '{x.name}' is {x.shape} and '{index.name}' is {index.shape}; only dim {dim} differs"
+            f"{where}: '{x.name}' is {x.shape} and '{index.name}' is {index.shape}; only dim {dim} may differ"
         )
     axes = distinct(x.axes, ("p",))
     picked = term((*axes[:dim], "p", *axes[dim + 1 :]))

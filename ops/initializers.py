@@ -77,5 +77,5 @@ def constant(value: float) -> Constant:
 
 
 def zeros(shape: Sequence[int] = ()) -> Constant:
-    """Every element is 0."""
+    """Every element is 0; `shape` makes no difference."""
     return Constant(0.0)

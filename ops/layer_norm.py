@@ -7,8 +7,8 @@ from functools import partial
 from ops.build import check_region, distinct, first, term, terms
 from ops.initializers import Init
 from ops.norms import composed_layer_norm
-from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from ops.tiles import Array, Context, contiguous, deliver, on_cuda, rows, work_array
+from taskflow import LogicalRegion, Operator, compiled
 
 
 def layer_norm(
@@ -85,7 +85,7 @@ def _layer_norm_backward(
     return first(gx), *sums
 
 
-def _normalize_rows(
+def _normalize_by_passes(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
     ctx.xp.mean(x, axis=-1, out=mean)
@@ -107,7 +107,7 @@ def _standardized(ctx: Context, x: Array, mean: Array, scale: Array) -> Array:
     return ctx.xp.multiply(out, scale[..., None], out=out)
 
 
-def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+def _gradient_by_passes(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
     standardized = _standardized(ctx, x, mean, scale)
     row = ctx.scratch("row", (*x.shape[:-1], 1), x.dtype)
@@ -122,9 +122,44 @@ def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array,
     ctx.xp.multiply(gx, scale[..., None], out=gx)
 
 
-def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+def _sums_by_passes(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     standardized = _standardized(ctx, x, mean, scale)
     ctx.xp.multiply(standardized, gy, out=standardized)
     lead = tuple(range(x.ndim - 1))
     ctx.xp.sum(standardized, axis=lead, out=gweight)
     ctx.xp.sum(gy, axis=lead, out=gbias)
+
+
+@compiled
+@on_cuda(_normalize_by_passes)
+def _normalize_rows(
+    ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
+) -> None:
+    from ops import cpu_rows
+
+    works = [work_array(ctx, k, a) for k, a in enumerate((y, mean, scale))]
+    matrix, m, s = works[0].reshape(-1, x.shape[-1]), works[1].reshape(-1), works[2].reshape(-1)
+    cpu_rows.layer_norm(rows(ctx, "x", x), weight, bias, matrix, m, s, eps)
+    for work, a in zip(works, (y, mean, scale), strict=True):
+        deliver(ctx, work, a)
+
+
+@compiled
+@on_cuda(_gradient_by_passes)
+def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+    from ops import cpu_rows
+
+    work = work_array(ctx, "gx", gx)
+    m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
+    out = work.reshape(-1, x.shape[-1])
+    cpu_rows.layer_norm_gradient(rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out)
+    deliver(ctx, work, gx)
+
+
+@compiled
+@on_cuda(_sums_by_passes)
+def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+    from ops import cpu_rows
+
+    m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
+    cpu_rows.layer_norm_sums(rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, gweight, gbias)

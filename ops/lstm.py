@@ -18,21 +18,21 @@ from collections.abc import Sequence
 from functools import partial
 
 from ops import lstm_kernels as kernels
-from ops.build import check_positive, check_region, distinct, first, term, terms
+from ops.build import check_positive, distinct, first, term, terms
 from ops.dropout import dropout as drop
-from ops.lstm_weights import LSTMWeights, lstm_weights
-from ops.sections import split
+from ops.lstm_ahead import lstm_ahead
+from ops.lstm_cell import State, launch_cell
+from ops.recurrent import check_sequence, check_step, check_weights, over_dim_1, unroll
+from ops.recurrent_weights import RecurrentWeights, lstm_weights
 from ops.shape import concat
 from taskflow import LogicalRegion, Operator
-
-State = tuple[LogicalRegion, LogicalRegion]
 
 
 def lstm_cell(
     x: LogicalRegion,
     h: LogicalRegion,
     c: LogicalRegion,
-    weights: LSTMWeights | None = None,
+    weights: RecurrentWeights | None = None,
     name: str | None = None,
 ) -> State:
     """One step of an LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), as torch's.
@@ -51,19 +51,11 @@ def lstm_cell(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = f"lstm_cell '{weights.name if weights else name or 'lstm_cell'}'"
-    for role, region in (("x", x), ("h", h), ("c", c)):
-        check_region(where, region, role)
-    if h.shape != c.shape or h.ndim == 0 or h.shape[:-1] != x.shape[:-1]:
-        raise ValueError(f"{where}: '{x.name}' is {x.shape}, '{h.name}' is {h.shape} and '{c.name}' is {c.shape}")
+    where = check_step("lstm_cell", x, [("h", h), ("c", c)], weights.name if weights else name or "lstm_cell")
     graph = x.graph
     if weights is None:
         weights = lstm_weights(graph, name or "lstm_cell", x.shape[-1], h.shape[-1], dtype=x.dtype)
-    if (weights.input_size, weights.hidden_size) != (x.shape[-1], h.shape[-1]):
-        raise ValueError(
-            f"{where}: the weights are for {weights.input_size} inputs and {weights.hidden_size} hidden units, "
-            f"'{x.name}' is {x.shape} and '{h.name}' is {h.shape}"
-        )
+    check_weights(where, x, h, weights, 4)
     number = f"{weights.name}.t{len(weights.steps)}"
     chain = weights._chains.pop((h.name, c.name), number)  # a state that is continued twice begins two chains
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
@@ -79,19 +71,7 @@ def lstm_cell(
         )
     )
     weights.steps.append(gates.name)
-    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
-    with graph.following(gates.name):
-        made = graph.launch(
-            f"{gates.name}.cell",
-            f"{wide}, {narrow} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
-            [gates, c],
-            kernel=kernels.cell,
-            backward=partial(_cell_backward, weights=weights, chain=chain),
-            flops=10,
-        )
-    assert isinstance(made, tuple)
-    weights._chains[made[0].name, made[1].name] = chain
-    return made[0], made[1]
+    return launch_cell(gates, c, weights, chain)
 
 
 def lstm_steps(
@@ -124,27 +104,12 @@ def lstm_steps(
     Raises:
         ValueError: there are no steps, `initial` has not one state per layer, or as `lstm_cell`.
     """
-    where = f"lstm '{name}'"
-    check_positive(where, hidden_size=hidden_size, layers=layers, group=group)
-    if not xs or (initial is not None and len(initial) != layers):
-        raise ValueError(f"{where}: {len(xs)} steps and {len(initial or ())} states were given for {layers} layers")
-    steps, states = list(xs), []
-    for layer in range(layers):
-        if layer:
-            steps = [drop(x, dropout, training, f"{name}.l{layer}.drop{t}") for t, x in enumerate(steps)]
-        weights = lstm_weights(
-            steps[0].graph, f"{name}.l{layer}", steps[0].shape[-1], hidden_size, bias, steps[0].dtype
-        )
-        h, c = initial[layer] if initial else _zero_state(steps[0], weights)
-        for t, x in enumerate(steps):
-            if t % group == 0:
-                h, c = lstm_cell(x, h, c, weights)
-            else:
-                with x.graph.following(weights.steps[t - t % group]):
-                    h, c = lstm_cell(x, h, c, weights)
-            steps[t] = h
-        states.append((h, c))
-    return steps, states
+    steps, last = unroll("lstm", _next, xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+    return steps, [(h, c) for h, c in last]
+
+
+def _next(x: LogicalRegion, state: tuple[LogicalRegion, ...], weights: RecurrentWeights) -> State:
+    return lstm_cell(x, state[0], state[1], weights)
 
 
 def lstm(
@@ -157,6 +122,8 @@ def lstm(
     training: bool = True,
     group: int = 1,
     name: str = "lstm",
+    *,
+    ahead: bool = False,
 ) -> tuple[LogicalRegion, list[State]]:
     """An LSTM over dimension 1, unrolled, as torch.nn.LSTM with batch_first.
 
@@ -164,6 +131,8 @@ def lstm(
         x: (batch, steps, input), floating point.
         initial: states of (batch, 1, hidden); zeros by default.
         hidden_size, layers, bias, dropout, training, group, name: as for `lstm_steps`.
+        ahead: one product of the inputs of all steps ahead of a layer's steps, the operator `<name>.l0.x`. It is faster
+            than one a step, but a layer begins when the layer below has ended.
 
     Returns:
         the hidden states of the last layer, (batch, steps, hidden); and the last state (h, c) of each layer.
@@ -171,57 +140,46 @@ def lstm(
     Raises:
         ValueError: `x` has not three dimensions, or as `lstm_steps`.
     """
-    check_region(f"lstm '{name}'", x)
-    if x.ndim != 3:
-        raise ValueError(f"lstm '{name}': '{x.name}' has shape {x.shape}, 3 dimensions are needed")
-    xs = split(x, 1, 1, f"{name}.split")
-    hs, states = lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
-    return concat(hs, 1, f"{name}.concat"), states
+    if ahead:
+        check_sequence("lstm", x, name)
+        return _layers_ahead(x, hidden_size, layers, initial, bias, dropout, training, group, name)
+
+    def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[State]]:
+        return lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+
+    return over_dim_1("lstm", x, name, steps)
 
 
-def _zero_state(x: LogicalRegion, weights: LSTMWeights) -> State:
-    lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
-    sizes = {**dict(zip(lead, x.shape[:-1], strict=True)), "h": weights.hidden_size}
-    with x.graph.following(f"{weights.name}.t0"):
-        pattern = f"-> {term((*lead, 'h'))}"
-        zero = first(
-            x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=kernels.zero, sizes=sizes, dtype=x.dtype)
-        )
-    return zero, zero
+def _layers_ahead(
+    x: LogicalRegion,
+    hidden_size: int,
+    layers: int,
+    initial: Sequence[State] | None,
+    bias: bool,
+    dropout: float,
+    training: bool,
+    group: int,
+    name: str,
+) -> tuple[LogicalRegion, list[State]]:
+    check_positive(f"lstm '{name}'", hidden_size=hidden_size, layers=layers, group=group)
+    if initial is not None and len(initial) != layers:
+        raise ValueError(f"lstm '{name}': {x.shape[1]} steps and {len(initial)} states were given for {layers} layers")
+    states = []
+    for layer in range(layers):
+        if layer:
+            x = drop(x, dropout, training, f"{name}.l{layer}.drop")
+        weights = lstm_weights(x.graph, f"{name}.l{layer}", x.shape[-1], hidden_size, bias, x.dtype)
+        hs, state = lstm_ahead(x, weights, initial[layer] if initial else None, group)
+        x = concat(hs, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
+        states.append(state)
+    return x, states
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
 
 
-def _cell_backward(
-    op: Operator,
-    gh: LogicalRegion | None,
-    gc: LogicalRegion | None,
-    gactive: LogicalRegion | None,
-    *,
-    weights: LSTMWeights,
-    chain: str,
-) -> tuple[LogicalRegion, LogicalRegion]:
-    assert gactive is None, "only the state is public"
-    if gc is None:  # no later step was differentiated: forget what an earlier differentiation may have left
-        weights._pending.pop(chain, None)
-    (wide, narrow), _ = terms(op)
-    known = [g for g in (gh, gc) if g is not None]
-    _, c = op.inputs
-    _, new_c, active = op.outputs
-    made = active.graph.launch(
-        f"{op.name}.dx",
-        f"{narrow}, " * len(known) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
-        [*known, c, new_c, active],
-        kernel=partial(kernels.cell_gradient, has_gh=gh is not None, has_gc=gc is not None),
-        flops=20,
-    )
-    assert isinstance(made, tuple)
-    return made[0], made[1]
-
-
 def _gates_backward(
-    op: Operator, ggates: LogicalRegion, *, weights: LSTMWeights, chain: str
+    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
 ) -> tuple[LogicalRegion | None, ...]:
     (x_term, h_term, *_), (y_term,) = terms(op)
     x, h, weight_ih, weight_hh, *biases = op.inputs

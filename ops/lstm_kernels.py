@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
-from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+from ops.tiles import Array, Context, contiguous, deliver, on_cuda, rows, work_array
+from taskflow import compiled
 
 _SIGMOID = slice(0, 2), slice(3, 4)  # i and f, o
 _TANH = slice(2, 3)  # g
@@ -24,9 +26,21 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
         product = ctx.scratch("product", flat.shape, flat.dtype)
         ctx.xp.matmul(rows(ctx, "h", h), _matrix(ctx, "weight_hh", weight_hh).T, out=product)
         ctx.xp.add(flat, product, out=flat)
-    if is_first["i"] and is_first["m"]:
-        for bias in biases:
-            ctx.xp.add(work, bias, out=work)
+    if biases and is_first["i"] and is_first["m"]:
+        bias = ctx.scratch("bias", biases[0].shape, work.dtype)  # one pass over the gates instead of two
+        ctx.xp.add(*biases, out=bias)
+        ctx.xp.add(work, bias, out=work)
+    deliver(ctx, work, y)
+
+
+def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> None:
+    """W x + bias; of partial sums over `axis` the first part adds the bias."""
+    *biases, y = rest
+    work = work_array(ctx, "y", y)
+    flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
+    ctx.xp.matmul(rows(ctx, "x", x), _matrix(ctx, "weight", weight).T, out=flat)
+    if biases and ctx.interval(axis)[0] == 0:
+        ctx.xp.add(work, biases[0], out=work)
     deliver(ctx, work, y)
 
 
@@ -68,6 +82,65 @@ def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
     return out
 
 
+def input_gates(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
+    """W_ih x + biases for all steps, time first in memory."""
+    *biases, y = rest
+    target = _time_first(y)
+    work = work_array(ctx, "y", target)
+    flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
+    ctx.xp.matmul(rows(ctx, "x", _time_first(x)), _matrix(ctx, "weight", weight).T, out=flat)
+    if biases and ctx.interval("i")[0] == 0:  # once among the partial sums
+        bias = ctx.scratch("bias", biases[0].shape, work.dtype)
+        ctx.xp.add(*biases, out=bias)
+        ctx.xp.add(work, bias, out=work)
+    deliver(ctx, work, target)
+
+
+def _time_first(a: Array) -> Array:
+    """(batch, steps, ...) as (steps, batch, ...)."""
+    return a.transpose(1, 0, *range(2, a.ndim))
+
+
+def inputs_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
+    """The gradient of the inputs of all steps."""
+    input_gradient(ctx, _time_first(ggates), weight, _time_first(gx))
+
+
+def input_weight_gradient(ctx: Context, ggates: Array, x: Array, gweight: Array) -> None:
+    """The sum over steps and samples of ggatesᵀ x."""
+    weight_gradient(ctx, _time_first(ggates), _time_first(x), gweight)
+
+
+def step_gates(ctx: Context, inputs: Array, h: Array, weight: Array, y: Array) -> None:
+    """W_hh h + the part of the gates that the inputs made; once among the partial sums."""
+    work = work_array(ctx, "y", y)
+    ctx.xp.matmul(rows(ctx, "h", h), _matrix(ctx, "weight", weight).T, out=work.reshape(-1, y.shape[-2] * y.shape[-1]))
+    if ctx.interval("m")[0] == 0:
+        ctx.xp.add(work, inputs, out=work)
+    deliver(ctx, work, y)
+
+
+def side_by_side(ctx: Context, *args: Array) -> None:
+    """The gradients of the steps' gates in their places, zeros for later steps that have none."""
+    *parts, y = args
+    first_step = ctx.rect(len(parts)).lo[1]
+    if sum(part.shape[1] for part in parts if part.size) < y.shape[1]:
+        y.fill(0)
+    for k, part in enumerate(parts):
+        if part.size:
+            ctx.xp.copyto(y[:, k - first_step : k - first_step + 1], part)
+
+
+def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
+    """The sum over steps of ggatesᵀ h, as one product; `ggates` has all steps, of which the last may have no h."""
+    *hs, gweight = args
+    left = _gate_rows(ctx, "ggates", _time_first(ggates)[: len(hs)])
+    right = _stacked(ctx, "h", [rows(ctx, ("h", k), h) for k, h in enumerate(hs)])
+    work = work_array(ctx, "gweight", gweight)
+    ctx.xp.matmul(left.T, right, out=work.reshape(-1, gweight.shape[-1]))
+    deliver(ctx, work, gweight)
+
+
 def bias_gradient(ctx: Context, *args: Array) -> None:
     *all_gates, gbias = args
     part = ctx.scratch("part", gbias.shape, gbias.dtype)
@@ -77,7 +150,7 @@ def bias_gradient(ctx: Context, *args: Array) -> None:
             ctx.xp.add(gbias, part, out=gbias)
 
 
-def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
+def _cell_by_passes(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
     """σ(x) = (1 + tanh(x / 2)) / 2, so that all four gates are one tanh."""
     for part in _SIGMOID:
         ctx.xp.multiply(gates[..., part, :], 0.5, out=active[..., part, :])
@@ -94,7 +167,7 @@ def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, activ
     ctx.xp.multiply(new_h, o, out=new_h)
 
 
-def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
+def _cell_gradient_by_passes(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
     """gc' = gc + gh o (1 - tanh(c')²); the gates' gradients go through their activations; gc = gc' f."""
     c, new_c, active, ggates, gc = args[-5:]
     gh, flowing = args[0] if has_gh else None, args[has_gh] if has_gc else None
@@ -125,6 +198,50 @@ def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> Non
     ctx.xp.subtract(1, slope, out=slope)
     ctx.xp.multiply(gg, slope, out=gg)
     ctx.xp.multiply(gc, f, out=gc)
+
+
+@compiled
+@on_cuda(_cell_by_passes)
+def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
+    """active = σ(i), σ(f), tanh(g), σ(o); c' = f c + i g; h' = o tanh(c')."""
+    from ops import cpu_lstm
+
+    works = [work_array(ctx, k, a) for k, a in enumerate((new_h, new_c, active))]
+    samples, hidden = prod(c.shape[:-1]), c.shape[-1]
+    wide = samples, 4, hidden
+    out_h, out_c, out = works[0].reshape(samples, hidden), works[1].reshape(samples, hidden), works[2].reshape(wide)
+    cpu_lstm.cell(contiguous(ctx, "gates", gates).reshape(wide), rows(ctx, "c", c), out_h, out_c, out)
+    for work, a in zip(works, (new_h, new_c, active), strict=True):
+        deliver(ctx, work, a)
+
+
+@compiled
+@on_cuda(_cell_gradient_by_passes)
+def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
+    """The gradients of the gates and of c; see `_cell_gradient_by_passes`. A gradient that does not flow is zero."""
+    from ops import cpu_lstm
+
+    c, new_c, active, ggates, gc = args[-5:]
+    samples, hidden = prod(c.shape[:-1]), c.shape[-1]
+    zeros = _zeros(ctx, (samples, hidden), c.dtype) if not (has_gh and has_gc) else None
+    gh = rows(ctx, "gh", args[0]) if has_gh else zeros
+    flowing = rows(ctx, "flowing", args[has_gh]) if has_gc else zeros
+    wide = samples, 4, hidden
+    gates_work, c_work = work_array(ctx, "ggates", ggates), work_array(ctx, "gc", gc)
+    before, after = rows(ctx, "c", c), rows(ctx, "new_c", new_c)
+    gates, out = contiguous(ctx, "active", active).reshape(wide), gates_work.reshape(wide)
+    cpu_lstm.cell_gradient(gh, flowing, before, after, gates, out, c_work.reshape(samples, hidden))
+    deliver(ctx, gates_work, ggates)
+    deliver(ctx, c_work, gc)
+
+
+def _zeros(ctx: Context, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Read-only, as the gradients in whose place it stands: kernels are compiled for that."""
+    zeros = ctx.scratch("zeros", shape, dtype)
+    zeros.fill(0)
+    view = zeros.view()
+    view.flags.writeable = False
+    return view
 
 
 def zero(ctx: Context, out: Array) -> None:

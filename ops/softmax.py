@@ -7,8 +7,8 @@ from math import prod
 
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.composed_softmax import composed_softmax
-from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from ops.tiles import Array, Context, contiguous, deliver, on_cuda, rows, work_array
+from taskflow import LogicalRegion, Operator, compiled
 
 
 def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False) -> LogicalRegion:
@@ -48,7 +48,7 @@ def _softmax_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> LogicalRe
     return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, op.outputs[0]], kernel=kernel, flops=4))
 
 
-def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
+def _softmax_by_passes(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     row = ctx.scratch("row", (*x.shape[:dim], 1, *x.shape[dim + 1 :]), x.dtype)
     ctx.xp.max(x, axis=dim, keepdims=True, out=row)
     ctx.xp.subtract(x, row, out=y)
@@ -57,12 +57,39 @@ def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     ctx.xp.divide(y, row, out=y)
 
 
-def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
+def _gradient_by_passes(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     row = ctx.scratch("row", (*y.shape[:dim], 1, *y.shape[dim + 1 :]), y.dtype)
     ctx.xp.multiply(gy, y, out=gx)
     ctx.xp.sum(gx, axis=dim, keepdims=True, out=row)
     ctx.xp.subtract(gy, row, out=gx)
     ctx.xp.multiply(gx, y, out=gx)
+
+
+@compiled
+@on_cuda(_softmax_by_passes)
+def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
+    from ops import cpu_rows
+
+    x, y = _last(x, dim), _last(y, dim)
+    work = work_array(ctx, "y", y)
+    cpu_rows.softmax(rows(ctx, "x", x), work.reshape(-1, x.shape[-1]))
+    deliver(ctx, work, y)
+
+
+@compiled
+@on_cuda(_gradient_by_passes)
+def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
+    from ops import cpu_rows
+
+    gy, y, gx = (_last(a, dim) for a in (gy, y, gx))
+    work = work_array(ctx, "gx", gx)
+    cpu_rows.softmax_gradient(rows(ctx, "gy", gy), rows(ctx, "y", y), work.reshape(-1, y.shape[-1]))
+    deliver(ctx, work, gx)
+
+
+def _last(a: Array, dim: int) -> Array:
+    """A view with dimension `dim` behind all others."""
+    return a.transpose(*(d for d in range(a.ndim) if d != dim), dim)
 
 
 def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -110,7 +137,7 @@ def check_classes(what: str, t: Array, classes: int) -> None:
         raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
 
 
-def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
+def _cross_entropy_by_passes(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
     check_classes("softmax_cross_entropy: the target", t, y.shape[-1])
     row = ctx.scratch("row", (*y.shape[:-1], 1), y.dtype)
     ctx.xp.max(y, axis=-1, keepdims=True, out=row)
@@ -125,6 +152,18 @@ def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: A
     loss[...] = row.sum() / count
 
 
+@compiled
+@on_cuda(_cross_entropy_by_passes)
+def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
+    from ops import cpu_rows
+
+    check_classes("softmax_cross_entropy: the target", t, y.shape[-1])
+    work = work_array(ctx, "probability", probability)
+    target = contiguous(ctx, "t", t).reshape(-1)
+    loss[...] = cpu_rows.cross_entropy(rows(ctx, "y", y), target, work.reshape(-1, y.shape[-1])) / count
+    deliver(ctx, work, probability)
+
+
 def _cross_entropy_backward(
     op: Operator, gloss: LogicalRegion | None, gprobability: LogicalRegion | None
 ) -> tuple[LogicalRegion, None]:
@@ -137,8 +176,23 @@ def _cross_entropy_backward(
     return first(gloss.graph.launch(f"{op.name}.dx", pattern, [gloss, op.outputs[1], t], kernel=kernel, flops=2)), None
 
 
-def _cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
+def _cross_entropy_gradient_by_passes(
+    ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int
+) -> None:
     scale = gloss / count
     ctx.xp.multiply(probability, scale, out=gy)
     index = t[..., None].astype(ctx.xp.intp)
     ctx.xp.put_along_axis(gy, index, ctx.xp.take_along_axis(gy, index, axis=-1) - scale, axis=-1)
+
+
+@compiled
+@on_cuda(_cross_entropy_gradient_by_passes)
+def _cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
+    from ops import cpu_rows
+
+    work, target = work_array(ctx, "gy", gy), contiguous(ctx, "t", t).reshape(-1)
+    scale = gy.dtype.type(gloss / count)
+    cpu_rows.cross_entropy_gradient(
+        scale, rows(ctx, "probability", probability), target, work.reshape(-1, gy.shape[-1])
+    )
+    deliver(ctx, work, gy)

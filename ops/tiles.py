@@ -6,9 +6,9 @@ says where a tile lies, so a kernel puts it where its windows expect it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from taskflow import Rect, Window
 
@@ -16,6 +16,19 @@ Array = Any  # numpy.ndarray, or cupy.ndarray on a GPU
 Context = Any  # what taskflow passes as the first argument of a kernel
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions
+
+
+_Kernel = TypeVar("_Kernel", bound=Callable[..., None])
+
+
+def on_cuda(variant: Callable[..., None]) -> Callable[[_Kernel], _Kernel]:
+    """Name what runs instead of a kernel compiled for CPUs where `ctx.xp` is another module; of the same arguments."""
+
+    def declare(kernel: _Kernel) -> _Kernel:
+        setattr(kernel, "cuda_variant", variant)  # noqa: B010 (the type has no such attribute)
+        return kernel
+
+    return declare
 
 
 def contiguous(ctx: Context, slot: object, a: Array) -> Array:
@@ -54,6 +67,14 @@ def in_memory_order(*arrays: Array) -> list[Array]:
     strides = arrays[0].strides
     order = sorted(range(len(strides)), key=lambda d: -strides[d])
     return [a.transpose(order) for a in arrays]
+
+
+def each_element(ctx: Context, loop: Callable[..., None], *arrays: Array) -> None:
+    """Run a compiled loop over flat arrays, of which it writes the last, on arrays of one shape and any strides."""
+    out, *inputs = in_memory_order(arrays[-1], *arrays[:-1])
+    work = work_array(ctx, "out", out)
+    loop(*(contiguous(ctx, k, a).reshape(-1) for k, a in enumerate(inputs)), work.reshape(-1))
+    deliver(ctx, work, out)
 
 
 def rows(ctx: Context, slot: object, a: Array) -> Array:

@@ -75,14 +75,14 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, corner: t
 
     out_channels, channels = gy.shape[3], x.shape[3]
     total = ctx.scratch("total", (16, out_channels, channels), x.dtype)
-    part = ctx.scratch("part", total.shape, x.dtype)
     line, gradient_line = _lines(ctx, "line", x, gy), _lines(ctx, "gradient line", gy, gy)
-    total.fill(0)
-    for images, lines, inputs, outputs in _blocks(ctx, x, gy):
+    for k, (images, lines, inputs, outputs) in enumerate(_blocks(ctx, x, gy)):
+        part = ctx.scratch("part", total.shape, x.dtype) if k else total  # of many channels it is large
         cpu_winograd.read_tiles(_flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         cpu_winograd.spread_outputs(_flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs).transpose(0, 2, 1), _as_matrices(inputs), out=part)
-        ctx.xp.add(total, part, out=total)
+        if k:
+            ctx.xp.add(total, part, out=total)
     nine = gweight.reshape(out_channels, 9, channels)
     ctx.xp.matmul(_weights_transform(gweight.dtype).T, total.transpose(1, 0, 2), out=nine)
 

@@ -23,6 +23,14 @@ from taskflow.pattern import Pattern, Window
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
+from taskflow.schedules import (
+    constant_schedule,
+    cosine_schedule,
+    exponential_schedule,
+    inverse_sqrt_schedule,
+    linear_schedule,
+    step_schedule,
+)
 from taskflow.search import SearchResult, search
 from taskflow.search.chain import Plan, dynamic_programming
 from taskflow.search.exhaustive import Optimum, search_exhaustively
@@ -31,7 +39,7 @@ from taskflow.simulate import simulate
 from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
 from taskflow.timeline import Timeline
-from taskflow.train import Trainer, constant_schedule, cosine_schedule, step_schedule
+from taskflow.train import Trainer
 
 __all__ = [
     "Batches",
@@ -73,7 +81,10 @@ __all__ = [
     "data_parallel",
     "dynamic_programming",
     "explain",
+    "exponential_schedule",
     "fit_machine",
+    "inverse_sqrt_schedule",
+    "linear_schedule",
     "lower",
     "measure_machine",
     "model_parallel",

@@ -14,8 +14,8 @@ import platform
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, NoReturn
+from functools import cache, partial
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -29,6 +29,14 @@ Call = Callable[[], object]
 _log = logging.getLogger(__name__)
 
 
+class Message(NamedTuple):
+    """One end of a message, sent or received again and again: calls that start it, await it, and forget it."""
+
+    start: Call
+    wait: Call
+    free: Call
+
+
 class Transport(ABC):
     """Moves boxes of instances between ranks; device d is driven by rank d, or all devices by a single rank."""
 
@@ -40,12 +48,12 @@ class Transport(ABC):
         return self.size == 1 or device == self.rank
 
     @abstractmethod
-    def sender(self, parts: Sequence[Array], target: int, tag: int) -> tuple[Call, Call]:
-        """Calls that start and await sending `parts`, which may have strides, as one message to device `target`."""
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
+        """Calls that send `parts`, which may have strides, as one message to device `target`."""
 
     @abstractmethod
-    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> tuple[Call, Call]:
-        """Calls that start and await receiving into `parts` one message of device `source`."""
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
+        """Calls that receive into `parts` one message of device `source`."""
 
     def shared_arrays(self, size_bytes: int) -> list[Array] | None:
         """One zeroed byte array per rank, readable and writable by all ranks; None where that is not possible.
@@ -77,10 +85,10 @@ class LocalTransport(Transport):
 
     rank, size = 0, 1
 
-    def sender(self, parts: Sequence[Array], target: int, tag: int) -> tuple[Call, Call]:
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
         raise InternalError("one process has nobody to send to")
 
-    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> tuple[Call, Call]:
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
         raise InternalError("one process has nobody to receive from")
 
     def broadcast(self, array: Array, root: int) -> None:
@@ -100,22 +108,31 @@ class MpiTransport(Transport):
     """Ranks under mpirun: persistent requests straight from and into instances."""
 
     def __init__(self) -> None:
+        end_together()  # first: to join MPI is to wait for others, too
         os.environ.update(rank_settings(os.environ))
         from mpi4py import MPI
 
         self._mpi = MPI
         self._world = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        self._kept: list[Any] = []  # what requests refer to by address
-        end_together()
 
-    def sender(self, parts: Sequence[Array], target: int, tag: int) -> tuple[Call, Call]:
-        request = self._world.Send_init(self._buffer(parts), target, tag)
-        return request.Start, request.Wait
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
+        return self._message(self._world.Send_init, parts, target, tag)
 
-    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> tuple[Call, Call]:
-        request = self._world.Recv_init(self._buffer(parts), source, tag)
-        return request.Start, request.Wait
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
+        return self._message(self._world.Recv_init, parts, source, tag)
+
+    def _message(self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int) -> Message:
+        buffer, kind = self._buffer(parts)
+        request = init(buffer, peer, tag)
+        return Message(request.Start, request.Wait, partial(self._free, request, kind, parts))
+
+    def _free(self, request: Any, kind: Any, parts: Sequence[Array]) -> None:
+        """Free a request and its type; `parts` are kept until then, for the request knows them by address alone."""
+        if not self._mpi.Is_finalized() and request.Test():  # one that is under way, after an exception, is left alone
+            request.Free()
+            if kind is not None:
+                kind.Free()
 
     def shared_arrays(self, size_bytes: int) -> list[Array] | None:
         """Files in shared memory that every rank maps and that have no name any more once all have mapped them.
@@ -137,18 +154,26 @@ class MpiTransport(Transport):
             os.unlink(made[0])
         return arrays
 
-    def _buffer(self, parts: Sequence[Array]) -> Any:
-        """A message buffer: plain bytes for one contiguous part, else an MPI type of addresses and strides."""
+    def _buffer(self, parts: Sequence[Array]) -> tuple[Any, Any]:
+        """A message buffer, and its MPI type if it has one of its own.
+
+        Plain bytes for one contiguous part, else a type of addresses and strides.
+        """
         if len(parts) == 1 and parts[0].flags.c_contiguous:
-            return [parts[0].reshape(-1).view(np.uint8), self._mpi.BYTE]
-        kinds = []
-        for part in parts:
-            kinds.append(self._mpi.BYTE.Create_contiguous(part.itemsize))
-            for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
-                kinds[-1] = kinds[-1].Create_hvector(count, 1, stride)
-        kind = self._mpi.Datatype.Create_struct([1] * len(parts), [part.ctypes.data for part in parts], kinds).Commit()
-        self._kept += [kind, parts]
-        return [self._mpi.BOTTOM, 1, kind]
+            return [parts[0].reshape(-1).view(np.uint8), self._mpi.BYTE], None
+        kinds = [self._strided(part) for part in parts]
+        places = [part.ctypes.data for part in parts]
+        whole = self._mpi.Datatype.Create_struct([1] * len(parts), places, kinds).Commit()
+        for kind in kinds:
+            kind.Free()
+        return [self._mpi.BOTTOM, 1, whole], whole
+
+    def _strided(self, part: Array) -> Any:
+        kind = self._mpi.BYTE.Create_contiguous(part.itemsize)
+        for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
+            inner, kind = kind, kind.Create_hvector(count, 1, stride)
+            inner.Free()
+        return kind
 
     def broadcast(self, array: Array, root: int) -> None:
         self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], root)

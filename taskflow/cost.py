@@ -73,11 +73,16 @@ class CostModel(ABC):
         return MeasuredCosts(machine, cache)
 
     def seconds(self, task_graph: TaskGraph) -> Array:
-        """Seconds of every row."""
+        """Seconds of every row.
+
+        Raises:
+            ValueError: an operator has no cost: its seconds are no number from 0, or its kernel cannot be timed.
+        """
         kind, device = task_graph.kind, task_graph.device
         result = np.zeros(len(task_graph))
         points = np.flatnonzero(kind == Kind.POINT)
         result[points] = self._points(task_graph, points)
+        _check_costs(task_graph, points, result[points])
         together = np.flatnonzero(kind == Kind.COLLECTIVE)
         result[together] = self._collectives.seconds(task_graph, together)
         moves = np.flatnonzero((kind != Kind.POINT) & (kind != Kind.COLLECTIVE) & ~task_graph.is_transfer)
@@ -102,6 +107,16 @@ class CostModel(ABC):
         ramp = np.where(size > 0, self._memory_ramp[device], 0.0)
         seconds: Array = self._overhead[device] + size / self._bandwidth[device] + ramp
         return seconds
+
+
+def _check_costs(task_graph: TaskGraph, rows: Array, seconds: Array) -> None:
+    """Refuse points without a cost."""
+    for k in np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))[:1]:
+        raise ValueError(f"costs: {_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds")
+
+
+def _point(task_graph: TaskGraph, row: int) -> str:
+    return f"point {task_graph.point[row]} of operator '{task_graph.name(row)}' on device {task_graph.device[row]}"
 
 
 class AnalyticCosts(CostModel):
@@ -236,7 +251,12 @@ class MeasuredCosts(CostModel):
     def _measure_point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
         key = kernel_key(task_graph, launch, row)
         if key not in self._known:
-            self._known[key] = time_call(sample_call(task_graph, launch, row))
+            try:
+                self._known[key] = time_call(sample_call(task_graph, launch, row))
+            except Exception as error:
+                shapes = ", ".join(str(rect.shape) for _, rect, _ in task_graph.args(row))
+                what = f"its kernel fails on made-up arrays of {shapes}: {type(error).__name__}: {error}"
+                raise ValueError(f"costs: {_point(task_graph, row)} has no cost: {what}") from error
         return self._known[key]
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:

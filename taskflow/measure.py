@@ -103,14 +103,15 @@ def _ping_pong(transport: Transport, size: int, rounds: int) -> float:
     times = []
     if transport.rank < 2:
         array, peer = np.zeros(size, np.uint8), 1 - transport.rank
-        start_send, wait_send = transport.sender([array], peer, 1)
-        start_receive, wait_receive = transport.receiver([array.copy()], peer, 1)
+        send, receive = transport.sender([array], peer, 1), transport.receiver([array.copy()], peer, 1)
         for _ in range(rounds):
             begin = time.perf_counter()
             for own in (0, 1):
-                first, wait = (start_send, wait_send) if transport.rank == own else (start_receive, wait_receive)
-                first()
-                wait()
+                message = send if transport.rank == own else receive
+                message.start()
+                message.wait()
             times.append((time.perf_counter() - begin) / 2)
+        send.free()
+        receive.free()
     transport.barrier()
     return float(np.median(times)) if times else 0.0

@@ -30,36 +30,13 @@ from taskflow.machine import MachineModel
 from taskflow.measure import measure_machine
 from taskflow.rehearse import rehearse
 from taskflow.rules import data_parallel, leaders
+from taskflow.schedules import Schedule
 from taskflow.search import SearchResult, search
 from taskflow.simulate import simulate
 from taskflow.strategy import Strategy
 from taskflow.task import Array, TaskGraph
 
 _log = logging.getLogger(__name__)
-
-Schedule = Callable[[int], float]
-
-
-def constant_schedule(rate: float) -> Schedule:
-    """The same learning rate at every step."""
-    return lambda step: rate
-
-
-def step_schedule(rate: float, every: int, factor: float = 0.1) -> Schedule:
-    """`rate`, multiplied by `factor` after each `every` steps."""
-    return lambda step: rate * factor ** (step // every)
-
-
-def cosine_schedule(rate: float, steps: int, warmup: int = 0, minimum: float = 0.0) -> Schedule:
-    """Linear warm-up over `warmup` steps, then a half cosine down to `minimum` (Loshchilov and Hutter, 2017)."""
-
-    def at(step: int) -> float:
-        if step < warmup:
-            return rate * (step + 1) / warmup
-        part = min((step - warmup) / max(steps - warmup, 1), 1.0)
-        return minimum + (rate - minimum) * 0.5 * (1 + float(np.cos(np.pi * part)))
-
-    return at
 
 
 class Trainer:

@@ -78,7 +78,8 @@ def shared_regions_are_one(model, machine, strategy, random=0, **options):
     """Two executors of different strategies and orders take turns on the same regions, as one alone would."""
     other = lower(model.graph, random_strategy(model.graph, machine, random), machine)
     other = other.reordered(random_order(other, np.random.default_rng(random)))
-    alone = Executor(lower(model.graph, single_device(model.graph, machine), machine), seed=3, allow_nan=True)
+    plain = MachineModel.uniform(len(machine.devices))
+    alone = Executor(lower(model.graph, single_device(model.graph, plain), plain), seed=3, allow_nan=True)
     first = Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options)
     second = Executor(other, seed=3, share=first, allow_nan=True, **options)
     assert_close(*({n: step.read(n) for n in alone.persistent} for step in (second, alone)))

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch system ending onepass grid firstfit",
+    "geometry backend errors random philox launch system ending onepass grid firstfit schedules",
     "region machine batches exchange efficiency",
     "pattern operator layout",
     "graph strategy differentiate",
@@ -40,6 +40,7 @@ LOOKS_UP = {
 HOMES = {
     "cupy.cuda.nccl": "taskflow.comm",
     "cupy": "taskflow.backend",
+    "cuda": "taskflow.backend",
     "cupyx": "taskflow.backend",
     "mpi4py": "taskflow.comm",
 }

@@ -11,14 +11,14 @@ from taskflow.cli.inputs import Problem, add_problem, find_strategy, read_proble
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import natural, positive, positive_seconds
 from taskflow.explain.describe import describe_seconds
-from taskflow.search import SearchResult, search
+from taskflow.search import PROPOSALS, SearchResult, search
 
 
 def add_parser(commands: Any) -> None:
     """Add the subcommand to argparse's `commands`."""
     parser = commands.add_parser("search", help="find a strategy", description=__doc__)
     add_problem(parser)
-    parser.add_argument("--proposals", type=positive, help="budget: strategies to judge (default: 2000)")
+    parser.add_argument("--proposals", type=positive, help=f"budget: strategies to judge (default: {PROPOSALS})")
     parser.add_argument("--seconds", type=positive_seconds, help="budget: seconds to search")
     parser.add_argument("--seed", type=natural, default=0, help="equal seeds give equal results (default: 0)")
     parser.add_argument(
@@ -57,7 +57,7 @@ def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
             if options.seconds:
                 show_progress(time.monotonic() - begin, options.seconds, text)
             else:
-                show_progress(done, options.proposals, text)
+                show_progress(done, options.proposals or PROPOSALS, text)
 
         return search(
             problem.graph,

@@ -6,16 +6,16 @@ mpirun rank r drives device r; one process drives all devices. Each rank runs on
 
 from __future__ import annotations
 
-import logging
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from operator import length_hint
 from types import TracebackType
 
 import numpy as np
 
-from taskflow.backend import Run
-from taskflow.comm import LocalTransport, Transport, connect
+from taskflow.backend import Run, StreamBackend
+from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel, warm_up
 from taskflow.ending import end_all_leaving
 from taskflow.execute.emulate import EmulatedCompiler
@@ -23,15 +23,14 @@ from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Call, Compiler, Feed, Memory
 from taskflow.execute.shared import SharedCompiler
+from taskflow.execute.streamed import DeviceMemory, StreamCompiler
 from taskflow.execute.watchdog import watch
 from taskflow.geometry import Rect
-from taskflow.memory import check_memory, plan_memory
+from taskflow.memory import MemoryPlan, check_memory, plan_memory
 from taskflow.task import Array, Kind, TaskGraph
 from taskflow.timeline import Timeline
 
 FeedValue = Array | Callable[[Rect], Array]
-
-_log = logging.getLogger(__name__)
 
 
 class Executor:
@@ -49,6 +48,8 @@ class Executor:
         costs: how long tasks take on `emulated` devices; default: analytic.
         watchdog_seconds: when nothing moves for so long in a step, log who waits for whom; 0 switches it off.
         watchdog_aborts: then also end all ranks.
+        capture: on `cuda` devices, replay steps as CUDA graphs; not with `record`, for which every row is timed.
+        backend: what runs the streams of `cuda` devices; default: that of `share`, else CuPy's.
 
     Raises:
         ValueError: ranks and devices do not fit, ranks run different graphs, or a device's memory is too small.
@@ -66,6 +67,8 @@ class Executor:
         costs: CostModel | None = None,
         watchdog_seconds: float = 300.0,
         watchdog_aborts: bool = False,
+        capture: bool = True,
+        backend: StreamBackend | None = None,
     ) -> None:
         if exchange not in ("auto", "shared", "messages"):
             raise ValueError(f"executor: exchange is 'auto', 'shared' or 'messages', not '{exchange}'")
@@ -73,20 +76,26 @@ class Executor:
         self.transport: Transport = connect()
         self.allow_nan, self.record = allow_nan, record
         self._check_ranks(seed)
-        emulated = [d.kind == "emulated" for d in task_graph.machine.devices]
-        if any(emulated) and not all(emulated):
-            raise ValueError("executor: either all devices of a machine are emulated or none")
+        kinds = {d.kind for d in task_graph.machine.devices}
+        for kind in ("emulated", "cuda"):
+            if kind in kinds and len(kinds) > 1:
+                raise ValueError(f"executor: either all devices of a machine are {kind} or none")
+        self._kind = kinds.pop()
         loan = borrow(task_graph, share.task_graph) if share else None
         borrowed = list(loan.instances) if loan else []
-        self.plan = plan_memory(task_graph, reuse=not any(emulated), borrowed=borrowed)
+        self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
         check_memory(task_graph, self.plan)
         self._expansion = expand(task_graph)
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
         plan = expand_plan(self.plan, self._expansion)
         self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
         self._run: Run = share._run if share else Run(seed)
-        in_place = exchange != "messages" and (share is None or share.memory.is_shared)
-        self.memory: Memory = Memory(rows, plan, self.transport, share_memory=in_place)
+        self._backend = self._find_backend(backend, share, check) if self._kind == "cuda" else None
+        if self._backend is not None:
+            self.memory: Memory = DeviceMemory(rows, plan, self.transport, backend=self._backend)
+        else:
+            in_place = exchange != "messages" and (share is None or share.memory.is_shared)
+            self.memory = Memory(rows, plan, self.transport, share_memory=in_place)
         self.regions: PersistentRegions = PersistentRegions(
             task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
         )
@@ -94,15 +103,19 @@ class Executor:
         self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
         fed = np.flatnonzero(task_graph.kind == Kind.FEED)
         self._fed = {int(k) for k in task_graph.region[fed]}
-        kind = EmulatedCompiler if any(emulated) else SharedCompiler if self.memory.is_shared else Compiler
-        compiler = kind(rows, plan, self.memory, self.transport, self._feeds, self._run, check)
+        compiler = self._compiler(rows, plan, check)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
+        if isinstance(compiler, StreamCompiler):
+            compiler.captures, compiler.times = capture, record
         compiler.fuses = not record
         self.program = compiler.compile()
-        if not any(emulated):
+        self._finish = weakref.finalize(self, self.program.close)
+        self._finish.atexit = False  # MPI frees all that is left when it ends
+        if self._kind == "cpu":
             warm_up(task_graph, self.transport.drives)
-        self._replay_emulated = compiler.replay if isinstance(compiler, EmulatedCompiler) else None
+        self._clocked = compiler.replay if isinstance(compiler, EmulatedCompiler | StreamCompiler) else None
+        self._streamed = compiler if isinstance(compiler, StreamCompiler) else None
         self._times: list[float] = []
         self._seconds = 0.0
         self._calls: Iterator[Call] | None = None  # of the step under way
@@ -110,6 +123,28 @@ class Executor:
             watch(self, watchdog_seconds, watchdog_aborts)
 
     # -- set-up ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _find_backend(backend: StreamBackend | None, share: Executor | None, check: bool) -> StreamBackend:
+        """What runs the streams of this rank's GPUs."""
+        if check:
+            raise ValueError("executor: check=True is for cpu and emulated devices")
+        found = backend or (share._backend if share else None)
+        if share is not None and found is not share._backend:
+            raise ValueError("executor: its backend is not that of the executor whose regions it shares")
+        if found is not None:
+            return found
+        from taskflow.backend.cuda import CudaStreams  # cupy: imported on first use
+
+        return CudaStreams()
+
+    def _compiler(self, rows: TaskGraph, plan: MemoryPlan, check: bool) -> Compiler:
+        args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
+        if self._backend is not None:
+            return StreamCompiler(*args, backend=self._backend)
+        if self._kind == "emulated":
+            return EmulatedCompiler(*args)
+        return (SharedCompiler if self.memory.is_shared else Compiler)(*args)
 
     def _check_ranks(self, seed: int) -> None:
         transport, used = self.transport, self.task_graph.devices_used
@@ -139,9 +174,11 @@ class Executor:
             output name -> array of the whole region, on every rank.
 
         Raises:
-            ValueError: a feed is missing, unknown, or of another shape or dtype.
+            ValueError: a feed is missing, unknown, or of another shape or dtype, or the executor is closed.
             FloatingPointError: the loss is not finite.
         """
+        if not self._finish.alive:
+            raise ValueError("executor: it is closed")
         self._accept(feeds or {})
         self.regions.refresh()
         self._replay()
@@ -210,7 +247,7 @@ class Executor:
             mine = next((p for p in places if self.transport.drives(p[0])), None)
             rect = places[0][2]
             if mine is not None:
-                value = self.memory.view(mine[1], rect).copy()
+                value = self._output(mine[1], rect)
             else:
                 region = self.task_graph.regions[int(self.task_graph.instance_region[places[0][1]])]
                 value = np.empty(region.shape, region.dtype)
@@ -218,6 +255,12 @@ class Executor:
                 self.transport.broadcast(value, places[0][0])
             values[name] = value
         return values
+
+    def _output(self, instance: int, rect: Rect) -> Array:
+        """A copy of what an instance holds after a step."""
+        if self._streamed is not None:
+            return self._streamed.outputs[instance].value()
+        return self.memory.view(instance, rect).copy()
 
     # -- persistent regions ----------------------------------------------------------------------------------------
 
@@ -273,7 +316,7 @@ class Executor:
         if not self._times:
             raise ValueError("timeline: no recorded step has run")
         start, end = self._times_of_rows()
-        seconds = float(np.nanmax(end, initial=0.0)) if self._replay_emulated else self._times[-1] - self._times[0]
+        seconds = float(np.nanmax(end, initial=0.0)) if self._clocked else self._times[-1] - self._times[0]
         found = np.full((2, len(self.task_graph)), np.nan)
         np.fmin.at(found[0], self._expansion.origin, start)
         np.fmax.at(found[1], self._expansion.origin, end)
@@ -281,8 +324,8 @@ class Executor:
 
     def _times_of_rows(self) -> tuple[Array, Array]:
         """Start and end of every row that runs."""
-        if self._replay_emulated:
-            return self._replay_emulated.start, self._replay_emulated.end
+        if self._clocked:
+            return self._clocked.start, self._clocked.end
         start, end = np.full(len(self._rows), np.nan), np.full(len(self._rows), np.nan)
         origin = self._times[0]
         for k, row in enumerate(self.program.rows):
@@ -329,7 +372,5 @@ class Executor:
         self.close()
 
     def close(self) -> None:
-        """Forget the program; regions stay readable until the executor is dropped."""
-        if isinstance(self.transport, LocalTransport):
-            return
-        _log.debug("rank %d closes", self.transport.rank)
+        """Forget the program, also what MPI holds for it; regions stay readable until the executor is dropped."""
+        self._finish()

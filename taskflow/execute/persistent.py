@@ -7,6 +7,7 @@ home; where they do not, a region is copied when it has changed, in either direc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -109,7 +110,8 @@ class PersistentRegions:
             region, key = self._regions[name], random_key(self.run.seed, name)
             for instance, rect in homes:
                 if self._is_here(instance):
-                    fill(self.memory.view(instance, rect), region.init, key, region.shape, rect)
+                    values = partial(fill, distribution=region.init, key=key, shape=region.shape, rect=rect)
+                    self.memory.fill(instance, rect, values)
 
     def _is_here(self, instance: int) -> bool:
         return self.transport.drives(int(self.graph.instance_device[instance]))
@@ -152,10 +154,10 @@ class PersistentRegions:
         return sorted({d if self.transport.size > 1 else 0 for d in devices})
 
     def read_own(self, name: str) -> Array:
-        """This rank's own memory of a region that it holds whole: no copy, no exchange."""
+        """This rank's own value of a region that it holds whole: no exchange, and no copy where it may be read."""
         rect = self.region(name).rect
         home = next(i for i, box in self.graph.homes[name] if box.covers(rect) and self._is_here(i))
-        return self.memory.view(home, rect)
+        return self.memory.get(home, rect)
 
     def refresh(self) -> None:
         """Copy in the shared regions that lie elsewhere in the base, if any has changed."""
@@ -187,7 +189,7 @@ class PersistentRegions:
 
     def _piece(self, region: LogicalRegion, instance: int, piece: Rect) -> Array:
         if self._is_here(instance):
-            part = np.ascontiguousarray(self.memory.view(instance, piece))
+            part = np.ascontiguousarray(self.memory.get(instance, piece))
         else:
             part = np.empty(piece.shape, region.dtype)
         self.transport.broadcast(part, int(self.graph.instance_device[instance]))
@@ -202,7 +204,7 @@ class PersistentRegions:
     def _set(self, name: str, value: Array) -> None:
         for instance, rect in self.graph.homes[name]:
             if self._is_here(instance):
-                self.memory.view(instance, rect)[...] = value[rect.slices()]
+                self.memory.put(instance, rect, value[rect.slices()])
 
 
 def _places(graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import Context, Run, Workspace
-from taskflow.comm import Transport
+from taskflow.comm import Message, Transport
 from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
 from taskflow.geometry import Rect
@@ -54,12 +54,20 @@ class Program:
     calls: list[Call] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     roles: list[str] = field(default_factory=list)
+    frees: list[Call] = field(default_factory=list)
 
     def add(self, call: Call, row: int, role: str) -> None:
         """Append a call."""
         self.calls.append(call)
         self.rows.append(row)
         self.roles.append(role)
+
+    def close(self) -> None:
+        """Forget the calls and free what MPI holds for them; whose they were can still be asked."""
+        for free in self.frees:
+            free()
+        self.calls.clear()
+        self.frees.clear()
 
 
 class Memory:
@@ -81,7 +89,11 @@ class Memory:
         if shared is not None:
             self.arenas = dict(enumerate(shared))
         else:
-            self.arenas = {d: np.zeros(size[d], np.uint8) for d in self.own}
+            self.arenas = {d: self.make_arena(d, size[d]) for d in self.own}
+
+    def make_arena(self, device: int, size_bytes: int) -> Array:
+        """Zeroed bytes in the memory of a device."""
+        return np.zeros(size_bytes, np.uint8)
 
     def array(self, instance: int) -> Array:
         """The memory of an instance, row-major: its dimensions stand in the region's memory order."""
@@ -89,26 +101,39 @@ class Memory:
             graph, start = self.task_graph, int(self.plan.offset[instance])
             region = graph.regions[int(graph.instance_region[instance])]
             rect = graph.instance_rect(instance)
-            order = self._order(instance)
+            order = self.order_of(instance)
             part = self.arenas[int(graph.instance_device[instance])][start : start + rect.volume * region.itemsize]
             self._arrays[instance] = part.view(region.dtype).reshape([rect.shape[d] for d in order])
         return self._arrays[instance]
 
     def bind(self, instance: int, array: Array) -> None:
         """Use `array`, of the instance's shape, as its memory."""
-        self._arrays[instance] = array.transpose(self._order(instance))
+        self._arrays[instance] = array.transpose(self.order_of(instance))
 
     def view(self, instance: int, rect: Rect) -> Array:
         """The box `rect` (global coordinates) of an instance, in the region's own order of dimensions."""
-        whole = self.array(instance).transpose(np.argsort(self._order(instance)))
+        whole = self.array(instance).transpose(np.argsort(self.order_of(instance)).tolist())
         return whole[rect.slices(self.task_graph.instance_rect(instance).lo)]
+
+    def get(self, instance: int, rect: Rect) -> Array:
+        """The box `rect` of an instance in the host's memory: as it lies there, or a copy."""
+        return self.view(instance, rect)
+
+    def put(self, instance: int, rect: Rect, value: Array) -> None:
+        """Overwrite the box `rect` of an instance with an array of the host."""
+        self.view(instance, rect)[...] = value
+
+    def fill(self, instance: int, rect: Rect, values: Callable[[Array], object]) -> None:
+        """Have `values` write the box `rect` of an instance."""
+        values(self.view(instance, rect))
 
     def local_box(self, instance: int, rect: Rect) -> Rect:
         """`rect` in the coordinates of `array(instance)`."""
-        local, order = rect.relative_to(self.task_graph.instance_rect(instance).lo), self._order(instance)
+        local, order = rect.relative_to(self.task_graph.instance_rect(instance).lo), self.order_of(instance)
         return Rect(tuple(local.lo[d] for d in order), tuple(local.hi[d] for d in order))
 
-    def _order(self, instance: int) -> tuple[int, ...]:
+    def order_of(self, instance: int) -> tuple[int, ...]:
+        """The dimensions of an instance as they lie in memory, slowest first."""
         return self.task_graph.order(int(self.task_graph.instance_region[instance]))
 
 
@@ -164,15 +189,19 @@ class Compiler:
 
     def _receive(self, rows: list[int]) -> None:
         parts = self._parts(rows, 1)
-        start, wait = self.transport.receiver(parts, int(self.graph.source[rows[0]]), rows[0])
-        self.program.add(start, rows[0], "post")
-        self.pending.update({row: (wait, self.graph.args(row)[1][0]) for row in rows})
+        message = self.transport.receiver(parts, int(self.graph.source[rows[0]]), rows[0])
+        self._start(message, rows, 1, "post")
 
     def _send(self, rows: list[int]) -> None:
         parts = self._parts(rows, 0)
-        start, wait = self.transport.sender(parts, int(self.graph.device[rows[0]]), rows[0])
-        self.program.add(start, rows[0], "send")
-        self.pending.update({row: (wait, self.graph.args(row)[0][0]) for row in rows})
+        message = self.transport.sender(parts, int(self.graph.device[rows[0]]), rows[0])
+        self._start(message, rows, 0, "send")
+
+    def _start(self, message: Message, rows: list[int], k: int, role: str) -> None:
+        """Start a message now; until it is awaited, argument `k` of its transfers is in use."""
+        self.program.add(message.start, rows[0], role)
+        self.program.frees.append(message.free)
+        self.pending.update({row: (message.wait, self.graph.args(row)[k][0]) for row in rows})
 
     def _parts(self, rows: list[int], k: int) -> list[Array]:
         """The memory of argument `k` of every transfer of a message, ready to be used."""
@@ -209,7 +238,10 @@ class Compiler:
         if instance >= 0:
             return self._one(self.memory.view(instance, rect))
         region = self.graph.regions[self.graph.launches[int(self.graph.launch[row])].args[k]]
-        return self._one(np.empty(tuple(max(n, 0) for n in rect.shape), region.dtype))
+        return self._one(self._empty(tuple(max(n, 0) for n in rect.shape), region.dtype))
+
+    def _empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        return np.empty(shape, dtype)
 
     def _one(self, view: Array, writeable: bool = True) -> Array:
         """One array object for equal views: rows whose instances take turns in some memory share it.
@@ -224,18 +256,24 @@ class Compiler:
 
     def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
         launch = self.graph.launches[int(self.graph.launch[row])]
-        point = int(self.graph.point[row])
-        intervals = launch.intervals(point)
-        context = Context(rects, intervals, self.run, self.workspaces[int(self.graph.device[row])], point)
+        context = self._context(row, rects)
         privileges = [privilege for _, _, privilege in self.graph.args(row)]
         for k, privilege in enumerate(privileges):
             if privilege == Privilege.READ:
                 views[k] = self._one(views[k], writeable=False)
-        call = partial(launch.kernel, context, *views)
+        call = partial(self._kernel(launch.kernel), context, *views)
         if not self.check:
             return call
         makes = [v for v, p in zip(views, privileges, strict=True) if p in (Privilege.WRITE, Privilege.REDUCE)]
         return checked(str(self.graph[row]), views[: len(views) - len(makes)], makes, call)
+
+    def _context(self, row: int, rects: list[Rect]) -> Context:
+        launch, point = self.graph.launches[int(self.graph.launch[row])], int(self.graph.point[row])
+        return Context(rects, launch.intervals(point), self.run, self.workspaces[int(self.graph.device[row])], point)
+
+    def _kernel(self, kernel: Callable[..., None]) -> Callable[..., None]:
+        """What a device runs for an operator's kernel."""
+        return kernel
 
     def _before(self, row: int, instances: list[int]) -> None:
         """Await the transfers that `row` depends on, and those that still use memory which is born here."""

@@ -6,6 +6,6 @@ strategy can beat, `exhaustive` proves an optimum (with `boundpass`, `tables` an
 dynamic programme for chains.
 """
 
-from taskflow.search.searching import SearchResult, search
+from taskflow.search.searching import PROPOSALS, SearchResult, search
 
-__all__ = ["SearchResult", "search"]
+__all__ = ["PROPOSALS", "SearchResult", "search"]

@@ -22,7 +22,8 @@ operators among the same kin and one of as many configurations: it is as likely,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -33,6 +34,8 @@ from taskflow.search.space import Space
 from taskflow.strategy import Degree, ParallelConfig, parts
 
 COPIED = 0.5
+TOGETHER = 0.1  # of the proposals change kin together
+ALONG = 0.25  # of the proposals change chains
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,24 @@ class Proposals:
         self._operators = {op.name: op for op in space.operators}
         self.routes = _routes(space.operators)
         self.kin = space.kin()
+        self.before = _routes_from_before(space.names, self.routes)
+        self._choosing = [name for name in space.names if space.size(name) > 1]
+
+    def draw(
+        self, strategy: Mapping[str, ParallelConfig], generator: np.random.Generator
+    ) -> tuple[dict[str, ParallelConfig], float]:
+        """Changes of `strategy` and ln q(old) - ln q(new); no changes: what was drawn is what there is.
+
+        `strategy` holds objects of the space (`Space.include`).
+        """
+        kind = generator.random()
+        if kind < TOGETHER and self.kin:
+            return self.propose_together(strategy, generator), 0.0
+        if kind >= 1 - ALONG:
+            return self.propose_along(strategy, generator), 0.0
+        name = self._choosing[int(generator.random() * len(self._choosing))]
+        config, correction = self.propose(name, strategy, generator)
+        return ({} if config is strategy[name] else {name: config}), correction
 
     def propose(
         self, name: str, strategy: Mapping[str, ParallelConfig], generator: np.random.Generator
@@ -85,6 +106,35 @@ class Proposals:
         if not self.space.is_common(name, old) or any(strategy[other] is new for other in kin):
             return {}
         return {other: new for other in kin if strategy[other] is old}
+
+    def propose_along(
+        self, strategy: Mapping[str, ParallelConfig], generator: np.random.Generator
+    ) -> dict[str, ParallelConfig]:
+        """A new configuration for an operator and the chain behind it; empty: none that could be taken back."""
+        names = self.space.names
+        first = int(generator.random() * len(names))
+        reach = names[first : first + int((len(names) - first + 1) ** generator.random())]  # most are short
+        new = self.space.draw(reach[0], generator)
+        if new is strategy[reach[0]]:
+            return {}
+        chain, changes = self._chain(reach, strategy), {reach[0]: new}
+        for name in chain[1:]:
+            route = self.before[name]
+            brought = self._bring(name, route, changes[route.source])
+            if brought is None:
+                return {}
+            changes[name] = brought
+        is_same = self._chain(reach, ChainMap(changes, dict(strategy))) == chain
+        return {name: c for name, c in changes.items() if c is not strategy[name]} if is_same else {}
+
+    def _chain(self, reach: Sequence[str], strategy: Mapping[str, ParallelConfig]) -> list[str]:
+        """The first operator of `reach`, and those that have what `bring` makes of one before them in the chain."""
+        chain = {reach[0]: None}
+        for name in reach[1:]:
+            route = self.before.get(name)
+            if route and route.source in chain and self._bring(name, route, strategy[route.source]) is strategy[name]:
+                chain[name] = None
+        return list(chain)
 
     def near(self, name: str, strategy: Mapping[str, ParallelConfig]) -> list[ParallelConfig]:
         """What adjacent operators offer to the operator `name`, repeated where several offer the same."""
@@ -127,6 +177,13 @@ def _routes(operators: list[Operator]) -> dict[str, list[_Route]]:
             for axes in _axis_maps(source, a, target, b):
                 routes[target.name][_Route(source.name, axes)] = None
     return {name: list(found) for name, found in routes.items()}
+
+
+def _routes_from_before(names: Sequence[str], routes: Mapping[str, Sequence[_Route]]) -> dict[str, _Route]:
+    """Operator -> the first route from one that comes before it, where there is one."""
+    place = {name: k for k, name in enumerate(names)}
+    first = {n: next((r for r in routes[n] if place[r.source] < place[n]), None) for n in names}
+    return {name: route for name, route in first.items() if route is not None}
 
 
 def _adjacent(operators: list[Operator]) -> Iterator[tuple[Operator, int, Operator, int]]:

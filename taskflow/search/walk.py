@@ -33,9 +33,6 @@ class Judges(Protocol):
         """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
 
 
-TOGETHER = 0.1  # of the steps of a walk change operators that are alike together
-
-
 class Walk:
     """One Markov chain, whose stationary distribution is p(strategy) ~ exp(-beta * seconds) on the space.
 
@@ -47,28 +44,13 @@ class Walk:
         self, judge: Judges, proposals: Proposals, start: Strategy, beta: float, generator: np.random.Generator
     ) -> None:
         self.judge, self.proposals, self.beta, self.generator = judge, proposals, beta, generator
-        self.names = [name for name in proposals.space.names if proposals.space.size(name) > 1]
         self.strategy = proposals.space.include(start)
         self.seconds = judge.start(self.strategy)
 
     def step(self) -> bool:
-        """Propose, and accept or stay; False if what was proposed is what the operator has, so nothing was judged."""
-        if self.proposals.kin and self.generator.random() < TOGETHER:
-            return self._step_together()
-        name = self.names[int(self.generator.random() * len(self.names))]
-        config, correction = self.proposals.propose(name, self.strategy, self.generator)
+        """Propose, and accept or stay; False if what was proposed is what there is, so nothing was judged."""
+        changes, correction = self.proposals.draw(self.strategy, self.generator)
         limit = self._limit(correction)
-        if config is self.strategy[name]:
-            return False
-        seconds = self.judge.propose(name, config, limit)
-        if seconds <= limit and math.isfinite(seconds):
-            self.judge.accept()
-            self.strategy[name], self.seconds = config, seconds
-        return True
-
-    def _step_together(self) -> bool:
-        changes = self.proposals.propose_together(self.strategy, self.generator)
-        limit = self._limit(0.0)
         if not changes:
             return False
         seconds = self.judge.propose_all(changes, limit)

@@ -1,5 +1,6 @@
 """What keeps ranks in order: programs with fused calls and merged messages, and ranks of uneven pace."""
 
+import gc
 import time
 from functools import partial
 
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import Executor, MachineModel, lower
-from tests import laws
+import taskflow
+from taskflow import Executor, Graph, MachineModel, lower
+from taskflow.comm import Message, connect
+from tests import laws, tiny
 from tests.mpi.test_laws import EXCHANGES, SIZE, examples, placed
 from tests.strategies import graphs
 
@@ -39,3 +42,35 @@ def test_ranks_of_uneven_pace_give_the_numbers_of_one_device(comm, exchange, exa
 def late(call, seconds):
     time.sleep(seconds)
     call()
+
+
+@pytest.mark.slow
+def test_executors_that_end_leave_nothing_in_mpi(monkeypatch):
+    """Every second one is closed, the others are dropped; most of these messages have pieces, hence types."""
+    transport, held = connect(), []
+
+    def keep(make):
+        def kept(*args) -> Message:
+            message = make(*args)
+            held.append(message.free.args[0])
+            return message
+
+        return kept
+
+    for name in ("sender", "receiver"):
+        monkeypatch.setattr(transport, name, keep(getattr(transport, name)))
+    graph, machine = Graph(), MachineModel.uniform(SIZE)
+    tiny.sgd(tiny.mean_square(tiny.tanh(tiny.linear(graph.input("x", (8, 4)), 8))))
+    strategy = taskflow.data_parallel(graph, machine)
+    strategy["tanh"] = taskflow.ParallelConfig({"o": SIZE})
+    task_graph = lower(graph, strategy, machine)
+    for number in range(200):
+        step = Executor(task_graph, exchange="messages", watchdog_seconds=0)
+        if number == 0:
+            step({"x": np.ones((8, 4), np.float32)})
+        if number % 2:
+            step.close()
+        del step
+    gc.collect()
+    assert len(held) >= 200 or SIZE == 1
+    assert not any(map(bool, held))

@@ -1,7 +1,8 @@
 """One small graph per operator and variant: float64, odd extents, and what it computes in plain NumPy.
 
 `case.build()` gives a fresh (graph, output region). `case.reference(values)` is the same output from the values of its
-inputs, parameters and states, by name; integer inputs are below `case.high`.
+inputs, parameters and states, by name; integer inputs are below `case.high`; `case.moved` elements of each region are
+moved for gradients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,10 @@ Values = Mapping[str, Array]
 class Case:
     name: str
     build: Callable[[], tuple[Graph, LogicalRegion]]
-    reference: Callable[[Values], Array]
+    reference: Callable[[Values], Array] | None
     high: int = 3
     is_differentiable: bool = True
+    moved: int = 60
 
     def __str__(self) -> str:
         return self.name
@@ -35,7 +37,7 @@ CASES: list[Case] = []
 def case(
     name: str,
     operator: Callable[..., LogicalRegion],
-    reference: Callable[[Values], Array],
+    reference: Callable[[Values], Array] | None,
     shapes: Mapping[str, Sequence[int]],
     integers: Sequence[str] = (),
     **options: Any,
@@ -246,6 +248,7 @@ def layer_norm(v: Values) -> Array:
     return centred / np.sqrt(v["x"].var(-1, keepdims=True) + 1e-3) * v["layer_norm.weight"] + v["layer_norm.bias"]
 
 
+case("dropout", lambda x: ops.dropout(x, 0.4), None, {"x": (7, 5)})  # what it gives: test_special.py
 case("batch_norm", ops.batch_norm, batch_norm, {"x": (7, 3)})
 case("batch_norm of images", ops.batch_norm, batch_norm, {"x": (3, 3, 5, 2)})
 case(
@@ -274,4 +277,12 @@ case(
     high=7,
 )
 
-from . import cases_elementwise, cases_experts, cases_reductions, cases_sequences, cases_shapes  # noqa: E402, F401 (they add their cases to the table)
+# They add their cases to the table.
+from . import (  # noqa: E402, F401
+    cases_elementwise,
+    cases_experts,
+    cases_reductions,
+    cases_sequences,
+    cases_shapes,
+    cases_wide,
+)

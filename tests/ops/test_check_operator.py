@@ -12,7 +12,8 @@ from .cases import CASES, Case
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_operator(case: Case) -> None:
-    checked = check_operator(case.build, case.reference, high=case.high, differentiable=case.is_differentiable)
+    options = {"high": case.high, "differentiable": case.is_differentiable, "moved": case.moved}
+    checked = check_operator(case.build, case.reference, degrees=(2, 3, 4), **options)
     assert checked or all(op.extents[a] == 1 for op in case.build()[0].operators for a in op.split_axes)
 
 

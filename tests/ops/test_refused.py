@@ -90,6 +90,81 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda r: ops.adam(r["scalar"], betas=(0.9, 1)), "adam: betas are (0.9, 1), each is in [0, 1)"),
     (lambda r: ops.glorot_normal((3,)), "initializer: the fans of a weight need two dimensions, its shape is (3,)"),
     (lambda r: ops.add(r["x"], r["other"]), "'add': input 1: region 'other' belongs to another graph"),
+    (lambda r: ops.add(1, 2.0), "add 'add': all operands are numbers, at least one region is needed"),
+    (lambda r: ops.divide(r["x"], "y"), "divide 'divide': y is a str, not a region"),
+    (lambda r: ops.exp(r["t"]), "exp 'exp': 't' is int32, a floating point dtype is needed"),
+    (lambda r: ops.clip(r["x"], 1, 0), "clip 'clip': min is 1 and max is 0"),
+    (lambda r: ops.softplus(r["x"], 0), "softplus 'softplus': beta is 0, it is positive"),
+    (lambda r: ops.where(r["x"], r["x"], 0), "where 'where': condition 'x' is float32, bool is needed"),
+    (
+        lambda r: ops.where(ops.less(r["x"], 0), 1, 0),
+        "where 'where': x and y are 1 and 0, at least one region is needed",
+    ),
+    (lambda r: ops.max(r["x"], (0, 0)), "max 'max': dim (0, 0) names a dimension of 'x' twice"),
+    (lambda r: ops.argmax(r["x"], 2), "argmax 'argmax': dim is 2, the region has 2 dimensions"),
+    (lambda r: ops.topk(r["x"], 4), "topk 'topk': k is 4, dim 1 of 'x' has 3 points"),
+    (
+        lambda r: ops.rms_norm(r["scalar"]),
+        "rms_norm 'rms_norm': 'scalar' has shape (), at least 1 dimensions are needed",
+    ),
+    (lambda r: ops.group_norm(r["image"], 2), "group_norm 'group_norm': 3 channels do not divide into 2 groups"),
+    (lambda r: ops.log_softmax(r["x"], -3), "log_softmax 'log_softmax': dim is -3, the region has 2 dimensions"),
+    (
+        lambda r: ops.cross_entropy(r["x"], r["t"], reduction="max"),
+        "cross_entropy 'cross_entropy': reduction is 'max', it is 'mean', 'sum' or 'none'",
+    ),
+    (
+        lambda r: ops.cross_entropy(r["x"], r["t"], label_smoothing=2),
+        "cross_entropy 'cross_entropy': label_smoothing is 2, it is in [0, 1]",
+    ),
+    (lambda r: ops.huber_loss(r["x"], r["x"], 0), "huber_loss 'huber_loss': delta is 0, it is positive"),
+    (
+        lambda r: ops.top_k_accuracy(r["x"], r["t"], 0),
+        "top_k_accuracy 'top_k_accuracy': k is 0, a positive integer is needed",
+    ),
+    (
+        lambda r: ops.conv1d(r["x"], 4, 3),
+        "conv1d 'conv1d': 'x' has shape (5, 3), 3 dimensions are needed",
+    ),
+    (
+        lambda r: ops.conv1d(ops.unsqueeze(r["x"], 0), 4, 4, name="c"),
+        "conv1d 'c': a window of 4 points does not fit into the 3 points of 'unsqueeze' and a padding of 0",
+    ),
+    (
+        lambda r: ops.adaptive_avg_pool2d(r["image"], 0),
+        "adaptive_avg_pool2d 'adaptive_avg_pool2d': output_size is 0, a positive integer is needed",
+    ),
+    (
+        lambda r: ops.pad(r["x"], (1, -1)),
+        "pad 'pad': pad is (1, -1): pairs of numbers from 0, at most 2 of them, are needed",
+    ),
+    (lambda r: ops.reverse(r["x"], (0, -2)), "reverse 'reverse': dims (0, -2) names a dimension of 'x' twice"),
+    (
+        lambda r: ops.gather(r["x"], 0, r["t"]),
+        "gather 'gather': 'x' is (5, 3) and 't' is (5,); only dim 0 may differ",
+    ),
+    (
+        lambda r: ops.expand(r["x"], (5, 4)),
+        "expand 'expand': 'x' has shape (5, 3), which does not broadcast to (5, 4)",
+    ),
+    (lambda r: ops.unsqueeze(r["x"], 3), "unsqueeze 'unsqueeze': dim is 3, the region has 3 dimensions"),
+    (lambda r: ops.gru_cell(r["x"], r["one"]), "gru_cell 'gru_cell': 'x' is (5, 3) and 'one' is (1, 3)"),
+    (
+        lambda r: ops.gru_cell(r["x"], r["x"], ops.lstm_weights(r["x"].graph, "w", 3, 3)),
+        "gru_cell 'w': the weights are for 4 gates, 3 are needed",
+    ),
+    (
+        lambda r: ops.rnn_cell(r["x"], r["x"], nonlinearity="elu"),
+        "rnn_cell 'rnn_cell': nonlinearity is 'elu', it is 'tanh' or 'relu'",
+    ),
+    (
+        lambda r: ops.memory_linear_attention(r["image"], r["image"], r["x"]),
+        "memory_linear_attention 'attention': 'x' has shape (5, 3), 4 dimensions are needed",
+    ),
+    (
+        lambda r: ops.multihead_attention(ops.unsqueeze(r["x"], 0), 1, dropout_p=0.5, memory_linear=True),
+        "multihead_attention 'attention': memory-linear attention has no dropout, dropout_p is 0.5",
+    ),
 ]
 
 

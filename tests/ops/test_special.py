@@ -148,6 +148,16 @@ def test_embedding_and_loss_refuse_what_is_no_index() -> None:
         run(graph, values)
 
 
+def test_a_gradient_comes_back_in_the_dtype_that_was_cast() -> None:
+    graph = Graph()
+    x = graph.input("x", (5,))
+    y = ops.cast(x, "float64")
+    gradient = graph.differentiate(ops.sum(ops.multiply(y, y)), [x])[x]
+    values = first_values(graph)
+    assert (y.dtype, gradient.dtype) == ("float64", "float32")
+    np.testing.assert_array_equal(run(graph, values)[gradient.name], 2 * values["x"])
+
+
 def test_initializers() -> None:
     shape = (6, 4, 3, 3)  # fan_in 36, fan_out 54
     assert ops.glorot_uniform(shape) == Uniform(-((6 / 90) ** 0.5), (6 / 90) ** 0.5)

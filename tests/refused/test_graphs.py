@@ -1,8 +1,10 @@
 """Graphs that cannot be built or differentiated."""
 
+from dataclasses import replace
+
 import pytest
 
-from taskflow import Graph
+from taskflow import Graph, Window
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -87,9 +89,15 @@ def test_an_update_in_place_of_what_is_read_again(graph):
     assert_refused(message, launch(graph, "c, c ->", ["w", "w"], writes=[0]))
 
 
-def test_an_update_in_place_through_a_window(graph):
-    from taskflow import Window
+def test_an_update_in_place_of_what_is_read_with_a_halo_under_other_axis_names(graph):
+    """As in a backward function, whose gradients come under the names of the forward's axes."""
+    w = graph.regions["w"]
+    inputs, halo = [w, replace(w, axes=("z",))], {"k": Window("c", size=3, padding=1)}
+    message = "'op': 'w' is updated in place and read again by another term"
+    assert_refused(message, lambda: graph.launch("op", "c, k ->", inputs, kernel=tiny._copy, writes=[0], windows=halo))
 
+
+def test_an_update_in_place_through_a_window(graph):
     message = "'op': 'w' is updated in place, so its term has no window"
     assert_refused(message, launch(graph, "k -> c", ["w"], writes=[0], windows={"k": Window("c", size=2)}))
 

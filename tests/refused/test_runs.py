@@ -124,3 +124,8 @@ def test_an_order_that_is_none():
     assert_refused(message, lambda: rows.reordered([0] * count))
     message = "order: row 1 stands before row 0, for which it waits"
     assert_refused(message, lambda: rows.reordered([1, 0, *range(2, count)]))
+
+
+def test_a_step_of_a_closed_executor(step):
+    step.close()
+    assert_refused("executor: it is closed", lambda: step({"x": X}))

@@ -1,11 +1,23 @@
-"""Searches that cannot be: no budget, starts that do not fit, and no memory."""
+"""Searches that cannot be: no budget, starts that do not fit, no memory, and no costs."""
 
+import numpy as np
 import pytest
 
-from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, search, single_device
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    lower,
+    search,
+    simulate,
+    single_device,
+)
 from taskflow.search.exhaustive import search_exhaustively
 from tests import tiny
 from tests.refusals import assert_refused
+from tests.simple_costs import SimpleCosts
 
 TWO = MachineModel.uniform(2)
 
@@ -69,3 +81,36 @@ def test_an_optimum_that_nothing_fits(graph):
 def test_a_proof_from_costs_that_prove_nothing(graph):
     message = "exhaustive search: its proof needs costs of which a part r of a task takes at least r"
     assert_refused(message, lambda: search_exhaustively(graph, TWO, CostModel.measured(TWO)))
+
+
+def no_kernel(ctx, x, y):
+    raise NotImplementedError("no such device")
+
+
+def test_an_operator_whose_kernel_cannot_be_timed():
+    graph = Graph()
+    graph.launch("odd", "b c -> b c", [graph.input("x", (8, 6))], kernel=no_kernel)
+    message = (
+        "costs: point 0 of operator 'odd' on device 0 has no cost: its kernel fails on made-up arrays of "
+        "(8, 6), (8, 6): NotImplementedError: no such device"
+    )
+    assert_refused(message, lambda: search(graph, TWO, CostModel.measured(TWO), proposals=3))
+
+
+class Guessed(SimpleCosts):
+    """The costs of a user, who has none for tanh."""
+
+    def seconds(self, task_graph):
+        return CostModel.seconds(self, task_graph)
+
+    def _points(self, task_graph, rows):
+        names = [task_graph.name(row) for row in rows.tolist()]
+        return np.array([np.nan if name == "tanh" else 1e-6 for name in names])
+
+
+def test_an_operator_with_no_cost(graph):
+    tiny.tanh(graph.regions["fc"])
+    message = "costs: point 0 of operator 'tanh' on device 0 has no cost: nan seconds"
+    assert_refused(message, lambda: search(graph, TWO, Guessed(TWO)))
+    strategy = single_device(graph, TWO)
+    assert_refused(message, lambda: simulate(lower(graph, strategy, TWO), Guessed(TWO)))

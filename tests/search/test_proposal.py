@@ -89,3 +89,66 @@ def test_the_correction_is_that_of_the_drawn_frequencies(held):
     for config, count in seen.items():
         expected = seen[old] * math.exp(-correction[config])
         assert abs(count - expected) < 6 * (math.sqrt(count) + math.sqrt(expected))
+
+
+def chain_of(proposals, strategy, new, length):
+    """What `propose_along` gives for the first operator, a configuration and a length of the chain."""
+
+    class Drawn:
+        def __init__(self):
+            names, space = proposals.space.names, proposals.space
+            number = next(k for k in range(space.size(names[0])) if str(space.config(names[0], k)) == new)
+            share = math.log(length + 0.5) / math.log(len(names) + 1)
+            self.left = [0.0, share, (number + 0.5) / space.size(names[0])]
+
+        def random(self):
+            return self.left.pop(0)
+
+    return {name: str(c) for name, c in proposals.propose_along(strategy, Drawn()).items()}
+
+
+def three_layers():
+    graph = Graph()
+    x = graph.input("x", (8, 6))
+    for k in range(3):
+        x = tiny.linear(x, 4, name=f"fc{k}")
+    return graph
+
+
+HALVES = {f"fc{k}": ParallelConfig({"b": 2}, (0, 1)) for k in range(3)}
+
+
+def test_a_chain_moves_with_its_first_operator():
+    proposals, strategy = proposals_for(three_layers(), HALVES)
+    moved = dict.fromkeys(HALVES, "b:2 on 2,3")
+    assert chain_of(proposals, strategy, "b:2 on 2,3", 3) == moved
+    assert chain_of(proposals, strategy, "b:2 on 2,3", 2) == {name: moved[name] for name in ("fc0", "fc1")}
+    assert chain_of(proposals, strategy, "b:2 on 2,3", 1) == {"fc0": "b:2 on 2,3"}
+
+
+def test_a_chain_ends_where_an_operator_has_another_configuration():
+    proposals, strategy = proposals_for(three_layers(), {**HALVES, "fc1": ParallelConfig({"b": 4})})
+    assert chain_of(proposals, strategy, "b:2 on 2,3", 3) == {"fc0": "b:2 on 2,3"}
+
+
+def test_a_chain_that_could_not_be_taken_back_is_not_proposed():
+    """With the new configuration of the first, the others would belong to its chain."""
+    proposals, strategy = proposals_for(three_layers(), {**HALVES, "fc0": ParallelConfig({}, (2,))})
+    assert chain_of(proposals, strategy, "b:2 on 0,1", 3) == {}
+    assert chain_of(proposals, strategy, "b:2 on 0,1", 1) == {"fc0": "b:2 on 0,1"}
+
+
+def test_a_chain_and_its_way_back_are_as_likely():
+    proposals, strategy = proposals_for(three_layers(), HALVES, MachineModel.uniform(2))
+    generator, draws = np.random.default_rng(3), 30_000
+
+    def count(start):
+        drawn = (proposals.propose_along(start, generator) for _ in range(draws))
+        return Counter(tuple(sorted(changes.items(), key=lambda item: item[0])) for changes in drawn)
+
+    there = count(strategy)
+    assert {len(changes) for changes in there} == {0, 1, 2, 3}
+    for changes, seen in there.most_common(6):
+        back = tuple((name, strategy[name]) for name, _ in changes)
+        again = count({**strategy, **dict(changes)})[back]
+        assert not changes or abs(seen - again) < 6 * (math.sqrt(seen) + math.sqrt(again))

@@ -1,12 +1,23 @@
 """Search: never worse than a start, deterministic, within memory, and honest about what it found."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, data_parallel, search
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    data_parallel,
+    search,
+    single_device,
+)
 from taskflow.lower import lower
 from taskflow.memory import plan_memory
 from taskflow.search.exhaustive import search_exhaustively
@@ -45,15 +56,30 @@ def machines(draw):
     return replace(MachineModel.uniform(count, SLOW, bandwidth), devices=devices)
 
 
-@settings(max_examples=20)
-@given(graphs(steps=2), machines(), st.integers(0, 99))
-def test_never_slower_than_the_best_start_and_never_faster_than_the_bound(model, machine, seed):
-    result = find(model.graph, machine, proposals=12, seed=seed)
+def of_memory(machine, graph, part):
+    """Devices with that part of what one needs for all of a step."""
+    peak = plan_memory(lower(graph, single_device(graph, machine), machine)).peak_bytes.max()
+    devices = tuple(replace(d, memory_bytes=max(int(part * peak), 1)) for d in machine.devices)
+    return replace(machine, devices=devices)
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(graphs(steps=2), machines(), st.sampled_from([9.0, 9.0, 0.9, 0.6, 0.4, 0.1]), st.integers(0, 99))
+def test_never_slower_than_the_best_start_nor_faster_than_the_bound_nor_too_large(model, machine, part, seed):
+    graph, machine = model.graph, of_memory(machine, model.graph, part)
+    try:
+        result = find(graph, machine, proposals=12, seed=seed)
+    except ValueError as error:
+        assert part < 1 and re.search(r"device \d needs \d+ bytes and has \d+", str(error))
+        return
     assert result.seconds <= min(result.baseline_seconds.values())
     assert set(result.baseline_seconds) >= RULES
-    assert result.seconds == seconds_of(model.graph, machine, result.strategy)
+    assert result.seconds == seconds_of(graph, machine, result.strategy)
     assert 0 < result.lower_bound_seconds <= result.seconds * (1 + 1e-9)
     assert result.history[-1][1] == result.seconds and result.proposals <= 12
+    peak = plan_memory(lower(graph, result.strategy, machine)).peak_bytes
+    assert all(size <= device.memory_bytes for size, device in zip(peak, machine.devices, strict=True))
 
 
 def test_equal_seeds_give_equal_results():

@@ -1,12 +1,13 @@
 """What a kernel sees of its device: the array module, where its tiles lie, and scratch memory.
 
-The only file that may import cupy. Today's devices are NumPy's.
+Here for NumPy; `cuda` has the variant for CuPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -39,8 +40,10 @@ def is_compiled(kernel: Callable[..., None]) -> bool:
 class Workspace:
     """Scratch memory of one device, shared by its tasks: they run one after the other."""
 
-    def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
+    def __init__(self, make: Callable[[int], Array] | None = None) -> None:
+        self._make: Callable[[int], Array] = make or partial(np.empty, dtype=np.uint8)
+        self._memory = self._make(0)
+        self._outgrown: list[Array] = []  # what is on its way to a GPU may use it still
         self.growths = 0
 
     @property
@@ -53,7 +56,8 @@ class Workspace:
         size = prod(shape) * np.dtype(dtype).itemsize
         end = offset + -(-size // 64) * 64
         if end > self._memory.size:
-            self._memory = np.empty(end, np.uint8)
+            self._outgrown.append(self._memory)
+            self._memory = self._make(end)
             self.growths += 1
         return self._memory[offset : offset + size].view(dtype).reshape(tuple(shape)), end
 

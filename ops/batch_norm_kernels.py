@@ -1,0 +1,192 @@
+"""The kernels of `batch_norm`: compiled ones over (points, channels), and by passes where there are none."""
+
+from __future__ import annotations
+
+from ops.tiles import Array, Context, deliver, on_cuda, rows, work_array
+from taskflow import compiled
+
+
+def _channels(a: Array, ndim: int) -> Array:
+    """A row of channels, shaped to broadcast along dimension 1."""
+    return a.reshape(1, -1, *(1,) * (ndim - 2))
+
+
+def _all_but_channels(x: Array) -> tuple[int, ...]:
+    return (0, *range(2, x.ndim))
+
+
+def _points(ctx: Context, slot: str, a: Array) -> Array:
+    """A matrix of points by channels; a copy unless `a` lies channels-last."""
+    return rows(ctx, slot, _channels_last(a))
+
+
+def _channels_last(a: Array) -> Array:
+    return a.transpose(0, *range(2, a.ndim), 1)
+
+
+def _mean_by_passes(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
+    ctx.xp.sum(x, axis=_all_but_channels(x), out=mean)
+    ctx.xp.divide(mean, count, out=mean)
+
+
+@compiled
+@on_cuda(_mean_by_passes)
+def mean(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
+    from ops import cpu_channels
+
+    cpu_channels.sums(_points(ctx, "x", x), mean, ctx.scratch("part", mean.shape, mean.dtype))
+    ctx.xp.divide(mean, count, out=mean)
+
+
+def _variance_by_passes(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> None:
+    centred = ctx.scratch("centred", x.shape, x.dtype)
+    ctx.xp.subtract(x, _channels(mean, x.ndim), out=centred)
+    ctx.xp.multiply(centred, centred, out=centred)
+    ctx.xp.sum(centred, axis=_all_but_channels(x), out=var)
+    ctx.xp.divide(var, count, out=var)
+
+
+@compiled
+@on_cuda(_variance_by_passes)
+def variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> None:
+    from ops import cpu_channels
+
+    cpu_channels.squares(_points(ctx, "x", x), mean, var, ctx.scratch("part", var.shape, var.dtype))
+    ctx.xp.divide(var, count, out=var)
+
+
+def move(
+    ctx: Context,
+    running_mean: Array,
+    running_var: Array,
+    mean: Array,
+    var: Array,
+    *,
+    momentum: float,
+    correction: float,
+) -> None:
+    share = ctx.scratch("share", mean.shape, mean.dtype)
+    for running, batch, factor in ((running_mean, mean, momentum), (running_var, var, momentum * correction)):
+        ctx.xp.multiply(running, 1 - momentum, out=running)
+        ctx.xp.multiply(batch, factor, out=share)
+        ctx.xp.add(running, share, out=running)
+
+
+def _inverse_std(ctx: Context, var: Array, eps: float) -> Array:
+    out = ctx.scratch("inverse_std", var.shape, var.dtype)
+    ctx.xp.add(var, eps, out=out)
+    ctx.xp.sqrt(out, out=out)
+    return ctx.xp.divide(1, out, out=out)
+
+
+def _normalize_by_passes(
+    ctx: Context, x: Array, mean: Array, var: Array, weight: Array, bias: Array, y: Array, *, eps: float
+) -> None:
+    scale = _inverse_std(ctx, var, eps)
+    ctx.xp.multiply(scale, weight, out=scale)
+    ctx.xp.subtract(x, _channels(mean, x.ndim), out=y)
+    ctx.xp.multiply(y, _channels(scale, x.ndim), out=y)
+    ctx.xp.add(y, _channels(bias, x.ndim), out=y)
+
+
+@compiled
+@on_cuda(_normalize_by_passes)
+def normalize(
+    ctx: Context, x: Array, mean: Array, var: Array, weight: Array, bias: Array, y: Array, *, eps: float
+) -> None:
+    from ops import cpu_channels
+
+    scale = _inverse_std(ctx, var, eps)
+    ctx.xp.multiply(scale, weight, out=scale)
+    target = _channels_last(y)
+    work = work_array(ctx, "y", target)
+    cpu_channels.normalize(_points(ctx, "x", x), mean, scale, bias, work.reshape(-1, x.shape[1]))
+    deliver(ctx, work, target)
+
+
+def _gradient_sums_by_passes(
+    ctx: Context, gy: Array, x: Array, mean: Array, var: Array, gbias: Array, gweight: Array, *, eps: float
+) -> None:
+    product = ctx.scratch("product", x.shape, x.dtype)
+    ctx.xp.sum(gy, axis=_all_but_channels(x), out=gbias)
+    ctx.xp.subtract(x, _channels(mean, x.ndim), out=product)
+    ctx.xp.multiply(product, gy, out=product)
+    ctx.xp.sum(product, axis=_all_but_channels(x), out=gweight)
+    ctx.xp.multiply(gweight, _inverse_std(ctx, var, eps), out=gweight)
+
+
+@compiled
+@on_cuda(_gradient_sums_by_passes)
+def gradient_sums(
+    ctx: Context, gy: Array, x: Array, mean: Array, var: Array, gbias: Array, gweight: Array, *, eps: float
+) -> None:
+    from ops import cpu_channels
+
+    part = ctx.scratch("part", (2, *mean.shape), mean.dtype)
+    cpu_channels.products(_points(ctx, "gy", gy), _points(ctx, "x", x), mean, gbias, gweight, part)
+    ctx.xp.multiply(gweight, _inverse_std(ctx, var, eps), out=gweight)
+
+
+def _gradient_batch_by_passes(
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    gbias: Array,
+    gweight: Array,
+    gx: Array,
+    *,
+    eps: float,
+    count: int,
+) -> None:
+    """weight / std (gy - sum(gy) / count - x̂ sum(gy x̂) / count), where x̂ = (x - mean) / std."""
+    scale = _inverse_std(ctx, var, eps)
+    slope = ctx.scratch("slope", scale.shape, scale.dtype)
+    ctx.xp.multiply(gweight, scale, out=slope)
+    ctx.xp.divide(slope, -count, out=slope)
+    ctx.xp.subtract(x, _channels(mean, x.ndim), out=gx)
+    ctx.xp.multiply(gx, _channels(slope, x.ndim), out=gx)
+    ctx.xp.add(gx, gy, out=gx)
+    ctx.xp.divide(gbias, count, out=slope)
+    ctx.xp.subtract(gx, _channels(slope, x.ndim), out=gx)
+    ctx.xp.multiply(scale, weight, out=scale)
+    ctx.xp.multiply(gx, _channels(scale, x.ndim), out=gx)
+
+
+@compiled
+@on_cuda(_gradient_batch_by_passes)
+def gradient_batch(
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    gbias: Array,
+    gweight: Array,
+    gx: Array,
+    *,
+    eps: float,
+    count: int,
+) -> None:
+    from ops import cpu_channels
+
+    scale = _inverse_std(ctx, var, eps)
+    slope, share = ctx.scratch("slope", scale.shape, scale.dtype), ctx.scratch("share", scale.shape, scale.dtype)
+    ctx.xp.multiply(gweight, scale, out=slope)
+    ctx.xp.divide(slope, -count, out=slope)
+    ctx.xp.divide(gbias, count, out=share)
+    ctx.xp.multiply(scale, weight, out=scale)
+    target = _channels_last(gx)
+    work = work_array(ctx, "gx", target)
+    out = work.reshape(-1, x.shape[1])
+    cpu_channels.gradient(_points(ctx, "gy", gy), _points(ctx, "x", x), mean, slope, share, scale, out)
+    deliver(ctx, work, target)
+
+
+def gradient_running(ctx: Context, gy: Array, var: Array, weight: Array, gx: Array, *, eps: float) -> None:
+    scale = _inverse_std(ctx, var, eps)
+    ctx.xp.multiply(scale, weight, out=scale)
+    ctx.xp.multiply(gy, _channels(scale, gy.ndim), out=gx)

@@ -1,0 +1,137 @@
+"""Compiled kernels over the rows of matrices: softmax, cross entropy, layer norm; see `cpu` for what holds for them.
+
+A row is read and written while it is in the first-level cache, so memory is passed once. Sums may be taken in another
+order than written, the same in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+
+from ops.cpu_math import exp
+
+_SUMS = {"contract", "reassoc", "nsz"}  # lets the compiler add up in vectors
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)
+def _exp_row(x: Any, y: Any) -> Any:
+    """y = exp(x - max x), its sum and the maximum."""
+    most = x[0]
+    for k in range(x.size):
+        most = x[k] if x[k] > most else most
+    total = x.dtype.type(0)
+    for k in range(x.size):
+        e = exp(x[k] - most)
+        y[k] = e
+        total += e
+    return total, most
+
+
+@numba.njit(cache=True, error_model="numpy")
+def softmax(x: Any, y: Any) -> None:
+    """y = exp(x) / sum exp(x), row by row."""
+    for r in range(x.shape[0]):
+        total, _ = _exp_row(x[r], y[r])
+        scale = x.dtype.type(1) / total
+        for k in range(x.shape[1]):
+            y[r, k] *= scale
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)
+def softmax_gradient(gy: Any, y: Any, gx: Any) -> None:
+    """gx = y (gy - sum(gy y)), row by row."""
+    for r in range(y.shape[0]):
+        total = y.dtype.type(0)
+        for k in range(y.shape[1]):
+            total += gy[r, k] * y[r, k]
+        for k in range(y.shape[1]):
+            gx[r, k] = (gy[r, k] - total) * y[r, k]
+
+
+@numba.njit(cache=True, error_model="numpy")
+def cross_entropy(y: Any, t: Any, probability: Any) -> float:
+    """probability = softmax(y) row by row; gives the sum over rows of -log probability[t]."""
+    loss = 0.0
+    for r in range(y.shape[0]):
+        total, most = _exp_row(y[r], probability[r])
+        loss += math.log(total) - (y[r, t[r]] - most)
+        scale = y.dtype.type(1) / total
+        for k in range(y.shape[1]):
+            probability[r, k] *= scale
+    return loss
+
+
+@numba.njit(cache=True)
+def cross_entropy_gradient(scale: Any, probability: Any, t: Any, gy: Any) -> None:
+    """gy = scale (probability - 1 at t)."""
+    for r in range(gy.shape[0]):
+        for k in range(gy.shape[1]):
+            gy[r, k] = scale * probability[r, k]
+        gy[r, t[r]] -= scale
+
+
+@numba.njit(cache=True)
+def scale_and_mask(scores: Any, scale: Any, seen: int) -> None:
+    """Scores times `scale` at the keys that a query sees, `seen` for the first and one more for each of the others.
+
+    Minus infinity at the keys behind those. `scores` is (heads, queries, keys).
+    """
+    for h in range(scores.shape[0]):
+        for q in range(scores.shape[1]):
+            count = min(max(seen + q, 0), scores.shape[2])
+            row, rest = scores[h, q, :count], scores[h, q, count:]
+            for k in range(row.size):
+                row[k] *= scale
+            for k in range(rest.size):
+                rest[k] = -math.inf
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)
+def layer_norm(x: Any, weight: Any, bias: Any, y: Any, mean: Any, scale: Any, eps: float) -> None:
+    """y = (x - mean) scale weight + bias, scale = 1 / sqrt(var + eps), row by row."""
+    number = x.dtype.type
+    for r in range(x.shape[0]):
+        total = number(0)
+        for k in range(x.shape[1]):
+            total += x[r, k]
+        m = total / number(x.shape[1])
+        total = number(0)
+        for k in range(x.shape[1]):
+            total += (x[r, k] - m) * (x[r, k] - m)
+        s = number(1) / math.sqrt(total / number(x.shape[1]) + number(eps))
+        for k in range(x.shape[1]):
+            y[r, k] = (x[r, k] - m) * s * weight[k] + bias[k]
+        mean[r], scale[r] = m, s
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)
+def layer_norm_gradient(gy: Any, x: Any, mean: Any, scale: Any, weight: Any, gx: Any) -> None:
+    """gx = scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
+    number = x.dtype.type
+    for r in range(x.shape[0]):
+        total, product = number(0), number(0)
+        m, s = mean[r], scale[r]
+        for k in range(x.shape[1]):
+            g = gy[r, k] * weight[k]
+            total += g
+            product += g * (x[r, k] - m)
+        share = total / number(x.shape[1])
+        slope = product * s * s / number(x.shape[1])
+        for k in range(x.shape[1]):
+            gx[r, k] = s * (gy[r, k] * weight[k] - share - (x[r, k] - m) * slope)
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
+def layer_norm_sums(gy: Any, x: Any, mean: Any, scale: Any, gweight: Any, gbias: Any) -> None:
+    """gweight = sum over rows of gy x̂, gbias = that of gy."""
+    gweight[:] = 0
+    gbias[:] = 0
+    for r in range(x.shape[0]):
+        m, s = mean[r], scale[r]
+        for k in range(x.shape[1]):
+            gweight[k] += gy[r, k] * ((x[r, k] - m) * s)
+        for k in range(x.shape[1]):
+            gbias[k] += gy[r, k]

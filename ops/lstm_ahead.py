@@ -1,0 +1,136 @@
+"""A layer of an LSTM whose product with the inputs is one operator over all steps, ahead of them.
+
+`<name>.x` makes the inputs' part of the gates of all steps, time first in memory, so that a step reads one stretch. A
+step `<name>.t0`, ... adds the product with the state before it. The gradients of all steps' gates are put side by side
+when the first step's backward runs, which is the last: one product makes the gradient of the inputs, one that of each
+weight.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ops import lstm_kernels as kernels
+from ops.build import distinct, first, terms
+from ops.lstm_cell import State, launch_cell
+from ops.recurrent_weights import RecurrentWeights
+from taskflow import LogicalRegion, Operator, Window
+
+
+def lstm_ahead(
+    x: LogicalRegion, weights: RecurrentWeights, initial: State | None, group: int
+) -> tuple[list[LogicalRegion], State]:
+    """The hidden state after every step, (batch, 1, hidden) each, and the last state; `x` is (batch, steps, input)."""
+    graph = x.graph
+    gates = _input_gates(x, weights)
+    h, c = initial or _zeros_like_steps(x, gates, weights)
+    hs = []
+    for t in range(x.shape[1]):
+        if t % group == 0:
+            h, c = _step(gates, t, h, c, weights)
+        else:
+            with graph.following(weights.steps[t - t % group]):
+                h, c = _step(gates, t, h, c, weights)
+        hs.append(h)
+    return hs, (h, c)
+
+
+def _zeros_like_steps(x: LogicalRegion, gates: LogicalRegion, weights: RecurrentWeights) -> State:
+    b, s = gates.axes[:2]
+    pattern, sizes = f"-> {b} {s} h", {b: x.shape[0], s: 1, "h": weights.hidden_size}
+    with x.graph.following(f"{weights.name}.t0"):
+        zero = x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=kernels.zero, sizes=sizes, dtype=x.dtype)
+    return first(zero), first(zero)
+
+
+def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
+    """W_ih x + biases for all steps, (batch, steps, 4, hidden)."""
+    weight_ih, _, *biases = weights.regions
+    b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
+    added = ", g h" * len(biases)
+    return first(
+        x.graph.launch(
+            f"{weights.name}.x",
+            f"{b} {s} i, g h i{added} -> {b} {s} g h",
+            [x, weight_ih, *biases],
+            kernel=kernels.input_gates,
+            backward=_input_gates_backward,
+            memory=f"{s} {b} i, g h i{added} -> {s} {b} g h",
+        )
+    )
+
+
+def _input_gates_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    (x_term, weight_term, *biases), (y_term,) = terms(op)
+    x, weight = op.inputs[:2]
+    launch = gy.graph.launch
+    memory = f"{_time_first(y_term)}, {_time_first(x_term)} -> {weight_term}"
+    gx = launch(
+        f"{op.name}.dx",
+        f"{y_term}, {weight_term} -> {x_term}",
+        [gy, weight],
+        kernel=kernels.inputs_gradient,
+        memory=f"{_time_first(y_term)}, {weight_term} -> {_time_first(x_term)}",
+    )
+    pattern = f"{y_term}, {x_term} -> {weight_term}"
+    gweight = launch(f"{op.name}.dweight_ih", pattern, [gy, x], kernel=kernels.input_weight_gradient, memory=memory)
+    gradients = [first(gx), first(gweight)]
+    if biases:
+        gbias = launch(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=kernels.bias_gradient, flops=1)
+        gradients += [first(gbias)] * 2
+    return tuple(gradients)
+
+
+def _time_first(text: str) -> str:
+    b, s, *rest = text.split()
+    return " ".join([s, b, *rest])
+
+
+def _step(gates: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights) -> State:
+    """The state after step `t`; `h` and `c` are (batch, 1, hidden)."""
+    b, s = distinct(gates.axes[:2], ("g", "h", "i", "m"))
+    at = f"{s}{t}"
+    made = first(
+        gates.graph.launch(
+            f"{weights.name}.t{t}",
+            f"{b} {at} g h, {b} {s} m, g h m -> {b} {s} g h",
+            [gates, h, weights.regions[1]],
+            kernel=kernels.step_gates,
+            windows={at: Window(s, padding=-t)},
+            backward=partial(_step_backward, weights=weights, chain=f"{weights.name}.t0"),
+        )
+    )
+    weights.steps.append(made.name)
+    return launch_cell(made, c, weights, f"{weights.name}.t0")
+
+
+def _step_backward(
+    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
+) -> tuple[LogicalRegion | None, ...]:
+    (_, h_term, weight_term), (y_term,) = terms(op)
+    gates, h, weight_hh = op.inputs
+    launch = gates.graph.launch
+    pattern = f"{y_term}, {weight_term} -> {h_term}"
+    gh = first(launch(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=kernels.input_gradient))
+    weights._pending.setdefault(chain, []).append((ggates, gates, h))
+    if op.name != chain:
+        return None, gh, None
+    parts, _, hs = zip(*reversed(weights._pending.pop(chain)), strict=True)
+    b, s = y_term.split()[:2]
+    keys, every = [f"{s}{t}" for t in range(len(parts))], f"{s}_all"
+    ggates_all = first(
+        launch(
+            f"{weights.name}.dgates",
+            f"{', '.join(f'{b} {key} g h' for key in keys)} -> {b} {every} g h",
+            parts,
+            kernel=kernels.side_by_side,
+            sizes={every: gates.shape[1]},
+            windows={key: Window(every, padding=t) for t, key in enumerate(keys)},
+            memory=f"{', '.join(f'{b} {key} g h' for key in keys)} -> {every} {b} g h",
+            flops=1,
+        )
+    )
+    pattern = f"{b} ^{every} g h, {', '.join([h_term] * len(hs))} -> {weight_term}"
+    inputs, kernel = [ggates_all, *hs], kernels.state_weight_gradient
+    gweight = first(launch(f"{weights.name}.dweight_hh", pattern, inputs, kernel=kernel, flops=2))
+    return ggates_all, gh, gweight

@@ -1,0 +1,174 @@
+"""Matrix products by cuBLAS, called through ctypes, because CuPy refuses its own calls while a graph is captured.
+
+cuBLAS counts columns first: a row-major array of shape (m, n) is to it one of (n, m). So z = x y is asked for as
+zᵀ = yᵀ xᵀ. A matrix may be transposed, or a part of a larger one, as long as one of its two dimensions has no gaps.
+
+The stream is set before each product that is on another one than the last, and after that the workspace, which setting
+the stream resets to an allocation of cuBLAS's own (every capture would grow memory then).
+
+Not yet run on hardware; the arguments are checked against NumPy in tests/test_cublas.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+_NONE, _TRANSPOSED = 0, 1
+_TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}  # cudaDataType
+_COMPUTE = {"float16": 68, "bfloat16": 68, "float32": 68, "float64": 70, "tf32": 77}  # cublasComputeType
+_DEFAULT_ALGORITHM = -1
+_WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A stack of matrices as cuBLAS is told of it: row-major with `leading` elements from row to row.
+
+    `is_transposed`: the array's rows are its columns.
+    """
+
+    is_transposed: bool
+    leading: int
+    batch_stride: int
+
+
+def operand(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Operand | None:
+    """A matrix, or a stack with even steps, of these strides in bytes; None where cuBLAS cannot read it in place."""
+    (rows, columns), (down, right) = shape[-2:], strides[-2:]
+    batch = _even_step(shape[:-2], strides[:-2])
+    if batch is None or down % itemsize or right % itemsize or batch % itemsize:
+        return None
+    down, right, batch = down // itemsize, right // itemsize, batch // itemsize
+    if (right == 1 or columns == 1) and (down >= columns or rows == 1):
+        return Operand(False, max(down if rows > 1 else columns, columns, 1), batch)
+    if (down == 1 or rows == 1) and (right >= rows or columns == 1):
+        return Operand(True, max(right if columns > 1 else rows, rows, 1), batch)
+    return None
+
+
+def _even_step(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
+    """The step from one matrix of a stack to the next, None where it is not even."""
+    found = [(n, s) for n, s in zip(shape, strides) if n != 1]
+    for (_, outer), (n, inner) in pairwise(found):
+        if outer != n * inner:
+            return None
+    return found[-1][1] if found else 0
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """The arguments of a call, in the order of cublasGemmStridedBatchedEx: its first operand is y."""
+
+    operations: tuple[int, int]
+    extents: tuple[int, int, int]
+    first: Operand
+    second: Operand
+    result: Operand
+    count: int
+
+
+def plan_gemm(x: Any, y: Any, z: Any) -> Gemm | None:
+    """How z = x y is asked for; None where an operand must be copied first."""
+    found = [operand(a.shape, a.strides, a.itemsize) for a in (x, y, z)]
+    left, right, result = found
+    if left is None or right is None or result is None or result.is_transposed:
+        return None
+    count = int(np.prod(z.shape[:-2], dtype=np.int64))
+    operations = tuple(_TRANSPOSED if o.is_transposed else _NONE for o in (right, left))
+    return Gemm((operations[0], operations[1]), (z.shape[-1], z.shape[-2], x.shape[-1]), right, left, result, count)
+
+
+class Cublas:
+    """A handle of the current device; `allocate` gives memory with a pointer `ptr`."""
+
+    def __init__(self, allocate: Callable[[int], Any]) -> None:
+        from cuda import pathfinder
+
+        self._library = library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
+        pointer: Any = ctypes.c_void_p
+        integer: Any = ctypes.c_int
+        long: Any = ctypes.c_longlong
+        library.cublasSetStream_v2.argtypes = [pointer, pointer]
+        library.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
+        operand_types = [pointer, integer, integer, long]
+        library.cublasGemmStridedBatchedEx.argtypes = [
+            pointer,
+            *[integer] * 5,
+            pointer,
+            *operand_types * 2,
+            pointer,
+            *operand_types,
+            integer,
+            integer,
+            integer,
+        ]
+        self._handle = pointer()
+        self._check(library.cublasCreate_v2(ctypes.byref(self._handle)))
+        self._workspace = allocate(_WORKSPACE_BYTES)
+        self._stream = -1
+        self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
+        self.uses_tf32 = False
+
+    def use(self, stream: int) -> None:
+        """Work on this stream from now on."""
+        if stream != self._stream:
+            self._check(self._library.cublasSetStream_v2(self._handle, stream))
+            self._check(self._library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, _WORKSPACE_BYTES))
+            self._stream = stream
+
+    def matmul(self, x: Any, y: Any, z: Any, xp: Any) -> Any:
+        """z = x y for arrays of two dimensions, or of more with equal leading ones; `xp` makes copies where needed."""
+        if not z.size:
+            return z
+        if not x.shape[-1]:
+            z.fill(0)
+            return z
+        x, y = (xp.broadcast_to(a, (*z.shape[:-2], *a.shape[-2:])) for a in (_matrix(x, 0), _matrix(y, 1)))
+        target = z if plan_gemm(z, z, z) is not None else xp.empty(z.shape, z.dtype)
+        x, y = (a if operand(a.shape, a.strides, a.itemsize) else xp.ascontiguousarray(a) for a in (x, y))
+        gemm = plan_gemm(x, y, target)
+        assert gemm is not None
+        self._call(gemm, x, y, target)
+        if target is not z:
+            xp.copyto(z, target)
+        return z
+
+    def _call(self, gemm: Gemm, x: Any, y: Any, z: Any) -> None:
+        name = z.dtype.name
+        one, zero = self._factors[ctypes.c_double if name == "float64" else ctypes.c_float]
+        compute = _COMPUTE["tf32" if self.uses_tf32 and name == "float32" else name]
+        operands = [
+            (a.data.ptr, _TYPES[a.dtype.name], o.leading, o.batch_stride)
+            for a, o in ((y, gemm.first), (x, gemm.second), (z, gemm.result))
+        ]
+        self._check(
+            self._library.cublasGemmStridedBatchedEx(
+                self._handle,
+                *gemm.operations,
+                *gemm.extents,
+                ctypes.addressof(one),
+                *operands[0],
+                *operands[1],
+                ctypes.addressof(zero),
+                *operands[2],
+                gemm.count,
+                compute,
+                _DEFAULT_ALGORITHM,
+            )
+        )
+
+    @staticmethod
+    def _check(status: int) -> None:
+        if status:
+            raise RuntimeError(f"cuBLAS: status {status}")
+
+
+def _matrix(a: Any, missing: int) -> Any:
+    """A vector as a matrix of one row (0) or column (1)."""
+    return a if a.ndim > 1 else a[None, :] if missing == 0 else a[:, None]

@@ -1,0 +1,289 @@
+"""GPUs through CuPy: streams, events, memory and CUDA graphs. The only file that imports cupy.
+
+Facts that shape it (CuPy 14.2, measured on an H200 where a figure is given):
+
+* CuPy refuses cuBLAS on a capturing stream, so matrix products are called here (`taskflow.backend.cublas`).
+* CuPy's memory pools know no streams: a block that is dropped while another stream uses it is handed out again. So
+  instances and scratch memory are slabs from cudaMalloc that live as long as the program. What a kernel allocates
+  nevertheless is used on its one stream only, and within a graph it comes from a pool that the graph keeps.
+* A device without a stream of its own in this thread would use the legacy stream, which waits for all others: every
+  stream here is non-blocking, and nothing runs without one.
+
+Not yet run on hardware.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import cupy
+import cupyx
+import numpy as np
+from cupy.cuda import runtime
+
+from taskflow.backend.context import Array
+from taskflow.backend.cublas import Cublas
+from taskflow.backend.streams import Call, NotCapturable, StreamBackend
+from taskflow.errors import InternalError
+
+_ANY_DIRECTION = 4  # cudaMemcpyDefault
+_REFUSALS = (NotCapturable, NotImplementedError, RuntimeError, TypeError)
+_OPTIONS = ("--std=c++17",)
+
+
+@dataclass(frozen=True, eq=False)
+class _Stream:
+    gpu: int
+    stream: Any
+
+
+class _Arrays:
+    """The module `cupy`, with matrix products that can be captured and what its functions lack of NumPy's."""
+
+    def __init__(self, backend: CudaStreams) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(cupy, name)
+        setattr(self, name, value)  # found at once the next time
+        return value
+
+    def matmul(self, a: Any, b: Any, out: Any) -> Any:
+        """The matrix product, batched over leading dimensions."""
+        return self._backend.blas().matmul(a, b, out, cupy)
+
+    @staticmethod
+    def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "clip") -> Any:
+        """`cupy.take`, which wraps indices around: here they are clipped."""
+        extent = a.size if axis is None else a.shape[axis]
+        return cupy.take(a, indices.clip(0, extent - 1), axis, out)
+
+
+class CudaStreams(StreamBackend):
+    """See the module.
+
+    Args:
+        is_checked: whether a step after the first may neither wait for the device nor allocate memory in kernels that
+            are issued one by one: then it raises.
+    """
+
+    uses_variants = True
+
+    def __init__(self, is_checked: bool = False) -> None:
+        if not cupy.cuda.is_available():
+            raise ValueError("executor: devices are of kind 'cuda', and CuPy finds no GPU and driver")
+        count: int = runtime.getDeviceCount()
+        self._first, self._count, self._is_checked = local_rank(), count, is_checked
+        self.xp = _Arrays(self)
+        self._blas: dict[int, Cublas] = {}
+        self._modules: dict[tuple[str, int], Any] = {}
+        self._current: _Stream | None = None
+        self._guard: ExitStack | None = None
+
+    def gpu(self, device: int) -> int:
+        """The GPU of a device: ranks, or the devices of one process, take turns where GPUs are fewer."""
+        number: int = (self._first if world_size() > 1 else device) % self._count
+        return number
+
+    # -- streams ---------------------------------------------------------------------------------------------------
+
+    def make_stream(self, device: int, name: str) -> _Stream:
+        gpu = self.gpu(device)
+        with cupy.cuda.Device(gpu):
+            return _Stream(gpu, cupy.cuda.Stream(non_blocking=True))
+
+    def make_event(self, timed: bool = False) -> Any:
+        return cupy.cuda.Event(disable_timing=not timed)
+
+    def run(self, stream: _Stream, call: Call) -> None:
+        previous, self._current = self._current, stream
+        try:
+            with cupy.cuda.Device(stream.gpu), stream.stream:
+                call()
+        finally:
+            self._current = previous
+
+    def record(self, stream: _Stream, event: Any) -> None:
+        runtime.eventRecord(event.ptr, stream.stream.ptr)
+
+    def wait(self, stream: _Stream, event: Any) -> None:
+        runtime.streamWaitEvent(stream.stream.ptr, event.ptr)
+
+    def synchronize(self, event: Any) -> None:
+        runtime.eventSynchronize(event.ptr)
+
+    def seconds_between(self, first: Any, second: Any) -> float:
+        return float(runtime.eventElapsedTime(first.ptr, second.ptr)) * 1e-3
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def zeros(self, device: int, size_bytes: int) -> Array:
+        if not size_bytes:
+            return cupy.empty(0, np.uint8)  # type: ignore[no-any-return]
+        with cupy.cuda.Device(self.gpu(device)):
+            memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0)
+            array: Array = cupy.ndarray((size_bytes,), np.uint8, memptr=memory)
+            memory.memset(0, size_bytes)
+            runtime.deviceSynchronize()
+        return array
+
+    def pinned(self, size_bytes: int) -> Array:
+        found: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
+        return found
+
+    def copy(self, target: Array, source: Array) -> Call:
+        pointers = _pointer(target), _pointer(source)
+        size = source.nbytes
+        if size != target.nbytes:
+            raise InternalError(f"a copy of {size} bytes to {target.nbytes}")
+        if not size:
+            return lambda: None
+
+        def call() -> None:
+            runtime.memcpyAsync(*pointers, size, _ANY_DIRECTION, cupy.cuda.get_current_stream().ptr)
+
+        call.arrays = target, source  # type: ignore[attr-defined]  # kept alive
+        return call
+
+    def read(self, array: Array) -> Array:
+        runtime.deviceSynchronize()
+        return np.array(cupy.asnumpy(array))
+
+    def write(self, array: Array, value: Array) -> None:
+        runtime.deviceSynchronize()
+        with cupy.cuda.Device(array.device.id):  # type: ignore[attr-defined]
+            array[...] = cupy.asarray(np.ascontiguousarray(value, array.dtype))
+            runtime.deviceSynchronize()
+
+    # -- kernels ---------------------------------------------------------------------------------------------------
+
+    def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
+        gpu = self._current.gpu if self._current else 0
+        key = name, gpu
+        if key not in self._modules:
+            if self.is_capturing:
+                raise NotCapturable(f"kernel '{name}' is compiled")
+            self._modules[key] = cupy.RawModule(code=source, options=_OPTIONS).get_function(name)
+        function = self._modules[key]
+
+        def launch(threads: int, block: int, args: Sequence[Any]) -> None:
+            function((-(-threads // block),), (block,), tuple(map(_argument, args)))
+
+        return launch
+
+    def blas(self) -> Cublas:
+        """cuBLAS with the current stream of the current device."""
+        current = self._current
+        if current is None:
+            raise InternalError("a matrix product outside of a stream")
+        if current.gpu not in self._blas:
+            if self.is_capturing:
+                raise NotCapturable("a handle of cuBLAS is made")
+            self._blas[current.gpu] = Cublas(lambda size: cupy.cuda.Memory(size))
+        blas = self._blas[current.gpu]
+        blas.use(current.stream.ptr)
+        return blas
+
+    # -- graphs ----------------------------------------------------------------------------------------------------
+
+    def capture(self, lead: _Stream, issue: Call) -> Call:
+        pool = cupy.cuda.MemoryPool()
+        stream, graph, refusal = lead.stream, None, None
+        with cupy.cuda.Device(lead.gpu), cupy.cuda.using_allocator(pool.malloc):
+            stream.begin_capture()
+            self.is_capturing = True
+            try:
+                issue()
+            except _REFUSALS as error:
+                refusal = error
+            finally:
+                self.is_capturing = False
+                try:
+                    graph = stream.end_capture()
+                except runtime.CUDARuntimeError as error:
+                    refusal = refusal or error
+        if graph is None or refusal is not None:
+            raise NotCapturable(str(refusal)) from refusal
+
+        def launch() -> None:
+            graph.launch(stream)
+
+        launch.memory = pool  # type: ignore[attr-defined]  # what kernels allocated is at fixed addresses of the graph
+        return launch
+
+    def step_begins(self) -> None:
+        if self._is_checked:
+            self._guard = ExitStack()
+            self._guard.enter_context(cupyx.allow_synchronize(False))
+            self._guard.enter_context(cupy.cuda.using_allocator(_refuse_memory))
+
+    def step_ends(self) -> None:
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+
+
+def _pointer(array: Array) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def _argument(value: Any) -> Any:
+    """Kernels take 64-bit integers and doubles."""
+    if isinstance(value, bool | int | np.integer):
+        return np.int64(value)
+    return np.float64(value) if isinstance(value, float) else value
+
+
+def _refuse_memory(size: int) -> Any:
+    raise RuntimeError(f"a kernel allocates {size} bytes in a step; take them from ctx.scratch")
+
+
+def world_size() -> int:
+    """Ranks of this job."""
+    return int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or 1)
+
+
+def local_rank() -> int:
+    """Number of this rank among those of its host."""
+    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK")
+    return next((int(os.environ[n]) for n in names if n in os.environ), 0)
+
+
+# -- what there is ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by its own account; rates are peaks, in flop/s of float32 and in bytes/s."""
+
+    name: str
+    memory_bytes: int
+    flops_per_second: float
+    memory_bandwidth: float
+
+
+@cache
+def find_gpus() -> tuple[Gpu, ...]:
+    """The GPUs of this host; none where there is no driver."""
+    if not cupy.cuda.is_available():
+        return ()
+    return tuple(_gpu(k) for k in range(runtime.getDeviceCount()))
+
+
+def _gpu(number: int) -> Gpu:
+    facts, ask = runtime.getDeviceProperties(number), runtime.deviceGetAttribute
+    lanes = 64 if (facts["major"], facts["minor"]) in ((7, 0), (7, 5), (8, 0)) else 128  # of a multiprocessor
+    clock = ask(runtime.cudaDevAttrClockRate, number) * 1e3
+    memory_clock = ask(runtime.cudaDevAttrMemoryClockRate, number) * 1e3
+    width = ask(runtime.cudaDevAttrGlobalMemoryBusWidth, number) / 8
+    return Gpu(
+        facts["name"].decode(),
+        int(facts["totalGlobalMem"]),
+        2.0 * lanes * facts["multiProcessorCount"] * clock,
+        2.0 * memory_clock * width,
+    )

@@ -1,0 +1,107 @@
+"""What runs streams: the interface behind which a GPU and a fake of it stand.
+
+A stream is a queue that works in order; streams work side by side and wait for each other through events only. Whoever
+runs something here returns at once; `synchronize` is the one call that waits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from taskflow.backend.context import Array
+
+Call = Callable[[], object]
+Stream = Any
+Event = Any
+
+
+class NotCapturable(Exception):
+    """What was launched cannot be part of a captured graph."""
+
+
+class StreamBackend(ABC):
+    """Streams, events, memory and graphs of the GPUs of one process; device numbers are those of the task graph.
+
+    Attributes:
+        xp: the array module that kernels get as `ctx.xp`.
+        uses_variants: whether operators run the kernel that they declare for CUDA instead of the NumPy one.
+        is_capturing: whether what is launched now goes into a graph.
+    """
+
+    xp: Any = np
+    uses_variants: bool = True
+    is_capturing: bool = False
+
+    @abstractmethod
+    def make_stream(self, device: int, name: str) -> Stream:
+        """A new stream of a device."""
+
+    @abstractmethod
+    def make_event(self, timed: bool = False) -> Event:
+        """A new event; only timed ones can be given to `seconds_between`."""
+
+    @abstractmethod
+    def run(self, stream: Stream, call: Call) -> None:
+        """Have `stream` do what `call` launches."""
+
+    @abstractmethod
+    def record(self, stream: Stream, event: Event) -> None:
+        """`event` stands for all that `stream` was given so far."""
+
+    @abstractmethod
+    def wait(self, stream: Stream, event: Event) -> None:
+        """What `stream` is given from now on starts when what `event` stands for is over."""
+
+    @abstractmethod
+    def synchronize(self, event: Event) -> None:
+        """Return when what `event` stands for is over."""
+
+    @abstractmethod
+    def seconds_between(self, first: Event, second: Event) -> float:
+        """Seconds from one timed event that is over to another."""
+
+    @abstractmethod
+    def zeros(self, device: int, size_bytes: int) -> Array:
+        """A zeroed byte array in the memory of a device."""
+
+    @abstractmethod
+    def pinned(self, size_bytes: int) -> Array:
+        """A zeroed byte array of the host, from and to which streams copy."""
+
+    @abstractmethod
+    def copy(self, target: Array, source: Array) -> Call:
+        """A call that launches the copy of a contiguous array; either may be `pinned`, or a part of it."""
+
+    @abstractmethod
+    def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
+        """The CUDA kernel `name` of a text: a call of how many threads there are at least, how many in a block, and
+        the arguments."""
+
+    @abstractmethod
+    def read(self, array: Array) -> Array:
+        """A copy in the host's memory; waits for every stream. For use between steps."""
+
+    @abstractmethod
+    def write(self, array: Array, value: Array) -> None:
+        """Overwrite with an array of the host; waits for every stream. For use between steps."""
+
+    @abstractmethod
+    def capture(self, lead: Stream, issue: Call) -> Call:
+        """Make a graph of what `issue` launches on `lead` and on streams that wait for it; nothing of it runs.
+
+        Returns:
+            A call that launches the graph on `lead`.
+
+        Raises:
+            NotCapturable: something in it cannot be captured.
+        """
+
+    def step_begins(self) -> None:  # noqa: B027 - most check nothing
+        """From here to `step_ends` nothing may be allocated and nobody may wait for a stream, when this is checked."""
+
+    def step_ends(self) -> None:  # noqa: B027
+        """See `step_begins`."""

@@ -1,0 +1,140 @@
+"""Kernels on a GPU: what an operator declares beside its NumPy kernel, and what such a kernel is told.
+
+An operator's kernel is written for NumPy, with `ctx.xp` for the array module; on a GPU it runs as it is, on CuPy. Where
+that is slow, or impossible, `on_cuda` declares a variant with the same arguments, which calls `ctx.launch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from taskflow.backend.context import Array, Context, Run, Workspace
+from taskflow.backend.streams import NotCapturable, StreamBackend
+from taskflow.geometry import Rect
+from taskflow.random import random_key
+
+_VARIANT = "cuda_variant"
+_Kernel = TypeVar("_Kernel", bound=Callable[..., None])
+MakeCell = Callable[[Any, Callable[[Run], float]], Array]
+
+
+def on_cuda(variant: Callable[..., None]) -> Callable[[_Kernel], _Kernel]:
+    """Declare what runs on a GPU instead of the decorated kernel; it takes the same arguments."""
+
+    def declare(kernel: _Kernel) -> _Kernel:
+        setattr(kernel, _VARIANT, variant)
+        return kernel
+
+    return declare
+
+
+def cuda_kernel(kernel: Callable[..., None]) -> Callable[..., None]:
+    """What runs on a GPU for a kernel, or for a partial one: its variant, if it has one, or itself."""
+    if isinstance(kernel, partial):
+        inner = cuda_kernel(kernel.func)
+        return kernel if inner is kernel.func else partial(inner, *kernel.args, **kernel.keywords)
+    found: Callable[..., None] = getattr(kernel, _VARIANT, kernel)
+    return found
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """A file of CUDA C: `extern "C"` kernels, named `<name>_<dtype>`."""
+
+    path: Path
+
+    @property
+    def text(self) -> str:
+        """The source, with the files of the same folder that it includes in place of their `#include` lines."""
+        return _read(self.path)
+
+
+@cache
+def _read(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return "\n".join(_read(path.parent / line.split('"')[1]) if _is_include(line) else line for line in lines)
+
+
+def _is_include(line: str) -> bool:
+    return line.startswith('#include "')
+
+
+RANDOM = CudaSource(Path(__file__).with_name("random.cu"))
+
+
+class StreamContext(Context):
+    """What a kernel on a GPU is told about its point."""
+
+    __slots__ = ("_backend", "_cells", "_make_cell", "_queued", "xp")
+
+    def __init__(
+        self,
+        backend: StreamBackend,
+        make_cell: MakeCell,
+        rects: Sequence[Rect],
+        intervals: Mapping[str, tuple[int, int]],
+        run: Run,
+        workspace: Workspace,
+        point: int = 0,
+    ) -> None:
+        super().__init__(rects, intervals, run, workspace, point)
+        self.xp = backend.xp
+        self._backend, self._make_cell = backend, make_cell
+        self._cells: dict[object, Array] = {}
+
+    @property
+    def step(self) -> int:
+        """Number of finished steps. Kernels that read it run item by item: a graph would repeat the number."""
+        if self._backend.is_capturing:
+            raise NotCapturable("a kernel reads ctx.step")
+        return self._run.step
+
+    def cell(self, slot: object, dtype: Any, value: Callable[[Run], float]) -> Array:
+        """An array of shape (1,) on the device that holds `value(run)` of every step; its dtype has 8 bytes."""
+        if slot not in self._cells:
+            self._cells[slot] = self._make_cell(dtype, value)
+        return self._cells[slot]
+
+    def launch(self, source: CudaSource, name: str, threads: int, *args: Any, block: int = 256) -> None:
+        """Launch a kernel with at least so many threads; arrays are passed as pointers, integers as 64-bit."""
+        if threads:
+            self._backend.kernel(source.text, name)(threads, block, args)
+
+    def uniform(self, out: Array, name: str, shape: Sequence[int], rect: Rect) -> None:
+        """See `Context.uniform`."""
+        if not self._backend.uses_variants:
+            super().uniform(out, name, shape, rect)
+            return
+        key = self.cell(("uniform", name), np.uint64, partial(_key, name))
+        work = out if out.flags.c_contiguous else self.scratch(("uniform", name), out.shape, out.dtype)
+        self.launch(RANDOM, f"uniform_{out.dtype}", out.size, work, key, *index_map(shape, rect), out.size)
+        if work is not out:
+            self.xp.copyto(out, work)
+
+
+def _key(name: str, run: Run) -> int:
+    return random_key(run.seed, name, run.step)
+
+
+MOST_DIMENSIONS = 6
+
+
+def index_map(shape: Sequence[int], rect: Rect) -> tuple[int, ...]:
+    """How kernels find the row-major index in a region of `shape` of the k-th element of its tile `rect`.
+
+    The extents of the tile, the strides of the region (both of MOST_DIMENSIONS dimensions) and the index of the first.
+    """
+    if len(shape) > MOST_DIMENSIONS:
+        raise ValueError(f"a region of {len(shape)} dimensions: kernels on a GPU count in at most {MOST_DIMENSIONS}")
+    strides, step = [0] * len(shape), 1
+    for k in reversed(range(len(shape))):
+        strides[k], step = step, step * shape[k]
+    first = sum(lo * s for lo, s in zip(rect.lo, strides))
+    missing = MOST_DIMENSIONS - len(shape)
+    return (*[1] * missing, *rect.shape, *[0] * missing, *strides, first)

@@ -1,0 +1,218 @@
+"""Replay of a step on streams: item by item the first time, then as captured graphs.
+
+Takes items in issue order. The first step is issued item by item, which compiles kernels, makes the handles of
+libraries and grows scratch memory. Before the second, every item is captured alone, to find those that refuse; the
+items between two such, on all their streams, become one graph each. From then on a step is a few launches.
+
+A part of a step (a graph, or items that are issued) begins on the lead stream, from which the others are forked by
+events, and ends there, where they are joined. So parts follow each other on the lead stream, and need no event of each
+other. Items of the host, such as messages, run while their part is issued, once what they wait for is over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from taskflow.backend import NotCapturable, StreamBackend
+from taskflow.execute.events import EventPlan, plan_events
+from taskflow.execute.staging import Staging, StepCells
+
+Call = Callable[[], object]
+
+HOST = -1  # the "stream" of items that the host does itself
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that a step does.
+
+    Attributes:
+        call: launches work, with its stream current; of a host item: does it.
+        stream: number of its stream, or HOST.
+        row, role: of the task graph, for errors and times.
+        before: the items that are over when it starts.
+    """
+
+    call: Call
+    stream: int
+    row: int
+    role: str
+    before: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive items as calls that issue them.
+
+    Attributes:
+        first: the number of its first item.
+        calls: in order; `of[k]` is the item that call k belongs to, -1 for the fork and the join.
+        is_captured: whether it is to become a graph.
+    """
+
+    first: int
+    calls: tuple[Call, ...]
+    of: tuple[int, ...]
+    is_captured: bool
+
+
+class StreamReplay:
+    """A step as one call; `streams` are by number, the first is the lead.
+
+    Args:
+        rows: number of rows of the task graph.
+        captures: whether steps after the first are captured.
+        times: whether items are timed: `start` and `end` are then seconds of every row. Such steps are not captured.
+    """
+
+    def __init__(
+        self,
+        backend: StreamBackend,
+        streams: Mapping[int, Any],
+        items: Sequence[Item],
+        staging: Staging,
+        cells: StepCells,
+        rows: int,
+        captures: bool,
+        times: bool,
+    ) -> None:
+        self._backend, self._staging, self._cells = backend, staging, cells
+        self._streams = list(streams.values())
+        self._number = {s: k for k, s in enumerate(streams)} | {HOST: len(streams)}
+        self.items = list(items)
+        self._captures, self._times = captures and not times, times
+        self._lead = self._streams[0]
+        self._end = backend.make_event()
+        self._clock = [(backend.make_event(True), backend.make_event(True)) for _ in items] if times else []
+        self.start, self.end = np.full(rows, np.nan), np.full(rows, np.nan)
+        self._events: list[Any] = []
+        self.parts = self._build([False] * len(items))
+        self.is_warm = self.is_captured = False
+        self._calls: list[Call] = [partial(self._issue, part) for part in self.parts]
+        self.then: Call | None = None  # done once, while the next step runs
+
+    def __call__(self) -> None:
+        """One step; it returns when the step is over on all streams."""
+        if self.is_warm and self._captures and not self.is_captured:
+            self._capture()
+        self._staging.begin(self._lead)
+        self._cells.begin(self._lead)
+        if self.is_warm:
+            self._backend.step_begins()
+        for call in self._calls:
+            call()
+        self._backend.record(self._lead, self._end)
+        self._backend.step_ends()
+        if self.then is not None:
+            then, self.then = self.then, None
+            then()
+        self._backend.synchronize(self._end)
+        self.is_warm = True
+        if self._times:
+            self._read_clock()
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _build(self, is_capturable: Sequence[bool]) -> list[Part]:
+        """The parts of a step, given which items can be in a graph."""
+        parts, first = [], 0
+        for is_captured, group in groupby(is_capturable):
+            count = len(list(group))
+            parts.append(self._part(first, first + count, is_captured))
+            first += count
+        return parts
+
+    def _part(self, first: int, last: int, is_captured: bool) -> Part:
+        """Items `first` to `last` between a fork and a join; those are on the lead stream."""
+        streams = [0, *(self._number[item.stream] for item in self.items[first:last]), 0]
+        before = [[], *(self._waits(k, first) for k in range(first, last))]
+        latest = {stream: k for k, stream in enumerate(streams[:-1])}
+        before.append([k for stream, k in latest.items() if stream != self._number[HOST]])
+        plan = plan_events(streams, before)
+        while len(self._events) < plan.count:
+            self._events.append(self._backend.make_event())
+        calls: list[Call] = []
+        of: list[int] = []
+        for k in range(len(streams)):
+            item = first + k - 1 if 0 < k < len(streams) - 1 else -1
+            made = self._calls_of(plan, k, streams[k], item)
+            calls += made
+            of += [item] * len(made)
+        return Part(first, tuple(calls), tuple(of), is_captured)
+
+    def _waits(self, item: int, first: int) -> list[int]:
+        """What an item waits for within its part, whose fork is number 0; host items are over when they are issued."""
+        others = [k - first + 1 for k in self.items[item].before if k >= first and self.items[k].stream != HOST]
+        return others if self.items[item].stream == HOST else [0, *others]
+
+    def _calls_of(self, plan: EventPlan, k: int, stream: int, item: int) -> list[Call]:
+        backend, is_host = self._backend, stream == self._number[HOST]
+        awaited = [self._events[plan.slots[other]] for other in plan.waits[k]]
+        if is_host:
+            return [*(partial(backend.synchronize, e) for e in awaited), self.items[item].call]
+        queue = self._streams[stream]
+        calls: list[Call] = [partial(backend.wait, queue, e) for e in awaited]
+        if item >= 0:
+            run = partial(backend.run, queue, self.items[item].call)
+            clock = [partial(backend.record, queue, e) for e in self._clock[item]] if self._clock else []
+            calls += [*clock[:1], run, *clock[1:]]
+        if k in plan.slots:
+            calls.append(partial(backend.record, queue, self._events[plan.slots[k]]))
+        return calls
+
+    def _issue(self, part: Part) -> None:
+        position = 0
+        try:
+            for position, call in enumerate(part.calls):  # noqa: B007 - for the error
+                call()
+        except Exception as error:
+            if part.of[position] >= 0 and not isinstance(error, NotCapturable):
+                item = self.items[part.of[position]]
+                error.add_note(f"while row {item.row} ({item.role}) was issued")
+            raise
+
+    # -- graphs ----------------------------------------------------------------------------------------------------
+
+    def _capture(self) -> None:
+        is_capturable = [self._can_capture(item) for item in self.items]
+        self.parts = self._build(is_capturable)
+        self._calls = [
+            self._backend.capture(self._lead, partial(self._issue, part))
+            if part.is_captured
+            else partial(self._issue, part)
+            for part in self.parts
+        ]
+        self.is_captured = True
+        kinds = [part.is_captured for part in self.parts]
+        _log.debug("a step is %d graphs and %d parts that are issued", kinds.count(True), kinds.count(False))
+
+    def _can_capture(self, item: Item) -> bool:
+        if item.stream == HOST:
+            return False
+        try:
+            self._backend.capture(self._lead, partial(self._backend.run, self._lead, item.call))
+        except NotCapturable as error:
+            _log.debug("row %d (%s) cannot be captured: %s", item.row, item.role, error)
+            return False
+        return True
+
+    # -- times -----------------------------------------------------------------------------------------------------
+
+    def _read_clock(self) -> None:
+        items = zip(self.items, self._clock)
+        timed = [(item.row, *clock) for item, clock in items if item.stream != HOST and item.role != "fetch"]
+        self.start.fill(np.nan)
+        self.end.fill(np.nan)
+        for row, begin, end in timed:
+            origin = timed[0][1]
+            self.start[row] = np.fmin(self.start[row], self._backend.seconds_between(origin, begin))
+            self.end[row] = np.fmax(self.end[row], self._backend.seconds_between(origin, end))

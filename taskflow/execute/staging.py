@@ -1,0 +1,147 @@
+"""What a step gets from the host: the boxes of its feeds, and numbers that change from step to step.
+
+Feeds go through pinned memory and a staging block on the device, two of each in turn. So the next batch can be copied
+to the device while a step runs (`stage`), on a stream of its own; a step then begins with one copy on the device, from
+the staging block of its turn to the block that the feed rows read. That block is at one address, as a captured graph
+needs it.
+
+A captured graph also repeats every number that Python gave to a kernel. Numbers of a step (the key of a dropout mask,
+the bias corrections of Adam) are cells on the device instead, which the host computes and copies before each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from taskflow.backend import Run, StreamBackend
+from taskflow.errors import InternalError
+from taskflow.execute.program import Feed
+from taskflow.geometry import Rect
+from taskflow.task import Array
+
+_ALIGNMENT = 64
+_CELL_BYTES = 8
+CELLS_A_POINT = 3
+
+
+@dataclass
+class Part:
+    """One box of a feed in the blocks of its device."""
+
+    feed: Feed
+    rect: Rect
+    shape: tuple[int, ...]
+    dtype: Any
+    begin: int
+    end: int
+    array: Any = None  # on the device, where feed rows read it
+
+    def view(self, block: Array) -> Array:
+        """Its place in a block."""
+        found: Array = block[self.begin : self.end].view(self.dtype).reshape(self.shape)
+        return found
+
+
+class Staging:
+    """The feeds of the devices of this rank; `add` all parts, then `freeze`."""
+
+    def __init__(self, backend: StreamBackend, devices: Sequence[int]) -> None:
+        self._backend = backend
+        self._parts: dict[int, list[Part]] = {d: [] for d in devices}
+        self._streams = {d: backend.make_stream(d, "next feeds") for d in devices}
+        self._turn = 0
+        self._is_staged = False
+
+    def add(self, device: int, feed: Feed, rect: Rect, dtype: Any) -> Part:
+        """Room for a box of a feed."""
+        begin = -(-self._size(device) // _ALIGNMENT) * _ALIGNMENT
+        size = prod(rect.shape) * np.dtype(dtype).itemsize
+        self._parts[device].append(Part(feed, rect, rect.shape, dtype, begin, begin + size))
+        return self._parts[device][-1]
+
+    def _size(self, device: int) -> int:
+        parts = self._parts[device]
+        return parts[-1].end if parts else 0
+
+    def freeze(self) -> None:
+        """Make the blocks."""
+        backend = self._backend
+        self._devices = [d for d, parts in self._parts.items() if parts]
+        self._pinned = {d: [backend.pinned(self._size(d)) for _ in range(2)] for d in self._devices}
+        self._staged = {d: [backend.zeros(d, self._size(d)) for _ in range(2)] for d in self._devices}
+        self._blocks = {d: backend.zeros(d, self._size(d)) for d in self._devices}
+        self._events = {d: backend.make_event() for d in self._devices}
+        for device in self._devices:
+            for part in self._parts[device]:
+                part.array = part.view(self._blocks[device])
+
+    def stage(self) -> None:
+        """Have the values that the feeds hold copied to the device, for the next step to `begin`."""
+        if self._is_staged:
+            raise InternalError("the feeds of the next step are staged already")
+        for device in self._devices:
+            pinned, stream = self._pinned[device][self._turn], self._streams[device]
+            for part in self._parts[device]:
+                part.feed.into(part.view(pinned), part.rect)
+            self._backend.run(stream, self._backend.copy(self._staged[device][self._turn], pinned))
+            self._backend.record(stream, self._events[device])
+        self._is_staged = True
+
+    def begin(self, lead: Any) -> None:
+        """On the stream `lead`: the staged values become those of this step."""
+        if not self._is_staged:
+            self.stage()
+        for device in self._devices:
+            self._backend.wait(lead, self._events[device])
+            self._backend.run(lead, self._backend.copy(self._blocks[device], self._staged[device][self._turn]))
+        self._is_staged = False
+        self._turn = 1 - self._turn
+
+
+class StepCells:
+    """Numbers of 8 bytes on the devices, made anew for every step from the seed and the number of finished steps."""
+
+    def __init__(self, backend: StreamBackend, run: Run, devices: Sequence[int], points: int) -> None:
+        self._backend, self._run = backend, run
+        size = points * CELLS_A_POINT * _CELL_BYTES
+        self._pinned = {d: [backend.pinned(size) for _ in range(2)] for d in devices}
+        self._blocks = {d: backend.zeros(d, size) for d in devices}
+        self._turn = 0
+        self._made: dict[int, list[Callable[[Run], float]]] = {d: [] for d in devices}
+        self._types: dict[int, list[Any]] = {d: [] for d in devices}
+
+    def add(self, device: int, dtype: Any, value: Callable[[Run], float]) -> Array:
+        """A cell of this step and all later ones, as an array of shape (1,); call it within the first step.
+
+        It is filled on the current stream.
+        """
+        number = len(self._made[device])
+        begin, end = number * _CELL_BYTES, (number + 1) * _CELL_BYTES
+        if end > len(self._blocks[device]):
+            raise InternalError(f"device {device}: no kernel has more than {CELLS_A_POINT} numbers of a step")
+        self._made[device].append(value)
+        self._types[device].append(dtype)
+        host = self._pinned[device][self._turn][begin:end]
+        host.view(dtype)[0] = value(self._run)
+        cell: Array = self._blocks[device][begin:end]
+        self._backend.copy(cell, host)()
+        return cell.view(dtype)
+
+    def begin(self, lead: Any) -> None:
+        """On the stream `lead`: the numbers of this step."""
+        self._turn = 1 - self._turn
+        for device, made in self._made.items():
+            if made:
+                host, size = self._pinned[device][self._turn], len(made) * _CELL_BYTES
+                for number, (value, dtype) in enumerate(zip(made, self._types[device], strict=True)):
+                    host[number * _CELL_BYTES : (number + 1) * _CELL_BYTES].view(dtype)[0] = value(self._run)
+                self._backend.run(lead, partial(self._upload, device, host, size))
+
+    def _upload(self, device: int, host: Array, size: int) -> None:
+        self._backend.copy(self._blocks[device][:size], host[:size])()

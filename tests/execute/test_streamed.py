@@ -1,0 +1,196 @@
+"""Programs for GPUs on fake streams: the laws, missing events, captured steps, feeds and outputs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ops
+import taskflow
+from taskflow import Device, Executor, Graph, Kind, MachineModel, lower
+from taskflow.backend import NotCapturable
+from taskflow.backend.fake import FakeStreams
+from taskflow.errors import InternalError
+from taskflow.execute import replay
+from tests import laws, tiny
+from tests.ops.strategies import operator_graphs
+from tests.strategies import graphs, random_strategy, strategies
+
+GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
+NAMES = ("compute", "receiving", "host copies", "outputs", "next feeds")
+STARVED = (None, *NAMES, *(f"{name} {device}" for name in NAMES for device in (0, 1)))
+
+
+def on_gpus(machine):
+    return machine.with_rates(kind="cuda")
+
+
+def examples(percent):
+    """That share of the profile's examples."""
+    return settings(max_examples=max(1, settings().max_examples * percent // 100))
+
+
+def run(task_graph, feeds, backend, **options):
+    """What the steps with these feeds give, in order, and the persistent regions after the last."""
+    with Executor(task_graph, seed=3, allow_nan=True, backend=backend, **options) as step:
+        arenas = step.memory.arenas
+        values = []
+        for feed in feeds:
+            for device, arena in arenas.items():
+                arena[int(step.plan.persistent_bytes[device]) :] = 0xFF  # NaN: nobody reads what was not written
+            values.append(step(feed))
+        return {f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | {
+            name: step.read(name) for name in step.persistent
+        }
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(60)
+@given(data=st.data(), seed=st.integers(0, 99), starve=st.sampled_from(STARVED), record=st.booleans())
+def test_any_strategy_gives_the_numbers_of_one_device(models, data, seed, starve, record):
+    model = data.draw(GRAPHS[models])
+    machine, strategy = data.draw(strategies(model.graph))
+    backend = FakeStreams(seed, starve)
+    laws.any_strategy_is_one_device(model, on_gpus(machine), strategy, steps=3, backend=backend, record=record)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(10)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_any_order_gives_the_same_numbers(models, data, seed):
+    model = data.draw(GRAPHS[models])
+    machine, strategy = data.draw(strategies(model.graph))
+    laws.any_order_is_the_same(model, on_gpus(machine), strategy, 6, seed, backend=FakeStreams(seed), record=False)
+
+
+@pytest.mark.slow
+@examples(10)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_shared_regions_are_one(data, seed):
+    model = data.draw(GRAPHS["operators"])
+    machine, strategy = data.draw(strategies(model.graph))
+    laws.shared_regions_are_one(model, on_gpus(machine), strategy, seed, backend=FakeStreams(seed))
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def network():
+    """Layers of which several devices share all, with momentum, and two inputs."""
+    graph = Graph()
+    x, t = graph.input("x", (6, 4), "float64"), graph.input("t", (6, 3), "float64")
+    h = ops.tanh(ops.linear(x, 5, name="fc1"))
+    graph.output("h", h)
+    ops.sgd(ops.mean_squared_error(ops.linear(h, 3, name="fc2"), t), lr=0.5, momentum=0.9)
+    return graph
+
+
+def feeds(count=3):
+    generator = np.random.default_rng(0)
+    return [{"x": generator.normal(size=(6, 4)), "t": generator.normal(size=(6, 3))} for _ in range(count)]
+
+
+PLAN_EVENTS = replay.plan_events
+
+
+def without_wait(item, other):
+    """`plan_events` with one wait left out."""
+
+    def plan(streams, before):
+        found = PLAN_EVENTS(streams, before)
+        waits = tuple(tuple(o for o in others if (k, o) != (item, other)) for k, others in enumerate(found.waits))
+        return replace(found, waits=waits)
+
+    return plan
+
+
+def all_waits(task_graph, monkeypatch):
+    """Every wait of a program as (item, other), but for those of copies whose result nobody needs."""
+    plans = []
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "plan_events", lambda *args: plans.append(PLAN_EVENTS(*args)) or plans[-1])
+        with Executor(task_graph, backend=FakeStreams()) as step:
+            rows = [step._rows[item.row] for item in step._streamed.items]
+            needed = {dep for row in range(len(step._rows)) for dep in step._rows.deps(row)}
+    idle = {k + 1 for k, row in enumerate(rows) if row.kind == Kind.COPY and row.row not in needed}
+    return [(k, o) for k, others in enumerate(plans[0].waits) for o in others if not {k, o} & idle]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy, is_captured", [(2, False), (2, True)])
+def test_any_missing_event_is_found(strategy, is_captured, monkeypatch):
+    """Each wait of a program in turn is left out; starving one stream or another, some number is wrong."""
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    task_graph = lower(graph, random_strategy(graph, machine, strategy), machine)
+    expected = run(task_graph, feeds(), FakeStreams())
+    waits = all_waits(task_graph, monkeypatch)
+    assert len(waits) > 20
+    for wait in waits:
+        monkeypatch.setattr(replay, "plan_events", without_wait(*wait))
+        assert any(is_wrong(task_graph, expected, starve, not is_captured) for starve in STARVED), (
+            f"{wait} is not missed"
+        )
+
+
+def is_wrong(task_graph, expected, starve, record):
+    try:
+        found = run(task_graph, feeds(), FakeStreams(0, starve), record=record)
+    except (NotCapturable, InternalError):
+        return True
+    return not all(np.array_equal(found[name], value) for name, value in expected.items())
+
+
+def test_streams_that_need_no_event_have_none():
+    graph, machine = Graph(), MachineModel.uniform(1, Device(kind="cuda"))
+    tiny.tanh(tiny.tanh(graph.parameter("p", (3,), 1.0, "float64")))
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    with Executor(task_graph, backend=FakeStreams(), record=False) as step:
+        names = [call.func.__name__ for part in step._streamed.replay.parts for call in part.calls]
+    assert names == ["run", "run"]
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_one_graph_from_the_second_on():
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    task_graph, backend = lower(graph, random_strategy(graph, machine, 5), machine), FakeStreams()
+    with Executor(task_graph, backend=backend, record=False) as step:
+        launches = [step(feed) and backend.launches for feed in feeds(4)]
+    assert launches == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("options", [{"record": True}, {"record": False, "capture": False}])
+def test_steps_are_issued_row_by_row_when_recorded_or_asked_to(options):
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    backend = FakeStreams()
+    with Executor(lower(graph, taskflow.single_device(graph, machine), machine), backend=backend, **options) as step:
+        for feed in feeds():
+            step(feed)
+    assert backend.launches == 0
+
+
+def test_a_recorded_step_has_a_time_for_every_row():
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    task_graph = lower(graph, random_strategy(graph, machine, 5), machine)
+    with Executor(task_graph, backend=FakeStreams()) as step:
+        step(feeds()[0])
+        assert np.all(step.timeline.end >= step.timeline.start)
+        start, end = step._times_of_rows()  # without collectives, whose parts end one by one
+        assert all(start[row] >= end[dep] for row in range(len(start)) for dep in step._rows.deps(row))
+
+
+def test_outputs_are_the_callers_own():
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    with Executor(lower(graph, taskflow.single_device(graph, machine), machine), backend=FakeStreams()) as step:
+        first = step(feeds()[0])
+        kept = {name: value.copy() for name, value in first.items()}
+        step(feeds()[1])
+    laws.assert_equal(first, kept)

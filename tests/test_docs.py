@@ -1,0 +1,71 @@
+"""The table of operators: up to date, complete, and tested at uneven degrees."""
+
+import importlib.util
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import ops
+from tests.ops.cases import CASES
+
+ROOT = Path(__file__).parents[1]
+
+# Public, but no operators: optimizers, initial values, weights, loops over the cells and parts of the layers that the
+# table has.
+OTHERS = {
+    *("combine", "dispatch", "load_balance_loss", "from_torch_state"),
+    *("adagrad", "adam", "adamw", "lamb", "rmsprop", "sgd"),
+    *("constant", "fan_in_uniform", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "normal", "uniform"),
+    *("zeros", "RecurrentWeights", "recurrent_weights", "lstm_weights", "gru_steps", "lstm_steps", "rnn_steps"),
+}
+
+DEGREES = (2, 3, 4)
+
+# Axes whose extents nobody chooses: gates, and the one point of time of a step.
+GIVEN = {(kind, axis) for cell in ("lstm", "gru", "rnn") for kind in (cell, f"{cell}_cell") for axis in "gs"}
+
+
+# Their axes hang together by groups, choices and capacity; tests/ops/cases_experts.py has what fits.
+TIED = {"count_dropped", "expert_slots", "mixture_of_experts"}
+
+
+@pytest.fixture(scope="module")
+def table() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("operators_table", ROOT / "docs" / "operators.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_is_up_to_date(table: ModuleType) -> None:
+    assert table.TARGET.read_text(encoding="utf-8") == table.text(), "run `make docs`"
+
+
+def test_every_public_function_is_in_the_table(table: ModuleType) -> None:
+    shown = {table.function_of(case) for case in CASES}
+    assert {*ops.__all__} - OTHERS - shown == set()
+
+
+def test_every_operator_is_split_unevenly_at_every_degree(table: ModuleType) -> None:
+    """Law 1 runs every case at these degrees; here, that one case of each function is long enough along every axis."""
+    short: dict[str, set[str]] = {}
+    for case in CASES:
+        graph, _ = case.build()
+        function = table.function_of(case)
+        axes = {
+            f"{axis} ({op.extents[axis]})"
+            for op in table.leaders_of(function, graph)
+            for axis in op.split_axes
+            if (function, axis) not in GIVEN and not all(op.extents[axis] % d and op.extents[axis] > d for d in DEGREES)
+        }
+        short[function] = min(short.get(function, axes), axes, key=len)
+    assert {f: axes for f, axes in short.items() if axes and f in ops.__all__ and f not in TIED} == {}
+
+
+def test_every_public_function_says_what_it_takes_and_gives() -> None:
+    for name in sorted({*ops.__all__}):
+        text = inspect.getdoc(getattr(ops, name)) or ""
+        assert len(text) > 20, name
