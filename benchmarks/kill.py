@@ -115,7 +115,7 @@ def main() -> int:
 
 def torture(base: Path, options: argparse.Namespace) -> int:
     """All kills; 0 if all was well."""
-    from taskflow.manifest import check_all, checkpoints
+    from taskflow.checkpoint.manifest import check_all, checkpoints
 
     reference = Job(base / "undisturbed", options.epochs, options.every)
     reference.await_training()

@@ -26,10 +26,10 @@ from pathlib import Path
 import numpy as np
 
 import taskflow
-from taskflow.judge import Judge
-from taskflow.proposal import Proposals
-from taskflow.space import Space
-from taskflow.walk import Walk
+from taskflow.search.judge import Judge
+from taskflow.search.proposal import Proposals
+from taskflow.search.space import Space
+from taskflow.search.walk import Walk
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 

@@ -13,6 +13,7 @@ from math import prod
 from ops.build import check_ndim, check_positive, check_region, distinct, first, terms
 from ops.dropout import dropout
 from ops.initializers import bias_of, fan_in_uniform
+from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
 from ops.tiles import Array, Context, contiguous, deliver, on_cuda, work_array
@@ -28,6 +29,8 @@ def multihead_attention(
     bias: bool = True,
     training: bool = True,
     name: str | None = None,
+    *,
+    memory_linear: bool = False,
 ) -> LogicalRegion:
     """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
 
@@ -41,6 +44,8 @@ def multihead_attention(
         training: whether dropout takes place.
         name: the projections are `<name>.q`, `.k`, `.v` and `.out`, with a weight (features, in) and a bias each; the
             rows of torch's `in_proj_weight` are those of q, k, v in this order.
+        memory_linear: by `memory_linear_attention`, which keeps no scores and has no dropout; queries and keys may be
+            split alike.
 
     Returns:
         (batch, queries, features).
@@ -58,12 +63,17 @@ def multihead_attention(
         raise ValueError(f"{where}: {x.shape[2]} features do not divide into {num_heads} heads")
     if source.shape[0] != x.shape[0]:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{source.name}' is {source.shape}")
+    if memory_linear and dropout_p and training:
+        raise ValueError(f"{where}: memory-linear attention has no dropout, dropout_p is {dropout_p}")
     graph, features = x.graph, x.shape[2]
     name = graph.unique_name(name or "attention")
     q = _to_heads(x, features, num_heads, bias, f"{name}.q")
     with graph.following(q.name):
         k, v = (_to_heads(source, features, num_heads, bias, f"{name}.{part}") for part in "kv")
-    y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores")
+    if memory_linear:
+        y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
+    else:
+        y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores")
     return _from_heads(y, bias, f"{name}.out")
 
 

@@ -59,21 +59,11 @@ def conv2d(
     where = f"conv2d '{name or 'conv2d'}'"
     check_region(where, x)
     check_ndim(where, x, (4,))
-    check_positive(where, out_channels=out_channels, groups=groups)
     windows = image_windows(where, x, kernel_size, stride, padding, dilation)
-    for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
-        if channels % groups:
-            raise ValueError(f"{where}: {what} is {channels}, which does not divide into {groups} groups")
     graph = x.graph
     name = graph.unique_name(name or "conv2d")
-    shape = (out_channels, x.shape[1] // groups, windows[0].size, windows[1].size)
-    inputs = [
-        x,
-        graph.parameter(f"{name}.weight", shape, fan_in_uniform if weight_init is None else weight_init, x.dtype),
-    ]
-    if bias:
-        init = bias_of(shape) if bias_init is None else bias_init
-        inputs.append(graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype))
+    sizes = windows[0].size, windows[1].size
+    inputs = parameters_of(where, name, x, out_channels, sizes, groups, bias, weight_init, bias_init)
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
     pattern = f"n {c} y x, {o} c ^kh ^kw{f', {o}' if bias else ''} -> n {o} h w"
     return first(
@@ -81,13 +71,38 @@ def conv2d(
             name,
             pattern,
             inputs,
-            kernel=partial(_forward, windows=windows, is_grouped=groups > 1),
+            kernel=partial(convolve, windows=windows, is_grouped=groups > 1),
             sizes={"g": groups} if groups > 1 else {},
             windows={"y": windows[0], "x": windows[1]},
             backward=_backward,
             memory=memory_channels_last(pattern),
         )
     )
+
+
+def parameters_of(
+    where: str,
+    name: str,
+    x: LogicalRegion,
+    out_channels: int,
+    sizes: Sequence[int],
+    groups: int,
+    bias: bool,
+    weight_init: Init | None,
+    bias_init: Init | None,
+) -> list[LogicalRegion]:
+    """`x`, `<name>.weight` for windows of `sizes` and perhaps `<name>.bias`; ValueError: the channels do not fit."""
+    check_positive(where, out_channels=out_channels, groups=groups)
+    for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
+        if channels % groups:
+            raise ValueError(f"{where}: {what} is {channels}, which does not divide into {groups} groups")
+    shape = (out_channels, x.shape[1] // groups, *sizes)
+    init = fan_in_uniform if weight_init is None else weight_init
+    inputs = [x, x.graph.parameter(f"{name}.weight", shape, init, x.dtype)]
+    if bias:
+        init = bias_of(shape) if bias_init is None else bias_init
+        inputs.append(x.graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype))
+    return inputs
 
 
 def image_windows(
@@ -132,7 +147,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
                 f"{op.name}.dx",
                 x_pattern,
                 [gy, weight],
-                kernel=partial(_gradient_x, windows=windows, is_grouped=bool(groups)),
+                kernel=partial(gradient_x, windows=windows, is_grouped=bool(groups)),
                 sizes={**groups, "h": height, "w": width},
                 windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
                 flops=2 * op.extents["h"] * op.extents["w"] / (height * width),
@@ -144,7 +159,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
                 f"{op.name}.dweight",
                 weight_pattern,
                 [gy, x],
-                kernel=partial(_gradient_weight, windows=windows, is_grouped=bool(groups)),
+                kernel=partial(gradient_weight, windows=windows, is_grouped=bool(groups)),
                 sizes={**groups, "kh": windows[0].size, "kw": windows[1].size},
                 windows=op.windows,
                 memory=memory_channels_last(weight_pattern),
@@ -164,7 +179,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
 
 
 @compiled
-def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
+def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
     *biases, y = rest
     bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
@@ -184,7 +199,7 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
 
 
 @compiled
-def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
+def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
     """Columns of gradients, each added where it was read."""
     from ops import cpu_windows
 
@@ -205,7 +220,7 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: W
 
 
 @compiled
-def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
+def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
     out = work_array(ctx, "gweight", channels_last(gweight))

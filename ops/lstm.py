@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from ops import lstm_kernels as kernels
-from ops.build import check_positive, check_region, distinct, first, term, terms
+from ops.build import check_positive, distinct, first, term, terms
 from ops.dropout import dropout as drop
 from ops.lstm_ahead import lstm_ahead
-from ops.lstm_cell import State, launch_cell, zero_state
-from ops.lstm_weights import LSTMWeights, lstm_weights
-from ops.sections import split
+from ops.lstm_cell import State, launch_cell
+from ops.recurrent import check_sequence, check_step, check_weights, over_dim_1, unroll
+from ops.recurrent_weights import RecurrentWeights, lstm_weights
 from ops.shape import concat
 from taskflow import LogicalRegion, Operator
 
@@ -32,7 +32,7 @@ def lstm_cell(
     x: LogicalRegion,
     h: LogicalRegion,
     c: LogicalRegion,
-    weights: LSTMWeights | None = None,
+    weights: RecurrentWeights | None = None,
     name: str | None = None,
 ) -> State:
     """One step of an LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), as torch's.
@@ -51,19 +51,11 @@ def lstm_cell(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = f"lstm_cell '{weights.name if weights else name or 'lstm_cell'}'"
-    for role, region in (("x", x), ("h", h), ("c", c)):
-        check_region(where, region, role)
-    if h.shape != c.shape or h.ndim == 0 or h.shape[:-1] != x.shape[:-1]:
-        raise ValueError(f"{where}: '{x.name}' is {x.shape}, '{h.name}' is {h.shape} and '{c.name}' is {c.shape}")
+    where = check_step("lstm_cell", x, [("h", h), ("c", c)], weights.name if weights else name or "lstm_cell")
     graph = x.graph
     if weights is None:
         weights = lstm_weights(graph, name or "lstm_cell", x.shape[-1], h.shape[-1], dtype=x.dtype)
-    if (weights.input_size, weights.hidden_size) != (x.shape[-1], h.shape[-1]):
-        raise ValueError(
-            f"{where}: the weights are for {weights.input_size} inputs and {weights.hidden_size} hidden units, "
-            f"'{x.name}' is {x.shape} and '{h.name}' is {h.shape}"
-        )
+    check_weights(where, x, h, weights, 4)
     number = f"{weights.name}.t{len(weights.steps)}"
     chain = weights._chains.pop((h.name, c.name), number)  # a state that is continued twice begins two chains
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
@@ -112,27 +104,12 @@ def lstm_steps(
     Raises:
         ValueError: there are no steps, `initial` has not one state per layer, or as `lstm_cell`.
     """
-    where = f"lstm '{name}'"
-    check_positive(where, hidden_size=hidden_size, layers=layers, group=group)
-    if not xs or (initial is not None and len(initial) != layers):
-        raise ValueError(f"{where}: {len(xs)} steps and {len(initial or ())} states were given for {layers} layers")
-    steps, states = list(xs), []
-    for layer in range(layers):
-        if layer:
-            steps = [drop(x, dropout, training, f"{name}.l{layer}.drop{t}") for t, x in enumerate(steps)]
-        weights = lstm_weights(
-            steps[0].graph, f"{name}.l{layer}", steps[0].shape[-1], hidden_size, bias, steps[0].dtype
-        )
-        h, c = initial[layer] if initial else zero_state(steps[0], weights)
-        for t, x in enumerate(steps):
-            if t % group == 0:
-                h, c = lstm_cell(x, h, c, weights)
-            else:
-                with x.graph.following(weights.steps[t - t % group]):
-                    h, c = lstm_cell(x, h, c, weights)
-            steps[t] = h
-        states.append((h, c))
-    return steps, states
+    steps, last = unroll("lstm", _next, xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+    return steps, [(h, c) for h, c in last]
+
+
+def _next(x: LogicalRegion, state: tuple[LogicalRegion, ...], weights: RecurrentWeights) -> State:
+    return lstm_cell(x, state[0], state[1], weights)
 
 
 def lstm(
@@ -163,14 +140,14 @@ def lstm(
     Raises:
         ValueError: `x` has not three dimensions, or as `lstm_steps`.
     """
-    check_region(f"lstm '{name}'", x)
-    if x.ndim != 3:
-        raise ValueError(f"lstm '{name}': '{x.name}' has shape {x.shape}, 3 dimensions are needed")
     if ahead:
+        check_sequence("lstm", x, name)
         return _layers_ahead(x, hidden_size, layers, initial, bias, dropout, training, group, name)
-    xs = split(x, 1, 1, f"{name}.split")
-    hs, states = lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
-    return concat(hs, 1, f"{name}.concat"), states
+
+    def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[State]]:
+        return lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+
+    return over_dim_1("lstm", x, name, steps)
 
 
 def _layers_ahead(
@@ -202,7 +179,7 @@ def _layers_ahead(
 
 
 def _gates_backward(
-    op: Operator, ggates: LogicalRegion, *, weights: LSTMWeights, chain: str
+    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
 ) -> tuple[LogicalRegion | None, ...]:
     (x_term, h_term, *_), (y_term,) = terms(op)
     x, h, weight_ih, weight_hh, *biases = op.inputs

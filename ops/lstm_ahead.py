@@ -13,12 +13,12 @@ from functools import partial
 from ops import lstm_kernels as kernels
 from ops.build import distinct, first, terms
 from ops.lstm_cell import State, launch_cell
-from ops.lstm_weights import LSTMWeights
+from ops.recurrent_weights import RecurrentWeights
 from taskflow import LogicalRegion, Operator, Window
 
 
 def lstm_ahead(
-    x: LogicalRegion, weights: LSTMWeights, initial: State | None, group: int
+    x: LogicalRegion, weights: RecurrentWeights, initial: State | None, group: int
 ) -> tuple[list[LogicalRegion], State]:
     """The hidden state after every step, (batch, 1, hidden) each, and the last state; `x` is (batch, steps, input)."""
     graph = x.graph
@@ -35,7 +35,7 @@ def lstm_ahead(
     return hs, (h, c)
 
 
-def _zeros_like_steps(x: LogicalRegion, gates: LogicalRegion, weights: LSTMWeights) -> State:
+def _zeros_like_steps(x: LogicalRegion, gates: LogicalRegion, weights: RecurrentWeights) -> State:
     b, s = gates.axes[:2]
     pattern, sizes = f"-> {b} {s} h", {b: x.shape[0], s: 1, "h": weights.hidden_size}
     with x.graph.following(f"{weights.name}.t0"):
@@ -43,7 +43,7 @@ def _zeros_like_steps(x: LogicalRegion, gates: LogicalRegion, weights: LSTMWeigh
     return first(zero), first(zero)
 
 
-def _input_gates(x: LogicalRegion, weights: LSTMWeights) -> LogicalRegion:
+def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
     """W_ih x + biases for all steps, (batch, steps, 4, hidden)."""
     weight_ih, _, *biases = weights.regions
     b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
@@ -86,7 +86,7 @@ def _time_first(text: str) -> str:
     return " ".join([s, b, *rest])
 
 
-def _step(gates: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: LSTMWeights) -> State:
+def _step(gates: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights) -> State:
     """The state after step `t`; `h` and `c` are (batch, 1, hidden)."""
     b, s = distinct(gates.axes[:2], ("g", "h", "i", "m"))
     at = f"{s}{t}"
@@ -105,7 +105,7 @@ def _step(gates: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weig
 
 
 def _step_backward(
-    op: Operator, ggates: LogicalRegion, *, weights: LSTMWeights, chain: str
+    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
 ) -> tuple[LogicalRegion | None, ...]:
     (_, h_term, weight_term), (y_term,) = terms(op)
     gates, h, weight_hh = op.inputs

@@ -1,18 +1,18 @@
-"""The elementwise part of an LSTM's step, which follows the products of the gates, and the state before the first."""
+"""The elementwise part of an LSTM's step, which follows the products of the gates."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from ops import lstm_kernels as kernels
-from ops.build import distinct, first, term, terms
-from ops.lstm_weights import LSTMWeights
+from ops.build import term, terms
+from ops.recurrent_weights import RecurrentWeights
 from taskflow import LogicalRegion, Operator
 
 State = tuple[LogicalRegion, LogicalRegion]
 
 
-def launch_cell(gates: LogicalRegion, c: LogicalRegion, weights: LSTMWeights, chain: str) -> State:
+def launch_cell(gates: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights, chain: str) -> State:
     """`<gates>.cell`: the state after the step whose gates are `gates`, (..., 4, hidden); `c` is (..., hidden)."""
     lead = gates.axes[:-2]
     wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
@@ -36,7 +36,7 @@ def _cell_backward(
     gc: LogicalRegion | None,
     gactive: LogicalRegion | None,
     *,
-    weights: LSTMWeights,
+    weights: RecurrentWeights,
     chain: str,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     assert gactive is None, "only the state is public"
@@ -55,15 +55,3 @@ def _cell_backward(
     )
     assert isinstance(made, tuple)
     return made[0], made[1]
-
-
-def zero_state(x: LogicalRegion, weights: LSTMWeights) -> State:
-    """Zeros for steps with inputs like `x`, (..., input)."""
-    lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
-    sizes = {**dict(zip(lead, x.shape[:-1], strict=True)), "h": weights.hidden_size}
-    with x.graph.following(f"{weights.name}.t0"):
-        pattern = f"-> {term((*lead, 'h'))}"
-        zero = first(
-            x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=kernels.zero, sizes=sizes, dtype=x.dtype)
-        )
-    return zero, zero

@@ -33,6 +33,17 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
     deliver(ctx, work, y)
 
 
+def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> None:
+    """W x + bias; of partial sums over `axis` the first part adds the bias."""
+    *biases, y = rest
+    work = work_array(ctx, "y", y)
+    flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
+    ctx.xp.matmul(rows(ctx, "x", x), _matrix(ctx, "weight", weight).T, out=flat)
+    if biases and ctx.interval(axis)[0] == 0:
+        ctx.xp.add(work, biases[0], out=work)
+    deliver(ctx, work, y)
+
+
 def _matrix(ctx: Context, slot: object, a: Array) -> Array:
     """(..., g, h) or (g, h, ...) as a matrix with the two as one dimension is left to the caller; here (g h, rest)."""
     return contiguous(ctx, slot, a).reshape(a.shape[0] * a.shape[1], a.shape[2])

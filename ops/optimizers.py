@@ -1,27 +1,22 @@
-"""Optimizers: the backward operators of a loss, and one in-place update operator per parameter.
-
-An update is split as the operator that reads the parameter first, so each device updates the tile that it uses; named
-in the strategy itself it is split on its own (sharded optimizer states). The learning rate is a state region of shape
-(), so that a schedule can write it between steps.
-"""
+"""Stochastic gradient descent and Adam. What all optimizers share is in `updating`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 
-from ops.build import check_region
-from ops.tiles import Array, Context, contiguous, deliver, in_memory_order
+from ops.tiles import Array, Context, deliver, in_memory_order
+from ops.updating import Gradients, Rate, check_rates, flat, prepare, update_each
 from taskflow import LogicalRegion, compiled
 
 
 def sgd(
     loss: LogicalRegion,
-    lr: float,
+    lr: Rate,
     momentum: float = 0.0,
     nesterov: bool = False,
     weight_decay: float = 0.0,
-) -> dict[LogicalRegion, LogicalRegion]:
+    clip_norm: float | None = None,
+) -> Gradients:
     """Stochastic gradient descent, as torch.optim.SGD; the loss becomes the output `loss` of the graph.
 
     g = gradient + weight_decay p;  v = momentum v + g (`<parameter>.momentum`, only if momentum is not 0);
@@ -29,29 +24,34 @@ def sgd(
 
     Args:
         loss: a scalar that depends on every parameter of its graph.
-        lr: learning rate, the first value of the state `learning_rate`.
+        lr: learning rate, the first value of the state `learning_rate`; or a function of the number of finished steps
+            (see `taskflow.cosine_schedule`), which the operator `schedule` writes to that state before the updates,
+            counting in the state `steps`: the same under any strategy, and after a checkpoint.
         momentum, nesterov, weight_decay: as in the formula.
+        clip_norm: gradients are scaled so that their norm as one vector is at most this.
 
     Returns:
-        Parameter -> its gradient region.
+        Parameter -> its gradient region, clipped.
 
     Raises:
         ValueError: the loss is no scalar or lacks a parameter, a rate is negative, or nesterov without momentum.
     """
-    _check("sgd", loss, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    check_rates("sgd", loss, lr, clip_norm, momentum=momentum, weight_decay=weight_decay)
     if nesterov and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
     kernel = partial(_sgd, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    return _append("sgd", loss, lr, kernel, ("momentum",) if momentum else (), 6 if momentum else 2)
+    gradients, rate = prepare(loss, lr, clip_norm)
+    return update_each("sgd", gradients, rate, kernel, {"momentum": 0.0} if momentum else {}, 6 if momentum else 2)
 
 
 def adam(
     loss: LogicalRegion,
-    lr: float = 1e-3,
+    lr: Rate = 1e-3,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 0.0,
-) -> dict[LogicalRegion, LogicalRegion]:
+    clip_norm: float | None = None,
+) -> Gradients:
     """Adam (Kingma and Ba, ICLR 2015), as torch.optim.Adam; the loss becomes the output `loss` of the graph.
 
     g = gradient + weight_decay p;  m = β₁ m + (1 - β₁) g;  v = β₂ v + (1 - β₂) g²  (`<parameter>.adam_m`, `.adam_v`);
@@ -59,66 +59,42 @@ def adam(
 
     Args, returns and raises as `sgd`; each of `betas` is in [0, 1).
     """
-    return _adam("adam", loss, lr, betas, eps, weight_decay, is_decoupled=False)
+    return _adam("adam", loss, lr, betas, eps, weight_decay, clip_norm, is_decoupled=False)
 
 
 def adamw(
     loss: LogicalRegion,
-    lr: float = 1e-3,
+    lr: Rate = 1e-3,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 1e-2,
-) -> dict[LogicalRegion, LogicalRegion]:
+    clip_norm: float | None = None,
+) -> Gradients:
     """Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019), as torch.optim.AdamW.
 
     As `adam`, but the decay p = p (1 - lr weight_decay) comes first and does not enter the gradient.
     """
-    return _adam("adamw", loss, lr, betas, eps, weight_decay, is_decoupled=True)
+    return _adam("adamw", loss, lr, betas, eps, weight_decay, clip_norm, is_decoupled=True)
 
 
 def _adam(
     kind: str,
     loss: LogicalRegion,
-    lr: float,
+    lr: Rate,
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
+    clip_norm: float | None,
     is_decoupled: bool,
-) -> dict[LogicalRegion, LogicalRegion]:
-    _check(kind, loss, lr=lr, eps=eps, weight_decay=weight_decay)
+) -> Gradients:
+    check_rates(kind, loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
     if not all(0 <= b < 1 for b in betas):
         raise ValueError(f"{kind}: betas are {tuple(betas)}, each is in [0, 1)")
     kernel = partial(
         _adam_step, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, is_decoupled=is_decoupled
     )
-    return _append(kind, loss, lr, kernel, ("adam_m", "adam_v"), 14)
-
-
-def _check(kind: str, loss: LogicalRegion, **rates: float) -> None:
-    check_region(kind, loss, "loss")
-    for key, value in rates.items():
-        if not value >= 0:
-            raise ValueError(f"{kind}: {key} is {value}, it cannot be negative")
-
-
-def _append(
-    kind: str, loss: LogicalRegion, lr: float, kernel: Callable[..., None], states: Sequence[str], flops: float
-) -> dict[LogicalRegion, LogicalRegion]:
-    graph = loss.graph
-    gradients = graph.differentiate(loss, graph.parameters)
-    graph.output("loss", loss)
-    rate = graph.parameter("learning_rate", (), lr, loss.dtype, trainable=False)
-    made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
-    # in the order in which the gradients are made: an update need not wait for the all-reduce of a later gradient
-    for region, gradient in sorted(gradients.items(), key=lambda pair: made[pair[1].name]):
-        kept = [
-            graph.parameter(f"{region.name}.{state}", region.shape, 0.0, region.dtype, trainable=False)
-            for state in states
-        ]
-        graph.update(
-            f"{region.name}.{kind}", region, [gradient, *kept], kernel=kernel, scalars=[rate], writes=kept, flops=flops
-        )
-    return gradients
+    gradients, rate = prepare(loss, lr, clip_norm)
+    return update_each(kind, gradients, rate, kernel, {"adam_m": 0.0, "adam_v": 0.0}, 14)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -133,8 +109,8 @@ def _sgd(
     *velocity, rate = rest
     number = parameter.dtype.type
     parameter, gradient, *velocity = in_memory_order(parameter, gradient, *velocity)
-    p, g = _flat(ctx, 0, parameter), _flat(ctx, 1, gradient)
-    v = _flat(ctx, 2, velocity[0]) if velocity else ctx.scratch(2, (0,), parameter.dtype)
+    p, g = flat(ctx, 0, parameter), flat(ctx, 1, gradient)
+    v = flat(ctx, 2, velocity[0]) if velocity else ctx.scratch(2, (0,), parameter.dtype)
     cpu.sgd(p, g, v, number(rate), number(momentum), nesterov, number(weight_decay))
     for work, a in zip((p, v), (parameter, *velocity), strict=False):
         deliver(ctx, work, a)
@@ -159,7 +135,7 @@ def _adam_step(
     t = ctx.step + 1
     number = parameter.dtype.type
     parameter, gradient, m, v = in_memory_order(parameter, gradient, m, v)
-    p, g, flat_m, flat_v = (_flat(ctx, k, a) for k, a in enumerate((parameter, gradient, m, v)))
+    p, g, flat_m, flat_v = (flat(ctx, k, a) for k, a in enumerate((parameter, gradient, m, v)))
     cpu.adam(
         p,
         g,
@@ -175,7 +151,3 @@ def _adam_step(
     )
     for work, a in zip((p, flat_m, flat_v), (parameter, m, v), strict=True):
         deliver(ctx, work, a)
-
-
-def _flat(ctx: Context, slot: int, a: Array) -> Array:
-    return contiguous(ctx, slot, a).reshape(-1)

@@ -8,7 +8,6 @@ from taskflow import checkpoint
 from taskflow.backend import Context, compiled
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
-from taskflow.device import Device, Link
 from taskflow.execute import Executor
 from taskflow.experts import operator_placement, placed_tables
 from taskflow.explain import Explanation, explain
@@ -16,6 +15,7 @@ from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
 from taskflow.machine import MachineModel
+from taskflow.machine.device import Device, Link
 from taskflow.measure import fit_machine, measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder
@@ -23,12 +23,23 @@ from taskflow.pattern import Pattern, Window
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
+from taskflow.schedules import (
+    constant_schedule,
+    cosine_schedule,
+    exponential_schedule,
+    inverse_sqrt_schedule,
+    linear_schedule,
+    step_schedule,
+)
 from taskflow.search import SearchResult, search
+from taskflow.search.chain import Plan, dynamic_programming
+from taskflow.search.exhaustive import Optimum, search_exhaustively
+from taskflow.search.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.simulate import simulate
 from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
 from taskflow.timeline import Timeline
-from taskflow.train import Trainer, constant_schedule, cosine_schedule, step_schedule
+from taskflow.train import Trainer
 
 __all__ = [
     "Batches",
@@ -45,11 +56,14 @@ __all__ = [
     "MachineModel",
     "Normal",
     "Operator",
+    "Optimum",
     "ParallelConfig",
     "Pattern",
+    "Plan",
     "Privilege",
     "Rect",
     "SearchResult",
+    "Space",
     "Strategy",
     "Task",
     "TaskGraph",
@@ -57,23 +71,31 @@ __all__ = [
     "Trainer",
     "Uniform",
     "Window",
+    "any_degree",
     "axis_kinds",
     "checkpoint",
     "compiled",
     "constant_schedule",
     "cosine_schedule",
+    "count_strategies",
     "data_parallel",
+    "dynamic_programming",
     "explain",
+    "exponential_schedule",
     "fit_machine",
+    "inverse_sqrt_schedule",
+    "linear_schedule",
     "lower",
     "measure_machine",
     "model_parallel",
     "one_weird_trick",
     "operator_placement",
     "placed_tables",
+    "power_of_two",
     "random_strategy",
     "reorder",
     "search",
+    "search_exhaustively",
     "simulate",
     "single_device",
     "step_schedule",

@@ -11,9 +11,7 @@ import logging
 import mmap
 import os
 import platform
-import sys
 import tempfile
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -21,6 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from taskflow.ending import end_all_ranks, end_together
 from taskflow.errors import InternalError
 from taskflow.launch import rank_settings
 
@@ -108,7 +107,7 @@ class MpiTransport(Transport):
         self._world = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self._kept: list[Any] = []  # what requests refer to by address
-        end_all_on_exception()
+        end_together()
 
     def sender(self, parts: Sequence[Array], target: int, tag: int) -> tuple[Call, Call]:
         request = self._world.Send_init(self._buffer(parts), target, tag)
@@ -205,28 +204,3 @@ def world_size() -> int:
     """Number of ranks that the launcher started, from its environment: no MPI is loaded to find out."""
     names = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
     return next((int(os.environ[n]) for n in names if n in os.environ), 1)
-
-
-def end_all_on_exception() -> None:
-    """From now on an exception that nobody catches ends all ranks; without this the others wait for ever.
-
-    Python shows `SystemExit` to no hook: a rank that ends itself early is seen by `taskflow run` alone (`rank.py`).
-    """
-    sys.excepthook = _end_all
-
-
-def _end_all(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    text: Sequence[str] = traceback.format_exception(kind, error, trace)
-    if not end_all_ranks(1, "failed", "".join(text)):
-        sys.stderr.write("".join(text))
-
-
-def end_all_ranks(status: int, what: str, text: str = "") -> bool:
-    """End all ranks at once, saying what this one did; from any thread. False if this process has not joined MPI."""
-    mpi = sys.modules.get("mpi4py.MPI")  # to ask loads nothing
-    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
-        return False
-    sys.stderr.write(f"taskflow: rank {mpi.COMM_WORLD.Get_rank()} {what} and ends all ranks\n{text}")
-    sys.stderr.flush()
-    mpi.COMM_WORLD.Abort(status)
-    return True

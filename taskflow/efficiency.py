@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.device import Device
+from taskflow.machine.device import Device
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

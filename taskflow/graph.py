@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from taskflow.device import check_not_negative
 from taskflow.differentiate import differentiate, term_sizes, term_text
 from taskflow.layout import parse_orders
+from taskflow.machine.device import check_not_negative
 from taskflow.operator import Backward, Kernel, Operator
 from taskflow.pattern import Pattern, Window, bind
 from taskflow.random import Constant, Distribution
@@ -31,6 +31,7 @@ class Graph:
         self.operators: list[Operator] = []
         self.regions: dict[str, LogicalRegion] = {}
         self.outputs: dict[str, LogicalRegion] = {}
+        self.differentiations = 0  # so that backward functions can tell one call of `differentiate` from another
         self._names: set[str] = set()
         self._follows: str | None = None
 
@@ -217,6 +218,34 @@ class Graph:
         Raises:
             ValueError: no operator reads `region`, or another region has another shape.
         """
+        self.beside(
+            name, region, [region, *others], kernel=kernel, scalars=scalars, writes=[region, *writes], flops=flops
+        )
+
+    def beside(
+        self,
+        name: str,
+        region: LogicalRegion,
+        inputs: Sequence[LogicalRegion],
+        *,
+        kernel: Kernel,
+        scalars: Sequence[LogicalRegion] = (),
+        writes: Sequence[LogicalRegion] = (),
+        values: int = 0,
+        sums: int = 0,
+        flops: float | None = None,
+    ) -> tuple[LogicalRegion, ...]:
+        """Append an elementwise operator that is split as the first operator that reads `region` splits it.
+
+        The kernel gets `inputs` (all of the region's shape), `scalars` (regions of shape `()`) and its outputs:
+        `values` regions of that shape, then `sums` regions of shape `()`, to which every task adds its part.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            ValueError: no operator reads `region`, or another region has another shape.
+        """
         found = next(
             ((op, k) for op in self.operators for k, r in enumerate(op.inputs) if r is region and not op.writes), None
         )
@@ -224,16 +253,18 @@ class Graph:
             raise ValueError(f"update '{name}': no operator reads '{region.name}'")
         leader, k = found
         term = term_text(leader, k)
+        read, made = [term] * len(inputs) + ["."] * len(scalars), [term] * values + ["."] * sums
         with self.following(leader.follows or leader.name):
-            self.launch(
+            outputs = self.launch(
                 name,
-                ", ".join([term] * (1 + len(others)) + ["."] * len(scalars)) + " ->",
-                [region, *others, *scalars],
+                f"{', '.join(read)} -> {', '.join(made)}",
+                [*inputs, *scalars],
                 kernel=kernel,
                 sizes=term_sizes(leader, k),
-                writes=[region, *writes],
+                writes=writes,
                 flops=flops,
             )
+        return outputs if isinstance(outputs, tuple) else (outputs,)
 
     @contextmanager
     def following(self, name: str) -> Iterator[None]:
@@ -275,6 +306,7 @@ class Graph:
         Raises:
             ValueError: `loss` is not a scalar, or an operator on the way has no backward.
         """
+        self.differentiations += 1
         return differentiate(self, loss, regions)
 
     def _unique(self, base: str) -> str:

@@ -33,10 +33,6 @@ class Interrupted(Exception):
         self.number = number
 
 
-class Stopped(SystemExit):
-    """Leaves Python as `SystemExit` does; all ranks leave, so none has to be ended by another."""
-
-
 class Interrupts:
     """Takes note of signals while it is entered; a second signal acts as it did before.
 

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from taskflow.system import end_with_parent
+
 _INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
 
 
@@ -98,7 +100,7 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
         command,
         env=environment,
         process_group=0,  # so that Ctrl-C reaches the launcher alone
-        preexec_fn=_end_with_parent,
+        preexec_fn=end_with_parent,
         stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
     )
     previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -110,12 +112,3 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
     if asked and status in (128 + signal.SIGUSR1, -signal.SIGUSR1):
         return 128 + asked[0]
     return status if status >= 0 else 128 - status
-
-
-def _end_with_parent() -> None:
-    """Ask Linux to end mpirun should the launcher be killed; elsewhere that is left to the user."""
-    if sys.platform == "linux":
-        import ctypes
-
-        parent_death_signal = 1
-        ctypes.CDLL(None).prctl(parent_death_signal, int(signal.SIGTERM))

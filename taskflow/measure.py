@@ -14,9 +14,9 @@ import numpy as np
 
 from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel, task_dtype, time_call
-from taskflow.device import Device
 from taskflow.efficiency import fit_device
 from taskflow.machine import MachineModel
+from taskflow.machine.device import Device
 from taskflow.task import Kind, TaskGraph
 
 

@@ -1,7 +1,8 @@
 """One rank of `taskflow run`: `python -m taskflow.rank script.py ...` or `... -m module ...`.
 
 Runs the script as `python` would. When it fails or leaves with an error (`sys.exit("...")`) on this rank alone, all
-ranks end; under plain mpirun the others would wait for ever in their next exchange, or in MPI's own good-bye.
+ranks end; under plain mpirun, outside of steps and trainings, the others would wait for ever in their next exchange, or
+in MPI's own good-bye.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from taskflow.comm import end_all_on_exception, end_all_ranks
-from taskflow.interrupt import Stopped
+from taskflow.ending import end_all_leaving, end_together
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the script or module that `arguments` name."""
-    end_all_on_exception()
+    end_together()
     try:
         if arguments[0] == "-m":
             sys.argv = list(arguments[1:])
@@ -27,12 +27,8 @@ def main(arguments: Sequence[str]) -> None:
             sys.argv = list(arguments)
             sys.path[0] = os.path.dirname(os.path.abspath(arguments[0]))
             runpy.run_path(arguments[0], run_name="__main__")
-    except Stopped:
-        raise
     except SystemExit as leave:
-        if leave.code:
-            status = leave.code if isinstance(leave.code, int) else 1
-            end_all_ranks(status, f"leaves with {leave.code!r}")
+        end_all_leaving(leave)
         raise
 
 

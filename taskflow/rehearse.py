@@ -19,7 +19,7 @@ import numpy as np
 
 from taskflow.comm import connect
 from taskflow.cost import MeasuredCosts, merges, rehearsal_key, sample_box, sample_call
-from taskflow.fold import fold_call
+from taskflow.execute.fold import fold_call
 from taskflow.task import Kind, TaskGraph
 
 Call = Callable[[], object]

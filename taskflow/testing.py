@@ -47,6 +47,7 @@ def check_operator(
     differentiable: bool = True,
     tolerance: float = 1e-10,
     seed: int = 0,
+    moved: int = 200,
 ) -> list[tuple[str, str, int]]:
     """Check the operators of a small graph.
 
@@ -59,6 +60,7 @@ def check_operator(
         differentiable: whether gradients are checked.
         tolerance: absolute and relative, for splits and the reference (gradients: 1e-6 for the differences' own error).
         seed: of random values.
+        moved: so many elements of each region, evenly spread, are moved for the differences; all if it has no more.
 
     Returns:
         the splits that were checked: (operator, axis, degree).
@@ -77,7 +79,7 @@ def check_operator(
     graph, names = _with_gradients(build, given, differentiable)
     base = _run(graph, given, _whole(graph))
     if differentiable:
-        _check_slopes(build, given, base, names)
+        _check_slopes(build, given, base, names, moved)
     checked = []
     for op in leaders(graph):
         for axis in op.split_axes:
@@ -169,8 +171,10 @@ def _run(graph: Graph, values: Values, strategy: Strategy) -> _Results:
         return _Results(outputs, {name: step.read(name) for name in step.persistent})
 
 
-def _check_slopes(build: Build, values: Values, base: _Results, names: Sequence[str], step: float = 1e-5) -> None:
-    """Central differences of the probed sum by every element of the named regions."""
+def _check_slopes(
+    build: Build, values: Values, base: _Results, names: Sequence[str], moved: int, step: float = 1e-5
+) -> None:
+    """Central differences of the probed sum by elements of the named regions."""
     graph, output = build()
     graph.output("checked", output)
     task_graph = lower(graph, _whole(graph), MachineModel.uniform(1))
@@ -186,15 +190,18 @@ def _check_slopes(build: Build, values: Values, base: _Results, names: Sequence[
             return float((run({n: changed[n] for n in fed})["checked"] * values["probe"]).sum())
 
         for name in names:
-            slopes = np.empty_like(values[name])
-            for index in np.ndindex(slopes.shape):
+            value = values[name]
+            chosen = np.unique(np.linspace(0, value.size - 1, min(moved, value.size)).astype(int))
+            slopes = []
+            for index in chosen:
                 ends = []
                 for sign in (1, -1):
-                    moved = values[name].copy()
-                    moved[index] += sign * step
-                    ends.append(loss(name, moved))
-                slopes[index] = (ends[0] - ends[1]) / (2 * step)
-            _assert_close(base.outputs[f"gradient of {name}"], slopes, 1e-6, f"gradient of '{name}'")
+                    other = value.copy()
+                    other.reshape(-1)[index] += sign * step
+                    ends.append(loss(name, other))
+                slopes.append((ends[0] - ends[1]) / (2 * step))
+            found = base.outputs[f"gradient of {name}"].reshape(-1)[chosen]
+            _assert_close(found, np.array(slopes), 1e-6, f"gradient of '{name}'")
 
 
 def _assert_same(found: _Results, expected: _Results, tolerance: float, where: str) -> None:

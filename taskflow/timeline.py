@@ -57,11 +57,11 @@ class Timeline:
         if not len(self.end) or np.all(np.isnan(self.end)):
             return []
         graph = self.task_graph
-        previous = _previous_on_streams(graph)
+        previous = _Before(graph)
         row = int(np.nanargmax(self.end))
         path = [row]
         while True:
-            before = graph.deps(row) + previous[row]
+            before = graph.deps(row) + previous.of(row)
             before = [b for b in before if not np.isnan(self.end[b])]
             if not before:
                 return path[::-1]
@@ -92,12 +92,20 @@ class Timeline:
         Path(path).write_text(json.dumps({"traceEvents": events}))
 
 
-def _previous_on_streams(graph: TaskGraph) -> list[list[int]]:
-    """Per row the rows issued just before it on its streams."""
-    latest: dict[int, int] = {}
-    previous = []
-    for row in range(len(graph)):
-        streams = graph.streams_of(row)
-        previous.append(sorted({latest[s] for s in streams if s in latest}))
-        latest.update(dict.fromkeys(streams, row))
-    return previous
+class _Before:
+    """The rows issued just before a row on its streams."""
+
+    def __init__(self, graph: TaskGraph) -> None:
+        rows, streams = graph.occupied()
+        order = np.lexsort((rows, streams))
+        rows, streams = rows[order], streams[order]
+        is_same = np.concatenate([[False], streams[1:] == streams[:-1]])
+        previous = np.where(is_same, np.roll(rows, 1), -1)
+        by_row = np.argsort(rows, kind="stable")
+        self._previous = previous[by_row]
+        self._ptr = np.searchsorted(rows[by_row], np.arange(len(graph) + 1))
+
+    def of(self, row: int) -> list[int]:
+        """Each once, in the order of the rows."""
+        found = self._previous[self._ptr[row] : self._ptr[row + 1]]
+        return [b for b in sorted(set(found.tolist())) if b >= 0]

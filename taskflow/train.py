@@ -18,47 +18,25 @@ from rich.progress import Progress
 from rich.table import Table
 
 from taskflow.batches import Batches, Feeds
+from taskflow.checkpoint.history import History, Keeper, Place
 from taskflow.comm import LocalTransport, connect
 from taskflow.cost import CostModel, MeasuredCosts
+from taskflow.ending import Stopped, end_all_leaving
 from taskflow.execute import Executor
 from taskflow.graph import Graph
-from taskflow.history import History, Keeper, Place
-from taskflow.interrupt import Interrupted, Interrupts, Stopped
+from taskflow.interrupt import Interrupted, Interrupts
 from taskflow.lower import lower
 from taskflow.machine import MachineModel
 from taskflow.measure import measure_machine
 from taskflow.rehearse import rehearse
 from taskflow.rules import data_parallel, leaders
+from taskflow.schedules import Schedule
 from taskflow.search import SearchResult, search
 from taskflow.simulate import simulate
 from taskflow.strategy import Strategy
 from taskflow.task import Array, TaskGraph
 
 _log = logging.getLogger(__name__)
-
-Schedule = Callable[[int], float]
-
-
-def constant_schedule(rate: float) -> Schedule:
-    """The same learning rate at every step."""
-    return lambda step: rate
-
-
-def step_schedule(rate: float, every: int, factor: float = 0.1) -> Schedule:
-    """`rate`, multiplied by `factor` after each `every` steps."""
-    return lambda step: rate * factor ** (step // every)
-
-
-def cosine_schedule(rate: float, steps: int, warmup: int = 0, minimum: float = 0.0) -> Schedule:
-    """Linear warm-up over `warmup` steps, then a half cosine down to `minimum` (Loshchilov and Hutter, 2017)."""
-
-    def at(step: int) -> float:
-        if step < warmup:
-            return rate * (step + 1) / warmup
-        part = min((step - warmup) / max(steps - warmup, 1), 1.0)
-        return minimum + (rate - minimum) * 0.5 * (1 + float(np.cos(np.pi * part)))
-
-    return at
 
 
 class Trainer:
@@ -184,6 +162,9 @@ class Trainer:
                 keeper.save(place)
                 self._print(f"stopped by {stop} after step {self.step.steps}")
                 raise Stopped(128 + stop.number) from None
+            except SystemExit as leave:
+                end_all_leaving(leave)
+                raise
         return place.history
 
     def _train(

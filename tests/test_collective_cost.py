@@ -4,7 +4,7 @@ import pytest
 
 from taskflow import CostModel, Device, Link, MachineModel
 from taskflow.collective_cost import Algorithms, CollectiveCosts
-from tests.test_collective import gathered
+from tests.lower.test_collective import gathered
 
 BANDWIDTH, LATENCY = 1e9, 1e-6
 FREE = Device(memory_bandwidth=1e30, overhead_seconds=0.0)  # sums cost nothing

@@ -18,17 +18,16 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch tensorfile device"
-    " onepass grid boxes moves boundpass resimulate firstfit fold foldpass",
-    "region machine batches manifest exchange routes efficiency machinefile",
+    "geometry backend errors random philox launch system ending onepass grid firstfit schedules",
+    "region machine batches exchange efficiency",
     "pattern operator layout",
     "graph strategy differentiate",
-    "task streams dependence cost collective_cost timeline partition rules experts placement space proposal",
-    "lower collective moving movement",
-    "order simulate memory comm watchdog check expand describe breakdown dot",
-    "execute persistent pool judge search program progress shared emulate interrupt measure"
-    " bound budget walk tables arrivals exhaustive chain rehearse",
-    "train checkpoint history testing machine_command cli rank explain alternatives report",
+    "task streams cost collective_cost timeline partition rules experts",
+    "lower",
+    "order simulate memory comm interrupt",
+    "search execute rehearse measure",
+    "train checkpoint testing explain rank",
+    "cli",
 )
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()}
 
@@ -45,7 +44,7 @@ HOMES = {
     "mpi4py": "taskflow.comm",
 }
 
-IMPORT_SECONDS = 0.5
+IMPORT_SECONDS = 0.5  # of the processor: other work on the machine does not count
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ def test_each_accelerator_is_imported_in_one_place():
 
 def test_import_taskflow_is_light():
     script = (
-        "import sys, time; start = time.perf_counter(); import taskflow; seconds = time.perf_counter() - start\n"
+        "import sys, time; start = time.process_time(); import taskflow; seconds = time.process_time() - start\n"
         "print(seconds, *({'cupy', 'mpi4py.MPI', 'numba'} & sys.modules.keys()))"
     )
     runs = [

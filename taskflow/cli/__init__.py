@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from taskflow import machine_command
 from taskflow.cli import explain, run, search, simulate
+from taskflow.cli import machine as machine_command
 
 SUBCOMMANDS = (run, search, simulate, explain, machine_command)
 

@@ -9,7 +9,7 @@ from taskflow.cli.inputs import add_problem, add_strategy, read_problem, read_st
 from taskflow.cli.output import add_dot, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import natural, positive
 from taskflow.explain import explain
-from taskflow.report import comparison_table, headline, operator_table, path_headline, path_table, sentences
+from taskflow.explain.report import comparison_table, headline, operator_table, path_headline, path_table, sentences
 
 
 def add_parser(commands: Any) -> None:
@@ -43,6 +43,6 @@ def _explain(options: argparse.Namespace) -> int:
     show_table(operator_table(found, options.rows))
     show("\n" + "\n".join(sentences(found, options.rows)))
     show(f"\n{path_headline(found.step)}\n")
-    show_table(path_table(found.step, options.rows))
+    show_table(path_table(found, options.rows))
     write_dot(options, problem, strategy)
     return 0

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskflow import machine_command
+from taskflow.cli import machine as machine_command
 from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost import CostModel
+from taskflow.experts import operator_placement, placed_tables
 from taskflow.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.rules import data_parallel, model_parallel, one_weird_trick, single_device
@@ -20,6 +21,8 @@ RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
     "data_parallel": data_parallel,
     "model_parallel": model_parallel,
     "one_weird_trick": one_weird_trick,
+    "operator_placement": operator_placement,
+    "placed_tables": placed_tables,
     "single_device": single_device,
 }
 SIMPLE_MACHINES = ("uniform", "local")
@@ -75,11 +78,16 @@ def read_problem(options: argparse.Namespace) -> Problem:
 
 def read_strategy(options: argparse.Namespace, problem: Problem) -> Strategy:
     """The strategy that the options name, checked against graph and machine."""
-    if options.strategy in RULES:
-        return RULES[options.strategy](problem.graph, problem.machine)
-    if not Path(options.strategy).is_file():
-        raise ValueError(f"strategy '{options.strategy}': is neither a file nor one of {', '.join(RULES)}")
-    strategy = Strategy.load(options.strategy)
+    return find_strategy(options.strategy, problem)
+
+
+def find_strategy(name: str, problem: Problem) -> Strategy:
+    """A strategy by rule or from a file, checked against graph and machine."""
+    if name in RULES:
+        return RULES[name](problem.graph, problem.machine)
+    if not Path(name).is_file():
+        raise ValueError(f"strategy '{name}': is neither a file nor one of {', '.join(RULES)}")
+    strategy = Strategy.load(name)
     check_strategy(problem.graph, strategy, len(problem.machine.devices))
     return strategy
 

@@ -13,9 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
 from taskflow.cli.inputs import Problem
-from taskflow.dot import strategy_dot, task_graph_dot
+from taskflow.explain.dot import strategy_dot, task_graph_dot
+from taskflow.explain.report import Table, align
 from taskflow.lower import lower
-from taskflow.report import Table, align
 from taskflow.strategy import Strategy
 
 

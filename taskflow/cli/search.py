@@ -7,10 +7,10 @@ import math
 import time
 from typing import Any
 
-from taskflow.cli.inputs import Problem, add_problem, read_problem
+from taskflow.cli.inputs import Problem, add_problem, find_strategy, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import natural, positive, positive_seconds
-from taskflow.describe import describe_seconds
+from taskflow.explain.describe import describe_seconds
 from taskflow.search import SearchResult, search
 
 
@@ -21,6 +21,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--proposals", type=positive, help="budget: strategies to judge (default: 2000)")
     parser.add_argument("--seconds", type=positive_seconds, help="budget: seconds to search")
     parser.add_argument("--seed", type=natural, default=0, help="equal seeds give equal results (default: 0)")
+    parser.add_argument(
+        "--start", action="append", default=[], metavar="FILE", help="start from this strategy too; may be repeated"
+    )
+    parser.add_argument("--plan", action="store_true", help="start from what dynamic programming finds, too")
+    parser.add_argument(
+        "--until-local", action="store_true", help="go on beyond the budget until no change of one operator is faster"
+    )
     parser.add_argument("--out", type=output_file, metavar="FILE", help="write the strategy as JSON")
     add_dot(parser)
     parser.set_defaults(act=_search)
@@ -40,6 +47,7 @@ def _search(options: argparse.Namespace) -> int:
 
 def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
     """Search within the budget of the options; what they leave open is `search`'s default."""
+    starts = {name: find_strategy(name, problem) for name in options.start}
     budget = {name: value for name in ("proposals", "seconds") if (value := getattr(options, name)) is not None}
     with progress_bar() as show_progress:
         begin = time.monotonic()
@@ -51,7 +59,17 @@ def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
             else:
                 show_progress(done, options.proposals, text)
 
-        return search(problem.graph, problem.machine, problem.costs, seed=options.seed, progress=progress, **budget)
+        return search(
+            problem.graph,
+            problem.machine,
+            problem.costs,
+            seed=options.seed,
+            starts=starts,
+            progress=progress,
+            plan=options.plan,
+            until_local=options.until_local,
+            **budget,
+        )
 
 
 def _described(seconds: float) -> str:

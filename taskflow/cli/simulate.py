@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from taskflow.breakdown import break_down
 from taskflow.cli.inputs import Problem, add_problem, add_strategy, read_problem, read_strategy
 from taskflow.cli.output import add_dot, output_file, show, show_table, write_dot
+from taskflow.explain.breakdown import break_down
+from taskflow.explain.report import step_table
 from taskflow.lower import lower
-from taskflow.report import step_table
 from taskflow.simulate import simulate
 from taskflow.strategy import Strategy
 from taskflow.timeline import Timeline

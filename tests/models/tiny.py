@@ -1,4 +1,4 @@
-"""Tiny versions of the ten models, and two steps or more of training them."""
+"""Tiny versions of the models, and two steps or more of training them."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -22,6 +22,8 @@ TINY: dict[str, dict[str, Any]] = {
     "bert": {"sequence": 5, "masked": 2, "layers": 1, "hidden": 6, "heads": 3, "vocabulary": 7},
     "dlrm": {"tables": 3, "rows": 7, "bag": 2, "bottom": (3, 5, 4), "top": (5, 1)},
     "dlrm_dot": {"tables": 3, "rows": 7, "bottom": (3, 5, 4), "top": (5, 1), "interaction": "dot"},
+    "moe": {"sequence": 4, "layers": 2, "hidden": 4, "heads": 2, "experts": 3, "vocabulary": 7},
+    "lenet": {"image": 16, "classes": 3},
     "mlp": {"inputs": 5, "hidden": (7, 6, 3)},
 }
 BOUNDS = {

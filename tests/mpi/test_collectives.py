@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import Device, MachineModel, movement
+from taskflow import Device, MachineModel
+from taskflow.lower import movement
 from tests import laws
 from tests.mpi.test_laws import EXCHANGES, SIZE, examples
 from tests.strategies import graphs, random_strategy

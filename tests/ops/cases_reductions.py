@@ -7,7 +7,7 @@ import numpy as np
 import ops
 from taskflow import LogicalRegion
 
-from .cases import Array, Values, case, layer_norm, softmax
+from .cases import Array, Values, case, layer_norm, sigmoid, softmax
 
 # -- maxima ------------------------------------------------------------------------------------------------------------
 
@@ -86,3 +86,104 @@ case(
 case("log_softmax", ops.log_softmax, lambda v: log_of(v["x"]), {"x": (5, 7)})
 case("log_softmax of dim 0", lambda x: ops.log_softmax(x, 0), lambda v: log_of(v["x"], 0), {"x": (5, 3)})
 case("log_softmax of one row", ops.log_softmax, lambda v: log_of(v["x"]), {"x": (7,)})
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+def cross_entropies(v: Values, ignored: int = -1, smoothing: float = 0.0) -> Array:
+    """Of each row; zero where it is ignored."""
+    each = -log_of(v["y"])
+    right = np.take_along_axis(each, v["t"][..., None].astype(int), -1)[..., 0]
+    return ((1 - smoothing) * right + smoothing * each.mean(-1)) * (v["t"] != ignored)
+
+
+SCORES = {"y": (3, 2, 5), "t": (3, 2)}
+
+case("cross_entropy", ops.cross_entropy, lambda v: cross_entropies(v).mean(), SCORES, ["t"], high=5)
+case(
+    "cross_entropy, smoothed",
+    lambda y, t: ops.cross_entropy(y, t, label_smoothing=0.3, reduction="sum"),
+    lambda v: cross_entropies(v, smoothing=0.3).sum(),
+    SCORES,
+    ["t"],
+    high=5,
+)
+case(
+    "cross_entropy, some ignored",
+    lambda y, t: ops.cross_entropy(y, t, ignore_index=1, label_smoothing=0.1),
+    lambda v: cross_entropies(v, 1, 0.1).sum() / (v["t"] != 1).sum(),
+    {"y": (7, 4), "t": (7,)},
+    ["t"],
+    high=4,
+)
+case(
+    "cross_entropy of each row",
+    lambda y, t: ops.cross_entropy(y, t, ignore_index=2, reduction="none"),
+    lambda v: cross_entropies(v, 2),
+    {"y": (7, 4), "t": (7,)},
+    ["t"],
+    high=4,
+)
+case("cross_entropy of one row", ops.cross_entropy, lambda v: cross_entropies(v), {"y": (5,), "t": ()}, ["t"])
+
+PAIR = {"x": (5, 4), "y": (5, 4)}
+
+
+def huber(v: Values, delta: float) -> Array:
+    d = np.abs(v["x"] - v["y"])
+    return np.where(d <= delta, d**2 / 2, delta * (d - delta / 2)).mean()
+
+
+def entropy(p: Array, t: Array) -> Array:
+    return -(t * np.log(p) + (1 - t) * np.log(1 - p))
+
+
+case("mean_squared_error", ops.mean_squared_error, lambda v: ((v["x"] - v["y"]) ** 2).mean(), PAIR)
+case(
+    "mean_squared_error of each",
+    lambda x, y: ops.mean_squared_error(x, y, reduction="none"),
+    lambda v: (v["x"] - v["y"]) ** 2,
+    PAIR,
+)
+case("mean_absolute_error", ops.mean_absolute_error, lambda v: np.abs(v["x"] - v["y"]).mean(), PAIR)
+case("huber_loss", lambda x, y: ops.huber_loss(x, y, 0.7), lambda v: huber(v, 0.7), PAIR)
+case(
+    "binary_cross_entropy_with_logits",
+    lambda x, y: ops.binary_cross_entropy_with_logits(x, y, reduction="sum"),
+    lambda v: entropy(sigmoid(v["x"]), v["y"]).sum(),
+    PAIR,
+)
+case(
+    "binary_cross_entropy",
+    lambda x, y: ops.binary_cross_entropy(ops.sigmoid(x), y),
+    lambda v: entropy(sigmoid(v["x"]), v["y"]).mean(),
+    PAIR,
+)
+case(
+    "root_mean_squared_error",
+    ops.root_mean_squared_error,
+    lambda v: np.sqrt(((v["x"] - v["y"]) ** 2).mean()),
+    PAIR,
+)
+case("perplexity", ops.perplexity, lambda v: np.exp(v["x"]), {"x": ()})
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+
+def top_k(v: Values, k: int) -> Array:
+    best = np.argsort(-v["y"], -1, kind="stable")[..., :k]
+    return (best == v["t"][..., None]).any(-1).mean()
+
+
+case("accuracy", ops.accuracy, lambda v: top_k(v, 1), {"y": (7, 4), "t": (7,)}, ["t"], is_differentiable=False, high=4)
+case(
+    "top_k_accuracy",
+    lambda y, t: ops.top_k_accuracy(y, t, 2),
+    lambda v: top_k(v, 2),
+    {"y": (5, 3, 4), "t": (5, 3)},
+    ["t"],
+    is_differentiable=False,
+    high=4,
+)

@@ -95,12 +95,7 @@ case(
 )
 
 
-# -- losses and DLRM ---------------------------------------------------------------------------------------------------
-
-
-def binary_cross_entropy(v: Values) -> Array:
-    p = sigmoid(v["x"])
-    return -(v["t"] * np.log(p) + (1 - v["t"]) * np.log(1 - p)).mean()
+# -- DLRM --------------------------------------------------------------------------------------------------------------
 
 
 def interaction(v: Values) -> Array:
@@ -109,13 +104,6 @@ def interaction(v: Values) -> Array:
     return np.einsum("bpe,bpe->bp", z[:, i], z[:, j])
 
 
-case(
-    "binary_cross_entropy_with_logits",
-    ops.binary_cross_entropy_with_logits,
-    binary_cross_entropy,
-    {"x": (5, 3), "t": (5, 3)},
-)
-case("perplexity", ops.perplexity, lambda v: np.exp(v["x"]), {"x": ()}, is_differentiable=False)
 case("dot_interaction", lambda *xs: ops.dot_interaction(xs), interaction, dict.fromkeys("wxyz", (5, 3)))
 
 
@@ -186,6 +174,56 @@ case(
 )
 
 
+# -- GRU and RNN -------------------------------------------------------------------------------------------------------
+
+
+def gates_of(v: Values, name: str, x: Array, h: Array) -> tuple[Array, Array]:
+    from_x = np.einsum("...i,ghi->...gh", x, v[f"{name}.weight_ih"]) + v.get(f"{name}.bias_ih", 0)
+    return from_x, np.einsum("...m,ghm->...gh", h, v[f"{name}.weight_hh"]) + v.get(f"{name}.bias_hh", 0)
+
+
+def gru_step(v: Values, name: str, x: Array, h: Array) -> Array:
+    from_x, from_h = gates_of(v, name, x, h)
+    r, z = (sigmoid(from_x[..., k, :] + from_h[..., k, :]) for k in (0, 1))
+    return (1 - z) * np.tanh(from_x[..., 2, :] + r * from_h[..., 2, :]) + z * h
+
+
+def rnn_step(v: Values, name: str, x: Array, h: Array) -> Array:
+    return np.tanh(sum(gates_of(v, name, x, h))[..., 0, :])
+
+
+def rnn_relu_step(v: Values, name: str, x: Array, h: Array) -> Array:
+    return np.maximum(sum(gates_of(v, name, x, h))[..., 0, :], 0)
+
+
+def recurrence(v: Values, step: Any, name: str, hidden: int, layers: int = 1) -> Array:
+    y = v["x"]
+    for layer in range(layers):
+        hs = [v["h"] if "h" in v else np.zeros((y.shape[0], hidden))]
+        for t in range(y.shape[1]):
+            hs.append(step(v, f"{name}.l{layer}", y[:, t], hs[-1]))
+        y = np.stack(hs[1:], 1)
+    return y
+
+
+STATE = {"x": (5, 2), "h": (5, 4)}
+case("gru_cell", ops.gru_cell, lambda v: gru_step(v, "gru_cell", v["x"], v["h"]), STATE)
+case("rnn_cell", ops.rnn_cell, lambda v: rnn_step(v, "rnn_cell", v["x"], v["h"]), STATE)
+case("gru", lambda x: ops.gru(x, 3)[0], lambda v: recurrence(v, gru_step, "gru", 3), {"x": (3, 3, 2)})
+case(
+    "gru of two layers without bias, in groups",
+    lambda x: ops.gru(x, 2, layers=2, bias=False, group=2)[0],
+    lambda v: recurrence(v, gru_step, "gru", 2, 2),
+    {"x": (2, 3, 2)},
+)
+case(
+    "rnn, the last state",
+    lambda x: ops.rnn(x, 3, nonlinearity="relu")[1][0],
+    lambda v: recurrence(v, rnn_relu_step, "rnn", 3)[:, -1:],
+    {"x": (3, 3, 2)},
+)
+
+
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +257,18 @@ case(
     lambda v: attend(v["q"], v["k"], v["v"], True),
     {"q": (2, 5, 2, 3), "k": (2, 5, 2, 3), "v": (2, 5, 2, 3)},
 )
+for causal in (False, True):
+    extents = (5, 5) if causal else (3, 4)
+
+    def frugal(q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, causal: bool = causal) -> LogicalRegion:
+        return ops.memory_linear_attention(q, k, v, causal)
+
+    case(
+        f"memory_linear_attention{', causal' if causal else ''}",
+        frugal,
+        lambda v, causal=causal: attend(v["q"], v["k"], v["v"], causal),
+        {"q": (2, extents[0], 2, 3), "k": (2, extents[1], 2, 3), "v": (2, extents[1], 2, 2)},
+    )
 case(
     "multihead_attention",
     lambda x: ops.multihead_attention(x, 3),
@@ -230,6 +280,12 @@ case(
     lambda x: ops.multihead_attention(x, 2, is_causal=True, bias=False),
     lambda v: attention(v, 2, is_causal=True),
     {"x": (2, 3, 4)},
+)
+case(
+    "multihead_attention, memory-linear",
+    lambda x: ops.multihead_attention(x, 2, is_causal=True, memory_linear=True),
+    lambda v: attention(v, 2, is_causal=True),
+    {"x": (2, 5, 4)},
 )
 case(
     "multihead_attention, cross",

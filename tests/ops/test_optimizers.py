@@ -7,7 +7,20 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Graph, LogicalRegion, ParallelConfig
+from taskflow import (
+    Executor,
+    Graph,
+    LogicalRegion,
+    MachineModel,
+    ParallelConfig,
+    checkpoint,
+    data_parallel,
+    linear_schedule,
+    lower,
+    model_parallel,
+    single_device,
+    step_schedule,
+)
 
 from .interpreter import Array, Values, first_values, run
 
@@ -38,6 +51,40 @@ def adam(weight_decay: float = 0, decoupled: float = 0) -> Step:
     return step
 
 
+def adagrad(lr_decay: float = 0, first: float = 0, weight_decay: float = 0) -> Step:
+    def step(p: Array, g: Array, kept: dict[str, Any], t: int) -> Array:
+        g = g + weight_decay * p
+        kept["s"] = kept.get("s", first) + g * g
+        return p - 0.1 / (1 + (t - 1) * lr_decay) * g / (np.sqrt(kept["s"]) + 1e-6)
+
+    return step
+
+
+def rmsprop(momentum: float = 0, centered: bool = False, weight_decay: float = 0) -> Step:
+    def step(p: Array, g: Array, kept: dict[str, Any], t: int) -> Array:
+        g = g + weight_decay * p
+        kept["s"] = 0.9 * kept.get("s", 0) + 0.1 * g * g
+        kept["a"] = 0.9 * kept.get("a", 0) + 0.1 * g * centered
+        kept["v"] = momentum * kept.get("v", 0) + g / (np.sqrt(kept["s"] - kept["a"] ** 2) + 1e-3)
+        return p - 0.1 * kept["v"]
+
+    return step
+
+
+def lamb(weight_decay: float = 0) -> Step:
+    def step(p: Array, g: Array, kept: dict[str, Any], t: int) -> Array:
+        m = kept["m"] = 0.8 * kept.get("m", 0) + (1 - 0.8) * g
+        v = kept["v"] = 0.99 * kept.get("v", 0) + (1 - 0.99) * g * g
+        way = m / (1 - 0.8**t) / (np.sqrt(v / (1 - 0.99**t)) + 1e-6) + weight_decay * p
+        return p - 0.1 * np.linalg.norm(p) / np.linalg.norm(way) * way
+
+    return step
+
+
+def halved(p: Array, g: Array, kept: dict[str, Any], t: int) -> Array:
+    return p - 0.1 * 0.5 ** ((t - 1) // 2) * g
+
+
 OPTIMIZERS = {
     "sgd": (lambda loss: ops.sgd(loss, 0.1), sgd()),
     "sgd decay": (lambda loss: ops.sgd(loss, 0.1, weight_decay=0.3), sgd(weight_decay=0.3)),
@@ -51,6 +98,20 @@ OPTIMIZERS = {
         lambda loss: ops.adam(loss, 0.1, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.2),
         adam(weight_decay=0.2),
     ),
+    "adagrad": (lambda loss: ops.adagrad(loss, 0.1, eps=1e-6), adagrad()),
+    "adagrad decay": (
+        lambda loss: ops.adagrad(loss, 0.1, 0.2, 0.3, initial_accumulator_value=0.5, eps=1e-6),
+        adagrad(0.2, 0.5, 0.3),
+    ),
+    "rmsprop": (lambda loss: ops.rmsprop(loss, 0.1, 0.9, 1e-3), rmsprop()),
+    "rmsprop centred": (
+        lambda loss: ops.rmsprop(loss, 0.1, 0.9, 1e-3, momentum=0.7, centered=True, weight_decay=0.2),
+        rmsprop(0.7, True, 0.2),
+    ),
+    "rmsprop momentum": (lambda loss: ops.rmsprop(loss, 0.1, 0.9, 1e-3, momentum=0.7), rmsprop(0.7)),
+    "lamb": (lambda loss: ops.lamb(loss, 0.1, betas=(0.8, 0.99), weight_decay=0.2), lamb(0.2)),
+    "clipped": (lambda loss: ops.sgd(loss, 0.1, clip_norm=0.3), sgd()),
+    "scheduled": (lambda loss: ops.sgd(loss, step_schedule(0.1, every=2, factor=0.5)), halved),
     "adamw": (lambda loss: ops.adamw(loss, 0.1, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.2), adam(decoupled=0.2)),
 }
 
@@ -119,3 +180,59 @@ def test_float32_stays_float32() -> None:
 def test_unneeded_gradients_are_not_built() -> None:
     graph, _ = model(lambda loss: ops.sgd(loss, 0.1))
     assert "fc1.dx" not in {op.name for op in graph.operators}
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+@pytest.mark.parametrize("degrees", [{}, {"b": 3}, {"o": 3}, {"i": 2}], ids=str)
+def test_gradients_are_clipped_by_the_norm_of_all_of_them(factor: float, degrees: dict[str, int]) -> None:
+    graph, _ = model(lambda loss: ops.sgd(loss, 0.1))
+    values = first_values(graph)
+    raw = {p.name: run(graph, values)[g] for p, g in names_of_gradients(graph).items()}
+    norm = np.sqrt(sum((g**2).sum() for g in raw.values()))
+    clipped, gradients = model(lambda loss: ops.sgd(loss, 0.1, clip_norm=factor * norm))
+    results = run(clipped, values, dict.fromkeys(("fc1", "fc2"), ParallelConfig(degrees)))
+    assert abs(results[clipped.outputs["gradient_norm"].name] - norm) < 1e-12
+    for parameter, gradient in gradients.items():
+        expected = raw[parameter.name] * min(1.0, factor * norm / (norm + 1e-6))
+        np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-12, atol=1e-15)
+
+
+def names_of_gradients(graph: Graph) -> dict[LogicalRegion, str]:
+    updates = {op.inputs[0].name: op.inputs[1].name for op in graph.operators if op.writes}
+    return {p: updates[p.name] for p in graph.parameters}
+
+
+def test_a_schedule_goes_on_after_a_checkpoint_under_another_strategy(tmp_path: Any) -> None:
+    machine = MachineModel.uniform(3)
+    schedule = linear_schedule(0.1, steps=4, warmup=2)
+    graph, _ = model(lambda loss: ops.adagrad(loss, schedule, clip_norm=0.5))
+    feeds = {name: first_values(graph)[name] for name in ("x", "t")}
+    whole, split, other = (
+        Executor(lower(graph, rule(graph, machine), machine), seed=1)
+        for rule in (single_device, data_parallel, model_parallel)
+    )
+    for step in range(4):
+        whole(feeds)
+        assert whole.read("learning_rate") == schedule(step)
+    split(feeds)
+    split(feeds)
+    checkpoint.load(other, checkpoint.save(split, tmp_path))
+    other(feeds)
+    other(feeds)
+    assert other.read("steps") == 4
+    for parameter in graph.parameters:
+        np.testing.assert_allclose(other.read(parameter.name), whole.read(parameter.name), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (lambda loss: ops.rmsprop(loss, alpha=1.0), r"^rmsprop: alpha is 1.0, it is in \[0, 1\)$"),
+        (lambda loss: ops.lamb(loss, betas=(0.5, 1)), r"^lamb: betas are \(0.5, 1\), each is in \[0, 1\)$"),
+        (lambda loss: ops.adagrad(loss, eps=-1), r"^adagrad: eps is -1, it cannot be negative$"),
+        (lambda loss: ops.sgd(loss, 0.1, clip_norm=0), r"^sgd: clip_norm is 0, it is positive$"),
+    ],
+)
+def test_refused(optimizer: Callable[[LogicalRegion], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model(optimizer)

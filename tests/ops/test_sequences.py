@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ops
+from ops import linear_attention
 from taskflow import Graph, LogicalRegion, MachineModel, ParallelConfig, Strategy, data_parallel, lower
 
 from .interpreter import first_values, run
@@ -104,6 +105,39 @@ def test_the_mask_knows_no_partition(degrees: dict[str, int]) -> None:
     assert np.isneginf(whole["a.scores"]).sum() == 2 * 2 * 10
     for name in whole:
         np.testing.assert_allclose(split[name], whole[name], rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("degrees", [{"s": 3}, {"t": 2, "s": 2}, {"t": 5, "h": 2}], ids=str)
+def test_some_queries_at_a_time_are_all_queries(degrees: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph()
+    q, k, v = (graph.input(name, (2, 5, 2, 3), "float64") for name in "qkv")
+    y = ops.memory_linear_attention(q, k, v, is_causal=True)
+    graph.differentiate(ops.sum(ops.multiply(y, y)), [q, k, v])
+    values = first_values(graph)
+    whole = run(graph, values)
+    monkeypatch.setattr(linear_attention, "_BLOCK_BYTES", 1)
+    leader = graph.operator("attention")
+    names = dict(zip(("n", "s", "h"), leader.outputs[1].axes, strict=True))
+    split = run(graph, values, {"attention": ParallelConfig({names.get(a, a): n for a, n in degrees.items()})})
+    for name in whole:
+        np.testing.assert_allclose(split[name], whole[name], rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_a_gru_makes_the_gradient_of_its_weights_once_for_all_steps() -> None:
+    graph = Graph()
+    hs, _ = ops.gru_steps([graph.input(f"x{t}", (4, 3), "float64") for t in range(4)], 2)
+    loss = ops.sum(ops.multiply(hs[3], hs[1]), name="loss")
+    early = ops.sum(hs[1], name="early")
+    graph.differentiate(loss, [graph.regions["x3"]])  # visits the last step only
+    count = len(graph.operators)
+    gradients = graph.differentiate(early, graph.parameters)
+    names = [op.name for op in graph.operators[count:] if ".d" in op.name and op.name.startswith("gru.l0.d")]
+    assert names == ["gru.l0.dweight_hh", "gru.l0.dbias_hh", "gru.l0.dweight_ih", "gru.l0.dbias_ih"]
+    values = first_values(graph)
+    results = run(graph, values)
+    for region, gradient in gradients.items():
+        expected = slopes(graph, values, "early", region.name, count)
+        np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------

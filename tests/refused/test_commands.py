@@ -9,7 +9,7 @@ from taskflow.cli import main
 from taskflow.cli.model import build_model
 from tests import commands
 
-RULES = "one of data_parallel, model_parallel, one_weird_trick, single_device"
+RULES = "one of data_parallel, model_parallel, one_weird_trick, operator_placement, placed_tables, single_device"
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,11 @@ def test_an_option(case, capsys):
     Strategy(single_device(build_model(BUILD, []), machine, device=3)).save("far.json")
     arguments, message = OPTIONS[case]
     assert commands.refusal(capsys, "simulate", BUILD, *arguments) == message
+
+
+def test_a_start_of_a_search(capsys):
+    message = f"strategy 'no.json': is neither a file nor {RULES}"
+    assert commands.refusal(capsys, "search", BUILD, "--start", "no.json") == message
 
 
 def test_more_devices_than_the_machine_has(capsys, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, search, single_device
-from taskflow.exhaustive import search_exhaustively
+from taskflow.search.exhaustive import search_exhaustively
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -46,7 +46,7 @@ def test_nothing_fits(graph):
     message = (
         "search: no start fits into memory (single device: device 0 needs 448 bytes and has 128; data parallel: "
         "device 0 needs 320 bytes and has 128; model parallel: device 0 needs 320 bytes and has 128; one weird trick: "
-        "device 0 needs 320 bytes and has 128)"
+        "device 0 needs 320 bytes and has 128; operator placement: device 1 needs 448 bytes and has 128)"
     )
     assert_refused(message, searching(graph, machine))
 

@@ -1,0 +1,193 @@
+"""Cross entropy composed of operators, so that the classes may be split: a vocabulary on several devices.
+
+Three operators read the scores: their maximum; the sum of exponentials with the scores of the right classes; and the
+gradient. Each combines the partial results of its tiles, two numbers per row, never the scores. The loss in one
+operator, which keeps the classes whole, is `softmax_cross_entropy`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from ops.build import distinct, first, term, terms
+from ops.formula import formula
+from ops.loss import check_reduction
+from ops.softmax import check_classes, check_targets
+from ops.tiles import Array, Context
+from taskflow import LogicalRegion, Operator
+
+
+def cross_entropy(
+    y: LogicalRegion,
+    t: LogicalRegion,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    name: str | None = None,
+    *,
+    reduction: str = "mean",
+) -> LogicalRegion:
+    """-log softmax(y)[t] of every row, reduced, as torch.nn.functional.cross_entropy with the classes last.
+
+    With smoothing ε the target of a row is 1 - ε at its class plus ε / classes everywhere (Szegedy et al., CVPR 2016).
+
+    Args:
+        y: (..., classes), floating point: one row of scores per prediction. Every axis may be split.
+        t: (...), integers: the right class of each row. A class out of range is a ValueError when the step runs.
+        ignore_index: rows with this target have no loss, no gradient and no part in the mean; None: every row counts.
+        label_smoothing: ε in [0, 1].
+        name: of the operator that strategies split; the loss is made by `<name>.loss`.
+        reduction: "mean" of the rows that count (of none: NaN), "sum", or "none" for the loss of each row.
+
+    Returns:
+        A scalar of the dtype of `y`, or with "none" (...).
+
+    Raises:
+        ValueError: the shapes do not agree, a dtype is wrong, there is no such reduction, or ε is out of range.
+    """
+    where = f"cross_entropy '{name or 'cross_entropy'}'"
+    check_targets(where, y, t)
+    check_reduction(where, reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"{where}: label_smoothing is {label_smoothing}, it is in [0, 1]")
+    graph, name = y.graph, y.graph.unique_name(name or "cross_entropy")
+    axes = distinct(y.axes)
+    full, row = term(axes), term(axes[:-1])
+    with graph.following(name):
+        largest = formula(f"{name}.max", "x", {"x": (y, full)}, row, "max")
+    kernel = partial(_sums, classes=y.shape[-1], smoothing=label_smoothing, ignored=ignore_index)
+    backward = partial(_backward, classes=y.shape[-1], smoothing=label_smoothing)
+    pattern = f"{full}, {row}, {row} -> {row}, {row}"
+    sums = graph.launch(name, pattern, [y, largest, t], kernel=kernel, backward=backward, flops=12)
+    assert isinstance(sums, tuple)
+    with graph.following(name):
+        return _reduce(name, t, sums, row, ignore_index, reduction)
+
+
+def _reduce(
+    name: str,
+    t: LogicalRegion,
+    sums: tuple[LogicalRegion, ...],
+    row: str,
+    ignored: int | None,
+    reduction: str,
+) -> LogicalRegion:
+    rows, is_mean = {"total": (sums[0], row), "right": (sums[1], row)}, reduction == "mean"
+    numbers = {"count": float(prod(t.shape)) if is_mean else 1.0, "ignored": float(ignored or 0)}
+    text, counted = "log(total) - right", "count"
+    if ignored is not None:
+        rows["t"] = t, row
+        text = f"({text}) * (t != ignored)"
+        if is_mean:
+            kernel = partial(_count, ignored=ignored)
+            count = sums[0].graph.launch(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=sums[0].dtype)
+            rows["rows"], counted = (first(count), "."), "rows"
+    out = row if reduction == "none" else "."
+    backward = partial(_reduce_backward, numbers=numbers, names=tuple(rows), counted=counted)
+    return formula(f"{name}.loss", f"({text}) / {counted}", rows, out, backward=backward, numbers=numbers, flops=10)
+
+
+def _reduce_backward(
+    op: Operator, g: LogicalRegion, *, numbers: dict[str, float], names: tuple[str, ...], counted: str
+) -> tuple[LogicalRegion | None, ...]:
+    """1 / total and -1 of the share of each row."""
+    read, (out,) = terms(op)
+    known = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)}
+    share = "g * (t != ignored)" if "t" in names else "g"
+    row = read[0]
+    gtotal = formula(
+        f"{op.name}.dtotal",
+        f"{share} / ({counted} * total)",
+        {k: v for k, v in known.items() if k != "right"} | {"g": (g, out)},
+        row,
+        numbers=numbers,
+    )
+    gright = formula(
+        f"{op.name}.dright",
+        f"-{share} / {counted}",
+        {k: v for k, v in known.items() if k != "total"} | {"g": (g, out)},
+        row,
+        numbers=numbers,
+    )
+    return gtotal, gright, *[None] * (len(names) - 2)
+
+
+def _count(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
+    count[...] = ctx.xp.count_nonzero(t != ignored)
+
+
+def _backward(
+    op: Operator,
+    gtotal: LogicalRegion | None,
+    gright: LogicalRegion | None,
+    *,
+    classes: int,
+    smoothing: float,
+) -> tuple[LogicalRegion, None, None]:
+    """A maximum that all scores are taken from cancels, so it has no gradient."""
+    assert gtotal is not None and gright is not None, "only the loss is public"
+    (full, row, _), _ = terms(op)
+    y, largest, t = op.inputs
+    pattern = f"{row}, {row}, {full}, {row}, {row} -> {full}"
+    kernel = partial(_gradient, classes=classes, smoothing=smoothing)
+    return (
+        first(y.graph.launch(f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10)),
+        None,
+        None,
+    )
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _sums(
+    ctx: Context,
+    y: Array,
+    largest: Array,
+    t: Array,
+    total: Array,
+    right: Array,
+    *,
+    classes: int,
+    smoothing: float,
+    ignored: int | None,
+) -> None:
+    """Per row the sum of exponentials, and the scores weighted by the target; of the classes of this tile."""
+    check_classes("cross_entropy: the target", t if ignored is None else t[t != ignored], classes)
+    less = ctx.scratch("less", y.shape, y.dtype)
+    ctx.xp.subtract(y, largest[..., None], out=less)
+    index, is_here = _local(ctx, t, y, ctx.rect(0).lo[-1])
+    ctx.xp.multiply(ctx.xp.take_along_axis(less, index, axis=-1)[..., 0], is_here, out=right)
+    if smoothing:
+        ctx.xp.multiply(right, 1 - smoothing, out=right)
+        ctx.xp.add(right, less.sum(axis=-1) * (smoothing / classes), out=right)
+    ctx.xp.exp(less, out=less)
+    ctx.xp.sum(less, axis=-1, out=total)
+
+
+def _gradient(
+    ctx: Context,
+    gtotal: Array,
+    gright: Array,
+    y: Array,
+    largest: Array,
+    t: Array,
+    gy: Array,
+    *,
+    classes: int,
+    smoothing: float,
+) -> None:
+    ctx.xp.subtract(y, largest[..., None], out=gy)
+    ctx.xp.exp(gy, out=gy)
+    ctx.xp.multiply(gy, gtotal[..., None], out=gy)
+    if smoothing:
+        ctx.xp.add(gy, (gright * (smoothing / classes))[..., None], out=gy)
+    index, is_here = _local(ctx, t, y, ctx.rect(2).lo[-1])
+    share = (gright * is_here * (1 - smoothing))[..., None]
+    ctx.xp.put_along_axis(gy, index, ctx.xp.take_along_axis(gy, index, axis=-1) + share, axis=-1)
+
+
+def _local(ctx: Context, t: Array, y: Array, start: int) -> tuple[Array, Array]:
+    """The place of the right class in this tile, any place where it is elsewhere; and whether it is here."""
+    local = t.astype(ctx.xp.intp) - start
+    return local.clip(0, y.shape[-1] - 1)[..., None], (local >= 0) & (local < y.shape[-1])

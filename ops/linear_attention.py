@@ -1,0 +1,180 @@
+"""Attention whose memory grows with the number of queries and keys, never with their product.
+
+The scores are made again, some queries at a time, wherever they are needed (Dao et al., NeurIPS 2022; Rabe and Staats
+2021). Three operators make the result: the largest score of each query; the sum of exponentials with the weighted sum
+of values; and their quotient. The first two combine partial results over the keys, and the gradient, which is one
+operator, over both: so queries `q` and keys `t` may be split alike, and a sequence may lie on several devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from ops.build import check_ndim, check_region, distinct, first, term, terms
+from ops.formula import formula
+from ops.tiles import Array, Context
+from taskflow import LogicalRegion, Operator
+
+_BLOCK_BYTES = 1 << 20  # of the scores of some queries: they stay near the core
+
+
+def memory_linear_attention(
+    q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, is_causal: bool = False, name: str | None = None
+) -> LogicalRegion:
+    """softmax(q kᵀ / sqrt(d)) v for every head; what `scaled_dot_product_attention` gives, without its scores.
+
+    Args:
+        q: (batch, queries, heads, d), floating point.
+        k: (batch, keys, heads, d).
+        v: (batch, keys, heads, e).
+        is_causal: whether query number q sees only the keys up to number q.
+        name: of the operator of the sums, which strategies split; the result is `<name>.value`.
+
+    Returns:
+        (batch, queries, heads, e). Batch, queries, keys and heads may be split.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"memory_linear_attention '{name or 'attention'}'"
+    for role, region in (("q", q), ("k", k), ("v", v)):
+        check_region(where, region, role)
+        check_ndim(where, region, (4,))
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
+        raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
+    graph, name = q.graph, q.graph.unique_name(name or "attention")
+    b, s, h, d = distinct(q.axes, ("t", "e"))
+    q_term, k_term, v_term, row = f"{b} {s} {h} ^{d}", f"{b} t {h} ^{d}", f"{b} t {h} ^e", term((b, s, h))
+    scale = q.shape[3] ** -0.5
+    with graph.following(name):
+        pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", partial(_largest, scale=scale, is_causal=is_causal)
+        largest = first(graph.launch(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2))
+    sums = graph.launch(
+        name,
+        f"{q_term}, {k_term}, {v_term}, {row} -> {b} {s} {h} ^e, {row}",
+        [q, k, v, largest],
+        kernel=partial(_sums, scale=scale, is_causal=is_causal),
+        backward=partial(_backward, scale=scale, is_causal=is_causal),
+        flops=4,
+    )
+    assert isinstance(sums, tuple)
+    full = f"{b} {s} {h} ^e"
+    inputs = {"x": (sums[0], full), "total": (sums[1], row)}
+    with graph.following(name):
+        return formula(f"{name}.value", "x / total", inputs, full, backward=_value_backward)
+
+
+def _value_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
+    """Of x / total: g / total, and minus the sum of g x / total²."""
+    (full, row), _ = terms(op)
+    total = op.inputs[1]
+    inputs = {"g": (g, full), "total": (total, row)}
+    gx = formula(f"{op.name}.dx", "g / total", inputs, full)
+    known = {"g": (g, full), "z": (op.outputs[0], full), "total": (total, row)}
+    return gx, formula(f"{op.name}.dtotal", "-g * z / total", known, row)
+
+
+def _backward(
+    op: Operator, gsum: LogicalRegion | None, gtotal: LogicalRegion | None, *, scale: float, is_causal: bool
+) -> tuple[LogicalRegion | None, ...]:
+    """All three gradients from the scores made once more; the largest score cancels."""
+    assert gsum is not None and gtotal is not None, "only the quotient is public"
+    (q_term, k_term, v_term, row), (out, _) = terms(op)
+    made = gsum.graph.launch(
+        f"{op.name}.dx",
+        f"{out}, {row}, {q_term}, {k_term}, {v_term}, {row} -> {q_term}, {k_term}, {v_term}",
+        [gsum, gtotal, *op.inputs],
+        kernel=partial(_gradients, scale=scale, is_causal=is_causal),
+        flops=10,
+    )
+    assert isinstance(made, tuple)
+    return *made, None
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+#
+# Arrays are (batch, points, heads, features); the products want heads before points. `rows` are some queries.
+
+
+def _blocks(
+    ctx: Context, q: Array, k: Array, number: int, scale: float, is_causal: bool
+) -> Iterator[tuple[slice, Array]]:
+    """Some queries at a time, and their scores (batch, heads, queries, keys): minus infinity for keys behind.
+
+    `number` is that of `q` among the arguments of the kernel; `k` is the next.
+    """
+    batch, queries, heads, _ = q.shape
+    keys = k.shape[1]
+    count = max(1, min(queries, _BLOCK_BYTES // max(batch * heads * keys * q.itemsize, 1)))
+    memory = ctx.scratch("scores", (batch, heads, count, keys), q.dtype)
+    numbers = [ctx.xp.arange(ctx.rect(r).lo[1], ctx.rect(r).hi[1]) for r in (number, number + 1)]
+    for start in range(0, queries, count):
+        rows = slice(start, min(start + count, queries))
+        scores = memory[:, :, : rows.stop - start]
+        ctx.xp.matmul(_heads(q[:, rows]), _heads(k).swapaxes(2, 3), out=scores)
+        ctx.xp.multiply(scores, scale, out=scores)
+        if is_causal:
+            ctx.xp.copyto(scores, -ctx.xp.inf, where=numbers[1] > numbers[0][rows, None])
+        yield rows, scores
+
+
+def _heads(a: Array) -> Array:
+    """(batch, heads, points, features)"""
+    return a.swapaxes(1, 2)
+
+
+def _largest(ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, is_causal: bool) -> None:
+    for rows, scores in _blocks(ctx, q, k, 0, scale, is_causal):
+        ctx.xp.max(scores, axis=3, out=largest[:, rows].swapaxes(1, 2))
+
+
+def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
+    ctx.xp.subtract(scores, largest.swapaxes(1, 2)[..., None], out=scores)
+    return ctx.xp.exp(scores, out=scores)
+
+
+def _sums(
+    ctx: Context,
+    q: Array,
+    k: Array,
+    v: Array,
+    largest: Array,
+    out: Array,
+    total: Array,
+    *,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    for rows, scores in _blocks(ctx, q, k, 0, scale, is_causal):
+        weights = _exponentials(ctx, scores, largest[:, rows])
+        ctx.xp.sum(weights, axis=3, out=total[:, rows].swapaxes(1, 2))
+        ctx.xp.matmul(weights, _heads(v), out=_heads(out[:, rows]))
+
+
+def _gradients(
+    ctx: Context,
+    gsum: Array,
+    gtotal: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    largest: Array,
+    gq: Array,
+    gk: Array,
+    gv: Array,
+    *,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    gk.fill(0)
+    gv.fill(0)
+    for rows, scores in _blocks(ctx, q, k, 2, scale, is_causal):
+        weights, g = _exponentials(ctx, scores, largest[:, rows]), _heads(gsum[:, rows])
+        gv += _heads(ctx.xp.matmul(weights.swapaxes(2, 3), g))
+        slopes = ctx.xp.matmul(g, _heads(v).swapaxes(2, 3))
+        slopes += gtotal[:, rows].swapaxes(1, 2)[..., None]
+        slopes *= weights
+        slopes *= scale
+        ctx.xp.matmul(slopes, _heads(k), out=_heads(gq[:, rows]))
+        gk += _heads(ctx.xp.matmul(slopes.swapaxes(2, 3), _heads(q[:, rows])))

@@ -1,0 +1,120 @@
+"""Where a training run stands, and keeping it: what `Trainer.fit` needs to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from taskflow.checkpoint.files import latest, load, save
+from taskflow.execute import Executor
+
+
+@dataclass
+class History:
+    """What `fit` saw: one entry per epoch in each list, by output name; `step_seconds` is the median step's time."""
+
+    outputs: dict[str, list[float]] = field(default_factory=dict)
+    validation: dict[str, list[float]] = field(default_factory=dict)
+    step_seconds: float = 0.0
+
+
+@dataclass
+class Place:
+    """A point between two steps.
+
+    Attributes:
+        batches: batches an epoch.
+        epoch: the epoch under way, from 0.
+        batch: batches of it that are done.
+        sums: output name -> its sum over those batches.
+        history: of the epochs before.
+    """
+
+    batches: int
+    epoch: int = 0
+    batch: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+
+    def pass_batch(self, values: Mapping[str, float]) -> None:
+        """One more batch of this epoch gave these values."""
+        self.batch += 1
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def pass_epoch(self, validation: Mapping[str, float]) -> None:
+        """This epoch is over."""
+        means = {name: total / self.batch for name, total in self.sums.items()}
+        for lists, values in ((self.history.outputs, means), (self.history.validation, validation)):
+            for name, value in values.items():
+                lists.setdefault(name, []).append(value)
+        self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
+
+
+class Keeper:
+    """Keeps a run in a folder of checkpoints.
+
+    Args:
+        step: the executor that trains.
+        folder: of the checkpoints; None keeps nothing.
+        every: steps between two checkpoints; None: one after each epoch.
+        keep: checkpoints to leave.
+
+    Raises:
+        ValueError: `every` is not positive.
+    """
+
+    def __init__(self, step: Executor, folder: str | Path | None, every: int | None, keep: int) -> None:
+        if every is not None and every < 1:
+            raise ValueError(f"fit: every is at least 1 step, not {every}")
+        self.step, self.every, self.keep = step, every, keep
+        self.folder = None if folder is None else Path(folder)
+        self._saved = -1
+
+    def resume(self, batches: int, wanted: bool) -> Place:
+        """The place of the newest checkpoint, loaded into the executor; the start if there is none.
+
+        Raises:
+            ValueError: the checkpoint is damaged, of another graph or in the middle of an epoch of other batches; or
+                there is one and it is not `wanted`.
+        """
+        if self.folder is None:
+            return Place(batches)
+        found = self.step.transport.gather(latest(self.folder))[0]  # rank 0's view of the disk
+        if found is None:
+            return Place(batches)
+        if not wanted:
+            raise ValueError(
+                f"fit: '{self.folder}' holds '{found.name}' of another run; resume it or give another folder"
+            )
+        notes = load(self.step, found).notes
+        place = place_from(notes, str(found))
+        if place.batch and place.batches != batches:
+            raise ValueError(
+                f"fit: '{found}' was saved after batch {place.batch} of {place.batches} in its epoch; "
+                f"an epoch has {batches} batches here"
+            )
+        place.batches, self._saved = batches, self.step.steps
+        return place
+
+    def keep_up(self, place: Place) -> None:
+        """Save if a checkpoint is due here."""
+        due = place.batch == place.batches if self.every is None else self.step.steps % self.every == 0
+        if due:
+            self.save(place)
+
+    def save(self, place: Place) -> None:
+        """Save, unless this step was saved already."""
+        if self.folder is not None and self._saved != self.step.steps:
+            save(self.step, self.folder, self.keep, {"place": asdict(place)})
+            self._saved = self.step.steps
+
+
+def place_from(notes: Mapping[str, Any], where: str) -> Place:
+    """The place noted in a checkpoint; ValueError if it was not saved by `fit`."""
+    if "place" not in notes:
+        raise ValueError(f"fit: '{where}' was not saved by a training run: it has no place in it")
+    place = dict(notes["place"])
+    return Place(**{**place, "history": History(**place["history"])})

@@ -1,0 +1,102 @@
+"""`taskflow machine`: show a preset or a machine file, measure the machine at hand, write a machine file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taskflow.machine import MachineModel
+from taskflow.machine.machinefile import preset_names
+
+
+def add_parser(commands: Any) -> None:
+    """Register `taskflow machine` with the subparsers of the command line."""
+    parser = commands.add_parser(
+        "machine",
+        help="show, measure or write a machine model",
+        description="Show a machine model as a table, or write it to a file. Under `taskflow run -n RANKS -m taskflow "
+        "machine --measure` every rank is a device and the links are timed between ranks.",
+    )
+    parser.add_argument("machine", nargs="?", help=f"a TOML file, or one of {', '.join(preset_names())}")
+    parser.add_argument("--nodes", type=int, help="hosts of a preset (default: 1)")
+    parser.add_argument("--devices", type=int, help="only the first so many devices; with --measure: that many")
+    parser.add_argument("--measure", action="store_true", help="measure the processor at hand")
+    parser.add_argument("--out", metavar="FILE", help="write a machine file")
+    parser.set_defaults(act=_run)
+
+
+def find_machine(name: str, nodes: int | None = None, devices: int | None = None) -> MachineModel:
+    """The machine of a file, where `name` ends in .toml, or else of a preset of `nodes` hosts; its first `devices`.
+
+    Raises:
+        ValueError: there is none, what is wrong in its file, or it has fewer devices.
+    """
+    if name.endswith(".toml"):
+        if nodes is not None:
+            raise ValueError(f"machine file '{name}': says itself how many hosts there are; --nodes is for presets")
+        machine = MachineModel.load(name)
+    else:
+        machine = MachineModel.preset(name, 1 if nodes is None else nodes)
+    return machine if devices is None else machine.take(devices)
+
+
+def describe_machine(machine: MachineModel) -> str:
+    """Tables of the devices, the links and the transfers of a machine; equal ones are one line."""
+    devices: dict[str, int] = {}
+    for device in machine.devices:
+        rates = {"float32": device.flops_per_second, **device.rates}
+        peaks = ", ".join(f"{rate / 1e12:.4g} {dtype}" for dtype, rate in rates.items())
+        key = f"{device.kind:8s} {device.memory_bytes / 2**30:9.1f} {device.memory_bandwidth / 1e9:9.1f}"
+        key += f" {device.overhead_seconds * 1e6:9.2f}  {peaks}"
+        devices[key] = devices.get(key, 0) + 1
+    lines = [
+        f"{machine.name}: {len(machine.devices)} devices on {len(machine.hosts)} hosts, {len(machine.links)} links"
+    ]
+    lines += ["", f"devices  {'kind':8s} {'GiB':>9s} {'GB/s':>9s} {'launch us':>9s}  peak Tflop/s"]
+    lines += [f"{count:7d}  {key}" for key, count in devices.items()]
+    lines += ["", f"  pairs  {'transfers between devices':25s} {'GB/s':>9s} {'us':>9s} {'links':>6s}"]
+    return "\n".join(lines + _transfer_lines(machine)) + "\n"
+
+
+def _transfer_lines(machine: MachineModel) -> list[str]:
+    """How many ordered pairs of devices have which bandwidth, latency and number of links."""
+    host = np.array([d.host for d in machine.devices])
+    apart = ~np.eye(len(host), dtype=bool)
+    is_remote = (host[:, None] != host)[apart]
+    hops = (machine.routes >= 0).sum(axis=2)[apart]
+    rows = np.stack([is_remote, machine.bandwidth[apart], machine.latency_seconds[apart].round(12), hops], axis=1)
+    lines = []
+    for (remote, rate, wait, hop), count in zip(*np.unique(rows, axis=0, return_counts=True), strict=True):
+        where = "from host to host" if remote else "within a host"
+        lines.append(f"{count:7d}  {where:25s} {rate / 1e9:9.3f} {wait * 1e6:9.2f} {hop:6.0f}")
+    return lines
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.measure == bool(options.machine):
+        raise ValueError("machine: name a preset or a file, or ask for --measure")
+    if options.measure:
+        from taskflow.measure import measure_machine
+
+        machine = measure_machine(MachineModel.local(options.devices))
+    else:
+        machine = find_machine(options.machine, options.nodes, options.devices)
+    _report(machine, options.out)
+    return 0
+
+
+def _report(machine: MachineModel, out: str | None) -> None:
+    """Once: by rank 0."""
+    from taskflow.comm import connect
+
+    if connect().rank:
+        return
+    if out:
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        machine.save(out)
+    else:
+        sys.stdout.write(describe_machine(machine))

@@ -1,0 +1,335 @@
+"""Execution: replay a task graph, alone or under mpirun.
+
+The executor decides nothing: rows, order and streams come from the task graph, offsets from the memory plan. Under
+mpirun rank r drives device r; one process drives all devices. Each rank runs one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from operator import length_hint
+from types import TracebackType
+
+import numpy as np
+
+from taskflow.backend import Run
+from taskflow.comm import LocalTransport, Transport, connect
+from taskflow.cost import CostModel, warm_up
+from taskflow.ending import end_all_leaving
+from taskflow.execute.emulate import EmulatedCompiler
+from taskflow.execute.expand import expand, expand_plan
+from taskflow.execute.persistent import PersistentRegions, borrow
+from taskflow.execute.program import Call, Compiler, Feed, Memory
+from taskflow.execute.shared import SharedCompiler
+from taskflow.execute.watchdog import watch
+from taskflow.geometry import Rect
+from taskflow.memory import check_memory, plan_memory
+from taskflow.task import Array, Kind, TaskGraph
+from taskflow.timeline import Timeline
+
+FeedValue = Array | Callable[[Rect], Array]
+
+_log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Runs the steps of a task graph; use it as a context manager.
+
+    Args:
+        task_graph: from `lower`; the same on every rank.
+        seed: of initial values and random operators.
+        share: another executor whose persistent regions are used instead of own ones (training and evaluation).
+        check: poison memory and verify privileges of every task (slow).
+        allow_nan: go on when a fetched `loss` is not finite.
+        record: keep the times of every call for `timeline`.
+        exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
+            ranks are on one host and it has room.
+        costs: how long tasks take on `emulated` devices; default: analytic.
+        watchdog_seconds: when nothing moves for so long in a step, log who waits for whom; 0 switches it off.
+        watchdog_aborts: then also end all ranks.
+
+    Raises:
+        ValueError: ranks and devices do not fit, ranks run different graphs, or a device's memory is too small.
+    """
+
+    def __init__(
+        self,
+        task_graph: TaskGraph,
+        seed: int = 0,
+        share: Executor | None = None,
+        check: bool = False,
+        allow_nan: bool = False,
+        record: bool = True,
+        exchange: str = "auto",
+        costs: CostModel | None = None,
+        watchdog_seconds: float = 300.0,
+        watchdog_aborts: bool = False,
+    ) -> None:
+        if exchange not in ("auto", "shared", "messages"):
+            raise ValueError(f"executor: exchange is 'auto', 'shared' or 'messages', not '{exchange}'")
+        self.task_graph = task_graph
+        self.transport: Transport = connect()
+        self.allow_nan, self.record = allow_nan, record
+        self._check_ranks(seed)
+        emulated = [d.kind == "emulated" for d in task_graph.machine.devices]
+        if any(emulated) and not all(emulated):
+            raise ValueError("executor: either all devices of a machine are emulated or none")
+        loan = borrow(task_graph, share.task_graph) if share else None
+        borrowed = list(loan.instances) if loan else []
+        self.plan = plan_memory(task_graph, reuse=not any(emulated), borrowed=borrowed)
+        check_memory(task_graph, self.plan)
+        self._expansion = expand(task_graph)
+        self._rows = rows = self._expansion.task_graph  # what runs: without collectives
+        plan = expand_plan(self.plan, self._expansion)
+        self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
+        self._run: Run = share._run if share else Run(seed)
+        in_place = exchange != "messages" and (share is None or share.memory.is_shared)
+        self.memory: Memory = Memory(rows, plan, self.transport, share_memory=in_place)
+        self.regions: PersistentRegions = PersistentRegions(
+            task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
+        )
+        self._advances = share is None or self.regions.are_updated  # an evaluation is no step of the run
+        self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
+        fed = np.flatnonzero(task_graph.kind == Kind.FEED)
+        self._fed = {int(k) for k in task_graph.region[fed]}
+        kind = EmulatedCompiler if any(emulated) else SharedCompiler if self.memory.is_shared else Compiler
+        compiler = kind(rows, plan, self.memory, self.transport, self._feeds, self._run, check)
+        if isinstance(compiler, EmulatedCompiler):
+            compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
+        compiler.fuses = not record
+        self.program = compiler.compile()
+        if not any(emulated):
+            warm_up(task_graph, self.transport.drives)
+        self._replay_emulated = compiler.replay if isinstance(compiler, EmulatedCompiler) else None
+        self._times: list[float] = []
+        self._seconds = 0.0
+        self._calls: Iterator[Call] | None = None  # of the step under way
+        if watchdog_seconds:
+            watch(self, watchdog_seconds, watchdog_aborts)
+
+    # -- set-up ----------------------------------------------------------------------------------------------------
+
+    def _check_ranks(self, seed: int) -> None:
+        transport, used = self.transport, self.task_graph.devices_used
+        if transport.size > 1 and used and max(used) >= transport.size:
+            raise ValueError(
+                f"executor: the strategy uses {len(used)} devices up to number {max(used)}, "
+                f"mpirun started {transport.size} ranks"
+            )
+        found = transport.gather((self.task_graph.digest(), seed))
+        for rank, (digest, other) in enumerate(found):
+            if digest != found[0][0]:
+                raise ValueError(
+                    f"executor: rank {rank} runs another task graph ({digest}) than rank 0 ({found[0][0]})"
+                )
+            if other != found[0][1]:
+                raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {found[0][1]}")
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def __call__(self, feeds: Mapping[str, FeedValue] | None = None) -> dict[str, Array]:
+        """Run one step.
+
+        Args:
+            feeds: input name -> array of the whole region, or a function Rect -> array of that box.
+
+        Returns:
+            output name -> array of the whole region, on every rank.
+
+        Raises:
+            ValueError: a feed is missing, unknown, or of another shape or dtype.
+            FloatingPointError: the loss is not finite.
+        """
+        self._accept(feeds or {})
+        self.regions.refresh()
+        self._replay()
+        step = self._run.step
+        self._run.step += self._advances
+        self.regions.publish()
+        values = self._fetch()
+        self._calls = None
+        loss = values.get("loss")
+        if loss is not None and not self.allow_nan and not np.all(np.isfinite(loss)):
+            raise FloatingPointError(f"step {step}: the loss is {loss}")
+        return values
+
+    def _accept(self, feeds: Mapping[str, FeedValue]) -> None:
+        for name in feeds:
+            if name not in self._regions or self._regions[name][1].role != "input":
+                raise ValueError(f"feed '{name}': the graph has no input of this name")
+        for number in self._feeds:
+            region = self.task_graph.regions[number]
+            if region.name not in feeds:
+                if number in self._fed:
+                    raise ValueError(f"feed '{region.name}': is missing")
+                continue
+            value = feeds[region.name]
+            if not callable(value):
+                value = np.asarray(value)
+                if value.shape != region.shape:
+                    raise ValueError(f"feed '{region.name}': has shape {value.shape}, the region {region.shape}")
+                if value.dtype != region.dtype:
+                    raise ValueError(f"feed '{region.name}': has dtype {value.dtype}, the region {region.dtype}")
+            self._feeds[number].value = value
+
+    def _replay(self) -> None:
+        self._calls = calls = iter(self.program.calls)
+        begin = time.perf_counter()
+        try:
+            if self.record:
+                clock, times = time.perf_counter, [time.perf_counter()]
+                for call in calls:
+                    call()
+                    times.append(clock())
+                self._times = times
+            else:
+                for call in calls:
+                    call()
+            self._seconds = time.perf_counter() - begin
+        except Exception as error:
+            position = len(self.program.calls) - length_hint(calls) - 1
+            error.add_note(self._where(position))
+            self._calls = None
+            raise
+        except SystemExit as leave:
+            end_all_leaving(leave, in_step=True)
+            raise
+
+    def _where(self, position: int) -> str:
+        row = self.program.rows[position]
+        return (
+            f"in step {self._run.step} on rank {self.transport.rank}, {self.program.roles[position]} of task "
+            f"{self._rows[row]}"
+        )
+
+    def _fetch(self) -> dict[str, Array]:
+        values = {}
+        for name, places in self.task_graph.fetches.items():
+            mine = next((p for p in places if self.transport.drives(p[0])), None)
+            rect = places[0][2]
+            if mine is not None:
+                value = self.memory.view(mine[1], rect).copy()
+            else:
+                region = self.task_graph.regions[int(self.task_graph.instance_region[places[0][1]])]
+                value = np.empty(region.shape, region.dtype)
+            if self.transport.size > len(places):
+                self.transport.broadcast(value, places[0][0])
+            values[name] = value
+        return values
+
+    # -- persistent regions ----------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Number of finished steps."""
+        return self._run.step
+
+    @property
+    def seed(self) -> int:
+        """The seed of initial values and random operators."""
+        return self._run.seed
+
+    def continue_from(self, steps: int, seed: int) -> None:
+        """Go on as a run with this seed does after so many steps; its persistent regions are to be written, too."""
+        self._run.step, self._run.seed = steps, seed
+
+    @property
+    def persistent(self) -> list[str]:
+        """Names of the regions that can be read and written."""
+        return self.regions.names
+
+    def read(self, name: str) -> Array:
+        """The whole value of a persistent region, on every rank; all ranks call it.
+
+        Raises:
+            ValueError: the graph has no persistent region of this name.
+        """
+        return self.regions.read(name)
+
+    def write(self, name: str, value: Array | float) -> None:
+        """Set a persistent region; every rank gives the whole value.
+
+        Raises:
+            ValueError: the graph has no persistent region of this name, or the shape differs.
+        """
+        self.regions.write(name, value)
+
+    # -- reports ---------------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Measured seconds of the last step on this rank (0 before the first)."""
+        return self._seconds
+
+    @property
+    def timeline(self) -> Timeline:
+        """The measured Timeline of the last step: rows of this rank, NaN for the others.
+
+        Raises:
+            ValueError: no step has run, or `record` is off.
+        """
+        if not self._times:
+            raise ValueError("timeline: no recorded step has run")
+        start, end = self._times_of_rows()
+        seconds = float(np.nanmax(end, initial=0.0)) if self._replay_emulated else self._times[-1] - self._times[0]
+        found = np.full((2, len(self.task_graph)), np.nan)
+        np.fmin.at(found[0], self._expansion.origin, start)
+        np.fmax.at(found[1], self._expansion.origin, end)
+        return Timeline(self.task_graph, found[0], found[1], seconds, self.plan.peak_bytes)
+
+    def _times_of_rows(self) -> tuple[Array, Array]:
+        """Start and end of every row that runs."""
+        if self._replay_emulated:
+            return self._replay_emulated.start, self._replay_emulated.end
+        start, end = np.full(len(self._rows), np.nan), np.full(len(self._rows), np.nan)
+        origin = self._times[0]
+        for k, row in enumerate(self.program.rows):
+            begun, done = self._times[k] - origin, self._times[k + 1] - origin
+            if self.program.roles[k] in ("run", "send") or (np.isnan(start[row]) and self.program.roles[k] == "wait"):
+                start[row] = begun
+            if self.program.roles[k] != "post":
+                end[row] = done
+        return start, end
+
+    # -- seen by the watchdog, from its thread ---------------------------------------------------------------------
+
+    def standing(self) -> tuple[object, int] | None:
+        """The calls of the step under way and how many of them are left; None between steps."""
+        calls = self._calls
+        return None if calls is None else (calls, length_hint(calls))
+
+    def describe_standing(self, left: int) -> str:
+        """Where a step with so many calls left stands, and for which ranks it waits."""
+        count = len(self.program.calls)
+        position = count - left - 1
+        if position < 0:
+            return f"in step {self.steps} on rank {self.transport.rank}, before its first call"
+        row = self.program.rows[position]
+        graph = self._rows
+        places = [int(d) for r in (row, *graph.deps(row)) for d in (graph.device[r], graph.source[r])]
+        others = sorted({d for d in places if not self.transport.drives(d)})
+        waits = f"; it can wait for rank {', '.join(map(str, others))}" if others else ""
+        after = "" if left else f" or, after it, in the outputs' exchange among {self.transport.size} ranks"
+        return f"{self._where(position)} (call {position + 1} of {count}){after}{waits}"
+
+    def give_up(self) -> None:
+        """End all ranks."""
+        self.transport.abort()
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, SystemExit):
+            end_all_leaving(error)
+        self.close()
+
+    def close(self) -> None:
+        """Forget the program; regions stay readable until the executor is dropped."""
+        if isinstance(self.transport, LocalTransport):
+            return
+        _log.debug("rank %d closes", self.transport.rank)

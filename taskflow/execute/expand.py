@@ -1,0 +1,177 @@
+"""Expansion: a task graph whose collectives are spelled out as copies and folds, for the executor.
+
+Takes a task graph and gives one with the rows of every collective in its place, as `exchange` plans them, and for every
+row the one that it comes from. Dependences follow from what the new rows touch, in row order. Memory is not planned
+again: an instance lives as long and lies where it does in the plan of the collectives, so what `simulate` says of
+memory is what the executor takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from taskflow.exchange import Step
+from taskflow.execute.dependence import DependenceTracker
+from taskflow.geometry import Rect
+from taskflow.memory import ALIGNMENT, MemoryPlan, receive_rows
+from taskflow.streams import StreamTable
+from taskflow.task import ROW_COLUMNS, Array, Kind, Privilege, TaskGraph, pointers
+
+Argument = tuple[int, Rect, Privilege]
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """A task graph without collectives.
+
+    Attributes:
+        task_graph: the rows.
+        origin: per row, the row of the graph with collectives.
+        lies_in: per instance, the one whose memory it uses: itself, but for pieces that pass through scratch memory.
+    """
+
+    task_graph: TaskGraph
+    origin: Array
+    lies_in: Array
+
+
+def expand(task_graph: TaskGraph) -> Expansion:
+    """`task_graph` with its collectives spelled out."""
+    if not np.any(task_graph.kind == Kind.COLLECTIVE):
+        return Expansion(task_graph, np.arange(len(task_graph)), np.arange(len(task_graph.instance_device)))
+    return _Expander(task_graph).expand()
+
+
+def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
+    """The memory plan of the graph with collectives, for the rows of `expansion`."""
+    graph, origin, root = expansion.task_graph, expansion.origin, expansion.lies_in
+    rows = len(plan.receive)
+    begin = np.searchsorted(origin, np.arange(rows + 2))  # of every row; the end for what lives to the end
+    last = np.where(plan.last < 0, -1, np.where(plan.last < rows, begin[plan.last + 1] - 1, len(graph)))
+    posted, held = receive_rows(graph), plan.receive[origin]
+    receive = np.where(held >= 0, begin[held], np.where(posted >= 0, np.maximum(posted, begin[origin]), -1))
+    size = np.where(root == np.arange(len(root)), plan.size[root], -(-graph.instance_bytes() // ALIGNMENT) * ALIGNMENT)
+    return MemoryPlan(
+        plan.offset[root],
+        size,
+        begin[plan.first][root],
+        last[root],
+        plan.peak_bytes,
+        plan.persistent_bytes,
+        receive,
+    )
+
+
+class _Expander:
+    """Collects the new rows."""
+
+    def __init__(self, task_graph: TaskGraph) -> None:
+        self.graph = task_graph
+        self.origin: list[int] = []
+        self.args: list[list[Argument]] = []
+        self.steps: dict[int, dict[str, int]] = {}  # new row -> its columns, where they differ from its origin's
+        self.lies_in = list(range(len(task_graph.instance_device)))
+        self.pieces: dict[tuple[int, Rect], int] = {}
+
+    def expand(self) -> Expansion:
+        """See `taskflow.expand.expand`."""
+        graph = self.graph
+        for row in range(len(graph)):
+            if graph.kind[row] == Kind.COLLECTIVE:
+                args = graph.args(row)
+                for number, step in enumerate(graph.exchange(row).steps()):
+                    self._add_step(row, number, step, args)
+            else:
+                self._add(row, list(graph.args(row)))
+        lies_in = np.array(self.lies_in, np.int64)
+        return Expansion(self._build(np.array(self.origin, np.int64), lies_in), np.array(self.origin), lies_in)
+
+    def _add(self, row: int, args: list[Argument]) -> None:
+        self.origin.append(row)
+        self.args.append(args)
+
+    def _add_step(self, row: int, number: int, step: Step, args: tuple[Argument, ...]) -> None:
+        graph = self.graph
+        target, *parts = (self._instance(args[k][0], step.box) for k in (step.target, *step.parts))
+        device, source = (int(graph.instance_device[self.lies_in[k]]) for k in (target, parts[0]))
+        is_copy, reads = len(parts) == 1, [(k, step.box, Privilege.READ) for k in parts]
+        privilege = Privilege.READ_WRITE if target == parts[0] else Privilege.WRITE
+        write = (target, step.box, privilege)
+        size = step.box.volume * graph.regions[int(graph.region[row])].itemsize
+        self.steps[len(self.origin)] = {
+            "kind": Kind.COPY if is_copy else Kind.FOLD,
+            "point": number,
+            "device": device,
+            "source": source,
+            "collective": int(graph.collective[row]) if source != device else 0,
+            "bytes": size if is_copy else size * (1 + len(parts)),
+        }
+        self._add(row, [*reads, write] if is_copy else [write, *reads])
+
+    def _instance(self, instance: int, box: Rect) -> int:
+        """An instance for `box` in the memory of `instance`: itself, if that holds it."""
+        if self.graph.instance_rect(instance).covers(box):
+            return instance
+        if (instance, box) not in self.pieces:
+            self.pieces[instance, box] = len(self.lies_in)
+            self.lies_in.append(instance)
+        return self.pieces[instance, box]
+
+    def _build(self, origin: Array, lies_in: Array) -> TaskGraph:
+        graph = self.graph
+        columns = {name: getattr(graph, name)[origin] for name in ROW_COLUMNS}
+        for row, values in self.steps.items():
+            for name, value in values.items():
+                columns[name][row] = value
+        flat = [arg for args in self.args for arg in args]
+        arg_ptr = pointers([len(args) for args in self.args])
+        arg_instance = np.array([instance for instance, _, _ in flat], np.int64)
+        instance_device = graph.instance_device[lies_in]
+        columns["streams"], groups = StreamTable(graph.machine).of_rows(
+            columns["kind"], columns["source"], columns["device"], arg_ptr, instance_device[arg_instance]
+        )
+        boxes = self._boxes([box for _, box in self.pieces])
+        dep_ptr, dep_row = self._dependences()
+        return replace(
+            graph,
+            **columns,
+            groups=groups,
+            arg_ptr=arg_ptr,
+            arg_instance=arg_instance,
+            arg_box=self._boxes([box for _, box, _ in flat]),
+            arg_privilege=np.array([privilege for _, _, privilege in flat], np.uint8),
+            dep_ptr=dep_ptr,
+            dep_row=dep_row,
+            instance_region=graph.instance_region[lies_in],
+            instance_device=instance_device,
+            instance_box=np.concatenate([graph.instance_box, boxes]),
+            instance_partial=graph.instance_partial[lies_in],
+        )
+
+    def _boxes(self, boxes: list[Rect]) -> Array:
+        """Boxes as an array (n, 2, dimensions), zero-padded."""
+        found = np.zeros((len(boxes), *self.graph.instance_box.shape[1:]), np.int64)
+        for k, box in enumerate(boxes):
+            found[k, :, : len(box.lo)] = box.lo, box.hi
+        return found
+
+    def _dependences(self) -> tuple[Array, Array]:
+        """What every row waits for, by the memory that it touches."""
+        tracker = DependenceTracker()
+        for row, args in enumerate(self.args):
+            touched = [self._memory(instance, box, privilege) for instance, box, privilege in args if instance >= 0]
+            for instance, box, privilege in touched:
+                if privilege in (Privilege.READ, Privilege.READ_WRITE):
+                    tracker.read(instance, box, (0, row))
+            for instance, box, privilege in touched:
+                if privilege != Privilege.READ:
+                    tracker.write(instance, box, (0, row))
+        edges = np.array(sorted((a[1], b[1]) for a, b in tracker.edges), np.int64).reshape(-1, 2)
+        return pointers(np.bincount(edges[:, 0], minlength=len(self.args))), edges[:, 1]
+
+    def _memory(self, instance: int, box: Rect, privilege: Privilege) -> Argument:
+        """Pieces that pass through one scratch memory use all of it."""
+        root = self.lies_in[instance]
+        return (instance, box, privilege) if root == instance else (root, self.graph.instance_rect(root), privilege)

@@ -1,0 +1,217 @@
+"""Persistent regions: what outlives a step, read and written as whole arrays, and shared between executors.
+
+A region lives in its homes. An executor that shares another's regions uses that one's memory where both have the same
+home; where they do not, a region is copied when it has changed, in either direction. Every rank calls these together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taskflow.backend import Run
+from taskflow.comm import Transport
+from taskflow.execute.program import Memory
+from taskflow.geometry import Rect
+from taskflow.random import fill, random_key
+from taskflow.region import LogicalRegion
+from taskflow.task import Array, Privilege, TaskGraph
+
+
+@dataclass(frozen=True)
+class Loan:
+    """Which memory of another executor a task graph can use.
+
+    Attributes:
+        instances: own instance -> instance of the lender that holds its box on the same device.
+        stale: names of regions with a home that is not borrowed: they are copied in.
+        apart: names of regions that have other homes in either graph: updates are copied out.
+    """
+
+    instances: dict[int, int]
+    stale: list[str]
+    apart: list[str]
+
+
+def borrow(graph: TaskGraph, lender: TaskGraph) -> Loan:
+    """What `graph` can use of the memory of `lender`'s executor.
+
+    Raises:
+        ValueError: the lender lacks a region, or has it with another shape or dtype.
+    """
+    regions = {r.name: r for r in graph.regions}
+    others = {r.name: r for r in lender.regions}
+    loan = Loan({}, [], [])
+    for name in graph.homes:
+        if name not in lender.homes:
+            raise ValueError(f"executor: the shared executor has no region '{name}'")
+        mine, theirs = regions[name], others[name]
+        if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
+            raise ValueError(
+                f"executor: region '{name}' is {mine.shape} {mine.dtype}, "
+                f"in the shared executor {theirs.shape} {theirs.dtype}"
+            )
+        is_whole = _borrow_region(graph, lender, name, loan)
+        if not is_whole:
+            loan.stale.append(name)
+        if not is_whole or _places(graph, name) != _places(lender, name):
+            loan.apart.append(name)
+    return loan
+
+
+def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -> bool:
+    """Borrow the homes of one region where possible; whether all could be."""
+    bound: list[tuple[int, Rect]] = []
+    is_whole = True
+    for instance in dict.fromkeys(i for i, _ in graph.homes[name]):
+        device, box = int(graph.instance_device[instance]), graph.instance_rect(instance)
+        found = next(
+            (i for i, r in lender.homes[name] if lender.instance_device[i] == device and r.covers(box)),
+            None,
+        )
+        # two instances in the same memory would have dependences that nobody knows of
+        if found is None or any(d == device and r.overlaps(box) for d, r in bound):
+            is_whole = False
+            continue
+        bound.append((device, box))
+        loan.instances[instance] = found
+    return is_whole
+
+
+class PersistentRegions:
+    """The persistent regions of one executor; `base` are those that it shares."""
+
+    def __init__(
+        self,
+        graph: TaskGraph,
+        memory: Memory,
+        transport: Transport,
+        run: Run,
+        base: PersistentRegions | None = None,
+        loan: Loan | None = None,
+    ) -> None:
+        self.graph, self.memory, self.transport, self.run = graph, memory, transport, run
+        self._regions = {r.name: r for r in graph.regions if r.name in graph.homes}
+        self._base, self._loan = base, loan or Loan({}, [], [])
+        self._updated = _updated_regions(graph)
+        self._seen = -1  # the change up to which the stale regions are known
+        if base is None:
+            self._initialise()
+            return
+        for instance, lent in self._loan.instances.items():
+            if int(graph.instance_device[instance]) in memory.arenas:
+                memory.bind(instance, base.memory.view(lent, graph.instance_rect(instance)))
+
+    def _initialise(self) -> None:
+        """First values: functions of (seed, region name, global index)."""
+        for name, homes in self.graph.homes.items():
+            region, key = self._regions[name], random_key(self.run.seed, name)
+            for instance, rect in homes:
+                if self._is_here(instance):
+                    fill(self.memory.view(instance, rect), region.init, key, region.shape, rect)
+
+    def _is_here(self, instance: int) -> bool:
+        return self.transport.drives(int(self.graph.instance_device[instance]))
+
+    @property
+    def names(self) -> list[str]:
+        """All names."""
+        return list(self._regions)
+
+    @property
+    def are_updated(self) -> bool:
+        """Whether a step updates any of them."""
+        return bool(self._updated)
+
+    def region(self, name: str) -> LogicalRegion:
+        """The region of that name; ValueError if there is none."""
+        if name not in self._regions:
+            raise ValueError(f"region '{name}': the graph has no persistent region of this name")
+        return self._regions[name]
+
+    def read(self, name: str) -> Array:
+        """The whole value, on every rank."""
+        self.region(name)
+        self.refresh()
+        return self._load(name)
+
+    def write(self, name: str, value: Array | float) -> None:
+        """Set the whole value, given on every rank."""
+        region = self.region(name)
+        value = np.asarray(value)
+        if value.shape != region.shape:
+            raise ValueError(f"write '{name}': the value has shape {value.shape}, the region {region.shape}")
+        self._store(name, value)
+        self.run.changes += 1
+
+    def whole_on(self, name: str) -> list[int]:
+        """The ranks that hold all of a region in one piece."""
+        rect = self.region(name).rect
+        devices = {int(self.graph.instance_device[i]) for i, box in self.graph.homes[name] if box.covers(rect)}
+        return sorted({d if self.transport.size > 1 else 0 for d in devices})
+
+    def read_own(self, name: str) -> Array:
+        """This rank's own memory of a region that it holds whole: no copy, no exchange."""
+        rect = self.region(name).rect
+        home = next(i for i, box in self.graph.homes[name] if box.covers(rect) and self._is_here(i))
+        return self.memory.view(home, rect)
+
+    def refresh(self) -> None:
+        """Copy in the shared regions that lie elsewhere in the base, if any has changed."""
+        if self._base is not None and self._seen != self.run.changes:
+            for name in self._loan.stale:
+                self._set(name, self._base.read(name))
+            self._seen = self.run.changes
+
+    def publish(self) -> None:
+        """After a step: copy out what it updated where the base has homes of its own for it."""
+        if not self._updated:
+            return
+        self.run.changes += 1
+        self._seen = self.run.changes
+        if self._base is not None:
+            for name in self._updated:
+                if name in self._loan.apart:
+                    self._base._store(name, self._load(name))
+
+    def _load(self, name: str) -> Array:
+        region = self._regions[name]
+        value = np.empty(region.shape, region.dtype)
+        missing = [region.rect]
+        for instance, rect in self.graph.homes[name]:
+            for piece in [p.intersect(rect) for p in missing if p.overlaps(rect)]:
+                value[piece.slices()] = self._piece(region, instance, piece)
+            missing = [rest for p in missing for rest in p.subtract(rect)]
+        return value
+
+    def _piece(self, region: LogicalRegion, instance: int, piece: Rect) -> Array:
+        if self._is_here(instance):
+            part = np.ascontiguousarray(self.memory.view(instance, piece))
+        else:
+            part = np.empty(piece.shape, region.dtype)
+        self.transport.broadcast(part, int(self.graph.instance_device[instance]))
+        return part
+
+    def _store(self, name: str, value: Array) -> None:
+        """Set a region here and, where it has other homes there, in the base."""
+        self._set(name, value)
+        if self._base is not None and name in self._loan.apart:
+            self._base._store(name, value)
+
+    def _set(self, name: str, value: Array) -> None:
+        for instance, rect in self.graph.homes[name]:
+            if self._is_here(instance):
+                self.memory.view(instance, rect)[...] = value[rect.slices()]
+
+
+def _places(graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:
+    """Device and box of every home of a region."""
+    return {(int(graph.instance_device[i]), rect) for i, rect in graph.homes[name]}
+
+
+def _updated_regions(graph: TaskGraph) -> list[str]:
+    """Names of the persistent regions that a step updates in place."""
+    written = graph.arg_instance[graph.arg_privilege == Privilege.READ_WRITE]
+    numbers = set(graph.instance_region[written].tolist())
+    return [r.name for k, r in enumerate(graph.regions) if k in numbers and r.is_persistent]

@@ -1,0 +1,295 @@
+"""Programs: the rows of one rank compiled into a flat list of bound calls.
+
+Takes a task graph, its memory plan and a transport; gives arrays bound to arenas and the calls of a step in order.
+A step replays the list: nothing is looked up, allocated or analysed in it (what Legion calls tracing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from taskflow.backend import Context, Run, Workspace
+from taskflow.comm import Transport
+from taskflow.execute.check import checked, poison
+from taskflow.execute.fold import fold_call
+from taskflow.geometry import Rect
+from taskflow.memory import MemoryPlan
+from taskflow.task import Array, Kind, Privilege, TaskGraph
+
+Call = Callable[[], object]
+
+_MERGED_BYTES = 4096  # transfers of more are worth a message of their own
+
+
+@dataclass
+class Feed:
+    """The cell from which the feed rows of the region `name` read; filled before each step."""
+
+    name: str
+    value: Any = None
+
+    def into(self, target: Array, rect: Rect) -> None:
+        """Copy the box `rect` of the fed value: of an array, or of a function Rect -> array."""
+        if not callable(self.value):
+            target[...] = self.value[rect.slices()]
+            return
+        value = np.asarray(self.value(rect))
+        if value.shape != target.shape or value.dtype != target.dtype:
+            raise ValueError(
+                f"feed '{self.name}': the function gave {value.shape} {value.dtype} for the box {rect}, "
+                f"which is {target.shape} {target.dtype}"
+            )
+        target[...] = value
+
+
+@dataclass
+class Program:
+    """Calls of one step in order; `rows[k]` is the row that call k belongs to and `roles[k]` what it does for it."""
+
+    calls: list[Call] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    roles: list[str] = field(default_factory=list)
+
+    def add(self, call: Call, row: int, role: str) -> None:
+        """Append a call."""
+        self.calls.append(call)
+        self.rows.append(row)
+        self.roles.append(role)
+
+
+class Memory:
+    """The arenas of the devices that this rank drives, and arrays for the instances in them.
+
+    With `share_memory` the arenas of all ranks of a host are mapped, so that peers read instances in place.
+    """
+
+    def __init__(
+        self, task_graph: TaskGraph, plan: MemoryPlan, transport: Transport, share_memory: bool = False
+    ) -> None:
+        self.task_graph, self.plan = task_graph, plan
+        self.own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
+        self.arenas: dict[int, Array] = {}
+        self._arrays: dict[int, Array] = {}
+        size = {d: int(plan.peak_bytes[d]) for d in self.own}
+        shared = transport.shared_arrays(sum(size.values())) if share_memory else None
+        self.is_shared = shared is not None
+        if shared is not None:
+            self.arenas = dict(enumerate(shared))
+        else:
+            self.arenas = {d: np.zeros(size[d], np.uint8) for d in self.own}
+
+    def array(self, instance: int) -> Array:
+        """The memory of an instance, row-major: its dimensions stand in the region's memory order."""
+        if instance not in self._arrays:
+            graph, start = self.task_graph, int(self.plan.offset[instance])
+            region = graph.regions[int(graph.instance_region[instance])]
+            rect = graph.instance_rect(instance)
+            order = self._order(instance)
+            part = self.arenas[int(graph.instance_device[instance])][start : start + rect.volume * region.itemsize]
+            self._arrays[instance] = part.view(region.dtype).reshape([rect.shape[d] for d in order])
+        return self._arrays[instance]
+
+    def bind(self, instance: int, array: Array) -> None:
+        """Use `array`, of the instance's shape, as its memory."""
+        self._arrays[instance] = array.transpose(self._order(instance))
+
+    def view(self, instance: int, rect: Rect) -> Array:
+        """The box `rect` (global coordinates) of an instance, in the region's own order of dimensions."""
+        whole = self.array(instance).transpose(np.argsort(self._order(instance)))
+        return whole[rect.slices(self.task_graph.instance_rect(instance).lo)]
+
+    def local_box(self, instance: int, rect: Rect) -> Rect:
+        """`rect` in the coordinates of `array(instance)`."""
+        local, order = rect.relative_to(self.task_graph.instance_rect(instance).lo), self._order(instance)
+        return Rect(tuple(local.lo[d] for d in order), tuple(local.hi[d] for d in order))
+
+    def _order(self, instance: int) -> tuple[int, ...]:
+        return self.task_graph.order(int(self.task_graph.instance_region[instance]))
+
+
+class Compiler:
+    """Compiles rows in order; transfers become messages. `taskflow.execute.shared` has the variant for shared memory.
+
+    With `fuses`, calls that only move a little data between the same ranks and follow each other are one, which is
+    faster, but then their rows have no time of their own.
+    """
+
+    fuses = False
+
+    def __init__(
+        self,
+        task_graph: TaskGraph,
+        plan: MemoryPlan,
+        memory: Memory,
+        transport: Transport,
+        feeds: dict[int, Feed],
+        run: Run,
+        check: bool,
+    ) -> None:
+        self.graph, self.plan, self.memory, self.transport = task_graph, plan, memory, transport
+        self.feeds, self.run, self.check = feeds, run, check
+        self.program = Program()
+        self.pending: dict[int, tuple[Call, int]] = {}  # row of a transfer -> (wait, instance on this rank)
+        self.born: set[int] = set()
+        self._views: dict[tuple[object, ...], Array] = {}
+        self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
+        self.workspaces = {d: Workspace() for d in memory.own}
+
+    def compile(self) -> Program:
+        """All rows of this rank in order, and at the end the waits for what is still under way."""
+        graph, drives = self.graph, self.transport.drives
+        if self.transport.size > 1:
+            self.messages = messages(graph, _MERGED_BYTES if self.fuses else 0)
+        heads = {rows[0]: rows for rows in self.messages.values()}
+        posts: dict[int, list[list[int]]] = {}
+        for head, rows in heads.items():
+            if drives(int(graph.device[head])):
+                posts.setdefault(int(self.plan.receive[rows].max()), []).append(rows)
+        for row in range(len(graph)):
+            for rows in posts.get(row, ()):
+                self._receive(rows)
+            if row not in self.messages:
+                if drives(int(graph.device[row])):
+                    self._local(row)
+            elif row in heads and drives(int(graph.source[row])):
+                self._send(heads[row])
+        for row in list(self.pending):
+            self._await(row)
+        return self.program
+
+    def _receive(self, rows: list[int]) -> None:
+        parts = self._parts(rows, 1)
+        start, wait = self.transport.receiver(parts, int(self.graph.source[rows[0]]), rows[0])
+        self.program.add(start, rows[0], "post")
+        self.pending.update({row: (wait, self.graph.args(row)[1][0]) for row in rows})
+
+    def _send(self, rows: list[int]) -> None:
+        parts = self._parts(rows, 0)
+        start, wait = self.transport.sender(parts, int(self.graph.device[rows[0]]), rows[0])
+        self.program.add(start, rows[0], "send")
+        self.pending.update({row: (wait, self.graph.args(row)[0][0]) for row in rows})
+
+    def _parts(self, rows: list[int], k: int) -> list[Array]:
+        """The memory of argument `k` of every transfer of a message, ready to be used."""
+        parts = []
+        for row in rows:
+            instance, rect, _ = self.graph.args(row)[k]
+            self._before(row, [instance])
+            parts.append(self.memory.array(instance)[self.memory.local_box(instance, rect).slices()])
+        return parts
+
+    def _local(self, row: int) -> None:
+        self._before(row, [i for i, _, _ in self.graph.args(row) if i >= 0])
+        self.program.add(self._call(row), row, "run")
+
+    def _call(self, row: int) -> Call:
+        """The bound call of a row that runs on a device of this rank."""
+        args, kind = self.graph.args(row), self.graph.kind[row]
+        views = [self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(args)]
+        if kind == Kind.POINT:
+            return self._point(row, views, [rect for _, rect, _ in args])
+        if kind == Kind.COPY:
+            return partial(np.copyto, views[1], views[0])
+        if kind == Kind.FOLD:
+            return self._fold(row, views)
+        return partial(self.feeds[int(self.graph.region[row])].into, views[0], args[0][1])
+
+    def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
+        combine = np.maximum if self.graph.combine[int(self.graph.region[row])] == "max" else np.add
+        args = self.graph.args(row)
+        first = views[0] if args[0][:2] == args[1][:2] else views[1]
+        return fold_call(combine, views[0], [first, *views[2:]], copies)
+
+    def _view(self, row: int, k: int, instance: int, rect: Rect) -> Array:
+        if instance >= 0:
+            return self._one(self.memory.view(instance, rect))
+        region = self.graph.regions[self.graph.launches[int(self.graph.launch[row])].args[k]]
+        return self._one(np.empty(tuple(max(n, 0) for n in rect.shape), region.dtype))
+
+    def _one(self, view: Array, writeable: bool = True) -> Array:
+        """One array object for equal views: rows whose instances take turns in some memory share it.
+
+        A step of thousands of small rows waits for its own objects to come from memory more than it computes.
+        """
+        key = (view.ctypes.data if view.size else 0, view.shape, view.strides, view.dtype, writeable)
+        if key not in self._views:
+            self._views[key] = view.view()
+            self._views[key].flags.writeable = writeable
+        return self._views[key]
+
+    def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
+        launch = self.graph.launches[int(self.graph.launch[row])]
+        point = int(self.graph.point[row])
+        intervals = launch.intervals(point)
+        context = Context(rects, intervals, self.run, self.workspaces[int(self.graph.device[row])], point)
+        privileges = [privilege for _, _, privilege in self.graph.args(row)]
+        for k, privilege in enumerate(privileges):
+            if privilege == Privilege.READ:
+                views[k] = self._one(views[k], writeable=False)
+        call = partial(launch.kernel, context, *views)
+        if not self.check:
+            return call
+        makes = [v for v, p in zip(views, privileges, strict=True) if p in (Privilege.WRITE, Privilege.REDUCE)]
+        return checked(str(self.graph[row]), views[: len(views) - len(makes)], makes, call)
+
+    def _before(self, row: int, instances: list[int]) -> None:
+        """Await the transfers that `row` depends on, and those that still use memory which is born here."""
+        for dep in self.graph.deps(row):
+            if dep in self.pending:
+                self._await(dep)
+        for instance in instances:
+            if instance not in self.born:
+                for transfer, (_, other) in list(self.pending.items()):
+                    if other != instance and transfer in self.pending and self._shares_bytes(instance, other):
+                        self._await(transfer)
+                self._begin_life(row, instance)
+
+    def _begin_life(self, row: int, instance: int) -> None:
+        """When `row` is the first to use an instance, poison it before (if memory is checked)."""
+        if instance not in self.born:
+            self.born.add(instance)
+            region = self.graph.regions[int(self.graph.instance_region[instance])]
+            if self.check and not region.is_persistent:
+                self.program.add(partial(poison, self.memory.array(instance)), row, "poison")
+
+    def _shares_bytes(self, a: int, b: int) -> bool:
+        plan = self.plan
+        return bool(
+            self.graph.instance_device[a] == self.graph.instance_device[b]
+            and plan.offset[a] < plan.offset[b] + plan.size[b]
+            and plan.offset[b] < plan.offset[a] + plan.size[a]
+        )
+
+    def _await(self, row: int) -> None:
+        if row in self.pending:
+            wait, _ = self.pending[row]
+            self.program.add(wait, row, "wait")
+            for other in self.messages[row]:
+                del self.pending[other]
+
+
+def messages(graph: TaskGraph, most_bytes: int) -> dict[int, list[int]]:
+    """Transfer row -> the transfers that travel with it in one message, in order.
+
+    Transfers of at most `most_bytes` between the same two devices are one message where neither device has a row
+    between them: so all of it is ready when the first is, and nothing waits for the first alone.
+    """
+    found: dict[int, list[int]] = {}
+    latest: dict[int, int] = {}  # device -> its last row
+    for row in range(len(graph)):
+        source, device = int(graph.source[row]), int(graph.device[row])
+        if graph.kind[row] == Kind.COPY and source != device:
+            last = latest.get(source, -1)
+            rows = found.get(last, []) if last == latest.get(device) else []
+            is_alike = bool(rows) and (graph.source[last], graph.device[last]) == (source, device)
+            if not is_alike or max(graph.bytes[last], graph.bytes[row]) > most_bytes:
+                rows = []
+            rows.append(row)
+            found[row] = rows
+        latest[source] = latest[device] = row
+    return found

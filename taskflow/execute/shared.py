@@ -1,0 +1,171 @@
+"""Programs over shared memory: ranks of one host read each other's instances in place.
+
+Takes what `program` takes, with memory that every rank maps; gives a program without messages. Each row runs on one
+rank, a transfer on its target's, which copies straight out of the source's memory, or on that of a fold beside it.
+Ranks tell each other how far they are: a rank has one 8-byte cell with a count that only grows, in which it publishes
+the number of a row that it has finished, and with it all of its rows before. Which rows wait for which, which copies a
+fold does in its own pass, and why nothing deadlocks, is decided in `progress`.
+
+A cell is written after the data and read before it; this relies on x86, which keeps stores, and loads, in order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from taskflow.errors import InternalError
+from taskflow.execute.program import Call, Compiler, Program
+from taskflow.execute.progress import Awaited, copied_by_folds, foldable_in_place, order_between_ranks
+from taskflow.task import Array, Kind
+
+_STRIDE = 8  # a cache line has eight cells; ranks do not share one
+_SMALL_BYTES = 4096  # a copy of less is faster through memoryviews: 90 ns instead of 250 ns
+
+
+class SharedCompiler(Compiler):
+    """Compiles rows in order; transfers become reads in place between waiting and publishing."""
+
+    def compile(self) -> Program:
+        """See `Compiler.compile`."""
+        graph, drives = self.graph, self.transport.drives
+        in_place = foldable_in_place(graph)
+        self._copy_of = {(fold, k): copy for copy, (fold, k) in in_place.items()}
+        read = {copy: fold for copy, (fold, _) in in_place.items()}
+        written = copied_by_folds(graph, read)
+        self._copies_by: dict[int, list[int]] = {}
+        for copy, fold in written.items():
+            self._copies_by.setdefault(fold, []).append(copy)
+        self._order = order_between_ranks(graph, self.plan, read | written)
+        size = self.transport.size * _STRIDE * 8
+        shared = self.transport.shared_arrays(size if self.transport.rank == 0 else 0)
+        if shared is None:
+            raise InternalError("the ranks share memory, but not that of their cells")
+        self._cells = memoryview(shared[0].data)[:size].cast("q")
+        self._base = [0]
+        self._buffers: dict[int, memoryview] = {}
+        begin = partial(_begin, self._cells, self._base, self.transport.rank * _STRIDE, len(graph) + 1)
+        self.program.add(begin, 0, "publish")
+        for row in range(len(graph)):
+            if row not in read and row not in written and drives(int(graph.device[row])):
+                self._run_row(row)
+        self._wait(self._order.at_end.get(self.transport.rank, ()), max(len(graph) - 1, 0))
+        return fused(self.program) if self.fuses else self.program
+
+    def _run_row(self, row: int) -> None:
+        self._wait(self._order.before.get(row, ()), row)
+        for instance, _, _ in self.graph.args(row):
+            if instance >= 0 and self.graph.instance_device[instance] == self.graph.device[row]:
+                self._begin_life(row, instance)
+        self.program.add(self._call(row), row, "run")
+        if row in self._order.published:
+            place = self.transport.rank * _STRIDE
+            self.program.add(partial(_publish, self._cells, self._base, place, row + 1), row, "publish")
+
+    def _wait(self, awaited: Awaited, row: int) -> None:
+        if awaited:
+            places = tuple((device * _STRIDE, other + 1) for device, other in awaited)
+            self.program.add(partial(_wait, self._cells, self._base, places), row, "wait")
+
+    def _call(self, row: int) -> Call:
+        if self.graph.kind[row] != Kind.COPY:
+            return super()._call(row)
+        (source, rect, _), (target, _, _) = self.graph.args(row)
+        into, out_of = (self._one(self.memory.view(k, rect)) for k in (target, source))
+        if into.flags.c_contiguous and out_of.flags.c_contiguous and 0 < into.nbytes <= _SMALL_BYTES:
+            return partial(_put, self._bytes(into), self._bytes(out_of))
+        return partial(np.copyto, into, out_of)
+
+    def _bytes(self, array: Array) -> memoryview:
+        return self._buffers.setdefault(id(array), array.reshape(-1).view(np.uint8).data)  # `_one` keeps it alive
+
+    def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
+        args = self.graph.args(row)
+        for k in range(1, len(args)):
+            copy = self._copy_of.get((row, k))
+            if copy is not None:
+                views[k] = self._one(self.memory.view(self.graph.args(copy)[0][0], args[k][1]))
+        targets = [self.graph.args(copy)[1][:2] for copy in self._copies_by.get(row, ())]
+        return super()._fold(row, views, [self._one(self.memory.view(*target)) for target in targets])
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def _begin(cells: Any, base: list[int], place: int, rows: int) -> None:
+    base[0] += rows
+    cells[place] = base[0]
+
+
+def _publish(cells: Any, base: list[int], place: int, number: int) -> None:
+    cells[place] = base[0] + number
+
+
+def _wait(cells: Any, base: list[int], places: Awaited, give_way: Callable[[], object] = os.sched_yield) -> None:
+    for place, number in places:
+        number += base[0]
+        while cells[place] < number:
+            give_way()
+
+
+def _put(target: memoryview, source: memoryview) -> None:
+    target[:] = source
+
+
+def _exchange(
+    cells: Any,
+    base: list[int],
+    published: Awaited,
+    places: Awaited,
+    moves: Sequence[tuple[memoryview, memoryview]],
+) -> None:
+    for place, number in published:
+        cells[place] = base[0] + number
+    if places:
+        _wait(cells, base, places)
+    for target, source in moves:
+        target[:] = source
+
+
+def fused(program: Program) -> Program:
+    """The program with every run of a publishing (or none), waits and small copies as one call: 60 ns less for each.
+
+    All waits come first in it. So a copy may be made later than on its own, but nobody waits for it: else it would be
+    published, and that ends the run.
+    """
+    out, run = Program(), list[int]()
+    for k, call in enumerate(program.calls):
+        kind = getattr(call, "func", None)
+        if run and (kind is _publish or kind not in _FUSED):
+            _fuse(program, run, out)
+            run = []
+        if kind in _FUSED:
+            run.append(k)
+        else:
+            out.add(call, program.rows[k], program.roles[k])
+    if run:
+        _fuse(program, run, out)
+    return out
+
+
+_FUSED = (_publish, _wait, _put)
+
+
+def _fuse(program: Program, run: Sequence[int], out: Program) -> None:
+    calls: list[Any] = [program.calls[k] for k in run]
+    row, role = program.rows[run[-1]], program.roles[run[-1]]
+    if len(calls) == 1:
+        out.add(calls[0], row, role)
+        return
+    args = {kind: [c.args for c in calls if c.func is kind] for kind in _FUSED}
+    cells, base = next((c.args[:2] for c in calls if c.func is not _put), (None, []))
+    published = tuple((place, number) for _, _, place, number in args[_publish])
+    places: dict[int, int] = {}
+    for _, _, awaited in args[_wait]:
+        for place, number in awaited:
+            places[place] = max(places.get(place, 0), number)
+    out.add(partial(_exchange, cells, base, published, tuple(places.items()), tuple(args[_put])), row, role)

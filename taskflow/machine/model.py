@@ -1,0 +1,198 @@
+"""Machines: devices, the links between them, and routes over the links.
+
+A `MachineModel` is what strategies are judged on; it need not be the machine at hand. It comes from a preset, from a
+file (`machinefile` says how one is written), from measurements, or from other machines that are joined.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taskflow.machine.device import Device, Link
+from taskflow.machine.machinefile import move_place, preset_text, read_machine, write_machine
+from taskflow.machine.routes import Array, find_routes, link_lengths
+
+if TYPE_CHECKING:
+    import networkx as nx  # a fifth of a second that most programs need not wait for
+
+
+@dataclass(frozen=True)
+class MachineModel:
+    """Devices and directed links; a transfer takes the route of fewest links, of those the fastest.
+
+    Links are streams: transfers whose routes have a link in common pass it one after the other. So whatever several
+    devices share, a host's network card say, is one link behind a switch.
+    """
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+    name: str = "machine"
+
+    def __post_init__(self) -> None:
+        count = len(self.devices)
+        if not count:
+            raise ValueError(f"machine '{self.name}': has no device")
+        for link in self.links:
+            for end in link.ends:
+                if isinstance(end, int) and not 0 <= end < count:
+                    raise ValueError(f"machine '{self.name}': link {link.ends} ends at device {end} of {count}")
+
+    @staticmethod
+    def uniform(
+        devices: int,
+        device: Device | None = None,
+        bandwidth: float = 5e9,
+        latency_seconds: float = 2e-6,
+        name: str = "uniform",
+    ) -> MachineModel:
+        """`devices` equal devices with a link of their own between every ordered pair."""
+        if devices < 1:
+            raise ValueError(f"machine '{name}': has at least one device, not {devices}")
+        links = tuple(
+            Link((a, b), bandwidth, latency_seconds) for a in range(devices) for b in range(devices) if a != b
+        )
+        return MachineModel((device or Device(),) * devices, links, name)
+
+    @staticmethod
+    def local(devices: int | None = None) -> MachineModel:
+        """The machine at hand: one CPU device for each rank under mpirun, or `devices` of them.
+
+        Rates are cautious defaults; `taskflow.measure_machine` replaces them by measured ones.
+        """
+        count = devices or int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or 1)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // count
+        return MachineModel.uniform(count, Device(memory_bytes=memory), name="local")
+
+    @staticmethod
+    def preset(name: str, nodes: int = 1) -> MachineModel:
+        """A machine of published figures: `nodes` equal hosts of k80, p100, v100, a100, h100, h200 or laptop.
+
+        The files in `taskflow/machine/presets` name their sources.
+
+        Raises:
+            ValueError: there is no such preset, or no host.
+        """
+        text = preset_text(name)
+        if nodes < 1:
+            raise ValueError(f"machine preset '{name}': nodes is a positive number, not {nodes}")
+        _, devices, links = read_machine(text, nodes)
+        return MachineModel(devices, links, name if nodes == 1 else f"{nodes} x {name}")
+
+    @staticmethod
+    def load(path: str | Path) -> MachineModel:
+        """Read a TOML machine file.
+
+        Raises:
+            ValueError: there is no file, or what is wrong in it.
+        """
+        if not Path(path).is_file():
+            raise ValueError(f"machine file '{path}': there is no such file")
+        try:
+            name, devices, links = read_machine(Path(path).read_text())
+            machine = MachineModel(devices, links, name)
+            _ = machine.routes  # all devices reach each other
+        except (UnicodeDecodeError, ValueError) as error:
+            raise ValueError(f"machine file '{path}': {error}") from error
+        return machine
+
+    def save(self, path: str | Path) -> None:
+        """Write a TOML machine file that loads equal."""
+        Path(path).write_text(write_machine(self.name, self.devices, self.links))
+
+    @staticmethod
+    def join(machines: Sequence[MachineModel], name: str = "") -> MachineModel:
+        """One machine of several, unequal ones say: devices and hosts are numbered on.
+
+        Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
+        is what joins the machines. `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
+        """
+        devices: list[Device] = []
+        links: list[Link] = []
+        for machine in machines:
+            count, hosts = len(devices), 1 + max((d.host for d in devices), default=-1)
+            devices += [replace(d, host=d.host + hosts) for d in machine.devices]
+            for link in machine.links:
+                first, second = (move_place(end, count, hosts) for end in link.ends)
+                links.append(replace(link, ends=(first, second)))
+        return MachineModel(tuple(devices), tuple(links), name or " + ".join(m.name for m in machines))
+
+    def take(self, count: int) -> MachineModel:
+        """The machine of the first `count` devices; switches stay.
+
+        Raises:
+            ValueError: it has not so many.
+        """
+        if not 1 <= count <= len(self.devices):
+            raise ValueError(f"machine '{self.name}': has {len(self.devices)} devices, not {count}")
+        is_kept = [all(isinstance(e, str) or e < count for e in link.ends) for link in self.links]
+        links = tuple(link for link, kept in zip(self.links, is_kept, strict=True) if kept)
+        return replace(self, devices=self.devices[:count], links=links)
+
+    def with_rates(self, **rates: Any) -> MachineModel:
+        """The same machine with the given fields of every device replaced; `bandwidth`, `latency_seconds`: links."""
+        of_links = {k: rates.pop(k) for k in ("bandwidth", "latency_seconds") if k in rates}
+        return replace(
+            self,
+            devices=tuple(replace(d, **rates) for d in self.devices),
+            links=tuple(replace(link, **of_links) for link in self.links),
+        )
+
+    @cached_property
+    def hosts(self) -> tuple[tuple[int, ...], ...]:
+        """The device numbers of every host that has devices, in the order of hosts."""
+        numbers = sorted({d.host for d in self.devices})
+        return tuple(tuple(k for k, d in enumerate(self.devices) if d.host == host) for host in numbers)
+
+    @cached_property
+    def graph(self) -> nx.DiGraph:
+        """The topology: vertices are device numbers and switch names, edges carry `link`, its number, and `length`."""
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(len(self.devices)))
+        for k, (link, length) in enumerate(zip(self.links, link_lengths(self.links), strict=True)):
+            if not graph.has_edge(*link.ends) or length < graph.edges[link.ends]["length"]:
+                graph.add_edge(*link.ends, link=k, length=float(length))
+        return graph
+
+    @cached_property
+    def routes(self) -> Array:
+        """(devices, devices, longest) numbers of the links from one device to another, -1 behind the last.
+
+        Raises:
+            ValueError: two devices have no route.
+        """
+        try:
+            return find_routes(len(self.devices), self.links)
+        except ValueError as error:
+            raise ValueError(f"machine '{self.name}': {error}") from error
+
+    def route(self, source: int, target: int) -> tuple[int, ...]:
+        """Numbers of the links from one device to another."""
+        return tuple(int(k) for k in self.routes[source, target] if k >= 0)
+
+    @cached_property
+    def latency_seconds(self) -> Array:
+        """(devices, devices) latency of a transfer: those of the links on its way added up."""
+        of_links = np.array([*(link.latency_seconds for link in self.links), 0.0])
+        total: Array = of_links[self.routes].sum(axis=2)
+        return total
+
+    @cached_property
+    def bandwidth(self) -> Array:
+        """(devices, devices) bytes/s of the narrowest link on the way; within a device, of its memory."""
+        of_links = np.array([*(link.bandwidth for link in self.links), np.inf])
+        narrowest: Array = of_links[self.routes].min(axis=2, initial=np.inf)
+        np.fill_diagonal(narrowest, [d.memory_bandwidth for d in self.devices])
+        return narrowest
+
+    def transfer_seconds(self, source: int, target: int, size_bytes: float) -> float:
+        """Time of one transfer on an idle machine: the latencies on the way plus the narrowest link's time."""
+        return float(self.latency_seconds[source, target] + size_bytes / self.bandwidth[source, target])

@@ -1,0 +1,155 @@
+"""Proposals: another configuration for one operator, and the Hastings correction that keeps the walk exact.
+
+A proposal for an operator is, with probability COPIED, one that an adjacent operator has now, and otherwise any of the
+operator's space, uniformly. Operators are adjacent where one reads what the other makes, or where they read the same
+parameter one after the other. A configuration is brought over along the dimensions of the region between them: a linear
+layer split by its output `o` proposes to the next one a split by its input `i`, on the same devices. Uniform draws find
+what is new, copies remove the movement between neighbours.
+
+So an operator of `n` configurations whose neighbours offer a list `near` proposes `c` with probability
+
+    q(c) = (1 - w) / n + w * near.count(c) / len(near),      w = COPIED, or 0 if `near` is empty.
+
+While the operator itself moves from `old` to `new` its neighbours stand still, so the way back has the same `near`, and
+Metropolis-Hastings accepts with probability min(1, exp(-beta * (cost(new) - cost(old))) * q(old) / q(new)).
+
+Some optima are far for one operator at a time: the steps of a recurrent layer share their weights and are split alike.
+So, now and then, all kin (operators with equal configurations to choose from) that have the configuration of a random
+one of them are proposed a common new one, which none of the kin may have yet. The way back picks any of the same
+operators among the same kin and one of as many configurations: it is as likely, and there is nothing to correct.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from taskflow.operator import Operator
+from taskflow.search.space import Space
+from taskflow.strategy import Degree, ParallelConfig, parts
+
+COPIED = 0.5
+
+
+@dataclass(frozen=True)
+class _Route:
+    """From which operator a configuration comes, and what its axes are called here.
+
+    `brought` remembers by the identity of a configuration, which is kept, what it becomes.
+    """
+
+    source: str
+    axes: tuple[tuple[str, str], ...]
+    brought: dict[int, tuple[ParallelConfig, ParallelConfig | None]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+
+class Proposals:
+    """See the module."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self._operators = {op.name: op for op in space.operators}
+        self.routes = _routes(space.operators)
+        self.kin = space.kin()
+
+    def propose(
+        self, name: str, strategy: Mapping[str, ParallelConfig], generator: np.random.Generator
+    ) -> tuple[ParallelConfig, float]:
+        """A configuration for the operator `name`, and ln q(old) - ln q(new); 0 where both are the same.
+
+        `strategy` holds objects of the space (`Space.include`), the old configuration of `name` among them.
+        """
+        near = self.near(name, strategy)
+        if near and generator.random() < COPIED:
+            new = near[int(generator.random() * len(near))]
+        else:
+            new = self.space.draw(name, generator)
+        old = strategy[name]
+        if not near or new is old:
+            return new, 0.0
+        return new, math.log(self._probability(name, old, near) / self._probability(name, new, near))
+
+    def propose_together(
+        self, strategy: Mapping[str, ParallelConfig], generator: np.random.Generator
+    ) -> dict[str, ParallelConfig]:
+        """A common new configuration for kin that have the same one; empty: none that could be taken back."""
+        kin = self.kin[int(generator.random() * len(self.kin))]
+        name = kin[int(generator.random() * len(kin))]
+        old, new = strategy[name], self.space.draw_common(name, generator)
+        if not self.space.is_common(name, old) or any(strategy[other] is new for other in kin):
+            return {}
+        return {other: new for other in kin if strategy[other] is old}
+
+    def near(self, name: str, strategy: Mapping[str, ParallelConfig]) -> list[ParallelConfig]:
+        """What adjacent operators offer to the operator `name`, repeated where several offer the same."""
+        brought = (self._bring(name, route, strategy[route.source]) for route in self.routes[name])
+        return [config for config in brought if config is not None]
+
+    def _probability(self, name: str, config: ParallelConfig, near: list[ParallelConfig]) -> float:
+        return (1 - COPIED) / self.space.size(name) + COPIED * near.count(config) / len(near)
+
+    def _bring(self, name: str, route: _Route, config: ParallelConfig) -> ParallelConfig | None:
+        held = route.brought.get(id(config))
+        if held is None or held[0] is not config:
+            there = bring(config, dict(route.axes), self._operators[name])
+            held = route.brought[id(config)] = config, self.space.find(name, there)
+        return held[1]
+
+
+def bring(config: ParallelConfig, axes: Mapping[str, str], op: Operator) -> ParallelConfig:
+    """`config` with its axes renamed by `axes` and in the order of `op`.
+
+    Of an axis that has no name here the first part stays. Whether `op` can be split so is for the caller to find out.
+    """
+    devices = np.array(config.devices).reshape([parts(d) for _, d in config.degrees])
+    kept: list[tuple[str, Degree]] = []
+    for axis, degree in config.degrees:
+        if axis in axes:
+            kept.append((axes[axis], degree))
+        else:
+            devices = devices.take(0, axis=len(kept))
+    rank = {axis: k for k, axis in enumerate(op.extents)}
+    order = sorted(range(len(kept)), key=lambda k: rank[kept[k][0]])
+    return ParallelConfig(dict(kept[k] for k in order), devices.transpose(order).reshape(-1).tolist())
+
+
+def _routes(operators: list[Operator]) -> dict[str, list[_Route]]:
+    """Operator -> routes from its neighbours, each once, in program order."""
+    routes: dict[str, dict[_Route, None]] = {op.name: {} for op in operators}
+    for one, k, other, j in _adjacent(operators):
+        for source, a, target, b in ((one, k, other, j), (other, j, one, k)):
+            for axes in _axis_maps(source, a, target, b):
+                routes[target.name][_Route(source.name, axes)] = None
+    return {name: list(found) for name, found in routes.items()}
+
+
+def _adjacent(operators: list[Operator]) -> Iterator[tuple[Operator, int, Operator, int]]:
+    """(operator, argument, other operator, argument) of one region: maker and reader, readers of one parameter."""
+    touching: dict[str, list[tuple[Operator, int]]] = {}
+    for op in operators:
+        for k, region in enumerate(op.args):
+            touching.setdefault(region.name, []).append((op, k))
+    for uses in touching.values():
+        first, argument = uses[0]
+        is_made = argument >= len(first.inputs)
+        if is_made or first.inputs[argument].role == "parameter":
+            pairs = [(uses[0], use) for use in uses[1:]] if is_made else pairwise(uses)
+            yield from ((*a, *b) for a, b in pairs if a[0] is not b[0])
+
+
+def _axis_maps(source: Operator, a: int, target: Operator, b: int) -> Iterator[tuple[tuple[str, str], ...]]:
+    """How axes of `source` are called in `target`: by the dimensions of the region they share, and by name."""
+    from_dims, to_dims = (op.bound.terms[k].dims for op, k in ((source, a), (target, b)))
+    yield tuple((_axis(source, x[0]), _axis(target, y[0])) for x, y in zip(from_dims, to_dims, strict=True) if x and y)
+    if source.pattern == target.pattern:
+        yield tuple((axis, axis) for axis in target.extents)
+
+
+def _axis(op: Operator, name: str) -> str:
+    return op.windows[name].axis if name in op.windows else name

@@ -1,0 +1,205 @@
+"""The subcommands search, simulate, explain and trace: what they print and write is what the library gives."""
+
+import json
+import sys
+
+import pytest
+
+from taskflow import (
+    CostModel,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    data_parallel,
+    explain,
+    lower,
+    model_parallel,
+    search,
+    simulate,
+)
+from taskflow.cli import main
+from taskflow.cli.inputs import find_machine
+from taskflow.cli.model import build_model
+from taskflow.explain.describe import describe_bytes, describe_seconds
+from taskflow.explain.dot import strategy_dot, task_graph_dot
+from tests import commands
+
+MACHINE = MachineModel.uniform(2)
+COSTS = CostModel.analytic(MACHINE)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "model_of_test_cli.py"
+    path.write_text(commands.MODEL)
+    return path
+
+
+@pytest.fixture
+def model(file, tmp_path, monkeypatch):
+    """`MODULE:FUNCTION`; the current folder is an empty one."""
+    monkeypatch.chdir(tmp_path)
+    return f"{file}:build"
+
+
+@pytest.fixture
+def graph(model):
+    return build_model(model, [])
+
+
+def run(capsys, *arguments):
+    assert main([*map(str, arguments), "--devices", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_search(model, graph, capsys, tmp_path):
+    files = ["--out", "s.json", "--dot", "s.dot", "--task-dot", "t.dot"]
+    out = run(capsys, "search", model, "--proposals", 60, "--seed", 3, *files)
+    found = search(graph, MACHINE, COSTS, proposals=60, seed=3)
+    starts = [line.split("  ")[0] for line in out.splitlines() if "µs" in line or "ms" in line]
+    assert {"data parallel", "model parallel"} <= set(starts)
+    assert out.endswith(f"{found}\nwritten: s.json\nwritten: s.dot\nwritten: t.dot\n")
+    assert dict(Strategy.load("s.json")) == dict(found.strategy)
+    assert (tmp_path / "s.dot").read_text() == strategy_dot(graph, found.strategy, 2)
+    assert (tmp_path / "t.dot").read_text() == task_graph_dot(lower(graph, found.strategy, MACHINE))
+
+
+def test_search_by_the_default_budget(model, capsys, monkeypatch):
+    seen = []
+    monkeypatch.setattr("taskflow.cli.search.search", lambda *a, **k: seen.append(k) or search(*a, proposals=1))
+    run(capsys, "search", model)
+    run(capsys, "search", model, "--seconds", "0.5")
+    assert not seen[0].keys() & {"proposals", "seconds"}
+    assert seen[1]["seconds"] == 0.5
+
+
+def test_search_from_a_strategy_of_the_user(model, graph, capsys):
+    mine = data_parallel(graph, MACHINE)
+    mine["fc"] = ParallelConfig({"i": 2}, (1, 0))
+    mine.save("mine.json")
+    out = run(capsys, "search", model, "--start", "mine.json", "--plan", "--proposals", 3, "--until-local")
+    lines = {line.split("  ")[0].strip(): line for line in out.splitlines()}
+    assert lines["mine.json"].endswith(describe_seconds(simulate(lower(graph, mine, MACHINE), COSTS).seconds))
+    assert "dynamic programming" in lines and "no change of one operator is faster" in out
+
+
+def test_a_search_may_be_stopped(model, capsys, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("taskflow.cli.search.search", interrupted)
+    assert main(["search", model, "--devices", "2"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_simulate(model, graph, capsys):
+    Strategy(dict(model_parallel(graph, MACHINE))).save("s.json")
+    for name, strategy in (("data_parallel", data_parallel(graph, MACHINE)), ("s.json", Strategy.load("s.json"))):
+        step = simulate(lower(graph, strategy, MACHINE), COSTS)
+        lines = run(capsys, "simulate", model, "--strategy", name).splitlines()
+        assert [line[:31].rstrip() for line in lines] == [
+            "a step",
+            "time",
+            "compute, busiest device",
+            "communication, busiest device",
+            "exposed communication",
+            "bytes moved",
+            "memory, fullest device",
+        ]
+        values = [line[31:] for line in lines]
+        assert (values[1], values[5], values[6]) == (
+            describe_seconds(step.seconds),
+            describe_bytes(step.bytes_moved),
+            describe_bytes(max(step.peak_bytes)),
+        )
+
+
+def test_explain(model, graph, capsys, tmp_path):
+    out = run(capsys, "explain", model, "--strategy", "model_parallel", "--dot", "s.dot")
+    strategy = model_parallel(graph, MACHINE)
+    assert out == f"{explain(graph, strategy, MACHINE, COSTS)}\nwritten: s.dot\n"
+    assert (tmp_path / "s.dot").read_text() == strategy_dot(graph, strategy, 2)
+    assert "alternative" not in run(capsys, "explain", model, "--alternatives", "0")
+
+
+def test_trace(model, graph, capsys, tmp_path):
+    out = run(capsys, "trace", model, "--out", "trace.json")
+    task_graph = lower(graph, data_parallel(graph, MACHINE), MACHINE)
+    assert out == f"written: trace.json ({len(task_graph)} tasks)\n"
+    simulate(task_graph, COSTS).save_trace("expected.json")
+    assert json.loads((tmp_path / "trace.json").read_text()) == json.loads((tmp_path / "expected.json").read_text())
+
+
+def test_a_terminal_gets_a_bar_and_drawn_tables(model, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["search", model, "--devices", "2", "--proposals", "20"]) == 0
+    out, err = capsys.readouterr()
+    assert "20 proposals" in err and "│" in out
+
+
+def test_measured_costs_are_kept_in_a_file(model, capsys, tmp_path):
+    run(capsys, "simulate", model, "--costs", "costs.json")
+    kept = (tmp_path / "costs.json").read_text()
+    assert len(json.loads(kept)["kernels"]) > 3
+    run(capsys, "simulate", model, "--costs", "costs.json")
+    assert (tmp_path / "costs.json").read_text() == kept
+
+
+def test_arguments_of_the_model(model):
+    graph = build_model(model, ["batch=16", "name=dense"])
+    assert graph.inputs[0].shape == (16, 6) and graph.operators[0].name == "dense"
+
+
+def test_a_model_in_a_package_may_import_relatives(tmp_path):
+    package = tmp_path / "package_of_test_cli"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "sizes.py").write_text("BATCH = 12\n")
+    (package / "net.py").write_text(
+        "from taskflow import Graph\nfrom .sizes import BATCH\n\n"
+        "def build():\n    graph = Graph()\n    graph.input('x', (BATCH, 2))\n    return graph\n"
+    )
+    for name in (f"{package}/net.py:build", "package_of_test_cli.net:build"):
+        assert build_model(name, []).inputs[0].shape == (12, 2)
+
+
+def test_the_current_folder_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here_of_test_cli.py").write_text("from taskflow import Graph\n\ndef build():\n    return Graph()\n")
+    assert isinstance(build_model("here_of_test_cli:build", []), Graph)
+
+
+MACHINE_FILE = """
+name = "pair"
+[[device]]
+kind = "emulated"
+count = 3
+[[link]]
+ends = [0, "switch"]
+bandwidth = 1e9
+[[link]]
+ends = [1, "switch"]
+bandwidth = 1e9
+[[link]]
+ends = [2, "switch"]
+bandwidth = 1e9
+"""
+
+
+def test_machines(tmp_path):
+    (tmp_path / "m.toml").write_text(MACHINE_FILE)
+    assert len(find_machine("uniform", None, None).devices) == 4
+    assert [find_machine(name, None, 3).name for name in ("uniform", "local")] == ["uniform", "local"]
+    three, two = (find_machine(str(tmp_path / "m.toml"), None, count) for count in (None, 2))
+    assert [len(m.devices) for m in (three, two)] == [3, 2]
+    assert [link.ends for link in two.links] == [(0, "switch"), ("switch", 0), (1, "switch"), ("switch", 1)]
+    assert two.transfer_seconds(0, 1, 1e9) == three.transfer_seconds(0, 1, 1e9)
+
+
+def test_a_model_of_the_examples(capsys):
+    out = run(capsys, "simulate", "examples.models.mlp:build", "--arg", "hidden=(16, 8)", "--arg", "inputs=4")
+    assert out.startswith("a step")

@@ -1,0 +1,137 @@
+"""Expansion: the rows that run instead of a in the memory that was planned for it, with its numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import taskflow
+from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, reorder, simulate
+from taskflow.execute.expand import _Expander, expand, expand_plan
+from taskflow.lower import movement
+from taskflow.memory import plan_memory
+from taskflow.order import ORDERS
+from tests import laws
+from tests.lower.test_collective import gathered
+from tests.lower.test_lower import network, row_text
+from tests.strategies import feeds_of, graphs, random_strategy
+from tests.test_laws import examples
+
+
+def machine_of(devices, each=8, kind="cpu"):
+    """`each` devices a host."""
+    device = [Device(kind, host=d // each, overhead_seconds=1e-5) for d in range(devices)]
+    return MachineModel(tuple(device), MachineModel.uniform(devices).links)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Any two devices sum and gather together, in pieces however small."""
+    monkeypatch.setattr(movement, "FEW", 1)
+    monkeypatch.setattr(movement, "SMALL_BYTES", 0)
+
+
+def trained(devices, each=8, width=24, kind="cpu"):
+    """Data parallel, but one update is split: reduce-scatter and all-gather besides all-reduce."""
+    graph = network(batch=24, width=width, own=("fc0.weight",))
+    machine = machine_of(devices, each, kind)
+    strategy = taskflow.data_parallel(graph, machine)
+    strategy["fc0.weight.update"] = taskflow.ParallelConfig({"b": devices})
+    return graph, lower(graph, strategy, machine)
+
+
+def test_a_broadcast_becomes_the_rows_of_a_tree():
+    expanded = expand(gathered(6, 1))
+    assert [row_text(t) for t in expanded.task_graph if t.name == "h" and t.kind == Kind.COPY] == [
+        "8 broadcast h 0->4 1[0:12, 0:2] 5[0:12, 0:2] after [7]",
+        "9 broadcast h 0->2 1[0:12, 0:2] 3[0:12, 0:2] after [7]",
+        "10 broadcast h 0->1 1[0:12, 0:2] 2[0:12, 0:2] after [7]",
+        "11 broadcast h 2->3 3[0:12, 0:2] 4[0:12, 0:2] after [9]",
+        "12 broadcast h 4->5 5[0:12, 0:2] 6[0:12, 0:2] after [8]",
+    ]
+    assert expanded.origin.tolist() == [*range(8), *[8] * 5, *range(9, 15)]
+
+
+def test_without_collectives_nothing_changes():
+    _, task_graph = trained(4)
+    assert expand(task_graph).task_graph is task_graph
+
+
+@pytest.mark.parametrize("model", ["network", "gather"])
+def test_dependences_are_those_of_lowering(model):
+    """Found again from what the rows touch."""
+    task_graph = trained(3)[1] if model == "network" else gathered(4, 4)
+    again = _Expander(task_graph).expand().task_graph
+    np.testing.assert_array_equal(again.dep_ptr, task_graph.dep_ptr)
+    np.testing.assert_array_equal(again.dep_row, task_graph.dep_row)
+    assert again.digest() == task_graph.digest()
+
+
+@pytest.mark.parametrize("each", [8, 4, 3])
+@pytest.mark.parametrize("devices", [5, 6, 8])
+def test_bytes_and_memory_are_those_of_the_collectives(always, devices, each):
+    _, task_graph = trained(devices, each)
+    expansion = expand(task_graph)
+    rows = expansion.task_graph
+    rows.check()
+    assert not np.any(rows.kind == Kind.COLLECTIVE)
+    assert rows.bytes_moved == task_graph.bytes_moved
+    assert rows.bytes_moved_by_device().tolist() == task_graph.bytes_moved_by_device().tolist()
+    plan = plan_memory(task_graph)
+    expanded = expand_plan(plan, expansion)
+    assert simulate(task_graph, CostModel.analytic(task_graph.machine)).peak_bytes.tolist() == plan.peak_bytes.tolist()
+    ends, here = expanded.offset + expanded.size, rows.instance_device
+    assert all(ends[here == d].max() <= plan.peak_bytes[d] for d in range(devices))
+    touched = np.repeat(np.arange(len(rows)), np.diff(rows.arg_ptr)), rows.arg_instance
+    assert np.all(expanded.first[touched[1]] <= touched[0]) and np.all(touched[0] <= expanded.last[touched[1]])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("small", [0, 1 << 20])
+@pytest.mark.parametrize("each", [8, 4])
+def test_eight_devices_train_as_one(monkeypatch, each, small, order):
+    monkeypatch.setattr(movement, "SMALL_BYTES", small)
+    graph, task_graph = trained(8, each)
+    assert {t.collective for t in task_graph if t.kind == Kind.COLLECTIVE} == {
+        "all-reduce",
+        "all-gather",
+        "reduce-scatter",
+    }
+    task_graph = reorder(task_graph, CostModel.analytic(task_graph.machine), order)
+    feeds = feeds_of(graph)
+    found = laws.run(task_graph, feeds, 2)
+    one = lower(graph, taskflow.single_device(graph, task_graph.machine), task_graph.machine)
+    laws.assert_close(found, laws.run(one, feeds, 2))
+    laws.assert_equal(laws.run(task_graph, feeds, 2, check=True), found)
+
+
+def test_the_measured_timeline_has_the_rows_of_the_task_graph():
+    graph, task_graph = trained(6)
+    with Executor(task_graph) as step:
+        step(feeds_of(graph))
+        timeline = step.timeline
+    assert len(timeline.start) == len(task_graph)
+    assert np.all(timeline.end >= timeline.start)
+    assert timeline.peak_bytes.tolist() == step.plan.peak_bytes.tolist()
+
+
+def test_emulated_devices_take_about_as_long_as_predicted():
+    graph, task_graph = trained(6, kind="emulated")
+    with Executor(task_graph) as step:
+        step(feeds_of(graph))
+        step(feeds_of(graph))
+        assert step.timeline.seconds >= 0.5 * simulate(task_graph, CostModel.analytic(task_graph.machine)).seconds
+
+
+@pytest.mark.slow
+@examples(20)
+@given(data=st.data())
+def test_laws_hold_for_collectives_of_any_size(data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(movement, "FEW", data.draw(st.sampled_from([1, 4])))
+        patch.setattr(movement, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
+        model, machine = data.draw(graphs()), machine_of(data.draw(st.integers(2, 8)), data.draw(st.integers(2, 8)))
+        strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
+        laws.any_strategy_is_one_device(model, machine, strategy, steps=2, check=True)
+        laws.any_order_is_the_same(model, machine, strategy, orders=3)
+        laws.runs_are_the_same(model, machine, strategy)

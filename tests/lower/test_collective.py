@@ -1,0 +1,114 @@
+"""Collectives as single rows: which groups become one, its exact arguments, and bytes that stay the minimum."""
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import Kind, MachineModel, lower
+from taskflow.lower import movement
+from tests import tiny
+from tests.lower.test_lower import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
+
+
+def collectives(task_graph):
+    return [row_text(task) for task in task_graph if task.kind == Kind.COLLECTIVE]
+
+
+def summed(columns=12):
+    return tiny.column_sum(matrix(6, columns), "sum")
+
+
+def test_a_small_sum_that_six_devices_need_is_one_row():
+    total = summed()
+    graph = tiny.add_row(total.graph.input("y", (6, 12), "float64"), total, "read").graph
+    task_graph = lowered(graph, {"sum": {"b": 6}, "read": {"b": 6}}, 6)
+    parts = " ".join(f"{6 + d}[0:12]" for d in range(6))
+    assert collectives(task_graph) == [
+        f"18 all-reduce sum @0 {parts} {parts} 12[0:12] 13[0:12] 14[0:12] after [12, 13, 14, 15, 16, 17]"
+    ]
+    assert row_text(task_graph[19]) == "19 point read @0 15[0:1, 0:12] 6[0:12] 21[0:1, 0:12] after [6, 18]"
+    assert task_graph.bytes_moved == 2 * 5 * 12 * ITEM
+
+
+def test_a_large_sum_is_cut_among_its_devices(monkeypatch):
+    monkeypatch.setattr(movement, "SMALL_BYTES", 0)
+    total = summed()
+    graph = tiny.add_row(total.graph.input("y", (6, 12), "float64"), total, "read").graph
+    task_graph = lowered(graph, {"sum": {"b": 6}, "read": {"b": 6}}, 6)
+    parts = " ".join(f"{6 + d}[0:12]" for d in range(6))
+    pieces = " ".join(f"{12 + d}[{2 * d}:{2 * d + 2}]" for d in range(6))
+    assert collectives(task_graph) == [f"18 all-reduce sum @0 {parts} {parts} {pieces} after [12, 13, 14, 15, 16, 17]"]
+
+
+def test_a_sum_that_is_read_by_tiles_is_one_row():
+    graph = tiny.copy(summed(), "read").graph
+    task_graph = lowered(graph, {"sum": {"b": 6}, "read": {"c": 6}}, 6)
+    parts = " ".join(f"{12 + d}[0:12]" for d in range(6))
+    tiles, scratch = (" ".join(f"{k + d}[{2 * d}:{2 * d + 2}]" for d in range(6)) for k in (6, 18))
+    assert collectives(task_graph) == [f"12 reduce-scatter sum @0 {parts} {tiles} {scratch} after [6, 7, 8, 9, 10, 11]"]
+    assert task_graph.bytes_moved == 5 * 12 * ITEM
+
+
+def test_a_sum_that_one_device_reads_is_one_row():
+    graph = tiny.copy(summed(), "read").graph
+    task_graph = lowered(graph, {"sum": {"b": 6}, "read": {}}, 6)
+    parts = " ".join(f"{6 + d}[0:12]" for d in range(6))
+    assert collectives(task_graph) == [
+        f"12 reduce sum @0 {parts} 6[0:12] 12[0:12] 13[0:12] 14[0:12] after [6, 7, 8, 9, 10, 11]"
+    ]
+    assert task_graph.bytes_moved == 5 * 12 * ITEM
+
+
+def gathered(devices, degree):
+    x = matrix(12, 2)
+    h = tiny.copy(x, "h")
+    z = x.graph.input("z", (devices,), "float64")
+    graph = x.graph.launch("read", "b c, z -> z c", [h, z], kernel=tiny._copy).graph
+    return lowered(graph, {"h": {"b": degree}, "read": {"z": devices}}, devices)
+
+
+def test_tiles_that_six_devices_need_are_gathered_in_one_row():
+    task_graph = gathered(6, 6)
+    tiles = " ".join(f"{6 + d}[{2 * d}:{2 * d + 2}, 0:2]" for d in range(6))
+    whole = " ".join(f"{6 + d}[0:12, 0:2]" for d in range(6))
+    (row,) = collectives(task_graph)
+    assert row == f"18 all-gather h @0 {tiles} {whole} after [12, 13, 14, 15, 16, 17]"
+    assert task_graph.bytes_moved == 5 * 24 * ITEM
+    assert [task_graph.deps(r) for r in range(19, 25)] == [[6 + d, 12 + d, 18] for d in range(6)]
+
+
+def test_what_one_device_has_and_five_others_need_is_broadcast_in_one_row():
+    task_graph = gathered(6, 1)
+    whole = " ".join(f"{k}[0:12, 0:2]" for k in range(2, 7))
+    assert [r.split(" after")[0] for r in collectives(task_graph)] == [f"8 broadcast h @0 1[0:12, 0:2] {whole}"]
+    assert task_graph.bytes_moved == 5 * 24 * ITEM
+
+
+@pytest.mark.parametrize("devices", [3, 4])
+def test_a_few_devices_exchange_row_by_row(devices):
+    graph = network()
+    machine = MachineModel.uniform(devices)
+    assert not collectives(lower(graph, taskflow.data_parallel(graph, machine), machine))
+    assert not collectives(gathered(devices, devices))
+
+
+def test_four_others_are_told_row_by_row():
+    assert not collectives(gathered(5, 1))
+
+
+@pytest.mark.parametrize("small", [0, 1 << 20])
+@pytest.mark.parametrize("devices", [5, 6, 7, 8])
+def test_data_parallel_moves_the_least(monkeypatch, devices, small):
+    monkeypatch.setattr(movement, "SMALL_BYTES", small)
+    graph = network(batch=840, width=840, layers=1)
+    task_graph = lowered(graph, {op.name: {"b": devices} for op in graph.operators if not op.follows}, devices)
+    moved = {k: v for k, v in transfers(task_graph).items() if k[0] != "loss"}
+    assert set(moved) == {("fc0.dweight", "all-reduce")}
+    assert sum(moved.values()) == 2 * (devices - 1) * parameter_bytes(graph)
+    if not small:  # every device sends 2 (p - 1) / p of the gradient
+        hops = np.array([h for h in task_graph.hops().T.tolist() if task_graph.name(h[0]) == "fc0.dweight"]).T
+        sent = np.bincount(hops[1], hops[3])
+        assert sent.tolist() == [2 * (devices - 1) * parameter_bytes(graph) // devices] * devices
+
+
+REPLICAS = [{0: 10, 1: 11}, {2: 12, 3: 13}, {4: 14, 5: 15}]  # three partial results, each on two devices

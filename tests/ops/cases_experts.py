@@ -1,0 +1,157 @@
+"""Cases of mixtures of experts and of the rotary embedding. See `cases`."""
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+
+import ops
+from taskflow import LogicalRegion
+
+from .cases import Array, Values, case, softmax
+from .cases_elementwise import gelu
+
+# -- routing, token by token -------------------------------------------------------------------------------------------
+
+
+def choose(p: Array, k: int) -> Array:
+    """The k likeliest experts, likeliest first."""
+    return np.argsort(-p, axis=-1, kind="stable")[..., :k]
+
+
+def place(choices: Array, experts: int, capacity: int, groups: int) -> Array:
+    """The slot of each choice: all first choices before any second one, within groups along dimension 0."""
+    slots = np.empty(choices.shape, int)
+    for group, part in enumerate(np.split(np.arange(len(choices)), groups)):
+        used = [0] * experts
+        for j in range(choices.shape[-1]):
+            for index in np.ndindex(len(part), *choices.shape[1:-1]):
+                at = (part[index[0]], *index[1:], j)
+                e = choices[at]
+                slots[at] = (e * groups + group) * capacity + used[e] if used[e] < capacity else -1
+                used[e] += 1
+    return slots
+
+
+def experts(v: Values, k: int, factor: float, groups: int, name: str = "experts") -> tuple[Array, Array, Array]:
+    """Output, load-balance loss and number of dropped choices of a layer."""
+    x, (count, _) = v["x"], v[f"{name}.gate.weight"].shape
+    p = softmax(x @ v[f"{name}.gate.weight"].T)
+    choices = choose(p, k)
+    weights = np.take_along_axis(p, choices, -1)
+    if k > 1:
+        weights = weights / weights.sum(-1, keepdims=True)
+    tokens = choices[..., 0].size
+    slots = place(choices, count, min(ceil(factor * k * tokens / groups / count), tokens // groups), groups)
+    y = np.zeros_like(x)
+    for index in np.ndindex(slots.shape):
+        if slots[index] >= 0:
+            up, down = ({w: v[f"{name}.{part}.{w}"][choices[index]] for w in ("weight", "bias")} for part in UP_DOWN)
+            h = gelu(up["weight"] @ x[index[:-1]] + up["bias"])
+            y[index[:-1]] += weights[index] * (down["weight"] @ h + down["bias"])
+    load = np.bincount(choices.ravel(), minlength=count) / choices.size
+    return y, count * (load * p.reshape(-1, count).mean(0)).sum(), (slots < 0).sum()
+
+
+UP_DOWN = ("up", "down")
+
+
+def layer(name: str, shape: Sequence[int], count: int, k: int, factor: float, groups: int = 1) -> None:
+    """Both results of a layer in one region, so that both are checked with their gradients."""
+
+    def build(x: LogicalRegion) -> LogicalRegion:
+        y, balance = ops.mixture_of_experts(x, count, 3, k, factor, groups)
+        return ops.add(y, balance)
+
+    case(name, build, lambda v: np.add(*experts(v, k, factor, groups)[:2]), {"x": shape})
+
+
+layer("mixture_of_experts", (3, 2, 5), 3, 2, 1.0)
+layer("mixture_of_experts in groups", (6, 2, 3), 3, 2, 1.0, groups=3)
+layer("mixture_of_experts of one choice", (7, 3), 3, 1, 0.8)
+layer("mixture_of_experts with room for all", (5, 2, 3), 2, 2, 9.0)
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def gate_reference(v: Values, k: int, normalize: bool) -> Array:
+    weights = -np.sort(-softmax(v["x"]), axis=-1)[..., :k]
+    return weights / weights.sum(-1, keepdims=True) if normalize else weights
+
+
+for k, normalize in ((2, True), (1, False), (3, False)):
+
+    def gate(x: LogicalRegion, k: int = k, normalize: bool = normalize) -> LogicalRegion:
+        return ops.top_k_gate(ops.softmax(x), k, normalize)[0]
+
+    case(
+        f"top_k_gate of {k}{' normalized' * normalize}",
+        gate,
+        lambda v, k=k, n=normalize: gate_reference(v, k, n),
+        {"x": (5, 2, 4)},
+    )
+
+
+def slots_of(x: LogicalRegion, groups: int) -> LogicalRegion:
+    return ops.expert_slots(ops.top_k_gate(x, 2)[1], 3, 2, groups)
+
+
+for groups in (1, 2, 4):
+    case(
+        f"expert_slots in {groups} groups",
+        lambda x, g=groups: slots_of(x, g),
+        lambda v, g=groups: place(choose(v["x"], 2), 3, 2, g),
+        {"x": (8, 3)},
+        is_differentiable=False,
+    )
+    case(
+        f"count_dropped in {groups} groups",
+        lambda x, g=groups: ops.count_dropped(slots_of(x, g)),
+        lambda v, g=groups: (place(choose(v["x"], 2), 3, 2, g) < 0).sum(),
+        {"x": (8, 3)},
+        is_differentiable=False,
+    )
+case(
+    "expert_load",
+    lambda i: ops.expert_load(i, 3, "float64"),
+    lambda v: np.bincount(v["i"].ravel(), minlength=3) / v["i"].size,
+    {"i": (5, 2)},
+    ["i"],
+    is_differentiable=False,
+)
+case(
+    "expert_linear",
+    lambda x: ops.expert_linear(x, 4),
+    lambda v: np.einsum("eci,eoi->eco", v["x"], v["expert_linear.weight"]) + v["expert_linear.bias"][:, None],
+    {"x": (3, 5, 2)},
+)
+case(
+    "expert_linear without bias",
+    lambda x: ops.expert_linear(x, 3, bias=False),
+    lambda v: np.einsum("eci,eoi->eco", v["x"], v["expert_linear.weight"]),
+    {"x": (2, 3, 5)},
+)
+
+
+# -- rotary embedding --------------------------------------------------------------------------------------------------
+
+
+def rotary(x: Array, base: float, offset: int, interleaved: bool) -> Array:
+    """Multiplication of complex numbers."""
+    half = x.shape[-1] // 2
+    first, second = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
+    angle = (offset + np.arange(x.shape[1]))[:, None] * base ** (-np.arange(half) / half)
+    turned = (first + 1j * second) * np.exp(1j * angle).reshape(x.shape[1], *[1] * (x.ndim - 3), half)
+    parts = turned.real, turned.imag
+    return np.stack(parts, -1).reshape(x.shape) if interleaved else np.concatenate(parts, -1)
+
+
+for interleaved in (False, True):
+    for shape in ((2, 5, 3, 6), (3, 4, 2)):
+        case(
+            f"rotary_embedding of {shape}{' interleaved' * interleaved}",
+            lambda x, i=interleaved: ops.rotary_embedding(x, 100.0, i, offset=3),
+            lambda v, i=interleaved: rotary(v["x"], 100.0, 3, i),
+            {"x": shape},
+        )

@@ -1,0 +1,140 @@
+"""Mixtures of experts under expert parallelism: one device's numbers, an all-to-all and no more, and nothing lost."""
+
+import re
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ops
+from examples.models import moe
+from taskflow import Executor, Graph, Kind, LogicalRegion, MachineModel, ParallelConfig, Strategy, lower, single_device
+
+from ..models.tiny import assert_close, train
+
+EXPERTS, BATCH, SEQUENCE, HIDDEN, CHOICES = 4, 8, 3, 6, 2
+MACHINE = MachineModel.uniform(4)
+
+
+def layer(groups: int = 4, factor: float | None = 0.75) -> Graph:
+    """A layer with a shortcut, behind another one."""
+    graph = Graph()
+    x, t = (graph.input(n, (BATCH, SEQUENCE, HIDDEN), "float64") for n in "xt")
+    x = ops.linear(x, HIDDEN, name="first")
+    y, balance = ops.mixture_of_experts(x, EXPERTS, 8, CHOICES, factor, groups, name="experts")
+    loss = ops.mean_squared_error(ops.add(x, y, name="add"), t, name="error")
+    ops.adam(ops.add(loss, ops.multiply(balance, 0.01), name="loss"), 0.01)
+    return graph
+
+
+def batches(count: int) -> list[dict[str, Any]]:
+    random = np.random.default_rng(5)
+    return [{n: random.standard_normal((BATCH, SEQUENCE, HIDDEN)) for n in "xt"} for _ in range(count)]
+
+
+def by_hand(graph: Graph, **degrees: dict[str, int]) -> Strategy:
+    strategy = moe.expert_parallel(graph, MACHINE)
+    strategy.update({name.replace("_", "."): ParallelConfig(split) for name, split in degrees.items()})
+    return strategy
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+def test_expert_parallel_trains_as_one_device_does(groups: int) -> None:
+    graph = layer(groups)
+    alone = train(graph, single_device(graph, MACHINE), MACHINE, batches(5))
+    assert_close(train(graph, moe.expert_parallel(graph, MACHINE), MACHINE, batches(5)), alone)
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        {"experts_dispatch": {"b": 3}},
+        {"experts_dispatch": {"s": 3}},
+        {"experts_dispatch": {"e": 4}},
+        {"experts_dispatch": {"e": 2, "c": 2}, "experts_up": {"e": 2, "h": 2}},
+        {"experts_up": {"c": 4}, "experts_down": {"e": 4}},
+        {"experts_combine": {"e": 2, "b": 2}, "experts_slots": {"b": 4}},
+    ],
+    ids=str,
+)
+def test_any_split_of_one_group_trains_as_one_device_does(degrees: dict[str, dict[str, int]]) -> None:
+    graph = layer(groups=1)
+    alone = train(graph, single_device(graph, MACHINE), MACHINE, batches(2))
+    assert_close(train(graph, by_hand(graph, **degrees), MACHINE, batches(2)), alone)
+
+
+def test_tokens_in_groups_move_by_all_to_all_alone() -> None:
+    graph = layer(groups=4)
+    task_graph = lower(graph, moe.expert_parallel(graph, MACHINE), MACHINE)
+    moved = [k for k in np.flatnonzero(task_graph.kind == Kind.COPY).tolist() if is_between_devices(task_graph, k)]
+    tokens = [k for k in moved if len(task_graph.regions[int(task_graph.region[k])].shape) == 3]
+    capacity = ceil(0.75 * CHOICES * BATCH * SEQUENCE / 4 / EXPERTS)
+    slots_bytes = EXPERTS * 4 * capacity * HIDDEN * 8
+    of_activations = {task_graph.regions[int(task_graph.region[k])].name for k in tokens}
+    assert of_activations == {"experts.dispatch", "experts.down", "experts.combine.dx", "experts.up.dx"}
+    assert sum(int(task_graph.bytes[k]) for k in tokens) == 4 * slots_bytes * 3 // 4
+
+
+def is_between_devices(task_graph: Any, row: int) -> bool:
+    return bool(task_graph.source[row] != task_graph.device[row])
+
+
+@pytest.mark.parametrize(("factor", "groups"), [(0.5, 1), (0.5, 4), (1.0, 1), (None, 2)])
+def test_every_choice_has_a_slot_or_is_counted(factor: float | None, groups: int) -> None:
+    graph = layer(groups, factor)
+    graph.output("slots", graph.regions["experts.slots"])
+    graph.output("y", graph.regions["experts.combine"])
+    for rule in (single_device, moe.expert_parallel):
+        with Executor(lower(graph, rule(graph, MACHINE), MACHINE), seed=3) as step:
+            values = step(batches(1)[0])
+        kept = values["slots"][values["slots"] >= 0]
+        assert len(set(kept.tolist())) == kept.size  # nobody shares a slot
+        assert kept.size + values["experts.dropped"] == BATCH * SEQUENCE * CHOICES
+        assert (values["experts.dropped"] == 0) == (factor is None)
+        lost = (values["slots"] < 0).all(-1)
+        assert (values["y"][lost] == 0).all() and (values["y"][~lost] != 0).all()
+
+
+REFUSED: list[tuple[Callable[[LogicalRegion, LogicalRegion], object], str]] = [
+    (
+        lambda x, i: ops.mixture_of_experts(x, 4, 3, k=5),
+        "top_k_gate 'experts.top': k is 5, and 'experts.softmax' has shape (8, 4)",
+    ),
+    (
+        lambda x, i: ops.mixture_of_experts(x, 4, 0),
+        "mixture_of_experts 'experts': hidden_features is 0, a positive integer is needed",
+    ),
+    (
+        lambda x, i: ops.mixture_of_experts(x, 4, 3, capacity_factor=0),
+        "mixture_of_experts 'experts': capacity_factor is 0, it is positive or None",
+    ),
+    (
+        lambda x, i: ops.mixture_of_experts(x, 4, 3, groups=3),
+        "expert_slots 'experts.slots': 'experts.top.1' is (8, 2), its dimension 0 does not divide into 3 groups",
+    ),
+    (
+        lambda x, i: ops.expert_slots(x, 4, 3),
+        "expert_slots 'expert_slots': choices 'x' is float32, an integer dtype is needed",
+    ),
+    (lambda x, i: ops.dispatch(x, i, 4, 3), "dispatch 'dispatch': 'x' is (8, 6) and 'i' is (3, 2)"),
+    (lambda x, i: ops.combine(x, i, x), "combine 'combine': 'x' has shape (8, 6), 3 dimensions are needed"),
+    (
+        lambda x, i: ops.expert_linear(x, 3),
+        "expert_linear 'expert_linear': 'x' has shape (8, 6), 3 dimensions are needed",
+    ),
+    (lambda x, i: ops.load_balance_loss(x, i), "load_balance_loss 'balance': 'x' is (8, 6) and 'i' is (3, 2)"),
+    (
+        lambda x, i: ops.rotary_embedding(x),
+        "rotary_embedding 'rotary_embedding': 'x' has shape (8, 6), at least three dimensions and an even extent of "
+        "the last are needed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED, ids=[m for _, m in REFUSED])
+def test_refused(build: Callable[[LogicalRegion, LogicalRegion], object], message: str) -> None:
+    graph = Graph()
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        build(graph.input("x", (8, 6)), graph.input("i", (3, 2), "int32"))

@@ -1,0 +1,120 @@
+"""The judge: whatever is proposed and accepted, its times are those of the whole pass, to the last bit."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import taskflow
+from taskflow import CostModel, Device, MachineModel, lower
+from taskflow.rules import leaders, random_config
+from taskflow.search.judge import Judge
+from taskflow.simulate import schedule
+from tests import tiny
+from tests.lower.test_lower import network
+from tests.strategies import graphs
+from tests.test_laws import examples
+
+
+def judged_from_scratch(graph, strategy, machine, costs):
+    task_graph = lower(graph, strategy, machine)
+    start, end, total = schedule(task_graph, costs.seconds(task_graph))
+    return task_graph, start, end, total
+
+
+def clusters():
+    """Equal devices, or hosts with shared links."""
+    few = st.integers(1, 6).map(MachineModel.uniform)
+    return st.one_of(few, st.sampled_from(["p100", "k80"]).map(lambda name: MachineModel.preset(name, nodes=2)))
+
+
+@examples(12)
+@given(model=graphs(), machine=clusters(), seed=st.integers(0, 2**32 - 1))
+def test_200_proposals_are_what_lowering_and_simulating_from_scratch_give(model, machine, seed):
+    """Row for row, to the last bit of every start, and so is what is accepted under a limit."""
+    graph, costs, generator = model.graph, CostModel.analytic(machine), np.random.default_rng(seed)
+    judge, strategy = Judge(graph, machine, costs), taskflow.random_strategy(graph, machine, seed)
+    seconds = judge.start(strategy)
+    operators = leaders(graph)
+    for _ in range(200):
+        changed = generator.choice(
+            len(operators), size=min(int(generator.integers(1, 3)), len(operators)), replace=False
+        )
+        changes = {operators[k].name: random_config(operators[k], machine, generator) for k in changed.tolist()}
+        limit = seconds - math.log(1.0 - generator.random()) * seconds / 5
+        proposed = strategy.copy()
+        proposed.update(changes)
+        task_graph, _, end, total = judged_from_scratch(graph, proposed, machine, costs)
+        found = judge.propose_all(changes, limit)
+        assert (found <= limit) == (total <= limit)
+        if found <= limit:
+            assert found == total
+            judge.accept()
+            assert judge.rows == len(task_graph)
+            np.testing.assert_array_equal(judge.ends, end)
+            strategy, seconds = proposed, found
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 99))
+def test_a_proposal_that_is_not_accepted_leaves_no_trace(seed):
+    graph, machine = network(layers=3), MachineModel.uniform(4)
+    costs, generator = CostModel.analytic(machine), np.random.default_rng(seed)
+    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    seconds = judge.start(strategy)
+    operators = leaders(graph)
+    for _ in range(5):
+        op = operators[int(generator.integers(len(operators)))]
+        judge.propose(op.name, random_config(op, machine, generator), seconds * generator.random() * 2)
+    assert judge.propose("fc0", strategy["fc0"]) == seconds
+    assert judge.seconds(strategy) == seconds
+
+
+def test_followers_with_a_configuration_of_their_own_keep_it():
+    graph, machine = network(), MachineModel.uniform(2)
+    costs = CostModel.analytic(machine)
+    strategy = taskflow.data_parallel(graph, machine)
+    strategy["fc0.weight.update"] = taskflow.ParallelConfig({"o": 2})
+    judge = Judge(graph, machine, costs)
+    judge.start(strategy)
+    found = judge.propose("fc0", taskflow.ParallelConfig({}, (1,)))
+    strategy["fc0"] = taskflow.ParallelConfig({}, (1,))
+    assert found == judged_from_scratch(graph, strategy, machine, costs)[-1]
+
+
+def test_what_needs_too_much_memory_is_infinitely_slow_but_can_be_left():
+    graph = network()
+    machine = MachineModel.uniform(2, Device(memory_bytes=9000))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    assert judge.start(taskflow.single_device(graph, machine)) == math.inf
+    assert judge.last_refusal.startswith("device 0 needs ")
+    halves = {op.name: taskflow.ParallelConfig({"b": 2}) for op in leaders(graph) if "b" in op.split_axes}
+    assert judge.propose_all(halves) in (math.inf, pytest.approx(judge.propose_all(halves)))
+
+
+def test_an_illegal_proposal_is_refused_with_its_rule():
+    graph, machine = network(), MachineModel.uniform(2)
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.data_parallel(graph, machine))
+    assert judge.propose("fc0", taskflow.ParallelConfig({"b": 2}, (0, 7))) == math.inf
+    assert judge.last_refusal == "operator 'fc0': device 7 is not among the machine's 2 devices"
+
+
+def test_a_pool_that_is_full_is_emptied(monkeypatch):
+    graph, machine = network(), MachineModel.uniform(2)
+    costs = CostModel.analytic(machine)
+    monkeypatch.setattr("taskflow.search.judge.POOL_BYTES", 0)
+    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge.start(strategy)
+    strategy["fc0"] = taskflow.ParallelConfig({"o": 2})
+    assert judge.propose("fc0", strategy["fc0"]) == judged_from_scratch(graph, strategy, machine, costs)[-1]
+    judge.accept()
+    np.testing.assert_array_equal(judge.ends, judged_from_scratch(graph, strategy, machine, costs)[2])
+
+
+def test_a_graph_of_one_operator():
+    graph, machine = tiny.copy(taskflow.Graph().input("x", (8, 6), "float64"), "h").graph, MachineModel.uniform(2)
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    assert math.isfinite(judge.start(taskflow.data_parallel(graph, machine)))

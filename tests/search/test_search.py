@@ -1,0 +1,161 @@
+"""Search: never worse than a start, deterministic, within memory, and honest about what it found."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, data_parallel, search
+from taskflow.lower import lower
+from taskflow.memory import plan_memory
+from taskflow.search.exhaustive import search_exhaustively
+from taskflow.search.judge import Judge
+from taskflow.search.space import Space, power_of_two
+from tests import tiny
+from tests.strategies import graphs
+
+SLOW = Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9)
+RULES = {"single device", "data parallel", "model parallel", "one weird trick"}
+
+
+def small(batch=8):
+    graph = Graph()
+    x = tiny.tanh(tiny.linear(graph.input("x", (batch, 6), "float64"), 8))
+    tiny.sgd(tiny.mean_square(tiny.linear(x, 4, name="last")), momentum=0)
+    return graph
+
+
+def find(graph, machine, **options):
+    return search(graph, machine, CostModel.analytic(machine), **{"proposals": 30, **options})
+
+
+def seconds_of(graph, machine, strategy):
+    return Judge(graph, machine, CostModel.analytic(machine)).seconds(strategy)
+
+
+@st.composite
+def machines(draw):
+    """Up to four devices, equal or not, on one host or two."""
+    count = draw(st.integers(1, 4))
+    devices = tuple(
+        replace(SLOW, flops_per_second=draw(st.sampled_from([1e8, 1e8, 4e7])), host=d // 2) for d in range(count)
+    )
+    bandwidth = draw(st.sampled_from([1e6, 1e8, 1e10]))
+    return replace(MachineModel.uniform(count, SLOW, bandwidth), devices=devices)
+
+
+@settings(max_examples=20)
+@given(graphs(steps=2), machines(), st.integers(0, 99))
+def test_never_slower_than_the_best_start_and_never_faster_than_the_bound(model, machine, seed):
+    result = find(model.graph, machine, proposals=12, seed=seed)
+    assert result.seconds <= min(result.baseline_seconds.values())
+    assert set(result.baseline_seconds) >= RULES
+    assert result.seconds == seconds_of(model.graph, machine, result.strategy)
+    assert 0 < result.lower_bound_seconds <= result.seconds * (1 + 1e-9)
+    assert result.history[-1][1] == result.seconds and result.proposals <= 12
+
+
+def test_equal_seeds_give_equal_results():
+    graph, machine = small(), MachineModel.uniform(3, SLOW)
+    results = [find(graph, machine, seed=1) for _ in range(2)]
+    assert results[0] == results[1] and dict(results[0].strategy) == dict(results[1].strategy)
+
+
+def test_until_no_change_of_one_operator_helps():
+    graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
+    result = find(graph, machine, proposals=10, until_local=True)
+    assert result.is_locally_optimal and result.proposals > 10
+    space = Space(graph, machine)
+    for name in space.names:
+        for config in space.configs(name):
+            other = result.strategy.copy()
+            other[name] = config
+            assert seconds_of(graph, machine, other) >= result.seconds
+
+
+def test_a_local_optimum_is_found_within_a_budget_and_what_is_left_is_spent():
+    graph, machine = small(4), MachineModel.uniform(2, SLOW, 1e8)
+    result = find(graph, machine, proposals=600)
+    assert result.is_locally_optimal and result.proposals == 600
+    assert "no change of one operator is faster" in str(result)
+
+
+def test_one_device_leaves_no_choice():
+    result = find(small(), MachineModel.uniform(1, SLOW))
+    assert result.is_locally_optimal and result.proposals == 0
+    assert result.seconds == result.baseline_seconds["single device"]
+
+
+def test_a_start_of_the_user_counts():
+    """It names a follower and uses fractions, neither of which the space has."""
+    graph, machine = small(), MachineModel.uniform(3, SLOW, 1e4)
+    mine = data_parallel(graph, machine)
+    mine["last"] = ParallelConfig({"b": (0.75, 0.25)}, (2, 0))
+    mine["fc.dweight"] = ParallelConfig({"o": 2}, (1, 2))
+    result = find(graph, machine, starts={"mine": mine})
+    assert result.baseline_seconds["mine"] == seconds_of(graph, machine, mine)
+    assert result.seconds <= min(result.baseline_seconds.values())
+
+
+def test_rules_are_starts_on_fewer_devices_too():
+    graph, machine = small(), MachineModel.uniform(4, SLOW)
+    result = find(graph, machine, proposals=1)
+    two = {f"{name} on 2 devices" for name in RULES - {"single device"}}
+    assert set(result.baseline_seconds) == RULES | two | {"operator placement"}
+    expected = seconds_of(graph, machine, data_parallel(graph, MachineModel.uniform(2)))
+    assert result.baseline_seconds["data parallel on 2 devices"] == expected
+
+
+def test_the_optimum_of_an_exhaustive_search_is_found():
+    graph, machine = small(), MachineModel.uniform(2, SLOW, 1e9)
+    costs = CostModel.analytic(machine)
+    space = Space(graph, machine, power_of_two, [(0,), (1,), (0, 1)])
+    best = search_exhaustively(graph, machine, costs, space)
+    assert best.is_proven
+    for seed in range(3):
+        assert find(graph, machine, proposals=200, seed=seed, space=space).seconds == best.seconds
+
+
+def test_dynamic_programming_may_be_a_start():
+    graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
+    result = find(graph, machine, plan=True, proposals=5)
+    assert set(result.baseline_seconds) == {*RULES, "operator placement", "dynamic programming"}
+    assert result.seconds <= result.baseline_seconds["dynamic programming"] < float("inf")
+
+
+def test_a_budget_in_seconds_ends():
+    result = find(small(), MachineModel.uniform(2, SLOW), proposals=None, seconds=0.5)
+    assert 0 < result.proposals < 100_000
+    result = find(small(), MachineModel.uniform(2, SLOW), proposals=5, seconds=60.0)
+    assert result.proposals == 5
+
+
+def test_progress_is_told():
+    told = []
+    result = find(small(), MachineModel.uniform(2, SLOW), progress=lambda done, best: told.append((done, best)))
+    assert [done for done, _ in told] == list(range(1, 31)) and told[-1][1] == result.seconds
+
+
+def test_memory_is_a_hard_limit():
+    """One device cannot hold the model; half of its peak memory is enough for the halves of some splits."""
+    graph = small(64)
+    whole = plan_memory(lower(graph, Strategy(dict.fromkeys(leaders(graph), ParallelConfig({}, (0,)))), pair()))
+    machine = pair(memory_bytes=int(whole.peak_bytes[0] * 0.7))
+    result = find(graph, machine)
+    assert result.baseline_seconds["single device"] == float("inf")
+    assert plan_memory(lower(graph, result.strategy, machine)).peak_bytes.max() <= machine.devices[0].memory_bytes
+
+
+def pair(**rates):
+    return MachineModel.uniform(2, replace(SLOW, **rates), 1e9)
+
+
+def leaders(graph):
+    return [op.name for op in graph.operators if op.follows is None]
+
+
+@pytest.mark.parametrize("beta", [1.0, 1e4])
+def test_temperature_does_not_matter_for_being_as_good_as_the_starts(beta):
+    result = find(small(), MachineModel.uniform(2, SLOW), beta=beta)
+    assert result.seconds <= min(result.baseline_seconds.values())

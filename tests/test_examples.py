@@ -1,0 +1,40 @@
+"""The numbered examples: short, and each runs and says what it is meant to show."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SAYS = {
+    "01_first_model.py": r"accuracy on held-out images: 0\.9",
+    "02_strategy_by_hand.py": r"alone .* losses 2\.3186.. 2\.2000..(.*\n)*mixed .* losses 2\.3186.. 2\.2000..",
+    "03_search.py": r"searched +1\.\d+ ms",
+    "04_custom_operator.py": r"smooth split along t into 3: right\n(.*\n)*energy split along t into 3: right",
+    "05_mpirun.py": r"fc1\.weight is \(64, 20\)",
+    "06_zero_and_tensor_parallel.py": r"ZeRO .* 12\.61 MB moved, +5\.53 MB",
+    "07_mixture_of_experts.py": r"experts +step 30: .* dropped\nall-to-all: experts\.dispatch in 12 copies",
+    "08_heat_equation.py": r"heat 0\.404732 after 1 step, (0\.\d+) after 200; exact \1",
+}
+
+
+def test_all_are_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("[0-9]*.py")} == set(SAYS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAYS)
+def test_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len((EXAMPLES / name).read_text().splitlines()) <= 60
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert re.search(SAYS[name], capsys.readouterr().out)
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_the_same_file_runs_on_two_ranks(mpirun) -> None:
+    done = mpirun(2, EXAMPLES / "05_mpirun.py", timeout=100)
+    assert done.returncode == 0, done.stderr
+    plain = re.sub(r"\x1b\[[?\d;]*\w", "", done.stdout)
+    assert plain.count("fc1.weight is (64, 20)") == 1  # rank 0 alone prints
