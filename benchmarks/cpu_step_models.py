@@ -1,7 +1,6 @@
 """The models of `cpu_step` as training graphs, with what they are fed and how they are trained.
 
-A model of a branch to come (a mixture of experts, say) joins as one more entry of `MODELS` here and one of `MODULES`
-in `cpu_step_torch`.
+Each has its counterpart in `cpu_step_torch.MODULES`.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from taskflow import Graph, LogicalRegion
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-VOCABULARY = 96
+VOCABULARY, EXPERTS = 96, 8
 TABLES, ROWS, WIDTH = 8, 100_000, 64  # of the DLRM
 SGD = {"lr": 0.01, "momentum": 0.9}
 
@@ -117,12 +116,40 @@ def lstm(batch: int) -> LogicalRegion:
 
 def gpt(batch: int) -> LogicalRegion:
     x, t = _words(batch, 128)
-    h = ops.position_embedding(ops.embedding(x, VOCABULARY, 256, name="embed"), name="position")
+    h = _embedded(x)
     for k in range(4):
-        a = ops.layer_norm(h, name=f"norm{k}a")
-        h = ops.add(h, ops.multihead_attention(a, 4, is_causal=True, name=f"attention{k}"), name=f"add{k}a")
+        h = _attended(h, k)
         a = ops.linear(ops.layer_norm(h, name=f"norm{k}b"), 1024, name=f"fc{k}a")
         h = ops.add(h, ops.linear(ops.gelu(a, name=f"gelu{k}"), 256, name=f"fc{k}b"), name=f"add{k}b")
+    return _word_loss(h, t)
+
+
+def moe(batch: int) -> LogicalRegion:
+    """The GPT with two of `EXPERTS` experts of 512 hidden units for a token, and their load-balance loss."""
+    x, t = _words(batch, 128)
+    h, balances = _embedded(x), []
+    for k in range(4):
+        h = _attended(h, k)
+        a = ops.layer_norm(h, name=f"norm{k}b")
+        y, balance = ops.mixture_of_experts(a, EXPERTS, 512, name=f"experts{k}")
+        h = ops.add(h, y, name=f"add{k}b")
+        balances.append(balance)
+    loss = _word_loss(h, t)
+    for k, balance in enumerate(balances):
+        loss = ops.add(loss, ops.multiply(balance, 0.01, name=f"balance{k}"), name=f"loss{k}")
+    return loss
+
+
+def _embedded(x: LogicalRegion) -> LogicalRegion:
+    return ops.position_embedding(ops.embedding(x, VOCABULARY, 256, name="embed"), name="position")
+
+
+def _attended(h: LogicalRegion, k: int) -> LogicalRegion:
+    a = ops.layer_norm(h, name=f"norm{k}a")
+    return ops.add(h, ops.multihead_attention(a, 4, is_causal=True, name=f"attention{k}"), name=f"add{k}a")
+
+
+def _word_loss(h: LogicalRegion, t: LogicalRegion) -> LogicalRegion:
     y = ops.linear(ops.layer_norm(h, name="norm"), VOCABULARY, name="fc")
     return ops.softmax_cross_entropy(y, t, name="loss")
 
@@ -148,5 +175,6 @@ MODELS = {
     "resnet": Model(resnet, 16, "ResNet-18 for 32x32 images"),
     "lstm": Model(lstm, 32, "LSTM language model, hidden 256, 64 steps"),
     "gpt": Model(gpt, 8, "GPT, 4 layers of 256, sequence 128, Adam", "adam", {"lr": 1e-3}),
+    "moe": Model(moe, 8, "GPT with 2 of 8 experts of 512 for a token, Adam", "adam", {"lr": 1e-3}),
     "dlrm": Model(dlrm, 2048, "8 tables of 100,000 rows of 64, dot interaction, plain SGD", rates={"lr": 0.01}),
 }

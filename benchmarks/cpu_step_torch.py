@@ -6,12 +6,13 @@ attention. Their parameters stand in the order of `MODELS`' graphs; where one is
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from cpu_step_models import MODELS, ROWS, TABLES, VOCABULARY, WIDTH, Array
+from cpu_step_models import EXPERTS, MODELS, ROWS, TABLES, VOCABULARY, WIDTH, Array
 from mpi4py import MPI
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -78,14 +79,15 @@ def resnet() -> nn.Module:
 
 
 class Words(nn.Module):
-    """A language model's loss; `net` makes scores of word numbers."""
+    """A language model's loss; `net` makes scores of word numbers, and may keep a part of the loss as `balance`."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
 
     def forward(self, batch: Batch) -> Tensor:
-        return F.cross_entropy(self.net(batch["words"]).view(-1, VOCABULARY), batch["next"].view(-1))
+        loss = F.cross_entropy(self.net(batch["words"]).view(-1, VOCABULARY), batch["next"].view(-1))
+        return loss + getattr(self.net, "balance", 0)
 
 
 class Recurrent(nn.Module):
@@ -103,38 +105,87 @@ def lstm() -> nn.Module:
     return Words(Recurrent())
 
 
-class Layer(nn.Module):
+class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.norm_a, self.qkv, self.out = nn.LayerNorm(256), nn.Linear(256, 768), nn.Linear(256, 256)
-        self.norm_b, self.fc_a, self.fc_b = nn.LayerNorm(256), nn.Linear(256, 1024), nn.Linear(1024, 256)
+        self.norm, self.qkv, self.out = nn.LayerNorm(256), nn.Linear(256, 768), nn.Linear(256, 256)
 
     def forward(self, x: Tensor) -> Tensor:
         b, s, _ = x.shape
-        q, k, v = (a.view(b, s, 4, 64).transpose(1, 2) for a in self.qkv(self.norm_a(x)).split(256, 2))
+        q, k, v = (a.view(b, s, 4, 64).transpose(1, 2) for a in self.qkv(self.norm(x)).split(256, 2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, s, 256))
-        y = x + self.fc_b(F.gelu(self.fc_a(self.norm_b(x))))
+        return x + self.out(y.transpose(1, 2).reshape(b, s, 256))
+
+
+class Dense(nn.Module):
+    """The second half of a layer; its part of the loss is none."""
+
+    balance = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(256), nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.down(F.gelu(self.up(self.norm(x))))
         return y
 
 
-class Transformer(nn.Module):
+class Each(nn.Module):
+    """A linear layer for every expert."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(EXPERTS, outputs, inputs).uniform_(-(inputs**-0.5), inputs**-0.5))
+        self.bias = nn.Parameter(torch.zeros(EXPERTS, outputs))
+
+    def forward(self, x: Tensor, expert: int) -> Tensor:
+        return F.linear(x, self.weight[expert], self.bias[expert])
+
+
+class Experts(nn.Module):
+    """The tokens of one expert after the other; first choices come first, those over capacity are dropped."""
+
     def __init__(self) -> None:
         super().__init__()
+        self.norm, self.gate = nn.LayerNorm(256), nn.Linear(256, EXPERTS, bias=False)
+        self.up, self.down = Each(256, 512), Each(512, 256)
+
+    def forward(self, h: Tensor) -> Tensor:
+        x = self.norm(h).view(-1, 256)
+        p = F.softmax(self.gate(x), -1)
+        weights, chosen = p.topk(2)
+        load = F.one_hot(chosen, EXPERTS).view(-1, EXPERTS).float().mean(0)
+        self.balance = EXPERTS * (load * p.mean(0)).sum()
+        weights, chosen = (weights / weights.sum(-1, keepdim=True)).T.reshape(-1), chosen.T.reshape(-1)
+        y = torch.zeros_like(x)
+        for expert in range(EXPERTS):
+            at = (chosen == expert).nonzero()[: ceil(1.25 * 2 * len(x) / EXPERTS), 0]
+            token = at % len(x)
+            made = self.down(F.gelu(self.up(x[token], expert)), expert)
+            y = y.index_add(0, token, made * weights[at, None])
+        return h + y.view_as(h)
+
+
+class Transformer(nn.Module):
+    def __init__(self, second_half: type[Dense | Experts]) -> None:
+        super().__init__()
         self.embed, self.position = nn.Embedding(VOCABULARY, 256), nn.Embedding(128, 256)
-        self.layers = nn.ModuleList(Layer() for _ in range(4))
+        self.layers = nn.Sequential(*(part for _ in range(4) for part in (Attention(), second_half())))
         self.norm, self.fc = nn.LayerNorm(256), nn.Linear(256, VOCABULARY)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.embed(x) + self.position.weight
-        for layer in self.layers:
-            h = layer(h)
-        y: Tensor = self.fc(self.norm(h))
+        y: Tensor = self.fc(self.norm(self.layers(self.embed(x) + self.position.weight)))
+        self.balance = 0.01 * sum(part.balance for part in self.layers[1::2])
         return y
 
 
 def gpt() -> nn.Module:
-    return Words(Transformer())
+    return Words(Transformer(Dense))
+
+
+def moe() -> nn.Module:
+    return Words(Transformer(Experts))
 
 
 class Recommender(nn.Module):
@@ -164,6 +215,7 @@ MODULES: dict[str, Callable[..., nn.Module]] = {
     "resnet": resnet,
     "lstm": lstm,
     "gpt": gpt,
+    "moe": moe,
     "dlrm": Recommender,
 }
 
