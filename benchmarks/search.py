@@ -17,7 +17,7 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -78,9 +78,9 @@ class ClockedJudge(Judge):
         self.start_seconds = time.perf_counter() - begin
         return step_seconds
 
-    def propose(self, name: str, config: taskflow.ParallelConfig, limit: float = math.inf) -> float:
+    def propose_all(self, changes: Mapping[str, taskflow.ParallelConfig], limit: float = math.inf) -> float:
         begin = time.perf_counter()
-        step_seconds = super().propose(name, config, limit)
+        step_seconds = super().propose_all(changes, limit)
         self.seconds_judging += time.perf_counter() - begin
         self.proposals += 1
         return step_seconds

@@ -6,7 +6,7 @@ import pytest
 import taskflow
 from taskflow import Kind, MachineModel, lower, movement
 from tests import tiny
-from tests.test_lower import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
+from tests.lowering import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
 
 
 def collectives(task_graph):

@@ -11,10 +11,10 @@ from taskflow.expand import _Expander, expand, expand_plan
 from taskflow.memory import plan_memory
 from taskflow.order import ORDERS
 from tests import laws
+from tests.lowering import network, row_text
 from tests.strategies import feeds_of, graphs, random_strategy
 from tests.test_collective import gathered
 from tests.test_laws import examples
-from tests.test_lower import network, row_text
 
 
 def machine_of(devices, each=8, kind="cpu"):

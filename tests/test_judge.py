@@ -13,9 +13,9 @@ from taskflow.judge import Judge
 from taskflow.rules import leaders, random_config
 from taskflow.simulate import schedule
 from tests import tiny
+from tests.lowering import network
 from tests.strategies import graphs
 from tests.test_laws import examples
-from tests.test_lower import network
 
 
 def judged_from_scratch(graph, strategy, machine, costs):

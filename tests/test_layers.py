@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[1]
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
     "geometry backend errors random philox launch tensorfile device"
-    " onepass grid boxes moves boundpass resimulate firstfit fold foldpass",
+    " onepass grid boxes sorting columns boundpass resimulate firstfit fold foldpass",
     "region machine batches manifest exchange routes efficiency machinefile",
     "pattern operator layout",
     "graph strategy differentiate",
     "task streams dependence cost collective_cost timeline partition rules experts placement space proposal",
-    "lower collective moving movement",
+    "lower life pointstore state tiles moves owners collective combine deliver packing moving movement",
     "order simulate memory comm watchdog check expand describe breakdown dot",
-    "execute persistent pool judge search program progress shared emulate interrupt measure"
+    "execute persistent stretches entries index pool judge search program progress shared emulate interrupt measure"
     " bound budget walk tables arrivals exhaustive chain rehearse",
     "train checkpoint history testing machine_command cli rank explain alternatives report",
 )
