@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,16 @@ from taskflow.machine import MachineModel
 from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
 
 FORMAT, VERSION = "taskflow-costs", 1
+
+
+class Rates(NamedTuple):
+    """What decides how long rows that move data take: (devices, devices) of transfers, (devices,) of all others."""
+
+    latency: Array
+    throughput: Array
+    overhead: Array
+    bandwidth: Array
+    ramp: Array
 
 
 class CostModel(ABC):
@@ -91,6 +102,14 @@ class CostModel(ABC):
         pair = task_graph.source[transfers], device[transfers]
         result[transfers] = self._latency[pair] + task_graph.bytes[transfers] / self._throughput[pair]
         return result
+
+    def rates(self) -> Rates:
+        """The rates of the machine."""
+        return Rates(self._latency, self._throughput, self._overhead, self._bandwidth, self._memory_ramp)
+
+    def collective_seconds(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
+        """Seconds of a collective among devices by host and number, which moves so many bytes in all."""
+        return self._collectives.of(name, group, moved_bytes)
 
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:

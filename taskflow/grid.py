@@ -7,6 +7,9 @@ from typing import Any
 import numba
 import numpy as np
 
+PLACE, BOX, COLOUR, PARTIAL, SPAN, RECORD = range(6)  # columns of a store that fill up, by their place in `length`
+FITS, FAULT = -2, -1
+
 
 @numba.njit(cache=True)
 def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, Any, Any]:
@@ -151,4 +154,89 @@ def number_colours(colours: Any) -> Any:
                 number[colours[p, k]] = found[k]
                 found[k] += 1
             colours[p, k] = number[colours[p, k]]
+    return found
+
+
+@numba.njit(cache=True)
+def add_points(
+    axis: Any,
+    parts: Any,
+    bounds: Any,
+    devices: Any,
+    extents: Any,
+    dim_ptr: Any,
+    dim_axis: Any,
+    dim_extent: Any,
+    window: Any,
+    reduced: Any,
+    term: int,
+    term_ptr: Any,
+    itemsize: Any,
+    flops: float,
+    length: Any,
+    place: Any,
+    flops_column: Any,
+    bytes_column: Any,
+    box: Any,
+    colour: Any,
+    partial: Any,
+    span: Any,
+    record: Any,
+) -> int:
+    """Append the points of an operator to a store: FITS; else nothing is appended.
+
+    Args:
+        axis ... reduced: see `make_points`.
+        term: where the terms of operators of this kind begin; see `pointstore.Places`.
+        term_ptr, itemsize: first dimension of every argument, and their number; bytes of an element of every argument.
+        flops: of a point of all axes.
+        length ... record: of the store; see `pointstore.Places`.
+
+    Returns:
+        FITS, the column that has too little room, or FAULT: a group that is not contiguous.
+    """
+    where, spans, boxes, colours, found, fault = make_points(
+        axis, parts, bounds, devices, extents, dim_ptr, dim_axis, dim_extent, window, reduced
+    )
+    if fault >= 0:
+        return FAULT
+    count, axes, dims, outputs = len(where), len(extents), len(dim_extent), len(found)
+    more = (count, 2 * count * dims, count * outputs, outputs, 2 * count * axes, 1)
+    room = (len(place), len(box), len(colour), len(partial), len(span), len(record))
+    for column in range(6):
+        if length[column] + more[column] > room[column]:
+            return column
+    first, at = record[length[RECORD]], 0
+    first[0], first[1], first[2], first[3] = length[PLACE], count, length[BOX], dims
+    first[4], first[5], first[6], first[7] = length[COLOUR], outputs, length[PARTIAL], term
+    first[8], first[9] = length[SPAN], axes
+    for p in range(count):
+        at = length[PLACE] + p
+        place[at], flops_column[at], bytes_column[at] = where[p], flops * volume(spans[p]), 0
+        for k in range(len(itemsize)):
+            size = 1
+            for d in range(term_ptr[k], term_ptr[k + 1]):
+                size *= max(boxes[p, d, 1] - boxes[p, d, 0], 0)
+            bytes_column[at] += size * itemsize[k]
+        for d in range(dims):
+            i = length[BOX] + 2 * (p * dims + d)
+            box[i], box[i + 1] = boxes[p, d]
+        for k in range(outputs):
+            colour[length[COLOUR] + p * outputs + k] = colours[p, k]
+        for a in range(axes):
+            i = length[SPAN] + 2 * (p * axes + a)
+            span[i], span[i + 1] = spans[p, a]
+    for k in range(outputs):
+        partial[length[PARTIAL] + k] = found[k] > 1
+    for column in range(6):
+        length[column] += more[column]
+    return FITS
+
+
+@numba.njit(cache=True)
+def volume(span: Any) -> float:
+    """Number of points of a box, as a float."""
+    found = 1.0
+    for a in range(len(span)):
+        found *= span[a, 1] - span[a, 0]
     return found

@@ -152,28 +152,23 @@ def partition(op: Operator, config: ParallelConfig) -> Points:
     """
     from taskflow.grid import make_points  # numba: imported on first use
 
-    table, number = op.bound.table, {a: k for k, a in enumerate(op.extents)}
+    found = make_points(*cuts(op, config), np.array(config.devices, np.int64), *op.bound.table.columns)
+    place, spans, boxes, colours, outputs, fault = found
+    if fault >= 0:
+        _refuse(op, spans[fault])
+    return Points(op, config, place, spans, boxes, colours, outputs > 1)
+
+
+def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
+    """Axes, numbers of parts and borders, as `grid.make_points` wants them; they depend on the degrees only."""
+    number = {a: k for k, a in enumerate(op.extents)}
     counts = [parts(d) for _, d in config.degrees]
     axes = [number[a] if n > 1 and _can_split(op, a) else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
     bounds = np.zeros((len(axes), max(counts, default=0) + 1), np.int64)
     for j, (axis, _) in enumerate(config.degrees):
         if axes[j] >= 0:
             bounds[j, : counts[j] + 1] = config.bounds(axis, op.extents[axis])
-    place, spans, boxes, colours, found, fault = make_points(
-        np.array(axes, np.int64),
-        np.array(counts, np.int64),
-        bounds,
-        np.array(config.devices, np.int64),
-        table.extents,
-        table.dim_ptr,
-        table.dim_axis,
-        table.dim_extent,
-        table.window,
-        table.reduced,
-    )
-    if fault >= 0:
-        _refuse(op, spans[fault])
-    return Points(op, config, place, spans, boxes, colours, found > 1)
+    return np.array(axes, np.int64), np.array(counts, np.int64), bounds
 
 
 def _can_split(op: Operator, axis: str) -> bool:

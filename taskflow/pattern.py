@@ -177,6 +177,11 @@ class PatternTable:
     window: np.ndarray[Any, np.dtype[np.int64]]
     reduced: np.ndarray[Any, np.dtype[np.bool_]]
 
+    @property
+    def columns(self) -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
+        """What `grid.make_points` wants."""
+        return self.extents, self.dim_ptr, self.dim_axis, self.dim_extent, self.window, self.reduced
+
 
 @dataclass(frozen=True)
 class BoundPattern:

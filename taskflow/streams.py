@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from taskflow.columns import Column
 from taskflow.exchange import ring_order
 from taskflow.machine import MachineModel
 from taskflow.task import STREAMS, Array, Groups, Kind, pointers
@@ -52,7 +53,7 @@ class StreamTable:
 
     def _table(self, groups: list[tuple[int, ...]]) -> Groups:
         """The groups of a task graph, in the order of their numbers."""
-        streams = [self._of_group(group) for group in groups]
+        streams = [self.of_group(group) for group in groups]
         devices = [ring_order(group, self.hosts) for group in groups]
         none = np.zeros(0, np.int64)
         return Groups(
@@ -62,13 +63,53 @@ class StreamTable:
             np.concatenate([none, *devices]).astype(np.int64),
         )
 
-    def _of_group(self, group: tuple[int, ...]) -> Array:
+    def of_group(self, group: tuple[int, ...]) -> Array:
         """All streams of a collective in a group, sorted."""
         if group not in self._groups:
             ring = np.array(ring_order(group, self.hosts))
             links = self.routes[ring, np.roll(ring, -1)].reshape(-1)
             found = np.unique(np.concatenate([self.sending[ring], self.receiving[ring], links]))
             self._groups[group] = found[found >= 0]
+        return self._groups[group]
+
+
+class Queues:
+    """Sets of streams, numbered, since rows of a search that occupy the same streams are many.
+
+    With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number
+    `t * d + t`; behind those come host copies and compute of every device, then the groups of collectives.
+
+    Attributes:
+        ptr, streams: the streams of set k are `streams[ptr[k] : ptr[k + 1]]`.
+    """
+
+    def __init__(self, table: StreamTable) -> None:
+        count = len(table.compute)
+        pairs = np.full((count, count, 2 + table.routes.shape[2]), -1, np.int64)
+        pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2:] = table.receiving, table.sending[:, None], table.routes
+        pairs[table.compute, table.compute, 1:] = -1
+        flat = pairs.reshape(count * count, -1)
+        lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count, np.int64)])
+        self._table, self._groups = table, dict[tuple[int, ...], int]()
+        self._ptr, self._streams = Column(np.int64), Column(np.int64)
+        self._ptr.add(pointers(lengths))
+        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute]))
+
+    @property
+    def columns(self) -> tuple[Array, Array]:
+        """`ptr` and `streams` as they are now."""
+        return self._ptr.data, self._streams.data
+
+    def compute(self, devices: Array) -> Array:
+        """The sets of points on these devices."""
+        count = len(self._table.compute)
+        return count * count + count + devices
+
+    def of_group(self, group: tuple[int, ...]) -> int:
+        """The set of a collective in a group, by number."""
+        if group not in self._groups:
+            self._streams.add(self._table.of_group(group))
+            self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
         return self._groups[group]
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch system ending onepass grid firstfit schedules",
+    "geometry backend errors random philox launch system ending onepass grid columns firstfit schedules",
     "region machine batches exchange efficiency",
     "pattern operator layout",
     "graph strategy differentiate",

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lower.boxes import covers, inner, intersect, is_empty, overlaps, put, same, split_evenly, subtract, volume
-from taskflow.lower.moves import (
+from taskflow.lower.boxes import covers, inner, intersect, overlaps, put, same, volume
+from taskflow.lower.moves import add_arg, cut_out, needs_of
+from taskflow.lower.owners import owners_of
+from taskflow.lower.sorting import bits, sort
+from taskflow.lower.state import (
     ARGS,
     COLLECTIVE,
     FULL,
@@ -20,113 +23,38 @@ from taskflow.lower.moves import (
     ROWS,
     WRITE,
     State,
-    add_arg,
     add_instance,
     append,
-    cut_out,
     find_instance,
     hold,
-    needs_of,
     note_read,
     note_write,
 )
+from taskflow.lower.tiles import Points, Tile, by_number
 
-ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE = 2, 3, 4, 5, 7  # places in task.COLLECTIVES
-
-
-# -- who sums what -----------------------------------------------------------------------------------------------------
-
-
-@inner
-def owners_of(s: State, v: int, box: Any, tile: int, holds: Any, scalar: bool) -> tuple[Any, Any]:
-    """Which device sums which part of tile number `tile`; `holds`: the devices that have a partial result of it.
-
-    The tile is cut at the borders of the needed boxes; a piece that one device needs is summed there, one that several
-    need is shared out among them, those first that hold a partial result already.
-    """
-    needs, w = needs_of(s, v), s.w
-    wanted, by, count = np.empty(len(needs) * w, np.int64), np.empty(len(needs), np.int64), 0
-    for k in needs:
-        if overlaps(s.m, s.need_box + k * w, box, tile * w, w):
-            intersect(wanted, count * w, s.m, s.need_box + k * w, box, tile * w, w)
-            by[count] = s.m[s.need + 3 * k]
-            count += 1
-    pieces = cut_at_borders(s, box, tile, wanted[: count * w])
-    owner, piece, owned = np.empty(16, np.int64), np.empty(16 * w, np.int64), 0
-    cut = np.empty(s.devices * w, np.int64)
-    for i in range(0, len(pieces), w):
-        needers, able, has_holder = np.zeros(s.devices, np.bool_), 0, False
-        for k in range(count):
-            if covers(wanted, k * w, pieces, i, w):
-                needers[by[k]] = True
-                has_holder = has_holder or holds[by[k]]
-        for device in range(s.devices):
-            needers[device] = needers[device] and (holds[device] or not has_holder)
-            able += needers[device]
-        if able:
-            split_evenly(cut, pieces, i, able, scalar, w)
-        part = -1
-        for device in range(s.devices):
-            part += needers[device]
-            if needers[device] and not is_empty(cut, part * w, w):
-                if owned == len(owner):
-                    owner, piece = np.concatenate((owner, owner)), np.concatenate((piece, piece))
-                owner[owned] = device
-                put(piece, owned * w, cut, part * w, w)
-                owned += 1
-    return owner[:owned], piece[: owned * w]
-
-
-@inner
-def cut_at_borders(s: State, box: Any, tile: int, wanted: Any) -> Any:
-    """The tile in pieces such that every wanted box is a union of pieces."""
-    w = s.w
-    put(s.m, s.work, box, tile * w, w)
-    count = 1
-    for k in range(0, len(wanted), w):
-        is_new = True
-        for j in range(0, k, w):
-            is_new = is_new and not same(wanted, j, wanted, k, w)
-        if not is_new:
-            continue
-        n = 0
-        for i in range(s.work, s.work + count * w, w):
-            if overlaps(s.m, i, wanted, k, w):
-                if n < s.size:
-                    intersect(s.m, s.spare + n * w, s.m, i, wanted, k, w)
-                n += 1
-            n = subtract(s.m, s.spare, n, s.size, s.m, i, wanted, k, w)
-        if n > s.size:
-            s.m[FULL] = 1
-            return s.m[:0].copy()
-        count = n
-        for i in range(count * w):
-            s.m[s.work + i] = s.m[s.spare + i]
-    return s.m[s.work : s.work + count * w].copy()
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE = np.array([2, 3, 4, 5, 7])  # places in task.COLLECTIVES
 
 
 # -- sums as one row ---------------------------------------------------------------------------------------------------
 
 
 @inner
-def reduce_together(
-    s: State, v: int, slot: int, first: int, kept: Any, ptr: Any, leader: Any, place: Any, box: Any, arg_of: Any, c: Any
-) -> bool:
+def reduce_together(s: State, v: int, slot: int, first: int, of: Tile, p: Points, c: Any) -> bool:
     """The sum of a tile as one row; False where a few devices do it or no such row moves the least."""
-    tile, w = kept[0], s.w
+    tile, w, box = of.kept[0], s.w, p.box
     needers, is_whole = np.zeros(s.devices, np.bool_), True
     for k in needs_of(s, v):
         if overlaps(s.m, s.need_box + k * w, box, tile * w, w):
             needers[s.m[s.need + 3 * k]] = True
             is_whole = is_whole and covers(s.m, s.need_box + k * w, box, tile * w, w)
-    source, count = choose_sources(kept, ptr, leader, place, arg_of, needers)
+    source, count = choose_sources(of, p, needers)
     target, involved = numbers(needers), 0
     for device in range(s.devices):
         involved += needers[device] or source[device] >= 0
     if not count or not len(target) or involved <= c.few:
         return False
     owner, piece = owners_of(s, v, box, tile, source >= 0, c.scalar)
-    if not is_whole and has_replica(owner, source, kept, ptr, leader, place):
+    if not is_whole and has_replica(owner, source, of, p):
         return False
     written, moved = piece, 0
     if is_whole:
@@ -201,32 +129,32 @@ def repeated(box: Any, i: int, w: int, count: int) -> Any:
 
 
 @inner
-def choose_sources(kept: Any, ptr: Any, leader: Any, place: Any, arg_of: Any, needers: Any) -> tuple[Any, int]:
+def choose_sources(tile: Tile, points: Points, needers: Any) -> tuple[Any, int]:
     """Per device the instance of the partial result that it contributes, or -1, and how many; 0 if one gave two.
 
     Of the devices that hold the same partial result one that needs the sum is chosen.
     """
-    source = np.full(len(needers), -1, np.int64)
-    for c in leader:
+    source, kept, ptr = np.full(len(needers), -1, np.int64), tile.kept, tile.ptr
+    for c in tile.leader:
         pick = -1
         for i in range(ptr[c], ptr[c + 1]):
-            if pick < 0 and needers[place[kept[i]]]:
+            if pick < 0 and needers[points.place[kept[i]]]:
                 pick = i
         p = kept[ptr[c] if pick < 0 else pick]
-        if source[place[p]] >= 0:
+        if source[points.place[p]] >= 0:
             return source, 0
-        source[place[p]] = arg_of[p]
-    return source, len(leader)
+        source[points.place[p]] = points.arg_of[p]
+    return source, len(tile.leader)
 
 
 @inner
-def has_replica(owner: Any, source: Any, kept: Any, ptr: Any, leader: Any, place: Any) -> bool:
+def has_replica(owner: Any, source: Any, tile: Tile, p: Points) -> bool:
     """True where an owner that contributes nothing has a replica of a partial result all the same."""
     for device in owner:
         if source[device] < 0:
-            for c in leader:
-                for i in range(ptr[c], ptr[c + 1]):
-                    if place[kept[i]] == device:
+            for c in tile.leader:
+                for i in range(tile.ptr[c], tile.ptr[c + 1]):
+                    if p.place[tile.kept[i]] == device:
                         return True
     return False
 
@@ -237,17 +165,15 @@ def summing(root: int, source: Any, count: int, hosts: Any) -> Any:
     most, devices = 0, len(hosts)
     for host in hosts:
         most = max(most, host + 1)
-    order, key, n = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64), 1
-    order[0], key[0] = root, -1
+    key, n = np.empty(count, np.int64), 0
     for device in range(devices):
         if source[device] >= 0 and device != root:
-            order[n] = device
             key[n] = ((hosts[device] - hosts[root]) % most) * devices + (device - root) % devices
             n += 1
-    order = order[:n][np.argsort(key[:n], kind="mergesort")]
-    found = np.empty(n // 2, np.int64)
-    for i in range(n // 2):
-        found[i] = order[2 * i]
+    found = np.empty((n + 1) // 2, np.int64)
+    key = sort(key[:n])
+    for i in range((n + 1) // 2):
+        found[i] = root if i == 0 else (root + key[2 * i - 1]) % devices
     return found
 
 
@@ -258,21 +184,33 @@ def summing(root: int, source: Any, count: int, hosts: Any) -> Any:
 def gather_together(s: State, v: int, slot: int, first: int, sources: int, c: Any) -> None:
     """One row for every box that many devices lack and that others hold in tiles, or whole."""
     needs = needs_of(s, v)
-    done = np.zeros(len(needs), np.bool_)
+    done, alike = np.zeros(len(needs), np.bool_), np.empty(len(needs), np.int64)
     if len(needs) <= c.few or not sources:
         return
     for i in range(len(needs)):
         if done[i]:
             continue
-        lacking, count = np.full(s.devices, -1, np.int64), 0  # device -> need
+        count = 0
         for j in range(i, len(needs)):
             if not done[j] and same(s.m, s.need_box + needs[j] * s.w, s.m, s.need_box + needs[i] * s.w, s.w):
                 done[j] = True
-                if missing(s, needs[j]):
-                    lacking[s.m[s.need + 3 * needs[j]]] = needs[j]
-                    count += 1
+                alike[count] = needs[j]
+                count += 1
         if count > c.few:
-            gather_box(s, slot, first, needs[i], lacking, c.hosts, sources)
+            lacking, count = lacking_of(s, alike[:count])
+            if count > c.few:
+                gather_box(s, slot, first, needs[i], lacking, c.hosts, sources)
+
+
+@inner
+def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
+    """Device -> the need that is not valid there, or -1; and how many."""
+    lacking, count = np.full(s.devices, -1, np.int64), 0
+    for need in needs:
+        if missing(s, need):
+            lacking[s.m[s.need + 3 * need]] = need
+            count += 1
+    return lacking, count
 
 
 @inner
@@ -358,12 +296,8 @@ def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
         put(box, 0, box, whole * w, w)
         n, count = only, 1
         tile[:n] = 0
-    ptr = np.zeros(count + 1, np.int64)
-    for i in range(n):
-        ptr[tile[i] + 1] += 1
-    for t in range(count):
-        ptr[t + 1] += ptr[t]
-    return which[:n][np.argsort(tile[:n], kind="mergesort")], ptr, box[: count * w]
+    order, ptr = by_number(tile[:n], count)
+    return which[order], ptr, box[: count * w]
 
 
 @inner
@@ -396,11 +330,14 @@ def nearest(s: State, holders: Any, lacking: Any, hosts: Any) -> tuple[Any, int]
         used[best] = True
         sent += s.m[s.held + 2 * holders[best]] != device
     found = numbers(used)
-    key = np.empty(len(found), np.int64)
+    key, place = np.empty(len(found), np.int64), bits(s.size)
     for i in range(len(found)):
-        found[i] = holders[found[i]]
-        key[i] = s.m[s.held + 2 * found[i]] * s.size + s.m[s.held + 2 * found[i] + 1]
-    return found[np.argsort(key, kind="mergesort")], sent
+        k = holders[found[i]]
+        key[i] = ((s.m[s.held + 2 * k] * s.size + s.m[s.held + 2 * k + 1]) << place) + found[i]
+    key = sort(key)
+    for i in range(len(found)):
+        found[i] = holders[key[i] & ((1 << place) - 1)]
+    return found, sent
 
 
 @inner

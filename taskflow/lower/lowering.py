@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.cost import dtype_number
 from taskflow.graph import Graph
 from taskflow.layout import memory_orders
-from taskflow.lower.movement import Fragment, Mover, lives
+from taskflow.lower.life import lives
+from taskflow.lower.movement import Fragment, Mover
+from taskflow.lower.pointstore import PointStore
 from taskflow.machine import MachineModel
 from taskflow.operator import Kernel, Operator
-from taskflow.partition import Points, partition, to_rects
+from taskflow.partition import Points, to_rects
 from taskflow.strategy import ParallelConfig, Strategy, check_strategy, effective_config
 from taskflow.streams import StreamTable
 from taskflow.task import Kind, Launch, Privilege, TaskGraph
@@ -48,19 +51,20 @@ class Lowering:
         self.regions = tuple(graph.regions.values())
         self.lives = lives(self.operators, self.regions)
         self.number = {r.name: k for k, r in enumerate(self.regions)}
-        self._mover = Mover(np.array([d.host for d in machine.devices], np.int64))
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
+        self.mover = Mover(np.array([d.host for d in machine.devices], np.int64), self.lives, self.fetched)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
         self._identities = [_identity(op) for op in self.operators]
         self.cost_kind = _numbered(self._identities)
         self.life_kind = _numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
+        self.compute_dtype = [dtype_number([r.dtype for r in op.args]) for op in self.operators]
         self.dtype_kind = _numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._arguments = self._find_arguments()
         self._streams = StreamTable(machine)
-        self._points: dict[tuple[int, ParallelConfig], Points] = {}
+        self.store = PointStore(self.operators, self.op_kind)
         self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
         self._fragments: dict[tuple[object, ...], Fragment] = {}
 
@@ -69,39 +73,24 @@ class Lowering:
         if not self.operators:
             raise ValueError("lower: the graph has no operators")
         check_strategy(self.graph, strategy, len(self.machine.devices))
-        points = self.points(strategy)
+        numbers = self.numbers(strategy)
+        points = [self.store.points(n) for n in numbers.tolist()]
         used = np.unique(np.concatenate([p.place for p in points]))
-        return self._assemble(points, [self.fragment(k, points, used) for k in range(len(self.regions))], used)
+        return self._assemble(points, [self.fragment(k, numbers, used) for k in range(len(self.regions))], used)
 
-    def points(self, strategy: Strategy) -> list[Points]:
-        """The points of every operator."""
-        return [self.points_of(k, effective_config(op, strategy)[0]) for k, op in enumerate(self.operators)]
+    def numbers(self, strategy: Strategy) -> Array:
+        """The points of every operator, by their numbers in the store."""
+        configs = (effective_config(op, strategy)[0] for op in self.operators)
+        return np.array([self.store.number(slot, config) for slot, config in enumerate(configs)], np.int64)
 
-    def points_of(self, slot: int, config: ParallelConfig) -> Points:
-        """The points of one operator; operators that are alike share them."""
-        key = self.op_kind[slot], config
-        found = self._points.get(key)
-        if found is None:
-            found = self._points[key] = partition(self.operators[slot], config)
-        return found
-
-    def fragment(self, number: int, points: Sequence[Points], used: Array) -> Fragment:
-        """The fragment of one region; regions with the same life share it."""
-        key = self.fragment_key(number, points, used)
+    def fragment(self, number: int, numbers: Array, used: Array) -> Fragment:
+        """The fragment of one region, given the points of all operators; regions with the same life share it."""
+        fetching = used.tobytes() if number in self.fetched else b""
+        key = self.life_kind[number], fetching, *numbers[list(self.lives[number].ops)].tolist()
         found = self._fragments.get(key)
         if found is None:
-            found = self._fragments[key] = self.make_fragment(number, points, used)
+            found = self._fragments[key] = self.mover.move(number, numbers, used, self.store)
         return found
-
-    def fragment_key(self, number: int, points: Sequence[Points], used: Array) -> tuple[object, ...]:
-        """Fragments with the same key are the same."""
-        fetching = used.tobytes() if number in self.fetched else b""
-        return (self.life_kind[number], fetching, *[id(points[k]) for k in self.lives[number].ops])
-
-    def make_fragment(self, number: int, points: Sequence[Points], used: Array) -> Fragment:
-        """A fragment that is not kept."""
-        life = self.lives[number]
-        return self._mover.move(life, [points[k] for k in life.ops], used if number in self.fetched else used[:0])
 
     def _find_arguments(self) -> list[list[tuple[int, int]]]:
         """Per operator and argument the region and the event of its life."""

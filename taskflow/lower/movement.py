@@ -20,80 +20,23 @@ The rules are compiled (`moving`), since a search applies them some ten thousand
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from taskflow.errors import InternalError
-from taskflow.operator import Operator
-from taskflow.partition import Points
-from taskflow.region import LogicalRegion
+from taskflow.lower.life import Life, flatten
+from taskflow.lower.pointstore import PointStore
+
+if TYPE_CHECKING:
+    from taskflow.cost import Rates
+    from taskflow.lower.packing import Packed
+    from taskflow.lower.state import State
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-READS, UPDATES, WRITES = range(3)
-
-
-@dataclass(frozen=True, eq=False)
-class Life:
-    """The events of a region in program order, whatever the configurations.
-
-    Attributes:
-        region: whose life it is.
-        ops: the operators that touch it, by number; an operator's place here is its slot.
-        events: (n, 4) the operator's slot, the argument, READS, UPDATES or WRITES, and the version read, or -1.
-        producer: per version the event that makes it, or -1: fed, or kept from the step before.
-    """
-
-    region: LogicalRegion
-    ops: tuple[int, ...]
-    events: Array
-    producer: Array
-
-    @cached_property
-    def kind(self) -> tuple[object, ...]:
-        """What a fragment depends on besides the points of the operators."""
-        return self.region.shape, self.region.itemsize, self.region.is_persistent, self.events.tobytes()
-
-    @cached_property
-    def touches(self) -> list[tuple[int, int]]:
-        """Slot and argument of every event."""
-        return [(slot, arg) for slot, arg, _, _ in self.events.tolist()]
-
-    @cached_property
-    def whole(self) -> Array:
-        """The box of all points: 0 and the extent of every dimension in turn; a scalar has one dimension."""
-        return np.array([n for e in self.region.shape or (1,) for n in (0, e)], np.int64)
-
-
-def lives(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) -> list[Life]:
-    """The life of every region."""
-    number = {r.name: k for k, r in enumerate(regions)}
-    events: list[list[tuple[int, int, int]]] = [[] for _ in regions]
-    for k, op in enumerate(operators):
-        for arg, region in enumerate(op.args):
-            role = WRITES if arg >= len(op.inputs) else UPDATES if arg in op.writes else READS
-            events[number[region.name]].append((k, arg, role))
-    return [_life(region, touched) for region, touched in zip(regions, events, strict=True)]
-
-
-def _life(region: LogicalRegion, events: Sequence[tuple[int, int, int]]) -> Life:
-    slots: dict[int, int] = {}
-    producer: list[int] = []
-    rows = []
-    for number, (op, arg, role) in enumerate(events):
-        if role != WRITES and not producer:
-            producer.append(-1)
-        slot = slots.setdefault(op, len(slots))
-        rows.append((slot, arg, role, -1 if role == WRITES else len(producer) - 1))
-        if role != READS:
-            producer.append(number)
-    columns = np.array(rows, np.int64).reshape(-1, 4), np.array(producer or [-1], np.int64)
-    return Life(region, tuple(slots), *columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,85 +81,143 @@ SMALL_BYTES = 16384
 
 
 class Mover:
-    """Makes fragments for one machine; holds the memory that making them takes."""
+    """Plays the lives of the regions of a graph on one machine; holds the memory that this takes.
 
-    def __init__(self, hosts: Array) -> None:
-        self.hosts = hosts
-        self._memory = np.empty(0, np.int64)
+    Args:
+        hosts: of every device.
+        lives: of all regions.
+        fetched: the regions that all devices in use fetch whole.
+    """
 
-    def move(self, life: Life, points: Sequence[Points], fetch: Array) -> Fragment:
-        """The fragment of a region.
+    def __init__(self, hosts: Array, lives: Sequence[Life], fetched: Collection[int]) -> None:
+        from taskflow.lower.packing import no_pool, no_rates  # numba: imported on first use
+
+        self.hosts, self.lives, self.table = hosts, lives, flatten(lives, fetched)
+        self._memory, self._room = np.empty(0, np.int64), 1
+        self._no_pool, self._no_rates = no_pool(), no_rates()
+
+    def move(self, number: int, points_of: Array, used: Array, store: PointStore) -> Fragment:
+        """The fragment of one region; arguments as for `pack`."""
+        from taskflow.lower.state import place_tables
+
+        numbers = np.array([number], np.int64)
+        found = self._run(numbers, points_of, used, store, False, lambda: self._no_pool, None, self._no_rates)
+        size, version_row, arg_of, homes, instances = found
+        life = self.lives[number]
+        s = place_tables(self._memory, size, len(life.whole), len(self.hosts), len(life.producer))
+        counts = [store.count(points_of[life.ops[slot]]) for slot, _ in life.touches]
+        event_ptr = np.array([0, *accumulate(counts)], np.int64)
+        return _fragment(s, version_row, event_ptr, arg_of, homes, instances, used)
+
+    def pack(
+        self,
+        numbers: Array,
+        points_of: Array,
+        used: Array,
+        store: PointStore,
+        pool: Callable[[], Packed],
+        grow: Callable[[int], None],
+        rates: Rates,
+    ) -> None:
+        """Pack what happens to some regions.
 
         Args:
-            life: its events.
-            points: of every operator in `life.ops`.
-            fetch: the devices that need all of its last version.
+            numbers: of the regions.
+            points_of: number of the points of every operator.
+            used: the devices in use.
+            store: of the points.
+            pool, grow: its columns; makes one of them larger.
+            rates: of what moves.
         """
-        from taskflow.lower.moving import build  # numba: imported on first use
+        self._run(numbers, points_of, used, store, True, pool, grow, rates)
 
-        region = life.region
-        touching = [points[slot] for slot, _ in life.touches]
-        event_ptr = np.array([0, *accumulate(map(len, touching))], np.int64)
-        place = _joined([p.place for p in touching])
-        boxes, colours, partial = (
-            zip(*(points[slot].flat(arg) for slot, arg in life.touches)) if touching else ((),) * 3
-        )
-        box = _joined(boxes) if region.ndim else np.tile(life.whole, len(place))
-        size = 64 + 4 * (len(place) + len(fetch))
+    def _run(
+        self,
+        numbers: Array,
+        points_of: Array,
+        used: Array,
+        store: PointStore,
+        packs: bool,
+        pool: Callable[[], Packed],
+        grow: Callable[[int], None] | None,
+        rates: Rates,
+    ) -> tuple[int, Array, Array, Array, Array]:
+        """Call `moving.move` until there is room for all."""
+        from taskflow.lower import moving  # numba: imported on first use
+
+        done = 0
         while True:
-            built = build(
-                self._room(size, len(life.whole), len(life.producer)),
-                size,
-                life.whole,
-                not region.ndim,
-                region.is_persistent,
-                region.itemsize,
+            end, at, more, *found = moving.move(
+                numbers[done:],
+                points_of,
+                used,
+                self.table,
+                store.table,
+                self.hosts,
                 FEW,
                 SMALL_BYTES,
-                fetch,
-                self.hosts,
-                len(life.ops),
-                life.events,
-                life.producer,
-                event_ptr,
-                np.array(partial, np.bool_),
-                place,
-                box,
-                _joined(colours),
+                self._memory,
+                self._room,
+                packs,
+                pool(),
+                rates,
             )
-            if not built[0]:
-                break
-            size *= 4
-        if built[1]:
-            raise InternalError(f"region '{region.name}': nobody holds what is needed of it ({built[1] - 1})")
-        return _fragment(built[2:], event_ptr, len(life.whole) // 2)
+            done += at
+            if end == moving.DONE:
+                return more, *found
+            if end == moving.NO_MEMORY:
+                self._memory = np.empty(more, np.int64)
+            elif end == moving.NO_STATE:
+                self._room *= 4
+            elif end == moving.NO_POOL and grow:
+                grow(more)
+            else:
+                self._complain(int(numbers[done]), more)
 
-    def _room(self, size: int, w: int, versions: int) -> Array:
-        from taskflow.lower.moves import words
-
-        if len(self._memory) < (need := words(size, w, len(self.hosts), versions)):
-            self._memory = np.empty(need, np.int64)
-        return self._memory
-
-
-def _joined(parts: Sequence[Array]) -> Array:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    def _complain(self, number: int, need: int) -> None:
+        where = f"region '{self.lives[number].region.name}'"
+        if need < 0:
+            raise InternalError(f"{where}: points of one operator wait for each other")
+        raise InternalError(f"{where}: nobody holds what is needed of it ({need})")
 
 
-def _fragment(columns: Sequence[Array], event_ptr: Array, dims: int) -> Fragment:
-    device, box, partial, row, arg, arg_box, version_row, event_instance, edges, homes, home_box, fetches = columns
+def _fragment(
+    s: State, version_row: Array, event_ptr: Array, arg_of: Array, homes: Array, instances: Array, used: Array
+) -> Fragment:
+    """Read a fragment out of a state; `instances` of the homes, then of the devices that fetch."""
+    from taskflow.lower.state import ARGS, EDGES, INSTANCES, ROWS
+
+    m, w = s.m, s.w
+    count, rows, args = int(m[INSTANCES]), int(m[ROWS]), int(m[ARGS])
+
+    def read(first: int, length: int, *shape: int) -> Array:
+        found: Array = m[first : first + length].reshape(-1, *shape).copy()
+        return found
+
+    home_box = m[s.need_box + homes[:, None] * w + np.arange(w)]
+    fetching = instances[len(homes) :]
     return Fragment(
-        device,
-        box.reshape(-1, dims, 2),
-        partial,
-        row.reshape(-1, 6),
-        arg.reshape(-1, 2),
-        arg_box.reshape(-1, dims, 2),
+        read(s.inst_device, count).reshape(-1),
+        read(s.inst_box, count * w, w // 2, 2),
+        read(s.inst_partial, count).reshape(-1),
+        read(s.row, 6 * rows, 6),
+        read(s.arg, 2 * args, 2),
+        read(s.arg_box, args * w, w // 2, 2),
         version_row,
         event_ptr,
-        event_instance,
-        edges.reshape(-1, 4),
-        homes,
-        home_box.reshape(-1, dims, 2),
-        fetches.reshape(-1, 2),
+        arg_of,
+        _sorted(read(s.edge, 4 * int(m[EDGES]), 4)),
+        instances[: len(homes)],
+        home_box.reshape(-1, w // 2, 2),
+        np.stack([used[: len(fetching)], fetching], axis=1),
     )
+
+
+def _sorted(edges: Array) -> Array:
+    """The edges in order, each once."""
+    if not len(edges):
+        return edges
+    waiting_slot, waiting, slot, row = edges.T
+    spans = edges.max(axis=0) + 1
+    key = ((waiting_slot * spans[1] + waiting) * spans[2] + slot) * spans[3] + row
+    return edges[np.unique(key, return_index=True)[1]]

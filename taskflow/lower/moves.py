@@ -1,259 +1,29 @@
-"""The rules of `taskflow.lower.movement`, compiled by numba: play the events of a region and append what they cause.
-
-All state is arrays. What grows has a capacity; an append beyond it only raises `n[FULL]`, and the caller starts again
-with larger arrays. Boxes are `(dimensions, 2)`, a scalar has one dimension of one point.
-"""
+"""Rows that move a region, and what is needed of it where, compiled by numba; see `movement` for the rules."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import numba
 import numpy as np
 
-from taskflow.lower.boxes import covers, inner, is_empty, overlaps, put, same, subtract, volume
-
-READ, WRITE, READ_WRITE = 0, 1, 2  # of task.Privilege
-COPY, FOLD, FEED, COLLECTIVE = 1, 2, 3, 4  # of task.Kind
-READS, UPDATES, WRITES, REDUCES = 0, 1, 2, 3  # what an event does
-
-INSTANCES, ACCESSES, EDGES, ROWS, ARGS, HELD, NEEDS, FULL, LOST = range(9)  # places at the start of `m`
-
-
-class State(NamedTuple):
-    """What a fragment consists of, and what is known on the way: tables in one flat memory.
-
-    A field is where a table begins in `m`, its rows have the columns named. One array and numbers, since passing an
-    array on to a function costs some instructions, and there are thirty tables.
-    """
-
-    m: Any
-    w: int  # numbers of a box
-    devices: int
-    size: int  # rows of most tables
-    many: int  # of those of accesses, edges and arguments
-    inst_device: int  # instances
-    inst_box: int
-    inst_partial: int
-    inst_next: int  # those of a device that hold values, in order
-    value_first: int
-    value_last: int
-    access_box: int  # last writers and the readers since, per instance
-    access_task: int  # slot, index
-    access_next: int
-    writers: int
-    readers: int
-    edge: int  # waiting slot, index, awaited slot, index
-    row: int  # kind, source, device, end of its arguments, points moved, collective
-    arg: int  # instance, privilege
-    arg_box: int
-    held: int  # device, instance: boxes that are valid, in order of becoming so
-    held_box: int
-    held_next: int  # of the same instance
-    held_first: int
-    held_last: int
-    need: int  # device, next of its version, next of its version and device
-    need_box: int
-    need_first: int
-    need_last: int
-    need_at: int  # version, device
-    work: int  # boxes being cut up
-    spare: int
-
-
-MANY = 4  # accesses, edges and arguments are so many times as many as instances, rows and needs
-
-
-@numba.njit(cache=True)
-def words(size: int, w: int, devices: int, versions: int) -> int:
-    """Numbers that a state with room for `size` instances, rows and needs takes."""
-    boxes = w * size * (5 + 2 * MANY)
-    return 16 + 19 * size + 9 * MANY * size + boxes + (2 + versions) * devices + 2 * versions
-
-
-@inner
-def empty_state(m: Any, size: int, w: int, devices: int, versions: int) -> State:
-    """A state in `m`, which has at least `words(...)` numbers; all that is not there yet is -1 or 0."""
-    many = MANY * size
-    value_first = 16
-    value_last = value_first + devices
-    need_first = value_last + devices
-    need_last = need_first + versions
-    need_at = need_last + versions
-    inst_device = need_at + versions * devices
-    m[:16] = 0
-    m[16:inst_device] = -1
-    inst_partial = inst_device + size
-    inst_next = inst_partial + size
-    writers = inst_next + size
-    readers = writers + size
-    held_next = readers + size
-    held_first = held_next + size
-    held_last = held_first + size
-    held = held_last + size
-    need = held + 2 * size
-    row = need + 3 * size
-    access_next = row + 6 * size
-    access_task = access_next + many
-    edge = access_task + 2 * many
-    arg = edge + 4 * many
-    inst_box = arg + 2 * many
-    held_box = inst_box + w * size
-    need_box = held_box + w * size
-    work = need_box + w * size
-    spare = work + w * size
-    access_box = spare + w * size
-    arg_box = access_box + w * many
-    return State(
-        m,
-        w,
-        devices,
-        size,
-        many,
-        inst_device,
-        inst_box,
-        inst_partial,
-        inst_next,
-        value_first,
-        value_last,
-        access_box,
-        access_task,
-        access_next,
-        writers,
-        readers,
-        edge,
-        row,
-        arg,
-        arg_box,
-        held,
-        held_box,
-        held_next,
-        held_first,
-        held_last,
-        need,
-        need_box,
-        need_first,
-        need_last,
-        need_at,
-        work,
-        spare,
-    )
-
-
-@inner
-def append(s: State, what: int, capacity: int) -> int:
-    """The next free place, or -1 where there is none."""
-    place: int = s.m[what]
-    if place >= capacity:
-        s.m[FULL] = 1
-        return -1
-    s.m[what] = place + 1
-    return place
-
-
-# -- instances and what is known of them -----------------------------------------------------------------------------
-
-
-@inner
-def add_instance(s: State, device: int, boxes: Any, i: int, partial: bool) -> int:
-    """A new instance."""
-    k: int = append(s, INSTANCES, s.size)
-    if k >= 0:
-        s.m[s.inst_device + k], s.m[s.inst_partial + k], s.m[s.inst_next + k] = device, partial, -1
-        s.m[s.writers + k], s.m[s.readers + k], s.m[s.held_first + k], s.m[s.held_last + k] = -1, -1, -1, -1
-        put(s.m, s.inst_box + k * s.w, boxes, i, s.w)
-    return k
-
-
-@inner
-def find_instance(s: State, device: int, boxes: Any, i: int) -> int:
-    """The first instance on `device` that holds values and covers the box, or -1."""
-    k: int = s.m[s.value_first + device]
-    while k >= 0 and not covers(s.m, s.inst_box + k * s.w, boxes, i, s.w):
-        k = s.m[s.inst_next + k]
-    return k
-
-
-@inner
-def wait_for(s: State, head: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """Edges to all accesses of a chain that overlap the box."""
-    k = head
-    while k >= 0:
-        if (s.m[s.access_task + 2 * k] != slot or s.m[s.access_task + 2 * k + 1] != index) and overlaps(
-            s.m, s.access_box + k * s.w, boxes, i, s.w
-        ):
-            e = append(s, EDGES, s.many)
-            if e >= 0:
-                s.m[s.edge + 4 * e], s.m[s.edge + 4 * e + 1] = slot, index
-                s.m[s.edge + 4 * e + 2], s.m[s.edge + 4 * e + 3] = (
-                    s.m[s.access_task + 2 * k],
-                    s.m[s.access_task + 2 * k + 1],
-                )
-        k = s.m[s.access_next + k]
-
-
-@inner
-def forget_covered(s: State, heads: int, instance: int, boxes: Any, i: int) -> None:
-    """Drop the accesses of a chain that lie within the box."""
-    before, k = -1, s.m[heads + instance]
-    while k >= 0:
-        after = s.m[s.access_next + k]
-        if is_empty(s.m, s.access_box + k * s.w, s.w) or covers(boxes, i, s.m, s.access_box + k * s.w, s.w):
-            if before < 0:
-                s.m[heads + instance] = after
-            else:
-                s.m[s.access_next + before] = after
-        else:
-            before = k
-        k = after
-
-
-@inner
-def remember(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """Put an access in front of a chain."""
-    k = append(s, ACCESSES, s.many)
-    if k >= 0:
-        put(s.m, s.access_box + k * s.w, boxes, i, s.w)
-        s.m[s.access_task + 2 * k], s.m[s.access_task + 2 * k + 1] = slot, index
-        s.m[s.access_next + k] = s.m[heads + instance]
-        s.m[heads + instance] = k
-
-
-@inner
-def note_read(s: State, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """A task reads the box: it waits for those who wrote any of it. (There is no instance only if there is no room.)"""
-    if instance < 0:
-        return
-    wait_for(s, s.m[s.writers + instance], boxes, i, slot, index)
-    remember(s, s.readers, instance, boxes, i, slot, index)
-
-
-@inner
-def note_write(s: State, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """A task writes the box: it waits for those who read or wrote any of it."""
-    if instance < 0:
-        return
-    wait_for(s, s.m[s.readers + instance], boxes, i, slot, index)
-    wait_for(s, s.m[s.writers + instance], boxes, i, slot, index)
-    forget_covered(s, s.readers, instance, boxes, i)
-    forget_covered(s, s.writers, instance, boxes, i)
-    remember(s, s.writers, instance, boxes, i, slot, index)
-
-
-@inner
-def hold(s: State, device: int, instance: int, boxes: Any, i: int) -> int:
-    """The box is valid in the instance from now on."""
-    k: int = append(s, HELD, s.size)
-    if k >= 0 and instance >= 0:
-        s.m[s.held + 2 * k], s.m[s.held + 2 * k + 1], s.m[s.held_next + k] = device, instance, -1
-        put(s.m, s.held_box + k * s.w, boxes, i, s.w)
-        if s.m[s.held_first + instance] < 0:
-            s.m[s.held_first + instance] = k
-        else:
-            s.m[s.held_next + s.m[s.held_last + instance]] = k
-        s.m[s.held_last + instance] = k
-    return k
-
+from taskflow.lower.boxes import inner, is_empty, overlaps, put, same, subtract, volume
+from taskflow.lower.sorting import bits, sort
+from taskflow.lower.state import (
+    ARGS,
+    COPY,
+    FOLD,
+    FULL,
+    NEEDS,
+    READ,
+    ROWS,
+    WRITE,
+    State,
+    add_instance,
+    append,
+    find_instance,
+    note_read,
+    note_write,
+)
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
@@ -297,11 +67,13 @@ def copy_in_rounds(s: State, slot: int, first: int, copies: Any, boxes: Any) -> 
     So every device sends and receives one at a time, and all are busy in every round. Copies within a device come
     last, since they may copy what has just arrived.
     """
-    key = np.empty(len(copies) // 4, np.int64)
-    for k in range(len(key)):
+    count = len(copies) // 4
+    key, place = np.empty(count, np.int64), bits(count)
+    for k in range(count):
         away = (copies[4 * k] - copies[4 * k + 2]) % s.devices
-        key[k] = (s.devices if away == 0 else away) * s.devices + copies[4 * k + 2]
-    for k in np.argsort(key, kind="mergesort"):
+        key[k] = (((s.devices if away == 0 else away) * s.devices + copies[4 * k + 2]) << place) + k
+    for packed in sort(key):
+        k = packed & ((1 << place) - 1)
         add_arg(s, copies[4 * k + 1], boxes, k * s.w, READ)
         add_arg(s, copies[4 * k + 3], boxes, k * s.w, WRITE)
         add_row(s, slot, first, COPY, copies[4 * k], copies[4 * k + 2])
@@ -387,6 +159,11 @@ def needs_of(s: State, v: int) -> Any:
 @inner
 def cut_out(s: State, left: int, boxes: Any, i: int) -> int:
     """Take a box out of `work[:left]`; the new length."""
+    is_hit = False
+    for w in range(left):
+        is_hit = is_hit or overlaps(s.m, s.work + w * s.w, boxes, i, s.w)
+    if not is_hit:
+        return left
     cut = 0
     for w in range(left):
         cut = subtract(s.m, s.spare, cut, s.size, s.m, s.work + w * s.w, boxes, i, s.w)

@@ -8,116 +8,147 @@ A strategy is then one entry number for every operator and every region. Equal l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taskflow.cost import CostModel
-from taskflow.errors import InternalError
+from taskflow.columns import Column, doubled
+from taskflow.cost import AnalyticCosts, CostModel
+from taskflow.exchange import ring_order
 from taskflow.lower import Lowering
-from taskflow.lower.movement import Fragment
-from taskflow.memory import ALIGNMENT
-from taskflow.partition import Points
-from taskflow.task import Array, TaskGraph
+from taskflow.streams import Queues, StreamTable
+from taskflow.task import COLLECTIVES, Array
 
+if TYPE_CHECKING:
+    from taskflow.lower.packing import Packed
 
-class Column:
-    """A growing array."""
-
-    def __init__(self, dtype: Any, *width: int) -> None:
-        self.data, self.length = np.zeros((1024, *width), dtype), 0
-
-    def add(self, values: Array) -> int:
-        """Append; where the values begin."""
-        begin, end = self.length, self.length + len(values)
-        if end > len(self.data):
-            grown = np.zeros((max(end, 2 * len(self.data)), *self.data.shape[1:]), self.data.dtype)
-            grown[:begin] = self.data[:begin]
-            self.data = grown
-        self.data[begin:end] = values
-        self.length = end
-        return begin
+# The columns of `packing.Packed` that grow together, by their place in its `length`.
+GROWING = (
+    ("seconds", "queue", "within_ptr"),
+    ("within",),
+    ("version",),
+    ("run_ptr",),
+    ("run",),
+    ("entry", "bytes"),
+    ("pending",),
+    ("member",),
+)
+ROW, VERSION, RUN_PTR, ENTRY, PENDING, MEMBER = 0, 2, 3, 5, 6, 7
+NOTHING = 0  # an entry of no rows
 
 
 class Pool:
-    """See the module. `rows` are of operators and movements alike; all else is found by entry number."""
+    """See the module."""
 
     def __init__(self, lowering: Lowering, costs: CostModel) -> None:
         self.lowering, self.costs = lowering, costs
-        self.seconds, self.stream_ptr, self.streams = Column(np.float64), Column(np.int64), Column(np.int64)
-        self.within_ptr, self.within = Column(np.int64), Column(np.int64)
-        self.op_rows, self.version_rows = Column(np.int64, 2), Column(np.int64, 2)
-        self.fragment_rows, self.fragment_runs = Column(np.int64), Column(np.int64)
-        self.run_ptr, self.runs = Column(np.int64), Column(np.int64, 6)
-        self.fragment_span = Column(np.int64, 2)  # first row and number, over all versions
-        self.bytes: list[Array] = []  # per fragment: of instances, on every device
+        self.rates = costs.rates()
+        self.packed = _empty(len(lowering.machine.devices))
+        self._add_nothing()
+        self.op_rows = Column(np.int64, 2)
+        self.queues = Queues(StreamTable(lowering.machine))
+        self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
-        self._fragments: dict[tuple[object, ...], int] = {}
-        self._kept: list[Points] = []  # whose identity is part of a key
-        self.stream_ptr.add(np.zeros(1, np.int64))
-        self.within_ptr.add(np.zeros(1, np.int64))
 
     @property
     def size_bytes(self) -> int:
         """Memory that the columns take."""
-        return sum(c.data.nbytes for c in vars(self).values() if isinstance(c, Column))
+        return sum(column.nbytes for column in self.packed)
 
-    def enter(
-        self, slots: Sequence[int], regions: Sequence[int], points: Sequence[Points], used: Array
-    ) -> tuple[list[int], list[int]]:
-        """The entries of some operators and regions, given the points of all operators; what is new is packed."""
-        lowering = self.lowering
-        op_keys = [(lowering.cost_kind[k], id(points[k])) for k in slots]
-        keys = [(lowering.dtype_kind[k], *lowering.fragment_key(k, points, used)) for k in regions]
-        new_ops = {key: k for key, k in zip(op_keys, slots, strict=True) if key not in self._ops}
-        new = {key: k for key, k in zip(keys, regions, strict=True) if key not in self._fragments}
-        if new_ops or new:
-            self._pack(new_ops, new, points, used)
-        return [self._ops[key] for key in op_keys], [self._fragments[key] for key in keys]
+    @property
+    def entries(self) -> int:
+        """Number of entries of regions."""
+        return int(self.packed.length[ENTRY])
 
-    def _pack(
-        self,
-        new_ops: dict[tuple[int, int], int],
-        new: dict[tuple[object, ...], int],
-        points: Sequence[Points],
-        used: Array,
-    ) -> None:
-        made = [(k, self.lowering.make_fragment(k, points, used)) for k in new.values()]
-        rows = self.lowering.sample([(k, points[k]) for k in new_ops.values()], made)
-        row = self._add_rows(rows)
-        for key, k in new_ops.items():
-            self._ops[key] = self.op_rows.add(np.array([[row, len(points[k])]]))
-            self._kept.append(points[k])
-            self.within_ptr.add(np.full(len(points[k]), self.within.length))
-            row += len(points[k])
-        for name, (number, fragment) in zip(new, made, strict=True):
-            self._fragments[name] = self._add_fragment(number, fragment, row)
-            row += len(fragment.row)
+    def enter_ops(self, slots: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """The entries of operators with points of these numbers."""
+        keys = [(self.lowering.cost_kind[slot], number) for slot, number in zip(slots, numbers, strict=True)]
+        new = {key: slot for key, slot in zip(keys, slots, strict=True) if key not in self._ops}
+        if new:
+            self._add_ops(new)
+        return [self._ops[key] for key in keys]
 
-    def _add_rows(self, rows: TaskGraph) -> int:
-        """Seconds and streams of all rows; the number of the first."""
-        row, stream = rows.occupied()
-        order = np.argsort(row, kind="stable")
-        self.stream_ptr.add(self.streams.length + np.cumsum(np.bincount(row, minlength=len(rows))))
-        self.streams.add(stream[order])
-        return self.seconds.add(self.costs.seconds(rows))
+    def _add_ops(self, new: dict[tuple[int, int], int]) -> None:
+        """Append the rows of operators: (kind, number of the points) -> operator."""
+        store, row = self.lowering.store, int(self.packed.length[ROW])
+        spans = [store.span(number) for _, number in new]
+        place = np.concatenate([store.table.place[span] for span in spans])
+        end = row + len(place)
+        while end + 1 >= len(self.packed.seconds):
+            self._grow(ROW)
+        self.packed.seconds[row:end] = self._seconds(new, spans, place)
+        self.packed.queue[row:end] = self.queues.compute(place)
+        self.packed.within_ptr[row : end + 1] = self.packed.within_ptr[row]
+        self.packed.length[ROW] = end
+        for key, span in zip(new, spans, strict=True):
+            self._ops[key] = self.op_rows.add(np.array([[row, span.stop - span.start]]))
+            row += span.stop - span.start
 
-    def _add_fragment(self, number: int, fragment: Fragment, row: int) -> int:
-        from taskflow.search.resimulate import bytes_of, pack_edges  # numba: imported on first use
+    def _seconds(self, new: dict[tuple[int, int], int], spans: Sequence[slice], place: Array) -> Array:
+        """Seconds of the points of operators."""
+        store, costs = self.lowering.store, self.costs
+        if not isinstance(costs, AnalyticCosts):
+            points = [(slot, store.points(number)) for (_, number), slot in new.items()]
+            return costs.seconds(self.lowering.sample(points, []))
+        dtypes = [self.lowering.compute_dtype[slot] for slot in new.values()]
+        dtype = np.repeat(dtypes, [span.stop - span.start for span in spans])
+        flops, size = (np.concatenate([column[span] for span in spans]) for column in store.table[2:4])
+        return costs.task_seconds(place, dtype, flops, size)
 
-        life = self.lowering.lives[number]
-        ops, versions = len(life.ops), len(life.producer)
-        runs, run_ptr, within_ptr, within = pack_edges(fragment.edges, ops + versions, ops, fragment.version_row)
-        if not len(run_ptr):
-            raise InternalError(f"region '{life.region.name}': points of one operator wait for each other")
-        self.within_ptr.add(within_ptr[1:] + self.within.length)
-        self.within.add(within)
-        self.fragment_runs.add(np.array([self.run_ptr.add(run_ptr + self.runs.length)]))
-        self.runs.add(runs)
-        self.fragment_span.add(np.array([[row, len(fragment.row)]]))
-        begin, end = fragment.version_row[:-1], fragment.version_row[1:]
-        self.fragment_rows.add(np.array([self.version_rows.add(np.stack([begin + row, end - begin], axis=1))]))
-        devices = len(self.lowering.machine.devices)
-        size = bytes_of(fragment.instance_device, fragment.instance_box, life.region.itemsize, ALIGNMENT, devices)
-        self.bytes.append(size)
-        return len(self.bytes) - 1
+    def enter(self, regions: Array, numbers: Array, used: Array) -> None:
+        """Append the entries of some regions, given the points of all operators and the devices in use."""
+        row = int(self.packed.length[ROW])
+        args = regions, numbers, used, self.lowering.store
+        self.lowering.mover.pack(*args, lambda: self.packed, self._grow, self.rates)
+        self._settle_collectives()
+        if not isinstance(self.costs, AnalyticCosts):
+            made = [(int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store)) for k in regions.tolist()]
+            end = int(self.packed.length[ROW])
+            self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
+
+    def _add_nothing(self) -> None:
+        """Entry NOTHING, of no rows and no dependences, for a region of any length."""
+        lives = self.lowering.lives
+        versions = max(len(life.producer) for life in lives)
+        slots = versions + max(len(life.ops) for life in lives)
+        for column, more in ((VERSION, versions), (RUN_PTR, slots + 1)):
+            while more > len(getattr(self.packed, GROWING[column][0])):
+                self._grow(column)
+            self.packed.length[column] = more
+        self.packed.length[ENTRY] = 1
+
+    def _settle_collectives(self) -> None:
+        """Seconds and queues of the collectives that were packed."""
+        p = self.packed
+        for row, name, size, first, count in p.pending[: p.length[PENDING]].tolist():
+            group = tuple(ring_order(members := p.member[first : first + count].tolist(), self._hosts))
+            p.seconds[row] = self.costs.collective_seconds(COLLECTIVES[name], group, size)
+            p.queue[row] = self.queues.of_group(tuple(members))
+        p.length[PENDING] = p.length[MEMBER] = 0
+
+    def _grow(self, column: int) -> None:
+        """Make columns twice as long."""
+        self.packed = doubled(self.packed, GROWING[column])
+
+
+def _empty(devices: int) -> Packed:
+    """Columns with room for a little."""
+    from taskflow.lower.packing import Packed  # numba: imported on first use
+
+    room = 1024
+    one = [np.zeros(room, np.int64) for _ in range(5)]
+    wide = [np.zeros((room, n), np.int64) for n in (2, 6, 4, devices, 5)]
+    return Packed(
+        np.zeros(8, np.int64),
+        np.zeros(room),
+        one[0],
+        one[1],
+        one[2],
+        wide[0],
+        one[3],
+        wide[1],
+        wide[2],
+        wide[3],
+        wide[4],
+        one[4],
+    )

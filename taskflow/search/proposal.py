@@ -142,7 +142,8 @@ class Proposals:
         return [config for config in brought if config is not None]
 
     def _probability(self, name: str, config: ParallelConfig, near: list[ParallelConfig]) -> float:
-        return (1 - COPIED) / self.space.size(name) + COPIED * near.count(config) / len(near)
+        offers = sum(other is config for other in near)  # the space has one object for equal ones
+        return (1 - COPIED) / self.space.size(name) + COPIED * offers / len(near)
 
     def _bring(self, name: str, route: _Route, config: ParallelConfig) -> ParallelConfig | None:
         held = route.brought.get(id(config))

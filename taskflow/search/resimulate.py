@@ -10,7 +10,7 @@ some numbers, in whatever order they are compared.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -20,115 +20,82 @@ from taskflow.lower.boxes import inner
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 
 
-@numba.njit(cache=True)
-def pack_edges(edges: Any, slots: int, ops: int, version_row: Any) -> tuple[Any, Any, Any, Any]:
-    """Edges of a fragment, sorted by waiting slot, as runs within and between slots.
+class Rows(NamedTuple):
+    """The entries of a pool, as far as their seconds matter; see `packing.Packed`, and `streams.Queues`.
 
-    A run is (waiting row, awaited slot, awaited row, step of waiting rows, step of awaited rows, number).
-
-    Returns:
-        the runs, the first run of every slot and their number; awaited rows of the same slot for every row that moves
-        data: CSR. An operator's points do not wait for each other: then the second array is empty.
+    Attributes:
+        op_rows: (n, 2) first row and number of every entry of an operator.
     """
-    rows = version_row[-1]
-    within_ptr, count = np.zeros(rows + 1, np.int64), 0
-    between = np.empty(len(edges), np.int64)
-    for e in range(len(edges)):
-        if edges[e, 0] != edges[e, 2]:
-            between[count] = e
-            count += 1
-        elif edges[e, 0] < ops:
-            return np.empty((0, 6), np.int64), np.empty(0, np.int64), within_ptr, between[:0]
-        else:
-            within_ptr[version_row[edges[e, 0] - ops] + edges[e, 1] + 1] += 1
-    for r in range(rows):
-        within_ptr[r + 1] += within_ptr[r]
-    within, place = np.empty(within_ptr[rows], np.int64), within_ptr.copy()
-    for e in range(len(edges)):
-        if edges[e, 0] == edges[e, 2]:
-            row = version_row[edges[e, 0] - ops] + edges[e, 1]
-            within[place[row]] = edges[e, 3]
-            place[row] += 1
-    runs, run_ptr = make_runs(edges, between[:count], slots)
-    return runs, run_ptr, within_ptr, within
+
+    op_rows: Any
+    entry: Any
+    version: Any
+    run_ptr: Any
+    run: Any
+    seconds: Any
+    queue: Any
+    within_ptr: Any
+    within: Any
+    queue_ptr: Any
+    streams: Any
 
 
 @inner
-def make_runs(edges: Any, between: Any, slots: int) -> tuple[Any, Any]:
-    """Runs of edges between slots, those of a waiting slot ordered by awaited slot and waiting row."""
-    most_slot, most_row = slots + 1, 1
-    for e in between:
-        most_row = max(most_row, edges[e, 1] + 1, edges[e, 3] + 1)
-    key = np.empty(len(between), np.int64)
-    for i in range(len(between)):
-        e = between[i]
-        key[i] = ((edges[e, 0] * most_slot + edges[e, 2]) * most_row + edges[e, 1]) * most_row + edges[e, 3]
-    runs, run_ptr, n, slot = np.empty((len(between), 6), np.int64), np.zeros(slots + 1, np.int64), 0, -1
-    for i in np.argsort(key, kind="mergesort"):
-        w, a, o, b = edges[between[i]]
-        extends = n > 0 and slot == w and runs[n - 1, 1] == o
-        if extends:
-            last = runs[n - 1]
-            if last[5] == 1:
-                last[3], last[4], last[5] = a - last[0], b - last[2], 2
-                continue
-            extends = a == last[0] + last[3] * last[5] and b == last[2] + last[4] * last[5]
-            if extends:
-                last[5] += 1
-                continue
-        runs[n, 0], runs[n, 1], runs[n, 2], runs[n, 3], runs[n, 4], runs[n, 5] = a, o, b, 0, 0, 1
-        slot = w
-        n += 1
-        run_ptr[w + 1] = n
-    for k in range(slots):
-        run_ptr[k + 1] = max(run_ptr[k + 1], run_ptr[k])
-    return runs[:n], run_ptr
+def add_work(work: Any, sign: float, first: int, count: int, rows: Rows) -> None:
+    """Add what rows of the pool take to the work of their streams."""
+    for row in range(first, first + count):
+        queue = rows.queue[row]
+        for k in range(rows.queue_ptr[queue], rows.queue_ptr[queue + 1]):
+            work[rows.streams[k]] += sign * rows.seconds[row]
 
 
-@numba.njit(cache=True)
-def bytes_of(device: Any, box: Any, itemsize: int, alignment: int, devices: int) -> Any:
-    """(devices,) what instances take, each rounded up to the alignment."""
-    size = np.zeros(devices, np.int64)
-    for k in range(len(device)):
-        points = itemsize
-        for d in range(box.shape[1]):
-            points *= box[k, d, 1] - box[k, d, 0]
-        size[device[k]] += -(-points // alignment) * alignment
-    return size
+@inner
+def added_rows(slots: Any, regions: Any, old_op: Any, new_op: Any, old: Any, new: Any, rows: Rows) -> int:
+    """How many more rows there are once the entries of some operators and regions were exchanged."""
+    more = 0
+    for slot in slots:
+        more += rows.op_rows[new_op[slot], 1] - (rows.op_rows[old_op[slot], 1] if old_op[slot] >= 0 else 0)
+    for r in regions:
+        more += rows.entry[new[r], 1] - (rows.entry[old[r], 1] if old[r] >= 0 else 0)
+    return more
 
 
-@numba.njit(cache=True)
-def add_work(work: Any, sign: float, spans: Any, seconds: Any, stream_ptr: Any, streams: Any) -> None:
-    """Add what rows of the pool take to the work of their streams; `spans`: (n, 2) first row and number."""
-    for b in range(len(spans)):
-        for row in range(spans[b, 0], spans[b, 0] + spans[b, 1]):
-            for k in range(stream_ptr[row], stream_ptr[row + 1]):
-                work[streams[k]] += sign * seconds[row]
+@inner
+def change_ops(work: Any, slots: Any, old: Any, new: Any, rows: Rows) -> None:
+    """Exchange the entries of some operators in the work of all streams; -1: none."""
+    for slot in slots:
+        if old[slot] >= 0:
+            add_work(work, -1.0, rows.op_rows[old[slot], 0], rows.op_rows[old[slot], 1], rows)
+        add_work(work, 1.0, rows.op_rows[new[slot], 0], rows.op_rows[new[slot], 1], rows)
 
 
-@numba.njit(cache=True)
-def add_alive(alive: Any, spans: Any, size: Any) -> None:
-    """Add bytes of regions to what is alive while each operator runs: `spans` (n, 2) first and last operator."""
-    for r in range(len(spans)):
-        for op in range(spans[r, 0], spans[r, 1] + 1):
-            for device in range(alive.shape[1]):
-                alive[op, device] += size[r, device]
+@inner
+def change_regions(work: Any, size: Any, regions: Any, old: Any, new: Any, sizes: Any, rows: Rows) -> None:
+    """Exchange the entries of some regions in the work of all streams and the bytes of all devices."""
+    for r in regions:
+        if old[r] >= 0:
+            add_work(work, -1.0, rows.entry[old[r], 0], rows.entry[old[r], 1], rows)
+        add_work(work, 1.0, rows.entry[new[r], 0], rows.entry[new[r], 1], rows)
+        for device in range(len(size)):
+            size[device] += sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
 
 
-@numba.njit(cache=True)
-def alive_peak(alive: Any, spans: Any, size: Any) -> Any:
-    """The most that is alive on each device at any time, once `add_alive` would have been done."""
-    change = np.zeros((len(alive) + 1, alive.shape[1]))
-    for r in range(len(spans)):
-        for device in range(alive.shape[1]):
-            change[spans[r, 0], device] += size[r, device]
-            change[spans[r, 1] + 1, device] -= size[r, device]
-    now, peak = np.zeros(alive.shape[1]), np.zeros(alive.shape[1])
-    for op in range(len(alive)):
-        for device in range(alive.shape[1]):
-            now[device] += change[op, device]
-            peak[device] = max(peak[device], alive[op, device] + now[device])
-    return peak
+@inner
+def first_changed(
+    last: int, regions: Any, old: Any, new: Any, life_ops: Any, local_ptr: Any, local: Any, rows: Rows
+) -> int:
+    """The first stretch of an operator that touches a changed region, or with rows that move it; at most `last`."""
+    first = last
+    for r in regions:
+        begin, ops = local_ptr[r], life_ops[r + 1] - life_ops[r]
+        for slot in range(local_ptr[r + 1] - begin):
+            has_rows = slot < ops or old[r] < 0
+            if not has_rows:
+                v = slot - ops
+                has_rows = rows.version[rows.entry[old[r], 2] + v, 1] + rows.version[rows.entry[new[r], 2] + v, 1] > 0
+            if has_rows:
+                first = min(first, local[begin + slot])
+    return first
 
 
 @inner
@@ -143,27 +110,33 @@ def follow(run: Any, start: Any, row: int, end: Any, awaited: int) -> None:
 
 @numba.njit(cache=True)
 def resimulate(
-    begin: int,
     limit: float,
+    slots: Any,
+    regions: Any,
+    old_op: Any,
+    new_op: Any,
+    old_fragment: Any,
+    new_fragment: Any,
     work: Any,
+    size: Any,
+    sizes: Any,
     stretch: Any,
     touch_ptr: Any,
     touch: Any,
+    life_ops: Any,
     local_ptr: Any,
-    local_stretch: Any,
-    op_entry: Any,
-    entry_rows: Any,
-    fragment: Any,
-    fragment_rows: Any,
-    fragment_runs: Any,
-    version_rows: Any,
+    local: Any,
+    op_rows: Any,
+    entry: Any,
+    version: Any,
     run_ptr: Any,
-    runs: Any,
+    run: Any,
     seconds: Any,
-    stream_ptr: Any,
-    streams: Any,
+    queue: Any,
     within_ptr: Any,
     within: Any,
+    queue_ptr: Any,
+    streams: Any,
     old_base: Any,
     old_end: Any,
     base: Any,
@@ -172,74 +145,111 @@ def resimulate(
     every: int,
     old_marks: Any,
     marks: Any,
-) -> float:
-    """The end of the last row, or infinity as soon as that is certain to be above `limit`.
+) -> tuple[float, int]:
+    """The end of the last row, or infinity as soon as it is certain to be above `limit`; and the first stretch passed.
+
+    -1 where `start` or `end` is too short, and the number of rows.
 
     Args:
-        begin: the first stretch that changed.
-        work: seconds that every stream has to do in all.
+        slots, regions: the operators and regions that change.
+        old_op, new_op, old_fragment, new_fragment: pool entries of all operators and regions, -1 for none.
+        work, size: seconds that every stream has to do in all, and bytes of instances of every device: those of the
+            current strategy, brought up to date.
+        sizes: (n, devices) bytes of every entry of a region.
         stretch: (stretches, 3) operator (or -1), region, version.
         touch_ptr, touch: per stretch (region, its slot there) through which it waits.
-        local_ptr, local_stretch: per region, the stretch of every slot.
-        op_entry, entry_rows: pool entry per operator, first row and number per entry.
-        fragment, fragment_rows, fragment_runs: pool entry per region; per entry the first of `version_rows` (row and
-            number of every version) and the first of `run_ptr`.
-        seconds, stream_ptr, streams, within_ptr, within: pool columns of rows.
+        life_ops: per region, where its operators begin in a list of those of all.
+        local_ptr, local: per region, the stretch of every slot.
+        op_rows ... streams: see `Rows`.
         old_base, old_end: first row of every stretch and ends of the current strategy.
-        base, start, end: the same of the proposed one, filled from `begin` (or a little before) on.
+        base, start, end: the same of the proposed one, filled from the first stretch passed on.
         every, old_marks, marks: each `every` stretches: when every stream is free, what it has done, and the last end.
     """
-    streams_count = len(work)
-    for k in range(streams_count):
+    rows = Rows(op_rows, entry, version, run_ptr, run, seconds, queue, within_ptr, within, queue_ptr, streams)
+    total = old_base[len(stretch)] + added_rows(slots, regions, old_op, new_op, old_fragment, new_fragment, rows)
+    if total > min(len(start), len(end)):
+        return -1.0, total
+    change_ops(work, slots, old_op, new_op, rows)
+    change_regions(work, size, regions, old_fragment, new_fragment, sizes, rows)
+    count = len(work)
+    for k in range(count):
         if work[k] * (1.0 - SLACK) > limit:
-            return np.inf
-    mark = begin // every
+            return np.inf, 0
+    first = first_changed(len(stretch) - 1, regions, old_fragment, new_fragment, life_ops, local_ptr, local, rows)
+    mark = first // every if old_base[len(stretch)] > 0 else 0
     first = mark * every
     state = old_marks[mark].copy()
-    free, done = state[:streams_count], state[streams_count : 2 * streams_count]
-    last: float = state[2 * streams_count]
+    free, done = state[:count], state[count : 2 * count]
+    last: float = state[2 * count]
     row, since = old_base[first], 0
     for b in range(first, len(stretch)):
         if b % every == 0:
-            state[2 * streams_count] = last
+            state[2 * count] = last
             marks[b // every] = state
         base[b] = row
-        op = stretch[b, 0]
-        if op >= 0:
-            pool_row, count = entry_rows[op_entry[op]]
+        if stretch[b, 0] >= 0:
+            pool_row, number = op_rows[new_op[stretch[b, 0]]]
         else:
-            pool_row, count = version_rows[fragment_rows[fragment[stretch[b, 1]]] + stretch[b, 2]]
-        for i in range(row, row + count):
+            pool_row, number = version[entry[new_fragment[stretch[b, 1]], 2] + stretch[b, 2]]
+        if number == 0:
+            continue
+        for i in range(row, row + number):
             start[i] = 0.0
-        for t in range(touch_ptr[b], touch_ptr[b + 1] if count else touch_ptr[b]):
+        for t in range(touch_ptr[b], touch_ptr[b + 1]):
             region = touch[t, 0]
-            at = fragment_runs[fragment[region]] + touch[t, 1]
+            at = entry[new_fragment[region], 3] + touch[t, 1]
             for r in range(run_ptr[at], run_ptr[at + 1]):
-                awaited = local_stretch[local_ptr[region] + runs[r, 1]]
+                awaited = local[local_ptr[region] + run[r, 1]]
                 if awaited < first:
-                    follow(runs[r], start, row, old_end, old_base[awaited])
+                    follow(run[r], start, row, old_end, old_base[awaited])
                 else:
-                    follow(runs[r], start, row, end, base[awaited])
-        for i in range(count):
-            at, lasts = start[row + i], seconds[pool_row + i]
+                    follow(run[r], start, row, end, base[awaited])
+        for i in range(number):
+            at_time, lasts = start[row + i], seconds[pool_row + i]
             for k in range(within_ptr[pool_row + i], within_ptr[pool_row + i + 1]):
-                at = max(at, end[row + within[k]])
-            for k in range(stream_ptr[pool_row + i], stream_ptr[pool_row + i + 1]):
-                at = max(at, free[streams[k]])
-            finish = at + lasts
-            for k in range(stream_ptr[pool_row + i], stream_ptr[pool_row + i + 1]):
+                at_time = max(at_time, end[row + within[k]])
+            begin, stop = queue_ptr[queue[pool_row + i]], queue_ptr[queue[pool_row + i] + 1]
+            for k in range(begin, stop):
+                at_time = max(at_time, free[streams[k]])
+            finish = at_time + lasts
+            for k in range(begin, stop):
                 free[streams[k]] = finish
                 done[streams[k]] += lasts
-            start[row + i], end[row + i] = at, finish
+            start[row + i], end[row + i] = at_time, finish
             last = max(last, finish)
-        row += count
-        since += count
+        row += number
+        since += number
         if last > limit:
-            return np.inf
-        if since > 2 * streams_count:
+            return np.inf, first
+        if since > 2 * count:
             since = 0
-            for k in range(streams_count):
+            for k in range(count):
                 if free[k] + (work[k] - done[k]) - SLACK * work[k] > limit:
-                    return np.inf
+                    return np.inf, first
     base[len(stretch)] = row
-    return last
+    return last, first
+
+
+@numba.njit(cache=True)
+def alive_peak(change: Any, spans: Any, regions: Any, old: Any, new: Any, sizes: Any, keeps: bool) -> Any:
+    """The most bytes that are alive on each device at any time, if all instances of a region live as long as it does.
+
+    Args:
+        change: (operators + 1, devices) what becomes alive before each operator, less what is dead by then.
+        spans: (regions, 2) first and last operator between which a region is needed.
+        regions, old, new, sizes: see `resimulate`; those that change.
+        keeps: leave `change` changed.
+    """
+    devices = change.shape[1]
+    after = change if keeps else change.copy()
+    for r in regions:
+        for device in range(devices):
+            more = sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
+            after[spans[r, 0], device] += more
+            after[spans[r, 1] + 1, device] -= more
+    now, peak = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
+    for op in range(0 if keeps else len(after)):
+        for device in range(devices):
+            now[device] += after[op, device]
+            peak[device] = max(peak[device], now[device])
+    return peak

@@ -13,7 +13,7 @@ from taskflow.memory import plan_memory
 from taskflow.order import ORDERS
 from tests import laws
 from tests.lower.test_collective import gathered
-from tests.lower.test_lower import network, row_text
+from tests.lowering import network, row_text
 from tests.strategies import feeds_of, graphs, random_strategy
 from tests.test_laws import examples
 

@@ -7,7 +7,7 @@ import taskflow
 from taskflow import Kind, MachineModel, lower
 from taskflow.lower import movement
 from tests import tiny
-from tests.lower.test_lower import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
+from tests.lowering import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
 
 
 def collectives(task_graph):

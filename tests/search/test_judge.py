@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import CostModel, Device, MachineModel, lower
 from taskflow.rules import leaders, random_config
+from taskflow.search import judge as judging
 from taskflow.search.judge import Judge
 from taskflow.simulate import schedule
 from tests import tiny
-from tests.lower.test_lower import network
+from tests.lowering import network
 from tests.strategies import graphs
 from tests.test_laws import examples
 
@@ -105,7 +106,7 @@ def test_an_illegal_proposal_is_refused_with_its_rule():
 def test_a_pool_that_is_full_is_emptied(monkeypatch):
     graph, machine = network(), MachineModel.uniform(2)
     costs = CostModel.analytic(machine)
-    monkeypatch.setattr("taskflow.search.judge.POOL_BYTES", 0)
+    monkeypatch.setattr(judging, "POOL_BYTES", 0)
     judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     judge.start(strategy)
     strategy["fc0"] = taskflow.ParallelConfig({"o": 2})

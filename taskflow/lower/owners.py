@@ -1,0 +1,79 @@
+"""Who sums what of partial results, compiled by numba: the least that any algorithm moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskflow.lower.boxes import covers, inner, intersect, is_empty, overlaps, put, same, split_evenly, subtract
+from taskflow.lower.moves import needs_of
+from taskflow.lower.state import FULL, State
+
+
+@inner
+def owners_of(s: State, v: int, box: Any, tile: int, holds: Any, scalar: bool) -> tuple[Any, Any]:
+    """Which device sums which part of tile number `tile`; `holds`: the devices that have a partial result of it.
+
+    The tile is cut at the borders of the needed boxes; a piece that one device needs is summed there, one that several
+    need is shared out among them, those first that hold a partial result already.
+    """
+    needs, w = needs_of(s, v), s.w
+    wanted, by, count = np.empty(len(needs) * w, np.int64), np.empty(len(needs), np.int64), 0
+    for k in needs:
+        if overlaps(s.m, s.need_box + k * w, box, tile * w, w):
+            intersect(wanted, count * w, s.m, s.need_box + k * w, box, tile * w, w)
+            by[count] = s.m[s.need + 3 * k]
+            count += 1
+    pieces = cut_at_borders(s, box, tile, wanted[: count * w])
+    owner, piece, owned = np.empty(16, np.int64), np.empty(16 * w, np.int64), 0
+    cut = np.empty(s.devices * w, np.int64)
+    for i in range(0, len(pieces), w):
+        needers, able, has_holder = np.zeros(s.devices, np.bool_), 0, False
+        for k in range(count):
+            if covers(wanted, k * w, pieces, i, w):
+                needers[by[k]] = True
+                has_holder = has_holder or holds[by[k]]
+        for device in range(s.devices):
+            needers[device] = needers[device] and (holds[device] or not has_holder)
+            able += needers[device]
+        if able:
+            split_evenly(cut, pieces, i, able, scalar, w)
+        part = -1
+        for device in range(s.devices):
+            part += needers[device]
+            if needers[device] and not is_empty(cut, part * w, w):
+                if owned == len(owner):
+                    owner, piece = np.concatenate((owner, owner)), np.concatenate((piece, piece))
+                owner[owned] = device
+                put(piece, owned * w, cut, part * w, w)
+                owned += 1
+    return owner[:owned], piece[: owned * w]
+
+
+@inner
+def cut_at_borders(s: State, box: Any, tile: int, wanted: Any) -> Any:
+    """The tile in pieces such that every wanted box is a union of pieces."""
+    w = s.w
+    put(s.m, s.work, box, tile * w, w)
+    count = 1
+    for k in range(0, len(wanted), w):
+        is_new = True
+        for j in range(0, k, w):
+            is_new = is_new and not same(wanted, j, wanted, k, w)
+        if not is_new:
+            continue
+        n = 0
+        for i in range(s.work, s.work + count * w, w):
+            if overlaps(s.m, i, wanted, k, w):
+                if n < s.size:
+                    intersect(s.m, s.spare + n * w, s.m, i, wanted, k, w)
+                n += 1
+            n = subtract(s.m, s.spare, n, s.size, s.m, i, wanted, k, w)
+        if n > s.size:
+            s.m[FULL] = 1
+            return s.m[:0].copy()
+        count = n
+        for i in range(count * w):
+            s.m[s.work + i] = s.m[s.spare + i]
+    return s.m[s.work : s.work + count * w].copy()

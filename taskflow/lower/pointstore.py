@@ -1,0 +1,129 @@
+"""The points of operators under configurations, numbered, as flat columns that compiled code fills and reads."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taskflow.columns import doubled
+from taskflow.operator import Operator
+from taskflow.partition import Points, cuts, partition
+from taskflow.strategy import Degree, ParallelConfig
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Places(NamedTuple):
+    """The columns, each with room for more; see `partition.Points`.
+
+    Attributes:
+        length: how far the columns are filled; see `grid.PLACE` and so on.
+        place, flops, bytes: of every point; bytes of its arguments.
+        span, box, colour: intervals of all axes, boxes of all terms and colours of all outputs, of every point.
+        partial: of the outputs.
+        record: (n, 10) first of `place` and number of points, first of `box` and dimensions of all terms, first of
+            `colour` and outputs, first of `partial`, first of `term`, first of `span` and axes.
+        term: per kind of operator the number of inputs, then the first dimension of every term.
+    """
+
+    length: Array
+    place: Array
+    flops: Array
+    bytes: Array
+    box: Array
+    colour: Array
+    partial: Array
+    span: Array
+    record: Array
+    term: Array
+
+
+# The columns that grow together, by their place in `length`.
+GROWING = (("place", "flops", "bytes"), ("box",), ("colour",), ("partial",), ("span",), ("record",))
+RECORD = 5
+
+
+class PointStore:
+    """Operators of a graph with the same kind share their points.
+
+    Args:
+        operators: of the graph.
+        kind: per operator, a number; those that are partitioned alike have the same.
+    """
+
+    def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
+        self.operators, self.kind = operators, kind
+        length, room = np.zeros(6, np.int64), 1024
+        place, size, box, colour, partial, span = (np.zeros(room, np.int64) for _ in range(6))
+        record, term = np.zeros((room, 10), np.int64), np.zeros(0, np.int64)
+        self.table = Places(length, place, np.zeros(room), size, box, colour, partial, span, record, term)
+        self._made: list[tuple[int, ParallelConfig]] = []
+        self._points: dict[int, Points] = {}
+        self._numbers: dict[tuple[int, ParallelConfig], int] = {}
+        self._cuts: dict[tuple[int, tuple[tuple[str, Degree], ...]], tuple[Array, Array, Array]] = {}
+        self._kinds: dict[int, tuple[Any, ...]] = {}
+
+    def number(self, slot: int, config: ParallelConfig) -> int:
+        """The number of the points of operator `slot` under a configuration.
+
+        Raises:
+            ValueError: it cannot be split so.
+        """
+        key = self.kind[slot], config
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = self._add(slot, config)
+        return found
+
+    def count(self, number: int) -> int:
+        """How many points have this number."""
+        return int(self.table.record[number, 1])
+
+    def span(self, number: int) -> slice:
+        """Where they are in the columns `place`, `flops` and `bytes`."""
+        first, count = self.table.record[number, :2].tolist()
+        return slice(first, first + count)
+
+    def points(self, number: int) -> Points:
+        """The points of this number."""
+        if number not in self._points:
+            self._points[number] = self._read(number)
+        return self._points[number]
+
+    def _add(self, slot: int, config: ParallelConfig) -> int:
+        from taskflow.grid import FAULT, FITS, add_points  # numba: imported on first use
+
+        kind, op = self.kind[slot], self.operators[slot]
+        if kind not in self._kinds:
+            self._kinds[kind] = self._describe(op)
+        if (key := (kind, config.degrees)) not in self._cuts:
+            self._cuts[key] = cuts(op, config)
+        arguments: tuple[Any, ...] = *self._cuts[key], np.array(config.devices, np.int64), *self._kinds[kind]
+        while (found := add_points(*(*arguments, *self.table[:9]))) != FITS:
+            if found == FAULT:
+                partition(op, config)  # says what is wrong
+            self.table = doubled(self.table, GROWING[found])
+        self._made.append((slot, config))
+        return len(self._made) - 1
+
+    def _describe(self, op: Operator) -> tuple[Any, ...]:
+        """What `grid.add_points` wants of a kind of operators."""
+        terms, first = op.bound.table.term_ptr, len(self.table.term)
+        row = np.array([len(op.inputs), *terms], np.int64)
+        self.table = self.table._replace(term=np.concatenate([self.table.term, row]))
+        itemsize = np.array([r.itemsize for r in op.args], np.int64)
+        return *op.bound.table.columns, first, terms, itemsize, float(op.flops)
+
+    def _read(self, number: int) -> Points:
+        t, (slot, config) = self.table, self._made[number]
+        first, n, box, dims, colour, outputs, partial, _, span, axes = t.record[number].tolist()
+        return Points(
+            self.operators[slot],
+            config,
+            t.place[first : first + n].copy(),
+            t.span[span : span + 2 * n * axes].reshape(n, axes, 2).copy(),
+            t.box[box : box + 2 * n * dims].reshape(n, dims, 2).copy(),
+            t.colour[colour : colour + n * outputs].reshape(n, outputs).copy(),
+            t.partial[partial : partial + outputs] > 0,
+        )

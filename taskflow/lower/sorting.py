@@ -1,0 +1,65 @@
+"""Sorting numbers, compiled by numba: what needs an order packs its key, and behind it its place, into one number.
+
+NumPy's sorts cost a second of compilation for every caller; this is a merge sort of runs sorted by insertion.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskflow.lower.boxes import inner
+
+RUN = 16
+
+
+@inner
+def sort_run(keys: Any, begin: int, end: int) -> None:
+    """Sort `keys[begin:end]` by insertion."""
+    for i in range(begin + 1, end):
+        key, j = keys[i], i
+        while j > begin and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
+            j -= 1
+        keys[j] = key
+
+
+@inner
+def merge(keys: Any, begin: int, middle: int, end: int, out: Any) -> None:
+    """Merge two sorted runs of `keys` into `out`, at the same place."""
+    i, j = begin, middle
+    for n in range(begin, end):
+        if i < middle and (j >= end or keys[i] <= keys[j]):
+            out[n] = keys[i]
+            i += 1
+        else:
+            out[n] = keys[j]
+            j += 1
+
+
+@inner
+def sort(keys: Any) -> Any:
+    """The keys in ascending order; they may be sorted in place."""
+    count = len(keys)
+    for begin in range(0, count, RUN):
+        sort_run(keys, begin, min(begin + RUN, count))
+    if count <= RUN:
+        return keys
+    width, other = RUN, np.empty(count, np.int64)
+    while width < count:
+        for begin in range(0, count, 2 * width):
+            middle = min(begin + width, count)
+            merge(keys, begin, middle, min(begin + 2 * width, count), other)
+        keys, other = other, keys
+        width *= 2
+    return keys
+
+
+@inner
+def bits(number: int) -> int:
+    """How many bits hold the numbers from 0 to `number`."""
+    found = 0
+    while number >> found:
+        found += 1
+    return found
