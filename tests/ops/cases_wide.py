@@ -32,7 +32,7 @@ def wide(
         return region
 
     integers = [name for name in shapes if name in "it"]
-    is_differentiable = operator not in (ops.accuracy, ops.top_k_accuracy, ops.argmax)
+    is_differentiable = operator not in WITHOUT_GRADIENT
     case(
         f"{name or operator.__name__}, wide",
         build,
