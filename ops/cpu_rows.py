@@ -1,7 +1,7 @@
 """Compiled kernels over the rows of matrices: softmax, cross entropy, layer norm; see `cpu` for what holds for them.
 
-A row is read and written while it is in the first-level cache, so memory is passed once. Sums may be taken in another
-order than written, the same in every run.
+A row is read and written while it is in the first-level cache, so memory is passed once. Sums are taken in the order
+that is written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import numba
 
 from ops.cpu_math import exp
 
-_SUMS = {"contract", "reassoc", "nsz"}  # lets the compiler add up in vectors
+# Never "reassoc": whether a compiled loop runs in vectors depends on where its arrays lie, and with it the order of its
+# sums; another order of the tasks would give other bits.
+_SUMS = {"contract"}
 
 
 @numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)

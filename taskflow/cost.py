@@ -22,6 +22,7 @@ import numpy as np
 from taskflow.backend import Context, is_compiled
 from taskflow.collective_cost import CollectiveCosts
 from taskflow.efficiency import curve_seconds
+from taskflow.errors import CostError
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
 from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
@@ -87,7 +88,7 @@ class CostModel(ABC):
         """Seconds of every row.
 
         Raises:
-            ValueError: an operator has no cost: its seconds are no number from 0, or its kernel cannot be timed.
+            CostError: an operator has no cost: its seconds are no number from 0, or its kernel cannot be timed.
         """
         kind, device = task_graph.kind, task_graph.device
         result = np.zeros(len(task_graph))
@@ -131,7 +132,7 @@ class CostModel(ABC):
 def _check_costs(task_graph: TaskGraph, rows: Array, seconds: Array) -> None:
     """Refuse points without a cost."""
     for k in np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))[:1]:
-        raise ValueError(f"costs: {_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds")
+        raise CostError(f"costs: {_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds")
 
 
 def _point(task_graph: TaskGraph, row: int) -> str:
@@ -275,7 +276,7 @@ class MeasuredCosts(CostModel):
             except Exception as error:
                 shapes = ", ".join(str(rect.shape) for _, rect, _ in task_graph.args(row))
                 what = f"its kernel fails on made-up arrays of {shapes}: {type(error).__name__}: {error}"
-                raise ValueError(f"costs: {_point(task_graph, row)} has no cost: {what}") from error
+                raise CostError(f"costs: {_point(task_graph, row)} has no cost: {what}") from error
         return self._known[key]
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:

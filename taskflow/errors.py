@@ -1,4 +1,4 @@
-"""The one error that is ours.
+"""The one error that is ours, and one of the user's that must not be taken for another.
 
 A user's mistake is a `ValueError` or a `TypeError` whose message says where, which rule and which values.
 Whatever else goes wrong inside is an `InternalError`.
@@ -12,3 +12,7 @@ class InternalError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message} (this is a fault in taskflow: please report it)")
+
+
+class CostError(ValueError):
+    """An operator has no cost: no strategy that runs it can be judged."""

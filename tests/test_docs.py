@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 # Public, but no operators: optimizers, initial values, weights, loops over the cells and parts of the layers that the
 # table has.
 OTHERS = {
-    *("combine", "dispatch", "load_balance_loss", "from_torch_state"),
+    *("combine", "dispatch", "load_balance_loss", "from_torch", "from_torch_state", "Imported"),
     *("adagrad", "adam", "adamw", "lamb", "rmsprop", "sgd"),
     *("constant", "fan_in_uniform", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "normal", "uniform"),
     *("zeros", "RecurrentWeights", "recurrent_weights", "lstm_weights", "gru_steps", "lstm_steps", "rnn_steps"),

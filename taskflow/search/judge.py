@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taskflow.cost import CostModel
+from taskflow.errors import CostError
 from taskflow.graph import Graph
 from taskflow.lower import Lowering
 from taskflow.machine import MachineModel
@@ -114,6 +115,8 @@ class Judge:
         try:
             own = self._own | {self._slot[n]: n for n in changes if self._known[n].follows}
             columns = [self._columns(name, config, own) for name, config in changes.items()]
+        except CostError:
+            raise
         except ValueError as error:
             self.last_refusal = str(error)
             return math.inf
@@ -125,6 +128,8 @@ class Judge:
         try:
             check_strategy(self.graph, strategy, self._devices)
             own, columns = self._all_columns(strategy)
+        except CostError:
+            raise
         except ValueError as error:
             self.last_refusal = str(error)
             return math.inf
