@@ -2,9 +2,9 @@
 
 Takes a task graph whose devices are `emulated`, memory that all ranks map, and costs. Every task really runs (its
 kernel, its copy, on real data), and its device then counts as busy until the task's predicted time is over; links
-likewise. Rows start in the order of their streams, as soon as the clock has reached the end of all that they wait
-for, so what is measured holds every delay of a real run but the hardware's speed. One thread drives all streams of a
-rank.
+likewise. Rows run in the order of their streams, not before the clock has reached the end of all that they wait for.
+A device works off its streams by itself, as a GPU does: a host that comes to a row late delays it only when the row's
+time is over before its work is done. One thread drives all streams of a rank.
 
 The clock is the host's monotonic one, which all ranks share. `done[row]` is when a row ends, written as soon as the row
 has started: the target of a transfer knows in advance when it arrives, as a receiver that sleeps on a link does.
@@ -24,7 +24,8 @@ from taskflow.execute.program import Compiler, Program
 from taskflow.system import wake_on_time
 from taskflow.task import Array, Kind, TaskGraph
 
-_POLL_SECONDS = 1e-5  # between looks for a row of another rank that takes no time
+_POLL_SECONDS = 1e-5  # at least between two looks for a row of another rank
+_PATIENCE_SECONDS = 2e-4  # at most
 
 
 class EmulatedCompiler(Compiler):
@@ -98,30 +99,44 @@ class Replay:
         sleep_until(max((self._done[r] for r in self.rows), default=0.0))
 
     def _run(self, row: int, start: float, origin: float) -> float:
-        """Run a row that could start at `start`, now or before; returns when it ends."""
-        begin = max(start, time.monotonic())
+        """Run a row that could start at `start`, now or before; returns when it ends.
+
+        The device started it then: the host that comes later has until the row's end to do its work.
+        """
         self.calls[row]()
-        end = max(begin + self._seconds[row], time.monotonic())
+        end = max(start + self._seconds[row], time.monotonic())
         self._done[row] = end
-        self.start[row], self.end[row] = begin - origin, end - origin
+        self.start[row], self.end[row] = start - origin, end - origin
         return end
 
     def _earliest(self, row: int) -> float:
         """When everything that `row` waits for is over; a later moment than now as long as that is not known.
 
-        What has not started takes its whole time from now, or from the end of what it waits for itself.
+        What is not known is looked at again a little after it is due, by a part of the time that `row` itself takes:
+        to come late by that much costs nothing, and to look more often takes the core from the rank that is awaited.
         """
-        done, before, now = self._done, self._before, 0.0
-        latest = 0.0
-        for other in before[row]:
+        done, latest, due = self._done, 0.0, 0.0
+        for other in self._before[row]:
             end = done[other]
             if end == 0.0:
-                now = now or time.monotonic()
-                begin = max(now, max([done[b] for b in before[other]], default=0.0))
-                end = begin + max(self._seconds[other], _POLL_SECONDS)
+                due = max(due, self._due(other))
+            elif end > latest:
+                latest = end
+        if due == 0.0:
+            return latest
+        patience = min(max(self._seconds[row] / 4, _POLL_SECONDS), _PATIENCE_SECONDS)
+        return max(latest, due, time.monotonic()) + patience
+
+    def _due(self, row: int) -> float:
+        """When a row that has not started ends at the earliest, as far as the ends of what it waits for are known."""
+        done, latest = self._done, 0.0
+        for other in self._before[row]:
+            end = done[other]
+            if end == 0.0:
+                return time.monotonic() + self._seconds[row]
             if end > latest:
                 latest = end
-        return latest
+        return latest + self._seconds[row]
 
 
 def sleep_until(moment: float) -> None:
