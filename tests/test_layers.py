@@ -38,7 +38,6 @@ LOOKS_UP = {
 
 # Who may import what; the first line that fits decides.
 HOMES = {
-    "cupy.cuda.nccl": "taskflow.comm",
     "cupy": "taskflow.backend",
     "cuda": "taskflow.backend",
     "cupyx": "taskflow.backend",

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
+from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda
 
@@ -22,9 +23,12 @@ def find_gpus() -> "tuple[Gpu, ...]":
 
 __all__ = [
     "Array",
+    "Communicator",
     "Context",
     "CudaSource",
     "NotCapturable",
+    "Part",
+    "Place",
     "Run",
     "StreamBackend",
     "StreamContext",
