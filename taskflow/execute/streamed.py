@@ -84,6 +84,7 @@ class StreamCompiler(Compiler):
     def __init__(self, *args: Any, backend: StreamBackend) -> None:
         super().__init__(*args)
         self.backend = backend
+        backend.uses_tf32 = self.graph.uses_tf32
 
     def compile(self) -> Program:
         """See `Compiler.compile`."""
