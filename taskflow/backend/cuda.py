@@ -213,6 +213,7 @@ class CudaStreams(StreamBackend):
                 raise NotCapturable("a handle of cuBLAS is made")
             self._blas[current.gpu] = Cublas(lambda size: cupy.cuda.Memory(size))
         blas = self._blas[current.gpu]
+        blas.uses_tf32 = self.uses_tf32
         blas.use(current.stream.ptr)
         return blas
 

@@ -32,11 +32,13 @@ class StreamBackend(ABC):
         xp: the array module that kernels get as `ctx.xp`.
         uses_variants: whether operators run the kernel that they declare for CUDA instead of the NumPy one.
         is_capturing: whether what is launched now goes into a graph.
+        uses_tf32: whether float32 products may round their operands to TensorFloat-32.
     """
 
     xp: Any = np
     uses_variants: bool = True
     is_capturing: bool = False
+    uses_tf32: bool = False
 
     @abstractmethod
     def make_stream(self, device: int, name: str) -> Stream:

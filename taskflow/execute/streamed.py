@@ -93,6 +93,7 @@ class StreamCompiler(Compiler):
     def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers) -> None:
         super().__init__(*args)
         self.backend, self.carriers = backend, carriers
+        backend.uses_tf32 = self.graph.uses_tf32
 
     def compile(self) -> Program:
         """See `Compiler.compile`."""
