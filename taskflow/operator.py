@@ -31,6 +31,7 @@ class Operator:
         flops: floating point operations of one point of the iteration space.
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
         orders: the memory order that the kernel asks for, per argument; empty: any (see `taskflow.layout`).
+        members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
     """
 
     name: str
@@ -43,6 +44,7 @@ class Operator:
     flops: float = 1.0
     follows: str | None = None
     orders: tuple[tuple[int, ...], ...] = ()
+    members: tuple[str, ...] = ()
 
     @property
     def pattern(self) -> str:
@@ -80,4 +82,9 @@ class Operator:
         return self.flops * self.bound.points(intervals)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.pattern}"
+        return f"{self.name}: {self.pattern}{contents(self.members)}"
+
+
+def contents(members: tuple[str, ...]) -> str:
+    """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
+    return f" ({' + '.join(members)})" if members else ""
