@@ -30,9 +30,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 PREFIXES = [(0,), (0, 1), (0, 1, 2, 3)]
 PARTS = [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]
-# Sizes, and the lists of devices of the declared space: those of PARTS leave too much of LeNet to prove.
+# Sizes, and the lists of devices of the declared space. Those of PARTS leave too much of LeNet to prove, and its
+# accuracy, which is small and may lie anywhere, multiplies the strategies that are nearly as fast.
 PROVEN: dict[str, tuple[dict[str, Any], list[tuple[int, ...]]]] = {
-    "lenet": ({}, PREFIXES),
+    "lenet": ({"metrics": False}, PREFIXES),
     "rnnlm": ({"steps": 2, "group": 1}, PARTS),
 }
 

@@ -326,6 +326,7 @@ class Lowering:
                 self._identities[slot],
                 op.follows or op.name,
                 str(points.config),
+                op.members,
             )
         return self._launches[key]
 
