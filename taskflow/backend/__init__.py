@@ -21,6 +21,19 @@ def find_gpus() -> "tuple[Gpu, ...]":
     return find()
 
 
+def make_backend() -> StreamBackend:
+    """The GPUs of this process through CuPy.
+
+    Raises:
+        ValueError: CuPy is not installed, or finds no GPU and driver.
+    """
+    if find_spec("cupy") is None:
+        raise ValueError("executor: devices are of kind 'cuda', and CuPy is not installed (the extras cuda13, cuda12)")
+    from taskflow.backend.cuda import CudaStreams
+
+    return CudaStreams()
+
+
 __all__ = [
     "Array",
     "Communicator",
@@ -37,5 +50,6 @@ __all__ = [
     "cuda_kernel",
     "find_gpus",
     "is_compiled",
+    "make_backend",
     "on_cuda",
 ]
