@@ -22,10 +22,10 @@ LAYERS = (
     "region machine batches exchange efficiency",
     "pattern operator layout",
     "graph strategy differentiate precision fuse",
-    "task streams cost collective_cost timeline partition rules experts",
+    "task streams cost device_costs collective_cost timeline partition rules experts",
     "lower",
     "order simulate memory comm interrupt",
-    "search execute rehearse measure",
+    "search execute rehearse measure measure_gpu",
     "train checkpoint testing explain rank frontend",
     "cli",
 )

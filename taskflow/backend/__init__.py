@@ -22,6 +22,19 @@ def find_gpus() -> "tuple[Gpu, ...]":
     return find()
 
 
+def make_backend() -> StreamBackend:
+    """The GPUs of this process through CuPy.
+
+    Raises:
+        ValueError: CuPy is not installed, or finds no GPU and driver.
+    """
+    if find_spec("cupy") is None:
+        raise ValueError("executor: devices are of kind 'cuda', and CuPy is not installed (the extras cuda13, cuda12)")
+    from taskflow.backend.cuda import CudaStreams
+
+    return CudaStreams()
+
+
 __all__ = [
     "Array",
     "Communicator",
@@ -39,6 +52,7 @@ __all__ = [
     "find_gpus",
     "for_dtypes",
     "is_compiled",
+    "make_backend",
     "on_cuda",
     "takes_half",
 ]

@@ -23,7 +23,7 @@ _NONE, _TRANSPOSED = 0, 1
 _TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}  # cudaDataType
 _COMPUTE = {"float16": 68, "bfloat16": 68, "float32": 68, "float64": 70, "tf32": 77}  # cublasComputeType
 _DEFAULT_ALGORITHM = -1
-_WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
+WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Cublas:
         ]
         self._handle = pointer()
         self._check(library.cublasCreate_v2(ctypes.byref(self._handle)))
-        self._workspace = allocate(_WORKSPACE_BYTES)
+        self._workspace = allocate(WORKSPACE_BYTES)
         self._stream = -1
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
         self.uses_tf32 = False
@@ -119,7 +119,7 @@ class Cublas:
         """Work on this stream from now on."""
         if stream != self._stream:
             self._check(self._library.cublasSetStream_v2(self._handle, stream))
-            self._check(self._library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, _WORKSPACE_BYTES))
+            self._check(self._library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE_BYTES))
             self._stream = stream
 
     def matmul(self, x: Any, y: Any, z: Any, xp: Any) -> Any:

@@ -28,13 +28,14 @@ import numpy as np
 from cupy.cuda import runtime
 
 from taskflow.backend.context import Array
-from taskflow.backend.cublas import Cublas
+from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
 from taskflow.backend.cuda_ranks import FLAGS, make_communicators, place_of, share
 from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault
+_NO_MEMORY = 2  # cudaErrorMemoryAllocation
 _REFUSALS = (NotCapturable, NotImplementedError, RuntimeError, TypeError)
 _OPTIONS = ("--std=c++17",)
 
@@ -95,6 +96,10 @@ class CudaStreams(StreamBackend):
         number: int = (self._first if world_size() > 1 else device) % self._count
         return number
 
+    def name(self, device: int) -> str:
+        found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
+        return found
+
     # -- streams ---------------------------------------------------------------------------------------------------
 
     def make_stream(self, device: int, name: str) -> _Stream:
@@ -131,11 +136,19 @@ class CudaStreams(StreamBackend):
         if not size_bytes:
             return cupy.empty(0, np.uint8)  # type: ignore[no-any-return]
         with cupy.cuda.Device(self.gpu(device)):
-            memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0)
+            memory = cupy.cuda.MemoryPointer(_malloc(size_bytes), 0)
             array: Array = cupy.ndarray((size_bytes,), np.uint8, memptr=memory)
             memory.memset(0, size_bytes)
             runtime.deviceSynchronize()
         return array
+
+    def memory(self, device: int) -> tuple[int, int]:
+        with cupy.cuda.Device(self.gpu(device)):
+            free, total = runtime.memGetInfo()
+        return int(free), int(total)
+
+    def library_bytes(self, device: int) -> int:
+        return WORKSPACE_BYTES if self.gpu(device) in self._blas else 0
 
     def pinned(self, size_bytes: int) -> Array:
         found: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
@@ -211,7 +224,7 @@ class CudaStreams(StreamBackend):
         if current.gpu not in self._blas:
             if self.is_capturing:
                 raise NotCapturable("a handle of cuBLAS is made")
-            self._blas[current.gpu] = Cublas(lambda size: cupy.cuda.Memory(size))
+            self._blas[current.gpu] = Cublas(_malloc)
         blas = self._blas[current.gpu]
         blas.uses_tf32 = self.uses_tf32
         blas.use(current.stream.ptr)
@@ -254,6 +267,16 @@ class CudaStreams(StreamBackend):
         if self._guard is not None:
             self._guard.close()
             self._guard = None
+
+
+def _malloc(size_bytes: int) -> Any:
+    """A block of its own, of no pool."""
+    try:
+        return cupy.cuda.Memory(size_bytes)
+    except runtime.CUDARuntimeError as error:
+        if error.status != _NO_MEMORY:
+            raise
+        raise MemoryError(f"{size_bytes} bytes") from error
 
 
 def _pointer(array: Array) -> int:

@@ -12,7 +12,7 @@ for an event of the capture, may wait for no other, and has to be joined to the 
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,11 +97,20 @@ class FakeStreams(StreamBackend):
         starve: part of the name of the streams that move last.
         gpu: identity of the GPU; default: one for each device, and all of them reach each other.
         library: whether there is a library for collectives.
+        memory_bytes: of every device; nothing is ever given back.
     """
 
     uses_variants = False
 
-    def __init__(self, seed: int = 0, starve: str | None = None, gpu: str | None = None, library: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        starve: str | None = None,
+        gpu: str | None = None,
+        library: bool = True,
+        memory_bytes: int = 1 << 50,
+    ) -> None:
+        self._memory_bytes, self._taken = memory_bytes, Counter[int]()
         self._gpu, self._library = gpu, library
         self._generator = np.random.default_rng(seed)
         self._starve = starve
@@ -109,6 +118,9 @@ class FakeStreams(StreamBackend):
         self._capture: _Capture | None = None
         self._clock = 0
         self.launches = 0  # of graphs
+
+    def name(self, device: int) -> str:
+        return "fake GPU"
 
     # -- queues ----------------------------------------------------------------------------------------------------
 
@@ -231,7 +243,14 @@ class FakeStreams(StreamBackend):
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def zeros(self, device: int, size_bytes: int) -> Array:
+        free, _ = self.memory(device)
+        if size_bytes > free:
+            raise MemoryError(f"{size_bytes} bytes")
+        self._taken[device] += size_bytes
         return np.zeros(size_bytes, np.uint8)
+
+    def memory(self, device: int) -> tuple[int, int]:
+        return self._memory_bytes - self._taken[device], self._memory_bytes
 
     def pinned(self, size_bytes: int) -> Array:
         return np.zeros(size_bytes, np.uint8)

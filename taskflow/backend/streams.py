@@ -41,6 +41,10 @@ class StreamBackend(ABC):
     uses_tf32: bool = False
 
     @abstractmethod
+    def name(self, device: int) -> str:
+        """What kind of GPU a device is."""
+
+    @abstractmethod
     def make_stream(self, device: int, name: str) -> Stream:
         """A new stream of a device."""
 
@@ -70,7 +74,19 @@ class StreamBackend(ABC):
 
     @abstractmethod
     def zeros(self, device: int, size_bytes: int) -> Array:
-        """A zeroed byte array in the memory of a device."""
+        """A zeroed byte array in the memory of a device.
+
+        Raises:
+            MemoryError: there is no room.
+        """
+
+    @abstractmethod
+    def memory(self, device: int) -> tuple[int, int]:
+        """Bytes of a device that are free, and all of them."""
+
+    def library_bytes(self, device: int) -> int:
+        """Bytes of a device that libraries hold as workspaces of their own, as far as is known."""
+        return 0
 
     @abstractmethod
     def pinned(self, size_bytes: int) -> Array:

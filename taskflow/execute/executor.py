@@ -29,6 +29,7 @@ from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Call, Compiler, Feed, Memory
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.streamed import StreamCompiler
+from taskflow.execute.trial import try_kernels
 from taskflow.execute.watchdog import watch
 from taskflow.geometry import Rect
 from taskflow.memory import MemoryPlan, check_memory, plan_memory
@@ -111,6 +112,8 @@ class Executor:
         self.regions: PersistentRegions = PersistentRegions(
             task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
         )
+        if not gpus:
+            self.regions.initialise()  # now: others may read them as soon as a step begins
         self._advances = share is None or self.regions.are_updated  # an evaluation is no step of the run
         self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)  # to infinity, for loss scaling to see
@@ -123,6 +126,10 @@ class Executor:
             compiler.captures, compiler.times = capture, record
         compiler.fuses = not record
         self.program = compiler.compile()
+        if isinstance(compiler, StreamCompiler):
+            homes = {i for places in task_graph.homes.values() for i, _ in places}
+            try_kernels(compiler, homes if share else ())
+            self.regions.initialise()
         self._finish = weakref.finalize(self, self.program.close)
         self._finish.atexit = False  # MPI frees all that is left when it ends
         if self._kind == "cpu":
@@ -141,7 +148,8 @@ class Executor:
     def _compiler(self, rows: TaskGraph, plan: MemoryPlan, check: bool, gpus: Meeting | None) -> Compiler:
         args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
         if self._backend is not None and gpus is not None:
-            return StreamCompiler(*args, backend=self._backend, carriers=gpus.carriers.of_rows(self._expansion.origin))
+            carriers = gpus.carriers.of_rows(self._expansion.origin)
+            return StreamCompiler(*args, backend=self._backend, carriers=carriers, ledger=gpus.ledger)
         if self._kind == "emulated":
             return EmulatedCompiler(*args)
         return (SharedCompiler if self.memory.is_shared else Compiler)(*args)

@@ -68,7 +68,7 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
 class _Expander:
     """Collects the new rows."""
 
-    def __init__(self, task_graph: TaskGraph, kept: Collection[int]) -> None:
+    def __init__(self, task_graph: TaskGraph, kept: Collection[int] = ()) -> None:
         self.graph, self.kept = task_graph, kept
         self.origin: list[int] = []
         self.args: list[list[Argument]] = []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from taskflow.backend import StreamBackend
+from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm import Transport
 from taskflow.execute.carriers import Carriers, choose_carriers
+from taskflow.execute.ledger import Ledger
 from taskflow.execute.streamed import DeviceMemory
 from taskflow.memory import MemoryPlan
 from taskflow.task import TaskGraph
@@ -24,11 +25,7 @@ def find_backend(backend: StreamBackend | None, lender: StreamBackend | None, ch
         raise ValueError("executor: check=True is for cpu and emulated devices")
     if backend is not None and lender is not None and backend is not lender:
         raise ValueError("executor: its backend is not that of the executor whose regions it shares")
-    if found := backend or lender:
-        return found
-    from taskflow.backend.cuda import CudaStreams  # cupy: imported on first use
-
-    return CudaStreams()
+    return backend or lender or make_backend()
 
 
 class Meeting:
@@ -43,6 +40,8 @@ class Meeting:
         self, task_graph: TaskGraph, backend: StreamBackend, transport: Transport, exchange: str, why_not_shared: str
     ) -> None:
         self._task_graph, self._backend, self._transport, self._exchange = task_graph, backend, transport, exchange
+        own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
+        self.ledger = Ledger(backend, own)
         self._places = transport.gather(backend.place(transport.rank)) if transport.size > 1 else []
         self.carriers: Carriers = self._choose(why_not_shared)
 
@@ -52,7 +51,7 @@ class Meeting:
     def make_memory(self, rows: TaskGraph, plan: MemoryPlan) -> DeviceMemory:
         """The memory of this rank's devices, mapped by the others if the carriers say so and that works."""
         shares = self.carriers.shares
-        memory = DeviceMemory(rows, plan, self._transport, shares, backend=self._backend)
+        memory = DeviceMemory(rows, plan, self._transport, shares, backend=self._backend, ledger=self.ledger)
         if shares and not memory.is_shared:
             self.carriers = self._choose("memory cannot be mapped; the log says why")
         if self._transport.size > 1 and self._transport.rank == 0:

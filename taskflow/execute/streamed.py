@@ -29,6 +29,7 @@ from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kerne
 from taskflow.comm import Message
 from taskflow.execute.carriers import Carriers
 from taskflow.execute.events import MemoryUses
+from taskflow.execute.ledger import INSTANCES, PACKING, SCRATCH, Ledger
 from taskflow.execute.peers import PeerRows
 from taskflow.execute.program import Call, Compiler, Memory, Program
 from taskflow.execute.replay import HOST, Item, StreamReplay
@@ -44,17 +45,21 @@ _SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
 class DeviceMemory(Memory):
     """The arenas of this rank's devices as one slab of each GPU."""
 
-    def __init__(self, *args: Any, backend: StreamBackend) -> None:
-        self.backend = backend
+    def __init__(self, *args: Any, backend: StreamBackend, ledger: Ledger) -> None:
+        self.backend, self.ledger = backend, ledger
         super().__init__(*args)
 
     def share(self, size_bytes: int) -> list[Array] | None:
         """See `Memory.share`."""
-        return self.backend.shared_zeros(self.transport.rank, size_bytes, self.transport)
+        rank = self.transport.rank
+        with self.ledger.room(rank, INSTANCES, size_bytes):
+            shared = self.backend.shared_zeros(rank, size_bytes, self.transport)
+        self.ledger.taken[rank][INSTANCES] += size_bytes if shared else 0
+        return shared
 
     def make_arena(self, device: int, size_bytes: int) -> Array:
         """See `Memory.make_arena`."""
-        return self.backend.zeros(device, size_bytes)
+        return self.ledger.take(device, INSTANCES, size_bytes)
 
     def get(self, instance: int, rect: Rect) -> Array:
         """See `Memory.get`."""
@@ -90,9 +95,9 @@ class StreamCompiler(Compiler):
     captures = True  # whether steps become graphs
     times = False  # whether every item is timed; such steps are issued item by item
 
-    def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers) -> None:
+    def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger) -> None:
         super().__init__(*args)
-        self.backend, self.carriers = backend, carriers
+        self.backend, self.carriers, self.ledger = backend, carriers, ledger
         backend.uses_tf32 = self.graph.uses_tf32
 
     def compile(self) -> Program:
@@ -108,11 +113,11 @@ class StreamCompiler(Compiler):
             for d in self.memory.own
             for kind, name in enumerate(STREAM_NAMES)
         }
-        self.staging = Staging(self.backend, self.memory.own)
-        self.cells = StepCells(self.backend, self.run, self.memory.own, int((self.graph.kind == Kind.POINT).sum()))
-        zeros = {d: partial(self.backend.zeros, d) for d in self.memory.own}
-        self.workspaces = {d: Workspace(zeros[d]) for d in self.memory.own}
-        self._packing = {s: Workspace(zeros[s % self._devices]) for s in self._streams}
+        self.staging = Staging(self.backend, self.ledger, self.memory.own)
+        points = int((self.graph.kind == Kind.POINT).sum())
+        self.cells = StepCells(self.backend, self.ledger, self.run, self.memory.own, points)
+        self.workspaces = {d: Workspace(self.ledger.maker(d, SCRATCH)) for d in self.memory.own}
+        self._packing = {s: Workspace(self.ledger.maker(s % self._devices, PACKING)) for s in self._streams}
         self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
         self._choose_rows()
         super().compile()
@@ -182,6 +187,10 @@ class StreamCompiler(Compiler):
         """Await what `rows` read from messages, and what they write, or `uses` takes over, from those who read it."""
         for row in rows:
             self._before(row, list(uses))
+
+    def stream(self, number: int) -> Any:
+        """A stream by its number."""
+        return self._streams[number]
 
     def sending(self, device: int) -> int:
         """The stream from which data leaves a device."""

@@ -53,7 +53,6 @@ def array(pointer, size, dtype="float32"):
         (Part("send", array(16, 2, "int64"), peer=9), ("send", 16, 16, BYTES, 2)),
         (Part("receive", None, array(32, 2), 3), ("recv", 32, 8, BYTES, 0)),
     ],
-    ids=lambda x: x.kind if isinstance(x, Part) else "",
 )
 def test_a_part_is_a_call_on_the_current_stream(part, call):
     library = Recorder()

@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import Executor, MachineModel, lower
+from taskflow import Executor, MachineModel, lower, measure_gpu
 from taskflow.backend.fake import FakeStreams
+from taskflow.backend.timing import DeviceClock
 from taskflow.comm import connect
 from tests import laws
 from tests.execute.test_streamed import feeds, network
 from tests.ops.strategies import operator_graphs
 from tests.strategies import Model, random_strategy
+from tests.test_measure_gpu import ModelStreams
 
 EXCHANGES = ("auto", "shared", "messages", "nccl")
 
@@ -53,6 +55,21 @@ def test_a_step_of_several_ranks_is_one_graph(exchange):
         launches = [step(feed) and backend.launches for feed in feeds(4)]
         kinds = [part.is_captured for part in step._streamed.replay.parts]
     assert launches == [0, 1, 2, 3] and kinds == [True]
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+def test_links_are_timed_between_ranks(is_mapped, monkeypatch):
+    monkeypatch.setattr(measure_gpu, "_LARGE", 1 << 16)
+    backend = ModelStreams()
+    if not is_mapped:
+        backend.shared_zeros = lambda *args: None
+    machine = on_gpus()
+    found = measure_gpu._link(backend, connect(), DeviceClock(backend, connect().rank), len(machine.devices))
+    assert (found is None) == (connect().size == 1)
+    if found and is_mapped:
+        assert found == pytest.approx({"latency_seconds": 2e-6, "bandwidth": 0.5e12}, rel=0.01)
+    elif connect().rank == 0 and found:
+        assert found["latency_seconds"] > 0
 
 
 def test_shared_regions_are_one():
