@@ -7,7 +7,8 @@ name, so that regions keep theirs; flops add up, the bytes are those of what is 
 whole.
 
 It comes after `differentiate` and the optimizer, whose operators are fused like any others, and before a strategy. The
-numbers are those of the graph before, bit for bit.
+numbers are those of the graph before, bit for bit; only in half precision are they nearer to float32, since what lay
+between is not rounded any more.
 """
 
 from __future__ import annotations
