@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch system ending onepass grid columns firstfit schedules",
+    "geometry dtypes backend errors random philox launch system ending onepass grid columns firstfit schedules",
     "region machine batches exchange efficiency",
     "pattern operator layout",
-    "graph strategy differentiate fuse",
+    "graph strategy differentiate precision fuse",
     "task streams cost collective_cost timeline partition rules experts",
     "lower",
     "order simulate memory comm interrupt",
@@ -38,7 +38,6 @@ LOOKS_UP = {
 
 # Who may import what; the first line that fits decides.
 HOMES = {
-    "cupy.cuda.nccl": "taskflow.comm",
     "cupy": "taskflow.backend",
     "cuda": "taskflow.backend",
     "cupyx": "taskflow.backend",

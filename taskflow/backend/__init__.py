@@ -4,6 +4,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
+from taskflow.backend.half import for_dtypes, takes_half
+from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda
 
@@ -22,9 +24,12 @@ def find_gpus() -> "tuple[Gpu, ...]":
 
 __all__ = [
     "Array",
+    "Communicator",
     "Context",
     "CudaSource",
     "NotCapturable",
+    "Part",
+    "Place",
     "Run",
     "StreamBackend",
     "StreamContext",
@@ -32,6 +37,8 @@ __all__ = [
     "compiled",
     "cuda_kernel",
     "find_gpus",
+    "for_dtypes",
     "is_compiled",
     "on_cuda",
+    "takes_half",
 ]

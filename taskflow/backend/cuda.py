@@ -1,4 +1,4 @@
-"""GPUs through CuPy: streams, events, memory and CUDA graphs. The only file that imports cupy.
+"""GPUs through CuPy: streams, events, memory and CUDA graphs; `cuda_ranks` has what lies between ranks.
 
 Facts that shape it (CuPy 14.2, measured on an H200 where a figure is given):
 
@@ -14,6 +14,7 @@ Not yet run on hardware.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,12 +29,16 @@ from cupy.cuda import runtime
 
 from taskflow.backend.context import Array
 from taskflow.backend.cublas import Cublas
+from taskflow.backend.cuda_ranks import FLAGS, make_communicators, place_of, share
+from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault
 _REFUSALS = (NotCapturable, NotImplementedError, RuntimeError, TypeError)
 _OPTIONS = ("--std=c++17",)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +165,28 @@ class CudaStreams(StreamBackend):
             array[...] = cupy.asarray(np.ascontiguousarray(value, array.dtype))
             runtime.deviceSynchronize()
 
+    # -- other ranks -----------------------------------------------------------------------------------------------
+
+    def place(self, device: int) -> Place:
+        return place_of(self.gpu(device))
+
+    def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
+        arrays, failure = share(self.zeros(device, max(size_bytes, 1)), self.gpu(device), ranks)
+        if failure:
+            _log.warning("CUDA IPC: %s", failure)
+        return arrays
+
+    def signal(self, there: Array, sent: Array) -> Call:
+        return lambda: self.kernel(FLAGS.text, "signal_flag")(1, 1, (there, sent))
+
+    def awaits(self, here: Array, awaited: Array) -> Call:
+        return lambda: self.kernel(FLAGS.text, "await_flag")(1, 1, (here, awaited))
+
+    def communicators(
+        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
+    ) -> dict[tuple[int, ...], Communicator]:
+        return make_communicators(self.gpu(device), groups, ranks)
+
     # -- kernels ---------------------------------------------------------------------------------------------------
 
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
@@ -186,6 +213,7 @@ class CudaStreams(StreamBackend):
                 raise NotCapturable("a handle of cuBLAS is made")
             self._blas[current.gpu] = Cublas(lambda size: cupy.cuda.Memory(size))
         blas = self._blas[current.gpu]
+        blas.uses_tf32 = self.uses_tf32
         blas.use(current.stream.ptr)
         return blas
 
