@@ -27,9 +27,9 @@ def adagrad(
     """
     numbers = {"lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}
     check_rates("adagrad", loss, lr, clip_norm, initial_accumulator_value=initial_accumulator_value, **numbers)
-    gradients, rate = prepare(loss, lr, clip_norm)
+    gradients, controls = prepare(loss, lr, clip_norm)
     kernel = partial(_adagrad, **numbers)
-    return update_each("adagrad", gradients, rate, kernel, {"adagrad_sum": initial_accumulator_value}, 7)
+    return update_each("adagrad", gradients, controls, kernel, {"adagrad_sum": initial_accumulator_value}, 7)
 
 
 def rmsprop(
@@ -54,9 +54,9 @@ def rmsprop(
     if not 0 <= alpha < 1:
         raise ValueError(f"rmsprop: alpha is {alpha}, it is in [0, 1)")
     states = ["rmsprop_square", *["rmsprop_mean"] * centered, *["momentum"] * (momentum != 0)]
-    gradients, rate = prepare(loss, lr, clip_norm)
+    gradients, controls = prepare(loss, lr, clip_norm)
     kernel = partial(_rmsprop, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, is_centred=centered)
-    return update_each("rmsprop", gradients, rate, kernel, dict.fromkeys(states, 0.0), 12)
+    return update_each("rmsprop", gradients, controls, kernel, dict.fromkeys(states, 0.0), 12)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

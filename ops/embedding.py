@@ -56,6 +56,7 @@ def embedding(
             kernel=partial(_look_up, count=num_embeddings),
             backward=_backward,
             flops=1 / num_embeddings,
+            wide=(),  # it sums over rows of which one counts
         )
     )
 
@@ -83,6 +84,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
             kernel=_gradient,
             sizes={"v": op.extents["v"]},
             flops=op.flops,
+            dtype=op.inputs[1].dtype,
         )
     )
 

@@ -100,7 +100,7 @@ def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion
         return x
     axes = term(distinct(x.axes))
     pattern = f"{axes} -> {axes}"
-    backward = _cast_backward if x.dtype.startswith("float") and dtype.startswith("float") else _no_gradient
+    backward = _cast_backward if x.is_floating and "float" in dtype else _no_gradient
     return first(x.graph.launch(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype))
 
 

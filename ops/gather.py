@@ -44,6 +44,7 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
             kernel=partial(_gather, dim=dim, count=x.shape[dim]),
             backward=partial(_backward, dim=dim),
             flops=1 / x.shape[dim],
+            wide=(),
         )
     )
 

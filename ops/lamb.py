@@ -32,22 +32,25 @@ def lamb(
     check_rates("lamb", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
     if not all(0 <= b < 1 for b in betas):
         raise ValueError(f"lamb: betas are {tuple(betas)}, each is in [0, 1)")
-    gradients, rate = prepare(loss, lr, clip_norm)
+    gradients, controls = prepare(loss, lr, clip_norm)
     graph = loss.graph
     kernel = partial(_direction, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay)
     for region, gradient in gradients.items():
         kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
+        guarded, scalars = controls.guard(kernel, 4)
         way, *norms = graph.beside(
             f"{region.name}.way",
             region,
             [region, gradient, *kept],
-            kernel=kernel,
+            kernel=guarded,
+            scalars=scalars,
             writes=kept,
             values=1,
             sums=2,
             flops=20,
         )
-        graph.update(f"{region.name}.lamb", region, [way], kernel=_step, scalars=[*norms, rate], flops=2)
+        guarded, scalars = controls.guard(_step, 2, [*norms, controls.rate])
+        graph.update(f"{region.name}.lamb", region, [way], kernel=guarded, scalars=scalars, flops=2)
     return by_parameter(gradients)
 
 

@@ -41,8 +41,8 @@ def sgd(
     if nesterov and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
     kernel = partial(_sgd, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    gradients, rate = prepare(loss, lr, clip_norm)
-    return update_each("sgd", gradients, rate, kernel, {"momentum": 0.0} if momentum else {}, 6 if momentum else 2)
+    gradients, controls = prepare(loss, lr, clip_norm)
+    return update_each("sgd", gradients, controls, kernel, {"momentum": 0.0} if momentum else {}, 6 if momentum else 2)
 
 
 def adam(
@@ -94,8 +94,8 @@ def _adam(
     kernel = partial(
         _adam_step, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, is_decoupled=is_decoupled
     )
-    gradients, rate = prepare(loss, lr, clip_norm)
-    return update_each(kind, gradients, rate, kernel, {"adam_m": 0.0, "adam_v": 0.0}, 14)
+    gradients, controls = prepare(loss, lr, clip_norm)
+    return update_each(kind, gradients, controls, kernel, {"adam_m": 0.0, "adam_v": 0.0}, 14)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

@@ -119,6 +119,7 @@ def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None =
             kernel=partial(_cross_entropy, count=prod(t.shape)),
             backward=_cross_entropy_backward,
             flops=12,
+            wide=(1,),
         )
     )
 
@@ -155,11 +156,11 @@ def _cross_entropy_backward(
 ) -> tuple[LogicalRegion, None]:
     if gloss is None or gprobability is not None:
         raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
-    _, t = op.inputs
+    y, t = op.inputs
     (y_term, t_term), _ = terms(op)
     kernel = partial(_cross_entropy_gradient, count=prod(t.shape))
-    pattern = f"., {y_term}, {t_term} -> {y_term}"
-    return first(gloss.graph.launch(f"{op.name}.dx", pattern, [gloss, op.outputs[1], t], kernel=kernel, flops=2)), None
+    pattern, inputs = f"., {y_term}, {t_term} -> {y_term}", [gloss, op.outputs[1], t]
+    return first(gloss.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=2, dtype=y.dtype)), None
 
 
 @compiled

@@ -5,7 +5,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 """
 
 from taskflow import checkpoint
-from taskflow.backend import Context, CudaSource, compiled, on_cuda
+from taskflow.backend import Context, CudaSource, compiled, on_cuda, takes_half
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
@@ -21,6 +21,7 @@ from taskflow.measure import fit_machine, measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder
 from taskflow.pattern import Pattern, Window
+from taskflow.precision import LossScale, precision
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
@@ -55,6 +56,7 @@ __all__ = [
     "Kind",
     "Link",
     "LogicalRegion",
+    "LossScale",
     "MachineModel",
     "Normal",
     "Operator",
@@ -96,6 +98,7 @@ __all__ = [
     "operator_placement",
     "placed_tables",
     "power_of_two",
+    "precision",
     "random_strategy",
     "reorder",
     "search",
@@ -103,4 +106,5 @@ __all__ = [
     "simulate",
     "single_device",
     "step_schedule",
+    "takes_half",
 ]

@@ -19,13 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.backend import Context, StreamBackend, is_compiled, make_backend
+from taskflow.backend import Context, StreamBackend, for_dtypes, is_compiled, make_backend
 from taskflow.collective_cost import CollectiveCosts
 from taskflow.device_costs import DeviceTimes
+from taskflow.dtypes import is_floating
 from taskflow.efficiency import curve_seconds
 from taskflow.errors import CostError
 from taskflow.machine import MachineModel
-from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
+from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
 
 FORMAT, VERSION = "taskflow-costs", 1
 
@@ -334,17 +335,12 @@ class MeasuredCosts(CostModel):
         self._path.write_text(json.dumps(table, indent=0) + "\n")
 
 
-def _sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], None]:
+def _sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:
     """A copy, or so many additions."""
     target, other = sample_array(shape, dtype), sample_array(shape, dtype)
-
-    def run() -> None:
-        if not adds:
-            np.copyto(target, other)
-        for _ in range(adds):
-            np.add(target, other, out=target)
-
-    return run
+    if not adds:
+        return partial(np.copyto, target, other)
+    return lambda: [np.add(target, other, out=target) for _ in range(adds)]
 
 
 def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
@@ -363,7 +359,8 @@ def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[],
         arrays.append(array.transpose(np.argsort(order)))
         arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
     intervals = launch.intervals(int(task_graph.point[row]))
-    return partial(launch.kernel, Context([rect for _, rect, _ in args], intervals), *arrays)
+    kernel = for_dtypes(launch.kernel, arrays, *access([privilege for _, _, privilege in args]))
+    return partial(kernel, Context([rect for _, rect, _ in args], intervals), *arrays)
 
 
 def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
@@ -385,7 +382,7 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
 def sample_array(shape: tuple[int, ...], dtype: str) -> Array:
     """Values that are legal for any kernel: numbers between 0.1 and 1, or zeros where an index is expected."""
     array = np.zeros(shape, dtype)
-    if array.dtype.kind == "f":
+    if is_floating(array.dtype.name):
         array[...] = np.random.default_rng(0).uniform(0.1, 1.0, shape)
     return array
 

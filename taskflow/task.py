@@ -43,6 +43,12 @@ class Privilege(IntEnum):
     REDUCE = 3
 
 
+def access(privileges: Sequence[Privilege]) -> tuple[list[bool], list[bool]]:
+    """Per argument of a kernel: whether it reads what is there, and whether it writes."""
+    reads = [p in (Privilege.READ, Privilege.READ_WRITE) for p in privileges]
+    return reads, [p != Privilege.READ for p in privileges]
+
+
 STREAMS = (
     4  # of a device: compute, sending, receiving, host copies; the streams of links come after those of all devices
 )
@@ -150,6 +156,7 @@ class TaskGraph:
         combine: region number -> `sum` or `max`.
         orders: region name -> order of its dimensions in memory, for those that are not row-major.
         groups: of the collectives.
+        uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
     """
 
     machine: MachineModel
@@ -181,6 +188,7 @@ class TaskGraph:
     orders: Mapping[str, tuple[int, ...]]
     devices_used: tuple[int, ...] = field(default=())
     groups: Groups = field(default_factory=Groups)
+    uses_tf32: bool = False
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry backend errors random philox launch system ending onepass grid columns firstfit schedules",
+    "geometry dtypes backend errors random philox launch system ending onepass grid columns firstfit schedules",
     "region machine batches exchange efficiency",
     "pattern operator layout",
-    "graph strategy differentiate",
+    "graph strategy differentiate precision",
     "task streams cost device_costs collective_cost timeline partition rules experts",
     "lower",
     "order simulate memory comm interrupt",

@@ -32,11 +32,14 @@ class StreamBackend(ABC):
         xp: the array module that kernels get as `ctx.xp`.
         uses_variants: whether operators run the kernel that they declare for CUDA instead of the NumPy one.
         is_capturing: whether what is launched now goes into a graph.
+        uses_tf32: whether float32 products may round their operands to TensorFloat-32.
     """
 
     xp: Any = np
     uses_variants: bool = True
     is_capturing: bool = False
+    is_profiled: bool = False
+    uses_tf32: bool = False
 
     @abstractmethod
     def name(self, device: int) -> str:
@@ -155,6 +158,12 @@ class StreamBackend(ABC):
         """Return when something that no stream does is over."""
         while not is_over():
             os.sched_yield()
+
+    def range_begins(self, name: str) -> None:  # noqa: B027 - most have no profiler
+        """What is issued from here to `range_ends` is shown under this name by a profiler, if `is_profiled`."""
+
+    def range_ends(self) -> None:  # noqa: B027
+        """See `range_begins`."""
 
     def step_begins(self) -> None:  # noqa: B027 - most check nothing
         """From here to `step_ends` nothing may be allocated and nobody may wait for a stream, when this is checked."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from operator import length_hint
 from types import TracebackType
@@ -18,6 +19,7 @@ import numpy as np
 from taskflow.backend import Run, StreamBackend
 from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel, warm_up
+from taskflow.dtypes import HALF
 from taskflow.ending import end_all_leaving
 from taskflow.execute.carriers import EXCHANGES
 from taskflow.execute.emulate import EmulatedCompiler
@@ -114,6 +116,7 @@ class Executor:
             self.regions.initialise()  # now: others may read them as soon as a step begins
         self._advances = share is None or self.regions.are_updated  # an evaluation is no step of the run
         self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
+        self._overflows = any(r.dtype in HALF for r in task_graph.regions)  # to infinity, for loss scaling to see
         fed = np.flatnonzero(task_graph.kind == Kind.FEED)
         self._fed = {int(k) for k in task_graph.region[fed]}
         compiler = self._compiler(rows, plan, check, gpus)
@@ -195,7 +198,8 @@ class Executor:
         if then is not None and self._streamed is not None:
             self._streamed.replay.then = partial(self._stage, then)
         self.regions.refresh()
-        self._replay()
+        with np.errstate(over="ignore", invalid="ignore") if self._overflows else nullcontext():
+            self._replay()
         step = self._run.step
         self._run.step += self._advances
         self.regions.publish()

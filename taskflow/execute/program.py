@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import Context, Run, Workspace
+from taskflow.backend import Context, Run, Workspace, for_dtypes
 from taskflow.comm import Message, Transport
 from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
 from taskflow.geometry import Rect
 from taskflow.memory import MemoryPlan
-from taskflow.task import Array, Kind, Privilege, TaskGraph
+from taskflow.task import Array, Kind, Privilege, TaskGraph, access
 
 Call = Callable[[], object]
 
@@ -273,7 +273,8 @@ class Compiler:
         for k, privilege in enumerate(privileges):
             if privilege == Privilege.READ:
                 views[k] = self._one(views[k], writeable=False)
-        call = partial(self._kernel(launch.kernel), context, *views)
+        kernel = for_dtypes(self._kernel(launch.kernel), views, *access(privileges))
+        call = partial(kernel, context, *views)
         if not self.check:
             return call
         makes = [v for v, p in zip(views, privileges, strict=True) if p in (Privilege.WRITE, Privilege.REDUCE)]

@@ -98,6 +98,7 @@ class StreamCompiler(Compiler):
     def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger) -> None:
         super().__init__(*args)
         self.backend, self.carriers, self.ledger = backend, carriers, ledger
+        backend.uses_tf32 = self.graph.uses_tf32
 
     def compile(self) -> Program:
         """See `Compiler.compile`."""
@@ -156,7 +157,8 @@ class StreamCompiler(Compiler):
         waits = {self._item_of[dep] for dep in deps if dep in self._item_of} | set(before)
         for instance in uses:
             waits.update(self._uses.use(instance, stream, item))
-        self.items.append(Item(call, stream, row, role, tuple(sorted(waits))))
+        name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
+        self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
         self._item_of[row] = item
         return item
 
