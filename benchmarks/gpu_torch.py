@@ -95,7 +95,9 @@ def make_step(
     use_tf32(precision == "tf32")
     torch.manual_seed(0)
     net = MODULES[name](**options).cuda().to(memory_format=memory_format)
-    optimizer = OPTIMIZERS[case.model.optimizer](net.parameters(), **case.model.rates, **({"fused": True} if fused else {}))
+    optimizer = OPTIMIZERS[case.model.optimizer](
+        net.parameters(), **case.model.rates, **({"fused": True} if fused else {})
+    )
     batch = {key: _tensor(value, memory_format) for key, value in feeds.items()}
     forward = torch.compile(net) if compiled else net
     is_half = precision in ("float16", "bfloat16")

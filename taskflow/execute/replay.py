@@ -117,12 +117,7 @@ class StreamReplay:
         begin = time.perf_counter()
         self._staging.begin(self._lead)
         self._cells.begin(self._lead)
-        if self.is_warm:
-            self._backend.step_begins()
-        for call in self._calls:
-            call()
-        self._backend.record(self._lead, self._end)
-        self._backend.step_ends()
+        self._launch()
         self.issued_seconds = time.perf_counter() - begin
         if self.then is not None:
             then, self.then = self.then, None
@@ -131,6 +126,19 @@ class StreamReplay:
         self.is_warm = True
         if self._times:
             self._read_clock()
+
+    def repeat(self) -> None:
+        """A step on the feeds and numbers of the last one, for measurements."""
+        self._launch()
+        self._backend.synchronize(self._end)
+
+    def _launch(self) -> None:
+        if self.is_warm:
+            self._backend.step_begins()
+        for call in self._calls:
+            call()
+        self._backend.record(self._lead, self._end)
+        self._backend.step_ends()
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
