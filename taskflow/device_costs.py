@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace, cuda_kernel
+from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace, cuda_kernel, for_dtypes
 from taskflow.backend.timing import DeviceClock
-from taskflow.task import Launch, TaskGraph
+from taskflow.task import Launch, TaskGraph, access
 
 _CELL_BYTES = 8
 
@@ -48,6 +48,7 @@ class DeviceTimes:
             int(task_graph.point[row]),
         )
         kernel = cuda_kernel(launch.kernel) if self._backend.uses_variants else launch.kernel
+        kernel = for_dtypes(kernel, arrays, *access([privilege for _, _, privilege in args]))
         return clock.seconds(partial(kernel, context, *arrays))
 
     def move(self, device: int, shape: Sequence[int], dtype: str, adds: int) -> float:
