@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ops import generated
 from ops.build import check_region, distinct, first, term, terms
 from ops.expressions import Expression
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 Operand = LogicalRegion | float
 Kernel = Callable[..., None]
@@ -160,6 +161,7 @@ def summed_axes(out: str, own: str) -> tuple[int, ...]:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
+@on_cuda()
 def evaluate(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
@@ -167,6 +169,7 @@ def evaluate(
     expression.evaluate(ctx, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
 
 
+@on_cuda()
 def evaluate_summed(
     ctx: Context,
     *arrays: Array,
@@ -178,7 +181,10 @@ def evaluate_summed(
     """As `evaluate`, and summed over `axes`."""
     *inputs, out = arrays
     values = {**numbers, **dict(zip(names, inputs))}
-    if not axes:
+    if axes and ctx.is_cuda:
+        lead = (None,) * (max(a.ndim for a in inputs) - out.ndim)
+        generated.reduce(ctx, expression, values, out[(*lead, ...)], axes)
+    elif not axes:
         expression.evaluate(ctx, values, out)
     elif expression.text in values:
         sum_over(ctx, values[expression.text], out, axes=axes)

@@ -14,6 +14,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ops import generated
 from ops.tiles import Array, Context
 
 _OPERATORS: dict[type[ast.AST], str] = {
@@ -73,6 +74,9 @@ class Expression:
 
     def evaluate(self, ctx: Context, values: Mapping[str, Array | float], out: Array) -> None:
         """Write its value to `out`, whose shape all arrays among `values` broadcast to and whose memory none has."""
+        if ctx.is_cuda:
+            generated.evaluate(ctx, self, values, out)
+            return
         if not self.steps:
             ctx.xp.copyto(out, values[self.text])
         count = max((step.slot for step in self.steps), default=0)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from taskflow.backend.context import Array, Context, Run, Workspace
+from taskflow.backend.half import takes_half
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.geometry import Rect
 from taskflow.random import random_key
@@ -24,11 +25,17 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., None])
 MakeCell = Callable[[Any, Callable[[Run], float]], Array]
 
 
-def on_cuda(variant: Callable[..., None]) -> Callable[[_Kernel], _Kernel]:
-    """Declare what runs on a GPU instead of the decorated kernel; it takes the same arguments."""
+def on_cuda(variant: Callable[..., None] | None = None) -> Callable[[_Kernel], _Kernel]:
+    """Declare what runs on a GPU instead of the decorated kernel; it takes the same arguments.
+
+    Without a variant the kernel itself does, also on arrays of float16 and bfloat16 as they are.
+    """
 
     def declare(kernel: _Kernel) -> _Kernel:
-        setattr(kernel, _VARIANT, variant)
+        def as_it_is(*args: Any, **options: Any) -> None:
+            kernel(*args, **options)
+
+        setattr(kernel, _VARIANT, variant or takes_half(as_it_is))
         return kernel
 
     return declare
@@ -45,14 +52,15 @@ def cuda_kernel(kernel: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A file of CUDA C: `extern "C"` kernels, named `<name>_<dtype>`."""
+    """A file of CUDA C: `extern "C"` kernels, named `<name>_<dtype>`; and more of it that was made by a program."""
 
     path: Path
+    generated: str = ""
 
     @property
     def text(self) -> str:
         """The source, with the files of the same folder that it includes in place of their `#include` lines."""
-        return _read(self.path)
+        return _read(self.path) + "\n" + self.generated
 
 
 @cache
