@@ -14,13 +14,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, rows, work_array
+from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
 from taskflow import CudaSource, takes_half
 
 _FOLDER = Path(__file__).parent / "cuda"
-ELEMENTWISE, SOFTMAX, LAYER_NORM, OPTIMIZERS, EMBEDDING, DROPOUT, WINDOWS = (
+ELEMENTWISE, SOFTMAX, LAYER_NORM, EMBEDDING, DROPOUT, WINDOWS = (
     CudaSource(_FOLDER / f"{name}.cu")
-    for name in ("elementwise", "softmax", "layer_norm", "optimizers", "embedding", "dropout", "windows")
+    for name in ("elementwise", "softmax", "layer_norm", "embedding", "dropout", "windows")
 )
 _BLOCK = 256  # threads that share a row
 
@@ -163,52 +163,3 @@ def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int
     index = contiguous(ctx, "indices", indices)
     ctx.launch(EMBEDDING, name, y.size, index, table, work, lo, *table.shape, count, y.size)
     deliver(ctx, work, y)
-
-
-# -- optimizers --------------------------------------------------------------------------------------------------------
-
-
-def sgd(
-    ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
-) -> None:
-    """See `optimizers.sgd`."""
-    *velocity, rate = rest
-    updated, (g,) = _flat(ctx, [parameter, *velocity], [gradient])
-    name, count, decay = f"sgd_{'momentum_' if velocity else ''}{parameter.dtype}", parameter.size, float(weight_decay)
-    works = [work for _, work in updated]
-    numbers = (float(momentum), nesterov, decay, count) if velocity else (decay, count)
-    ctx.launch(OPTIMIZERS, name, count, works[0], g, *works[1:], rate, *numbers)
-    for a, work in updated:
-        deliver(ctx, work, a)
-
-
-def adam(
-    ctx: Context,
-    parameter: Array,
-    gradient: Array,
-    m: Array,
-    v: Array,
-    rate: Array,
-    *,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    is_decoupled: bool,
-) -> None:
-    """See `optimizers.adam`."""
-    updated, (g,) = _flat(ctx, [parameter, m, v], [gradient])
-    p, flat_m, flat_v = (work for _, work in updated)
-    correction = ctx.cell("correction", "float64", lambda run: 1 - betas[0] ** (run.step + 1))
-    root = ctx.cell("root", "float64", lambda run: (1 - betas[1] ** (run.step + 1)) ** 0.5)
-    numbers = *map(float, (*betas, eps, weight_decay)), is_decoupled, parameter.size
-    name = f"adam_{parameter.dtype}"
-    ctx.launch(OPTIMIZERS, name, parameter.size, p, g, flat_m, flat_v, rate, correction, root, *numbers)
-    for a, work in updated:
-        deliver(ctx, work, a)
-
-
-def _flat(ctx: Context, updated: list[Array], read: list[Array]) -> tuple[list[tuple[Array, Array]], list[Array]]:
-    """Arrays in the memory order of the first, without gaps: (array, its work) of the updated ones, and the others."""
-    arrays = in_memory_order(*updated, *read)
-    works = [contiguous(ctx, k, a) for k, a in enumerate(arrays)]
-    return list(zip(arrays, works, strict=True))[: len(updated)], works[len(updated) :]

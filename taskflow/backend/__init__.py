@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
 from taskflow.backend.half import for_dtypes, takes_half
 from taskflow.backend.streams import NotCapturable, StreamBackend
-from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda
+from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
 
 if TYPE_CHECKING:
     from taskflow.backend.cuda import Gpu
@@ -37,4 +37,5 @@ __all__ = [
     "is_compiled",
     "on_cuda",
     "takes_half",
+    "together",
 ]

@@ -9,6 +9,7 @@ Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a prog
   memory before (`taskflow.execute.events` keeps the waits that are needed).
 * Ranks exchange messages through pinned memory of the host: device to host, MPI, host to device. Starting and awaiting
   a message is an item of the host, which runs while a step is issued, and never part of a captured graph.
+* Points whose kernels declare it (updates of parameters) run together, as one call (`taskflow.execute.grouping`).
 * Feeds come by way of `taskflow.execute.staging`. Outputs are copied to pinned memory at the end of the step.
 
 Not yet run on hardware: the tests run it on fake streams.
@@ -16,7 +17,7 @@ Not yet run on hardware: the tests run it on fake streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -24,12 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel
+from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, together
 from taskflow.execute.events import MemoryUses
+from taskflow.execute.grouping import group_rows
 from taskflow.execute.program import Call, Compiler, Memory, Program
 from taskflow.execute.replay import HOST, Item, StreamReplay
 from taskflow.execute.staging import Part, Staging, StepCells
 from taskflow.geometry import Rect
+from taskflow.lower.lowering import kernel_name
 from taskflow.task import Array, Kind
 
 STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs")
@@ -103,6 +106,8 @@ class StreamCompiler(Compiler):
         self.cells = StepCells(self.backend, self.run, self.memory.own, int((self.graph.kind == Kind.POINT).sum()))
         zeros = {d: partial(self.backend.zeros, d) for d in self.memory.own}
         self.workspaces = {d: Workspace(zeros[d]) for d in self.memory.own}
+        self._groups = {} if self.times else group_rows(self.graph, self.plan, self._group_keys())
+        self._grouped = {row for groups in self._groups.values() for rows in groups for row in rows}
         super().compile()
         self._fetch_all()
         self.staging.freeze()
@@ -138,7 +143,44 @@ class StreamCompiler(Compiler):
         """Append an item of the host."""
         self.items.append(Item(call, HOST, row, role, tuple(before)))
 
+    def _group_keys(self) -> dict[int, Hashable]:
+        """The points that may run together: on one device, with one kernel, on arrays of one dtype, equal scalars."""
+        keys: dict[int, Hashable] = {}
+        for row in np.flatnonzero(self.graph.kind == Kind.POINT).tolist() if self.backend.uses_variants else ():
+            launch, device = self._launch(row), int(self.graph.device[row])
+            if self.transport.drives(device) and together(launch.kernel) is not None and self._is_dense(row):
+                regions = [self.graph.regions[number] for number in launch.args]
+                scalars = [i for (i, _, _), r in zip(self.graph.args(row), regions, strict=True) if not r.shape]
+                keys[row] = device, kernel_name(launch.kernel), *(r.dtype for r in regions), *scalars
+        return keys
+
+    def _is_dense(self, row: int) -> bool:
+        """Whether the arrays of a point lie without gaps, all alike."""
+        views = [self.memory.view(i, rect) for i, rect, _ in self.graph.args(row) if i >= 0 and rect.shape]
+        order = np.argsort([-s for s in views[0].strides], kind="stable").tolist()
+        return all(v.transpose(order).flags.c_contiguous for v in views)
+
+    def _reach(self, row: int) -> None:
+        for rows in self._groups.get(row, ()):
+            self._run_together(rows)
+
+    def _run_together(self, rows: list[int]) -> None:
+        points, uses, before = [], [], []
+        for row in rows:
+            self._before(row, [])
+            args = self.graph.args(row)
+            points.append([self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(args)])
+            uses += [i for i, _, _ in args if i >= 0]
+            before += [self._item_of[dep] for dep in self.graph.deps(row) if dep in self._item_of]
+        context = self._context(rows[0], [rect for _, rect, _ in self.graph.args(rows[0])])
+        make = together(self._launch(rows[0]).kernel)
+        assert make is not None, "only such rows are grouped"
+        item = self._add(make(context, points), rows[0], "run", int(self.graph.streams[rows[0], 0]), uses, before)
+        self._item_of.update(dict.fromkeys(rows, item))
+
     def _local(self, row: int) -> None:
+        if row in self._grouped:
+            return
         self._before(row, [])
         uses = [i for i, _, _ in self.graph.args(row) if i >= 0]
         self._add(self._call(row), row, "run", int(self.graph.streams[row, 0]), uses)
@@ -183,9 +225,9 @@ class StreamCompiler(Compiler):
     def _context(self, row: int, rects: list[Rect]) -> StreamContext:
         launch, device = self.graph.launches[int(self.graph.launch[row])], int(self.graph.device[row])
         point = int(self.graph.point[row])
-        make_cell = partial(self.cells.add, device)
+        cell, workspace = partial(self.cells.add, device), self.workspaces[device]
         intervals = launch.intervals(point)
-        return StreamContext(self.backend, make_cell, rects, intervals, self.run, self.workspaces[device], point)
+        return StreamContext(self.backend, cell, rects, intervals, self.run, workspace, point, device)
 
     def _kernel(self, kernel: Any) -> Any:
         return cuda_kernel(kernel) if self.backend.uses_variants else kernel

@@ -79,9 +79,16 @@ def test_training_in_either_precision(dtype, tolerance, optimizer):
     on_one_gpu(Model(graph, feeds_of(graph)), tolerance, steps=4)
 
 
+def mixture(g):
+    """Mixture of experts, some tokens over capacity."""
+    x, t = g.input("x", (12, 6)), g.input("t", (12,), "int32")
+    y, balance = ops.mixture_of_experts(x, 3, 5, 2, 0.8)
+    return ops.add(ops.softmax_cross_entropy(ops.linear(y, 4), t), balance)
+
+
 @needs_compiler
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize("build", [*MODELS, mixture])
 def test_training_in_half(build, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
