@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ops import generated
+from ops.expressions import Expression
 from ops.tiles import Array, Context, contiguous, deliver, in_memory_order
 from taskflow import CudaSource, cuda_kernel, together
 
@@ -105,6 +107,124 @@ def _row(ctx: Context, arrays: Sequence[Array], width: int) -> list[int]:
     """The addresses of a parameter's arrays, 0 for those that it lacks, and its size."""
     addresses = [ctx.address(a) for a in arrays]
     return [*addresses, *[0] * (width - len(addresses)), arrays[0].size]
+
+
+# -- by expressions: a kernel for each array that changes --------------------------------------------------------------
+
+_GRADIENT = "(g + decay * p)"
+_SCALED = Expression.parse("rate / slow")
+_ADAGRAD = Expression.parse(f"s + {_GRADIENT} * {_GRADIENT}")
+_ADAGRAD_STEP = Expression.parse(f"p - rate * {_GRADIENT} / (sqrt(s) + eps)")
+_SQUARE = Expression.parse(f"alpha * s + (1 - alpha) * {_GRADIENT} * {_GRADIENT}")
+_MEAN = Expression.parse(f"alpha * a + (1 - alpha) * {_GRADIENT}")
+_FIRST = Expression.parse("beta1 * m + (1 - beta1) * g")
+_SECOND = Expression.parse("beta2 * v + (1 - beta2) * g * g")
+_WAY = Expression.parse("m / correction / (sqrt(v) / root + eps) + decay * p")
+_TRUST = "(weight > 0) * (way > 0)"
+_LAMB = Expression.parse(f"p - rate * u * ({_TRUST} * sqrt(weight) / sqrt(max(way, 1e-38)) + 1 - {_TRUST})")
+_SUM_OF_SQUARES = Expression.parse("g * g")
+_CLIPPED = Expression.parse("g * min(1, most / (norm + 1e-6))")
+
+
+def adagrad(
+    ctx: Context,
+    p: Array,
+    g: Array,
+    s: Array,
+    rate: Array,
+    *,
+    lr_decay: float,
+    eps: float,
+    weight_decay: float,
+) -> None:
+    """See `adaptive.adagrad`."""
+    now = ctx.scratch("rate", (1,), p.dtype)
+    slow = ctx.cell("slow", "float64", lambda run: 1 + run.step * lr_decay)
+    generated.evaluate(ctx, _SCALED, {"rate": rate, "slow": slow}, now)
+    known = {"p": p, "g": g, "s": s, "rate": now, "eps": eps, "decay": weight_decay}
+    generated.evaluate(ctx, _ADAGRAD, known, s)
+    generated.evaluate(ctx, _ADAGRAD_STEP, known, p)
+
+
+def rmsprop(
+    ctx: Context,
+    p: Array,
+    g: Array,
+    s: Array,
+    *rest: Array,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+    momentum: float,
+    is_centred: bool,
+) -> None:
+    """See `adaptive.rmsprop`."""
+    *kept, rate = rest
+    known = {"p": p, "g": g, "s": s, "rate": rate, "alpha": alpha, "eps": eps, "decay": weight_decay}
+    generated.evaluate(ctx, _SQUARE, known, s)
+    spread = "s"
+    if is_centred:
+        known["a"], spread = kept[0], "(s - a * a)"
+        generated.evaluate(ctx, _MEAN, known, kept[0])
+    step = f"{_GRADIENT} / (sqrt({spread}) + eps)"
+    if momentum:
+        known |= {"v": kept[-1], "momentum": momentum}
+        generated.evaluate(ctx, Expression.parse(f"momentum * v + {step}"), known, kept[-1])
+        step = "v"
+    generated.evaluate(ctx, Expression.parse(f"p - rate * {step}"), known, p)
+
+
+def lamb_direction(
+    ctx: Context,
+    p: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    way: Array,
+    weight_square: Array,
+    way_square: Array,
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+) -> None:
+    """See `lamb.lamb`."""
+    first, second = _corrections(ctx, betas)
+    correction, root = ctx.scratch("correction", (1,), p.dtype), ctx.scratch("root", (1,), p.dtype)
+    ctx.xp.copyto(correction, first, casting="same_kind")
+    ctx.xp.copyto(root, second, casting="same_kind")
+    known = {"p": p, "g": g, "m": m, "v": v, "beta1": betas[0], "beta2": betas[1], "eps": eps, "decay": weight_decay}
+    generated.evaluate(ctx, _FIRST, known, m)
+    generated.evaluate(ctx, _SECOND, known, v)
+    generated.evaluate(ctx, _WAY, known | {"correction": correction, "root": root}, way)
+    square(ctx, p, weight_square)
+    square(ctx, way, way_square)
+
+
+def lamb_step(ctx: Context, p: Array, way: Array, weight_square: Array, way_square: Array, rate: Array) -> None:
+    """See `lamb.lamb`."""
+    generated.evaluate(ctx, _LAMB, {"p": p, "u": way, "weight": weight_square, "way": way_square, "rate": rate}, p)
+
+
+def square(ctx: Context, g: Array, total: Array) -> None:
+    """See `clipping.clip_by_global_norm`: the sum of squares."""
+    out = total[(*[None] * g.ndim, ...)]
+    generated.reduce(ctx, _SUM_OF_SQUARES, {"g": g}, out, tuple(range(g.ndim)))
+
+
+def clip(ctx: Context, g: Array, norm: Array, out: Array, *, max_norm: float) -> None:
+    """See `clipping.clip_by_global_norm`."""
+    generated.evaluate(ctx, _CLIPPED, {"g": g, "norm": norm, "most": max_norm}, out)
+
+
+_UNSCALED, _IS_LOST = Expression.parse("g / scale"), Expression.parse("g - g != 0")  # infinity and NaN
+
+
+def unscale(ctx: Context, g: Array, scale: Array, out: Array, count: Array) -> None:
+    """See `loss_scaling.unscale`."""
+    generated.evaluate(ctx, _UNSCALED, {"g": g, "scale": scale}, out)
+    total = count[(*[None] * g.ndim, ...)]
+    generated.reduce(ctx, _IS_LOST, {"g": out}, total, tuple(range(g.ndim)))
 
 
 # -- steps that are skipped --------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ def skipping(ctx: Context, *arrays: Array, kernel: Callable[..., None], at: int)
         out[...] = 0
 
 
+@on_cuda(gpu_optimizers.unscale)
 def _unscale(ctx: Context, g: Array, scale: Array, out: Array, count: Array) -> None:
     ctx.xp.divide(g, scale, out=out)
     is_finite = ctx.scratch("is_finite", out.shape, bool)

@@ -155,3 +155,21 @@ def test_an_index_out_of_range_makes_the_loss_nan(index):
             pytest.raises(FloatingPointError, match="the loss is nan"),
         ):
             step(values)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "optimizer, options",
+    [
+        (ops.adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
+        (ops.rmsprop, {"weight_decay": 0.1}),
+        (ops.rmsprop, {"centered": True, "momentum": 0.9}),
+        (ops.lamb, {"weight_decay": 0.1}),
+        (ops.sgd, {"clip_norm": 0.05}),
+    ],
+)
+def test_optimizers_made_from_expressions(optimizer, options):
+    graph = Graph()
+    x, t = graph.input("x", (6, 9), "float64"), graph.input("t", (6,), "int64")
+    optimizer(ops.softmax_cross_entropy(ops.linear(ops.relu(ops.linear(x, 20)), 4), t), lr=0.01, **options)
+    on_one_gpu(Model(graph, feeds_of(graph)), 1e-10, steps=4)
