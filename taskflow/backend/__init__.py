@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
 from taskflow.backend.half import for_dtypes, takes_half
+from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
 
@@ -21,11 +22,27 @@ def find_gpus() -> "tuple[Gpu, ...]":
     return find()
 
 
+def make_backend() -> StreamBackend:
+    """The GPUs of this process through CuPy.
+
+    Raises:
+        ValueError: CuPy is not installed, or finds no GPU and driver.
+    """
+    if find_spec("cupy") is None:
+        raise ValueError("executor: devices are of kind 'cuda', and CuPy is not installed (the extras cuda13, cuda12)")
+    from taskflow.backend.cuda import CudaStreams
+
+    return CudaStreams()
+
+
 __all__ = [
     "Array",
+    "Communicator",
     "Context",
     "CudaSource",
     "NotCapturable",
+    "Part",
+    "Place",
     "Run",
     "StreamBackend",
     "StreamContext",
@@ -35,6 +52,7 @@ __all__ = [
     "find_gpus",
     "for_dtypes",
     "is_compiled",
+    "make_backend",
     "on_cuda",
     "takes_half",
     "together",

@@ -1,4 +1,4 @@
-"""GPUs through CuPy: streams, events, memory and CUDA graphs. The only file that imports cupy.
+"""GPUs through CuPy: streams, events, memory and CUDA graphs; `cuda_ranks` has what lies between ranks.
 
 Facts that shape it (CuPy 14.2, measured on an H200 where a figure is given):
 
@@ -14,6 +14,7 @@ Not yet run on hardware.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -27,14 +28,19 @@ import numpy as np
 from cupy.cuda import runtime
 
 from taskflow.backend.context import Array
-from taskflow.backend.cublas import Cublas
+from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
 from taskflow.backend.cublaslt import CublasLt, load_library
+from taskflow.backend.cuda_ranks import FLAGS, make_communicators, place_of, share
+from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault
+_NO_MEMORY = 2  # cudaErrorMemoryAllocation
 _REFUSALS = (NotCapturable, NotImplementedError, RuntimeError, TypeError)
 _OPTIONS = ("--std=c++17",)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +105,10 @@ class CudaStreams(StreamBackend):
         number: int = (self._first if world_size() > 1 else device) % self._count
         return number
 
+    def name(self, device: int) -> str:
+        found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
+        return found
+
     # -- streams ---------------------------------------------------------------------------------------------------
 
     def make_stream(self, device: int, name: str) -> _Stream:
@@ -135,11 +145,19 @@ class CudaStreams(StreamBackend):
         if not size_bytes:
             return cupy.empty(0, np.uint8)  # type: ignore[no-any-return]
         with cupy.cuda.Device(self.gpu(device)):
-            memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0)
+            memory = cupy.cuda.MemoryPointer(_malloc(size_bytes), 0)
             array: Array = cupy.ndarray((size_bytes,), np.uint8, memptr=memory)
             memory.memset(0, size_bytes)
             runtime.deviceSynchronize()
         return array
+
+    def memory(self, device: int) -> tuple[int, int]:
+        with cupy.cuda.Device(self.gpu(device)):
+            free, total = runtime.memGetInfo()
+        return int(free), int(total)
+
+    def library_bytes(self, device: int) -> int:
+        return WORKSPACE_BYTES if self.gpu(device) in self._blas else 0
 
     def pinned(self, size_bytes: int) -> Array:
         found: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
@@ -169,6 +187,28 @@ class CudaStreams(StreamBackend):
             array[...] = cupy.asarray(np.ascontiguousarray(value, array.dtype))
             runtime.deviceSynchronize()
 
+    # -- other ranks -----------------------------------------------------------------------------------------------
+
+    def place(self, device: int) -> Place:
+        return place_of(self.gpu(device))
+
+    def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
+        arrays, failure = share(self.zeros(device, max(size_bytes, 1)), self.gpu(device), ranks)
+        if failure:
+            _log.warning("CUDA IPC: %s", failure)
+        return arrays
+
+    def signal(self, there: Array, sent: Array) -> Call:
+        return lambda: self.kernel(FLAGS.text, "signal_flag")(1, 1, (there, sent))
+
+    def awaits(self, here: Array, awaited: Array) -> Call:
+        return lambda: self.kernel(FLAGS.text, "await_flag")(1, 1, (here, awaited))
+
+    def communicators(
+        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
+    ) -> dict[tuple[int, ...], Communicator]:
+        return make_communicators(self.gpu(device), groups, ranks)
+
     # -- kernels ---------------------------------------------------------------------------------------------------
 
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
@@ -193,7 +233,7 @@ class CudaStreams(StreamBackend):
         if current.gpu not in self._blas:
             if self.is_capturing:
                 raise NotCapturable("a handle of cuBLAS is made")
-            self._blas[current.gpu] = Cublas(lambda size: cupy.cuda.Memory(size))
+            self._blas[current.gpu] = Cublas(_malloc)
         blas = self._blas[current.gpu]
         blas.uses_tf32 = self.uses_tf32
         blas.use(current.stream.ptr)
@@ -256,6 +296,16 @@ class CudaStreams(StreamBackend):
         if self._guard is not None:
             self._guard.close()
             self._guard = None
+
+
+def _malloc(size_bytes: int) -> Any:
+    """A block of its own, of no pool."""
+    try:
+        return cupy.cuda.Memory(size_bytes)
+    except runtime.CUDARuntimeError as error:
+        if error.status != _NO_MEMORY:
+            raise
+        raise MemoryError(f"{size_bytes} bytes") from error
 
 
 def _pointer(array: Array) -> int:

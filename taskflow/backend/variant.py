@@ -103,15 +103,15 @@ class StreamContext(Context):
         self,
         backend: StreamBackend,
         make_cell: MakeCell,
+        allocate: Callable[[int], Array],
         rects: Sequence[Rect],
         intervals: Mapping[str, tuple[int, int]],
         run: Run,
         workspace: Workspace,
         point: int = 0,
-        device: int = 0,
     ) -> None:
         super().__init__(rects, intervals, run, workspace, point)
-        self._allocate = partial(backend.zeros, device)
+        self._allocate = allocate
         self.xp, self.is_cuda = backend.xp, backend.uses_variants
         self._backend, self._make_cell = backend, make_cell
         self._cells: dict[object, Array] = {}
