@@ -335,17 +335,12 @@ class MeasuredCosts(CostModel):
         self._path.write_text(json.dumps(table, indent=0) + "\n")
 
 
-def _sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], None]:
+def _sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:
     """A copy, or so many additions."""
     target, other = sample_array(shape, dtype), sample_array(shape, dtype)
-
-    def run() -> None:
-        if not adds:
-            np.copyto(target, other)
-        for _ in range(adds):
-            np.add(target, other, out=target)
-
-    return run
+    if not adds:
+        return partial(np.copyto, target, other)
+    return lambda: [np.add(target, other, out=target) for _ in range(adds)]
 
 
 def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from taskflow.dtypes import HALF
 from taskflow.graph import Graph
 from taskflow.operator import Kernel, Operator
 from taskflow.pattern import BoundPattern, Pattern, bind
@@ -99,8 +100,8 @@ class _Fusion:
         """An operator that makes an input of `op`, and both as one."""
         for k, region in enumerate(op.inputs):
             other = self._operators.get(self._makers.get(region.name, ""))
-            if other is None or self._reads[region.name] > 1 or region.name in self._fetched:
-                continue
+            if other is None or self._reads[region.name] > 1 or region.name in self._fetched or region.dtype in HALF:
+                continue  # half of a chain is rounded in between
             if self._go_together(op, other) and not self._is_outdated(other):
                 fused = _fused(op, k, other)
                 if fused is not None:

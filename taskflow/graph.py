@@ -296,7 +296,7 @@ class Graph:
         other.operators = [replace(op, inputs=own(op.inputs), outputs=own(op.outputs)) for op in operators]
         other.outputs = {name: other.regions[r.name] for name, r in self.outputs.items()}
         other._names = set(self._names)
-        other.differentiations = self.differentiations
+        other.differentiations, other.precision = self.differentiations, self.precision
         return other
 
     def unique_name(self, base: str) -> str:

@@ -156,6 +156,13 @@ def test_operators_of_other_kernels_stay() -> None:
     assert not members(pair(lambda graph, x: ops.softmax(ops.relu(x))))
 
 
+def test_what_is_rounded_to_half_in_between_stays() -> None:
+    graph = Graph()
+    graph.output("y", ops.sum(ops.relu(ops.add(graph.input("x", (6, 4)), 1.0))))
+    assert members(taskflow.fuse(graph))
+    assert not members(taskflow.fuse(taskflow.precision(graph, "float16")))
+
+
 def test_what_is_updated_in_between_stays() -> None:
     graph = Graph()
     x, p = graph.input("x", (6, 4)), graph.parameter("p", (6, 4), 1.0)

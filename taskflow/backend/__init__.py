@@ -1,5 +1,6 @@
 """What a kernel sees of its device, and what runs the streams of GPUs. The only package that may import cupy."""
 
+import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,20 @@ def find_gpus() -> "tuple[Gpu, ...]":
 def make_backend() -> StreamBackend:
     """The GPUs of this process through CuPy.
 
+    `TASKFLOW_CUDA` in the environment may hold `checked` (a step that allocates or waits raises) and `profiled` (items
+    are issued one by one, in NVTX ranges).
+
     Raises:
-        ValueError: CuPy is not installed, or finds no GPU and driver.
+        ValueError: CuPy is not installed, or finds no GPU and driver, or TASKFLOW_CUDA holds another word.
     """
+    words = os.environ.get("TASKFLOW_CUDA", "").split()
+    if unknown := [word for word in words if word not in ("checked", "profiled")]:
+        raise ValueError(f"TASKFLOW_CUDA: holds 'checked' and 'profiled', not '{unknown[0]}'")
     if find_spec("cupy") is None:
         raise ValueError("executor: devices are of kind 'cuda', and CuPy is not installed (the extras cuda13, cuda12)")
     from taskflow.backend.cuda import CudaStreams
 
-    return CudaStreams()
+    return CudaStreams("checked" in words, "profiled" in words)
 
 
 __all__ = [

@@ -25,7 +25,7 @@ from typing import Any
 import cupy
 import cupyx
 import numpy as np
-from cupy.cuda import runtime
+from cupy.cuda import nvtx, runtime
 
 from taskflow.backend.context import Array
 from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
@@ -84,11 +84,15 @@ class CudaStreams(StreamBackend):
     Args:
         is_checked: whether a step after the first may neither wait for the device nor allocate memory in kernels that
             are issued one by one: then it raises.
+        is_profiled: name what is issued for a profiler (NVTX).
     """
 
     uses_variants = True
 
-    def __init__(self, is_checked: bool = False) -> None:
+    def __init__(self, is_checked: bool = False, is_profiled: bool = False) -> None:
+        self.is_profiled = is_profiled
+        # as many queues as a rank has streams: one that waits for another rank holds up no other
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         if not cupy.cuda.is_available():
             raise ValueError("executor: devices are of kind 'cuda', and CuPy finds no GPU and driver")
         count: int = runtime.getDeviceCount()
@@ -285,6 +289,12 @@ class CudaStreams(StreamBackend):
 
         launch.memory = pool  # type: ignore[attr-defined]  # what kernels allocated is at fixed addresses of the graph
         return launch
+
+    def range_begins(self, name: str) -> None:
+        nvtx.RangePush(name)
+
+    def range_ends(self) -> None:
+        nvtx.RangePop()
 
     def step_begins(self) -> None:
         if self._is_checked:

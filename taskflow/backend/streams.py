@@ -38,6 +38,7 @@ class StreamBackend(ABC):
     xp: Any = np
     uses_variants: bool = True
     is_capturing: bool = False
+    is_profiled: bool = False
     uses_tf32: bool = False
 
     @abstractmethod
@@ -157,6 +158,12 @@ class StreamBackend(ABC):
         """Return when something that no stream does is over."""
         while not is_over():
             os.sched_yield()
+
+    def range_begins(self, name: str) -> None:  # noqa: B027 - most have no profiler
+        """What is issued from here to `range_ends` is shown under this name by a profiler, if `is_profiled`."""
+
+    def range_ends(self) -> None:  # noqa: B027
+        """See `range_begins`."""
 
     def step_begins(self) -> None:  # noqa: B027 - most check nothing
         """From here to `step_ends` nothing may be allocated and nobody may wait for a stream, when this is checked."""

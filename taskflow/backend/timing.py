@@ -12,6 +12,7 @@ import numpy as np
 
 from taskflow.backend.context import Array
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
+from taskflow.dtypes import is_floating
 
 _MOST_CALLS = 200
 _ROUNDS = 3
@@ -61,7 +62,7 @@ class DeviceClock:
         """
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         array: Array = self._backend.zeros(self.device, size).view(dtype)
-        if "float" in str(dtype):
+        if is_floating(dtype):
             block = np.random.default_rng(0).uniform(0.1, 1.0, min(array.size, _BLOCK_BYTES)).astype(dtype)
             self._backend.write(array[: block.size], block)
             self._spread(array, block.size)

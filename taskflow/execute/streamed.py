@@ -160,7 +160,8 @@ class StreamCompiler(Compiler):
         waits = {self._item_of[dep] for dep in deps if dep in self._item_of} | set(before)
         for instance in uses:
             waits.update(self._uses.use(instance, stream, item))
-        self.items.append(Item(call, stream, row, role, tuple(sorted(waits))))
+        name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
+        self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
         self._item_of[row] = item
         return item
 

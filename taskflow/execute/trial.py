@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from taskflow.dtypes import is_floating
 from taskflow.execute.ledger import SCRATCH
 from taskflow.execute.replay import Item
 from taskflow.execute.streamed import StreamCompiler
@@ -55,7 +56,7 @@ def _filling(compiler: StreamCompiler, instance: int) -> Callable[[], object]:
 
 
 def _value(dtype: str) -> float:
-    return _MADE_UP if "float" in dtype else 0
+    return _MADE_UP if is_floating(dtype) else 0
 
 
 def _written(compiler: StreamCompiler, item: Item) -> set[int]:

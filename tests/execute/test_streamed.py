@@ -308,3 +308,34 @@ def test_a_trial_leaves_what_another_executor_holds():
     before = {name: first.read(name) for name in first.persistent}
     Executor(task_graph, seed=3, share=first, backend=backend)
     laws.assert_equal({name: first.read(name) for name in first.persistent}, before)
+
+
+# -- profilers ---------------------------------------------------------------------------------------------------------
+
+
+class ProfiledStreams(FakeStreams):
+    """Notes ranges and what is launched."""
+
+    is_profiled = True
+
+    def __init__(self):
+        super().__init__()
+        self.notes = []
+
+    def range_begins(self, name):
+        self.notes.append(name)
+
+    def range_ends(self):
+        self.notes.append("end")
+
+
+def test_items_are_issued_in_ranges_of_their_names_when_profiled():
+    graph, machine = network(), MachineModel.uniform(1, Device(kind="cuda"))
+    backend = ProfiledStreams()
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    with Executor(task_graph, backend=backend, record=False) as step:
+        for feed in feeds():
+            step(feed)
+    assert backend.launches == 0
+    assert backend.notes[1::2] == ["end"] * (len(backend.notes) // 2)
+    assert {"run fc1[0]", "run x[0]"} <= set(backend.notes)
