@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu_optimizers
 from ops.tiles import Array, Context, deliver, in_memory_order
 from ops.updating import Gradients, Rate, check_rates, flat, prepare, update_each
-from taskflow import LogicalRegion, compiled
+from taskflow import LogicalRegion, compiled, on_cuda
 
 
 def adagrad(
@@ -63,6 +64,7 @@ def rmsprop(
 
 
 @compiled
+@on_cuda(gpu_optimizers.adagrad)
 def _adagrad(
     ctx: Context,
     parameter: Array,
@@ -85,6 +87,7 @@ def _adagrad(
 
 
 @compiled
+@on_cuda(gpu_optimizers.rmsprop)
 def _rmsprop(
     ctx: Context,
     parameter: Array,

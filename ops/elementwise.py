@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ops import generated
 from ops.build import check_region, distinct, first, term, terms
 from ops.expressions import Expression
 from ops.pointwise import pointwise
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 Operand = LogicalRegion | float
 Kernel = Callable[..., None]
@@ -156,6 +157,7 @@ def summed_axes(out: str, own: str) -> tuple[int, ...]:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
+@on_cuda()
 def _evaluate_summed(
     ctx: Context,
     *arrays: Array,
@@ -167,7 +169,10 @@ def _evaluate_summed(
     """The last array = the sum over `axes` of `expression` of the others, called `names`, and of `numbers`."""
     *inputs, out = arrays
     values = {**numbers, **dict(zip(names, inputs))}
-    if expression.text in values:
+    if axes and ctx.is_cuda:
+        lead = (None,) * (max(a.ndim for a in inputs) - out.ndim)
+        generated.reduce(ctx, expression, values, out[(*lead, ...)], axes)
+    elif expression.text in values:
         sum_over(ctx, values[expression.text], out, axes=axes)
     else:
         shape = ctx.xp.broadcast_shapes(*(a.shape for a in inputs))

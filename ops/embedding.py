@@ -91,6 +91,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
     )
 
 
+@on_cuda()
 @compiled
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     table = work_array(ctx, "table", gweight)

@@ -8,7 +8,7 @@ from ops.build import check_dim, check_region, distinct, first, term, terms
 from ops.shape import reshape
 from ops.sum_to import sum_to
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, takes_half
 
 
 def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -37,6 +37,7 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
     return first(x.graph.launch(name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward))
 
 
+@takes_half
 def _repeat(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
@@ -104,6 +105,7 @@ def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion
     return first(x.graph.launch(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype))
 
 
+@takes_half
 def _cast(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x, casting="unsafe")
 

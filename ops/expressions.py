@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ops import generated
 from ops.tiles import Array, Context
 
 _OPERATORS: dict[type[ast.AST], str] = {
@@ -75,6 +76,9 @@ class Expression:
 
     def evaluate(self, ctx: Context, values: Mapping[str, Array | float], out: Array) -> None:
         """Write its value to `out`, whose shape all arrays among `values` broadcast to and whose memory none has."""
+        if ctx.is_cuda:
+            generated.evaluate(ctx, self, values, out)
+            return
         if not self.steps:
             ctx.xp.copyto(out, values[self.text])
         count = max((step.slot for step in self.steps), default=0)

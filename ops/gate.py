@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from ops import gpu_experts
 from ops.arithmetic import multiply
 from ops.build import check_integers, check_positive, check_region, distinct, first, term, terms
-from ops.extremes import largest_by_passes, largest_of_rows
+from ops.extremes import largest_of_rows
 from ops.reductions import mean, sum
 from ops.softmax import check_classes
 from ops.tiles import Array, Context, deliver, rows, work_array
@@ -55,14 +56,8 @@ def top_k_gate(
     return made[0], made[1]
 
 
-def _top_k_by_passes(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
-    largest_by_passes(ctx, p, weights, choices, dim=p.ndim - 1, largest=True)
-    if normalize:
-        ctx.xp.divide(weights, weights.sum(axis=-1, keepdims=True), out=weights)
-
-
 @compiled
-@on_cuda(_top_k_by_passes)
+@on_cuda(gpu_experts.top_k)
 def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
     from ops import cpu_experts
 
@@ -82,6 +77,7 @@ def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, no
 
 
 @compiled
+@on_cuda(gpu_experts.top_k_gradient)
 def _top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
     from ops import cpu_experts
 
@@ -157,6 +153,7 @@ def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, .
 
 
 @compiled
+@on_cuda(gpu_experts.slots)
 def _slots(
     ctx: Context, choices: Array, slots: Array, *, experts: int, capacity: int, group_rows: int, places: int
 ) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu_optimizers
 from ops.tiles import Array, Context, deliver, in_memory_order, work_array
 from ops.updating import Gradients, Rate, by_parameter, check_rates, flat, prepare, state_of
-from taskflow import LogicalRegion, compiled
+from taskflow import LogicalRegion, compiled, on_cuda
 
 
 def lamb(
@@ -55,6 +56,7 @@ def lamb(
 
 
 @compiled
+@on_cuda(gpu_optimizers.lamb_direction)
 def _direction(
     ctx: Context,
     parameter: Array,
@@ -92,6 +94,7 @@ def _direction(
         deliver(ctx, result, a)
 
 
+@on_cuda(gpu_optimizers.lamb_step)
 def _step(ctx: Context, parameter: Array, way: Array, weight_square: Array, way_square: Array, rate: Array) -> None:
     """p -= lr |p| / |u| u"""
     norms = float(weight_square) ** 0.5, float(way_square) ** 0.5

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ops import gpu_optimizers
 from ops.build import first
 from ops.clipping import beside
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, LossScale, compiled
+from taskflow import LogicalRegion, LossScale, compiled, on_cuda
 
 Gradients = dict[LogicalRegion, LogicalRegion]
 
@@ -48,6 +49,7 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
 
 
 @compiled
+@on_cuda(gpu_optimizers.skipping, together=gpu_optimizers.skipping_together)
 def skipping(ctx: Context, *arrays: Array, kernel: Callable[..., None], at: int) -> None:
     """`kernel` on all arguments but number `at`, the overflow; with an overflow, nothing but zeros for its outputs."""
     if arrays[at] < 1:
@@ -57,6 +59,7 @@ def skipping(ctx: Context, *arrays: Array, kernel: Callable[..., None], at: int)
         out[...] = 0
 
 
+@on_cuda(gpu_optimizers.unscale)
 def _unscale(ctx: Context, g: Array, scale: Array, out: Array, count: Array) -> None:
     ctx.xp.divide(g, scale, out=out)
     is_finite = ctx.scratch("is_finite", out.shape, bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops import gpu
+from ops import gpu_optimizers as gpu
 from ops.tiles import Array, Context, deliver, in_memory_order
 from ops.updating import Gradients, Rate, check_rates, flat, prepare, update_each
 from taskflow import LogicalRegion, compiled, on_cuda
@@ -101,7 +101,7 @@ def _adam(
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@on_cuda(gpu.sgd)
+@on_cuda(gpu.sgd, together=gpu.sgd_together)
 @compiled
 def _sgd(
     ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
@@ -118,7 +118,7 @@ def _sgd(
         deliver(ctx, work, a)
 
 
-@on_cuda(gpu.adam)
+@on_cuda(gpu.adam, together=gpu.adam_together)
 @compiled
 def _adam_step(
     ctx: Context,

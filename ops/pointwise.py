@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ops.expressions import Expression
 from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
-from taskflow import compiled, fusible, on_cuda
+from taskflow import compiled, fusible, on_cuda, takes_half
 
 Kernel = Callable[..., None]
 _BY_NUMPY = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}
@@ -80,7 +80,16 @@ def _join(kernel: Kernel, k: int, other: Kernel) -> Kernel | None:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
+@takes_half
+def _on_gpu(
+    ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
+) -> None:
+    """One kernel that is made of the expression (`ops.generated`)."""
+    expression.evaluate(ctx, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
+
+
 @fusible(_join)
+@on_cuda(_on_gpu)
 def _by_passes(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
@@ -89,7 +98,7 @@ def _by_passes(
 
 @fusible(_join)
 @compiled
-@on_cuda(_by_passes)  # a variant for GPUs can be generated from the same steps
+@on_cuda(_on_gpu)
 def _compiled_loop(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:

@@ -37,8 +37,8 @@ def work_array(ctx: Context, slot: object, a: Array) -> Array:
 
 def deliver(ctx: Context, work: Array, a: Array) -> None:
     """Bring the result of `work_array`, which may have been reshaped, to its place."""
-    if not a.flags.c_contiguous:
-        ctx.xp.copyto(a, work.reshape(a.shape))
+    if not a.flags.c_contiguous or work.dtype != a.dtype:
+        ctx.xp.copyto(a, work.reshape(a.shape), casting="same_kind")
 
 
 def compiled_kernels(ctx: Context) -> Any:

@@ -5,7 +5,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 """
 
 from taskflow import checkpoint
-from taskflow.backend import Context, CudaSource, compiled, on_cuda, takes_half
+from taskflow.backend import Context, CudaSource, compiled, cuda_kernel, on_cuda, takes_half, together
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
@@ -83,6 +83,7 @@ __all__ = [
     "constant_schedule",
     "cosine_schedule",
     "count_strategies",
+    "cuda_kernel",
     "data_parallel",
     "dynamic_programming",
     "explain",
@@ -110,4 +111,5 @@ __all__ = [
     "single_device",
     "step_schedule",
     "takes_half",
+    "together",
 ]

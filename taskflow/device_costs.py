@@ -41,6 +41,7 @@ class DeviceTimes:
         context = StreamContext(
             self._backend,
             partial(self._cell, clock.device),
+            partial(self._backend.zeros, clock.device),
             [rect for _, rect, _ in args],
             launch.intervals(int(task_graph.point[row])),
             Run(),

@@ -8,7 +8,7 @@ from taskflow.backend.context import Array, Context, Run, Workspace, compiled, i
 from taskflow.backend.half import for_dtypes, takes_half
 from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NotCapturable, StreamBackend
-from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda
+from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
 
 if TYPE_CHECKING:
     from taskflow.backend.cuda import Gpu
@@ -62,4 +62,5 @@ __all__ = [
     "make_backend",
     "on_cuda",
     "takes_half",
+    "together",
 ]

@@ -29,6 +29,7 @@ from cupy.cuda import nvtx, runtime
 
 from taskflow.backend.context import Array
 from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
+from taskflow.backend.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda_ranks import FLAGS, make_communicators, place_of, share
 from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
@@ -59,9 +60,16 @@ class _Arrays:
         setattr(self, name, value)  # found at once the next time
         return value
 
-    def matmul(self, a: Any, b: Any, out: Any) -> Any:
+    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
         """The matrix product, batched over leading dimensions."""
+        if out is None:
+            lead = cupy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            out = cupy.empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
         return self._backend.blas().matmul(a, b, out, cupy)
+
+    def product(self, a: Any, b: Any, out: Any, epilogue: str, bias: Any = None, aux: Any = None) -> bool:
+        """The matrix product and what follows it (see `cublaslt.EPILOGUES`); False: nothing was done."""
+        return self._backend.product(a, b, out, epilogue, bias, aux)
 
     @staticmethod
     def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "clip") -> Any:
@@ -91,6 +99,7 @@ class CudaStreams(StreamBackend):
         self._first, self._count, self._is_checked = local_rank(), count, is_checked
         self.xp = _Arrays(self)
         self._blas: dict[int, Cublas] = {}
+        self._lt: dict[int, CublasLt] = {}
         self._modules: dict[tuple[str, int], Any] = {}
         self._current: _Stream | None = None
         self._guard: ExitStack | None = None
@@ -233,6 +242,26 @@ class CudaStreams(StreamBackend):
         blas.uses_tf32 = self.uses_tf32
         blas.use(current.stream.ptr)
         return blas
+
+    def product(self, a: Any, b: Any, out: Any, epilogue: str, bias: Any, aux: Any) -> bool:
+        """A matrix product by cuBLASLt on the current stream; False where it cannot do it."""
+        workspace, current = self.blas().workspace, self._current
+        assert current is not None, "blas() has checked it"
+        if current.gpu not in self._lt:
+            if self.is_capturing:
+                raise NotCapturable("a handle of cuBLASLt is made")
+            self._lt[current.gpu] = CublasLt(load_library(), workspace, _pointer)
+        return self._lt[current.gpu].matmul(
+            current.stream.ptr,
+            a,
+            b,
+            out,
+            epilogue,
+            bias=bias,
+            aux=aux,
+            uses_tf32=self.uses_tf32,
+            may_plan=not self.is_capturing,
+        )
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from functools import partial
 from taskflow.backend import StreamBackend
 from taskflow.task import Array
 
-INSTANCES, SCRATCH, PACKING = "instances", "scratch memory", "packing"
+INSTANCES, SCRATCH, PACKING, CONSTANTS = "instances", "scratch memory", "packing", "constants of kernels"
 
 
 class Ledger:

@@ -19,7 +19,7 @@ from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
 from taskflow.geometry import Rect
 from taskflow.memory import MemoryPlan
-from taskflow.task import Array, Kind, Privilege, TaskGraph, access
+from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
 
 Call = Callable[[], object]
 
@@ -180,15 +180,20 @@ class Compiler:
             if drives(int(graph.device[head])):
                 posts.setdefault(int(self.plan.receive[rows].max()), []).append(rows)
         for row in range(len(graph)):
+            self._reach(row)
             for rows in posts.get(row, ()):
                 self._receive(rows)
             if row not in self.messages:
                 self._unsent(row)
             elif row in heads and drives(int(graph.source[row])):
                 self._send(heads[row])
+        self._reach(len(graph))
         for row in list(self.pending):
             self._await(row)
         return self.program
+
+    def _reach(self, row: int) -> None:
+        """What comes before a row, or before the end."""
 
     def _sent_rows(self) -> Array:
         """Which rows are sent as messages."""
@@ -267,7 +272,7 @@ class Compiler:
         return self._views[key]
 
     def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
-        launch = self.graph.launches[int(self.graph.launch[row])]
+        launch = self._launch(row)
         context = self._context(row, rects)
         privileges = [privilege for _, _, privilege in self.graph.args(row)]
         for k, privilege in enumerate(privileges):
@@ -279,6 +284,9 @@ class Compiler:
             return call
         makes = [v for v, p in zip(views, privileges, strict=True) if p in (Privilege.WRITE, Privilege.REDUCE)]
         return checked(str(self.graph[row]), views[: len(views) - len(makes)], makes, call)
+
+    def _launch(self, row: int) -> Launch:
+        return self.graph.launches[int(self.graph.launch[row])]
 
     def _context(self, row: int, rects: list[Rect]) -> Context:
         launch, point = self.graph.launches[int(self.graph.launch[row])], int(self.graph.point[row])

@@ -10,6 +10,7 @@ Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a prog
 * Between ranks there are three carriers (`taskflow.execute.carriers` chooses): memory that is mapped (`peers`), a
   library (`together`), and messages through pinned memory of the host: device to host, MPI, host to device. Starting
   and awaiting a message is an item of the host, which runs while a step is issued, and never part of a captured graph.
+* Points whose kernels declare it (updates of parameters) run as one (`taskflow.execute.grouping`).
 * Feeds come by way of `taskflow.execute.staging`. Outputs are copied to pinned memory at the end of the step.
 
 Not yet run on hardware: the tests run it on fake streams.
@@ -25,11 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel
+from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, together
 from taskflow.comm import Message
 from taskflow.execute.carriers import Carriers
 from taskflow.execute.events import MemoryUses
-from taskflow.execute.ledger import INSTANCES, PACKING, SCRATCH, Ledger
+from taskflow.execute.grouped import GroupedRows
+from taskflow.execute.ledger import CONSTANTS, INSTANCES, PACKING, SCRATCH, Ledger
 from taskflow.execute.peers import PeerRows
 from taskflow.execute.program import Call, Compiler, Memory, Program
 from taskflow.execute.replay import HOST, Item, StreamReplay
@@ -120,6 +122,7 @@ class StreamCompiler(Compiler):
         self._packing = {s: Workspace(self.ledger.maker(s % self._devices, PACKING)) for s in self._streams}
         self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
         self._choose_rows()
+        self._groups = GroupedRows(self)
         super().compile()
         if self._peers is not None:
             self._peers.take_all_back()
@@ -243,7 +246,12 @@ class StreamCompiler(Compiler):
         else:
             super()._unsent(row)
 
+    def _reach(self, row: int) -> None:
+        self._groups.reach(row)
+
     def _local(self, row: int) -> None:
+        if row in self._groups.rows:
+            return
         uses = [i for i, _, _ in self.graph.args(row) if i >= 0]
         self._before(row, uses)
         self.add(self._call(row), row, "run", int(self.graph.streams[row, 0]), uses)
@@ -288,11 +296,18 @@ class StreamCompiler(Compiler):
         return found
 
     def _context(self, row: int, rects: list[Rect]) -> StreamContext:
-        launch, device = self.graph.launches[int(self.graph.launch[row])], int(self.graph.device[row])
-        point = int(self.graph.point[row])
-        make_cell = partial(self.cells.add, device)
-        intervals = launch.intervals(point)
-        return StreamContext(self.backend, make_cell, rects, intervals, self.run, self.workspaces[device], point)
+        device, point = int(self.graph.device[row]), int(self.graph.point[row])
+        cell, allocate = partial(self.cells.add, device), self.ledger.maker(device, CONSTANTS)
+        intervals, workspace = self._launch(row).intervals(point), self.workspaces[device]
+        return StreamContext(self.backend, cell, allocate, rects, intervals, self.run, workspace, point)
+
+    def together(self, rows: Sequence[int]) -> Call:
+        """One call for points whose kernels have declared that."""
+        args = [self.graph.args(row) for row in rows]
+        views = [[self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(a)] for row, a in zip(rows, args)]
+        make = together(self._launch(rows[0]).kernel)
+        assert make is not None, "only such rows are grouped"
+        return make(self._context(rows[0], [rect for _, rect, _ in args[0]]), views)
 
     def _kernel(self, kernel: Any) -> Any:
         return cuda_kernel(kernel) if self.backend.uses_variants else kernel
