@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from ops.elementwise import elementwise, launch
+from ops.pointwise import stands_for
 from ops.tiles import Array, Context, compiled_kernels, each_element
 from taskflow import LogicalRegion, compiled
 
@@ -89,24 +90,32 @@ def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -
     return launch("gelu", _GELU[approximate], {"x": x}, name)
 
 
+_NORMAL = f"(0.5 + 0.5 * erf(x * {sqrt(0.5)}))"
+_DENSITY = f"{1 / sqrt(2 * pi)} * exp(-0.5 * x * x)"
+
+
 # -- compiled kernels --------------------------------------------------------------------------------------------------
 
 
+@stands_for("max(x, 0)", "x")
 @compiled
 def _relu(ctx: Context, x: Array, y: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).relu, x, y)
 
 
+@stands_for("where(y > 0, gy, 0)", "gy", "y")
 @compiled
 def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).relu_gradient, gy, y, gx)
 
 
+@stands_for(f"x * {_NORMAL}", "x")
 @compiled
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).gelu, x, y)
 
 
+@stands_for(f"gy * ({_NORMAL} + x * ({_DENSITY}))", "gy", "x")
 @compiled
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).gelu_gradient, gy, x, gx)
@@ -123,8 +132,6 @@ _ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="g * ((x > 0) +
 _SOFTPLUS = elementwise("(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta", 20, x="g * sigmoid(beta * x)")
 
 _ROOT, _CUBIC = sqrt(2 / pi), 0.044715
-_NORMAL = f"(0.5 + 0.5 * erf({sqrt(0.5)} * x))"
-_DENSITY = f"{1 / sqrt(2 * pi)} * exp(-0.5 * x * x)"
 _INNER = f"tanh(x * ({_ROOT} + {_CUBIC * _ROOT} * x * x))"
 _GELU = {
     "none": elementwise(

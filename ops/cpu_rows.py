@@ -70,6 +70,62 @@ def cross_entropy_gradient(scale: Any, probability: Any, t: Any, gy: Any) -> Non
         gy[r, t[r]] -= scale
 
 
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
+def entropy_sums(
+    y: Any, largest: Any, t: Any, first: int, keep: Any, spread: Any, row: Any, total: Any, right: Any
+) -> None:
+    """total = sum of exp(y - largest), right = keep (y - largest at t) + spread sum of (y - largest), row by row.
+
+    Classes begin at `first`; a `t` elsewhere adds nothing. `row` is scratch memory of one row.
+    """
+    for r in range(y.shape[0]):
+        for k in range(y.shape[1]):
+            row[k] = exp(y[r, k] - largest[r])
+        total[r] = sum_of(row)
+        at = t[r] - first
+        right[r] = keep * (y[r, at] - largest[r]) if 0 <= at < y.shape[1] else 0
+        if spread != 0:
+            for k in range(y.shape[1]):
+                row[k] = y[r, k] - largest[r]
+            right[r] += spread * sum_of(row)
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
+def entropy_gradient(
+    gtotal: Any, gright: Any, y: Any, largest: Any, t: Any, first: int, keep: Any, spread: Any, gy: Any
+) -> None:
+    """The gradient of `entropy_sums`."""
+    for r in range(y.shape[0]):
+        share = spread * gright[r]
+        for k in range(y.shape[1]):
+            gy[r, k] = exp(y[r, k] - largest[r]) * gtotal[r] + share
+        at = t[r] - first
+        if 0 <= at < y.shape[1]:
+            gy[r, at] += keep * gright[r]
+
+
+@numba.njit(cache=True)
+def top_k(x: Any, largest: bool, values: Any, places: Any) -> None:
+    """The largest (or smallest) of every row in their order and where they stand: of equals the first, NaN last."""
+    for r in range(x.shape[0]):
+        count = 0
+        for k in range(x.shape[1]):
+            at, number = count, x[r, k]
+            while at > 0 and _is_before(number, values[r, at - 1], largest):
+                at -= 1
+            if at == values.shape[1]:
+                continue
+            count = min(count + 1, values.shape[1])
+            for i in range(count - 1, at, -1):
+                values[r, i], places[r, i] = values[r, i - 1], places[r, i - 1]
+            values[r, at], places[r, at] = number, k
+
+
+@numba.njit(cache=True)
+def _is_before(a: Any, b: Any, largest: bool) -> Any:
+    return (a > b if largest else a < b) or (b != b and a == a)
+
+
 @numba.njit(cache=True)
 def scale_and_mask(scores: Any, scale: Any, seen: int) -> None:
     """Scores times `scale` at the keys that a query sees, `seen` for the first and one more for each of the others.

@@ -11,10 +11,11 @@ from math import prod
 
 from ops.arithmetic import multiply
 from ops.build import check_integers, check_positive, check_region, distinct, first, term, terms
+from ops.extremes import largest_by_passes, largest_of_rows
 from ops.reductions import mean, sum
 from ops.softmax import check_classes
 from ops.tiles import Array, Context, deliver, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def top_k_gate(
@@ -54,15 +55,22 @@ def top_k_gate(
     return made[0], made[1]
 
 
+def _top_k_by_passes(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
+    largest_by_passes(ctx, p, weights, choices, dim=p.ndim - 1, largest=True)
+    if normalize:
+        ctx.xp.divide(weights, weights.sum(axis=-1, keepdims=True), out=weights)
+
+
 @compiled
+@on_cuda(_top_k_by_passes)
 def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
     from ops import cpu_experts
 
-    made = work_array(ctx, "weights", weights), work_array(ctx, "choices", choices)
-    k = weights.shape[-1]
-    cpu_experts.top_k(rows(ctx, "p", p), normalize, made[0].reshape(-1, k), made[1].reshape(-1, k))
-    deliver(ctx, made[0], weights)
-    deliver(ctx, made[1], choices)
+    work = work_array(ctx, "weights", weights)
+    largest_of_rows(ctx, p, work, choices, dim=p.ndim - 1, largest=True)
+    if normalize:
+        cpu_experts.normalize(work.reshape(-1, weights.shape[-1]))
+    deliver(ctx, work, weights)
 
 
 def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, normalize: bool) -> LogicalRegion:

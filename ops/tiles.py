@@ -70,6 +70,11 @@ def channels_last(a: Array) -> Array:
     return a.transpose(0, 2, 3, 1)
 
 
+def last(a: Array, dim: int) -> Array:
+    """A view with dimension `dim` behind all others."""
+    return a.transpose(*(d for d in range(a.ndim) if d != dim), dim)
+
+
 def in_memory_order(*arrays: Array) -> list[Array]:
     """Views with the dimensions in the order in which those of the first array lie in memory.
 

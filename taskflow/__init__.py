@@ -12,6 +12,7 @@ from taskflow.execute import Executor
 from taskflow.experts import operator_placement, placed_tables
 from taskflow.explain import Explanation, explain
 from taskflow.frontend import from_torch
+from taskflow.fuse import fuse, fusible
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
@@ -88,6 +89,8 @@ __all__ = [
     "exponential_schedule",
     "fit_machine",
     "from_torch",
+    "fuse",
+    "fusible",
     "inverse_sqrt_schedule",
     "linear_schedule",
     "lower",

@@ -146,6 +146,10 @@ def _add(ctx: Any, x: Any, y: Any, out: Any) -> None:
     ctx.xp.add(x, y, out=out)
 
 
+# what operators that know expressions may fuse it into
+_add.pointwise = "x + y", ("x", "y")  # type: ignore[attr-defined]
+
+
 def _check_gradient(op: Operator, region: LogicalRegion, gradient: LogicalRegion) -> None:
     if gradient.shape != region.shape:
         raise ValueError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from taskflow.differentiate import differentiate
 from taskflow.dtypes import HALF, known_dtype
@@ -281,6 +282,22 @@ class Graph:
             yield
         finally:
             self._follows = outer
+
+    def with_operators(self, operators: Sequence[Operator]) -> Graph:
+        """A graph of these operators on copies of the regions that they use, and of all that are not made by any."""
+        other = Graph()
+        used = {r.name for op in operators for r in op.args}
+        kept = [r for r in self.regions.values() if r.role != "value" or r.name in used]
+        other.regions = {r.name: replace(r, graph=other) for r in kept}
+
+        def own(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
+            return tuple(other.regions[r.name] for r in regions)
+
+        other.operators = [replace(op, inputs=own(op.inputs), outputs=own(op.outputs)) for op in operators]
+        other.outputs = {name: other.regions[r.name] for name, r in self.outputs.items()}
+        other._names = set(self._names)
+        other.differentiations, other.precision = self.differentiations, self.precision
+        return other
 
     def unique_name(self, base: str) -> str:
         """`base`, or `base_2`, `base_3`, ... if operators of that name exist."""

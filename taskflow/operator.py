@@ -32,6 +32,7 @@ class Operator:
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
         orders: the memory order that the kernel asks for, per argument; empty: any (see `taskflow.layout`).
         wide: numbers of the outputs that stay float32 in a graph of half precision (see `taskflow.precision`).
+        members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
     """
 
     name: str
@@ -45,6 +46,7 @@ class Operator:
     follows: str | None = None
     orders: tuple[tuple[int, ...], ...] = ()
     wide: tuple[int, ...] = ()
+    members: tuple[str, ...] = ()
 
     @property
     def pattern(self) -> str:
@@ -82,7 +84,7 @@ class Operator:
         return self.flops * self.bound.points(intervals)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.pattern}"
+        return f"{self.name}: {self.pattern}{contents(self.members)}"
 
 
 def term_text(op: Operator, k: int) -> str:
@@ -104,3 +106,8 @@ def term_text(op: Operator, k: int) -> str:
 def term_sizes(op: Operator, k: int) -> dict[str, int]:
     """Extents of the axes of term number `k` that a group alone cannot give."""
     return {n: op.extents[n] for d in op.bound.terms[k].dims if len(d) > 1 for n in d}
+
+
+def contents(members: tuple[str, ...]) -> str:
+    """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
+    return f" ({' + '.join(members)})" if members else ""

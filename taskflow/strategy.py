@@ -47,7 +47,7 @@ class ParallelConfig:
         for axis, degree in (degrees or {}).items():
             normal.append((axis, _degree(axis, degree)))
         object.__setattr__(self, "degrees", tuple(normal))
-        places = tuple(range(self.points)) if devices is None else tuple(_device(d) for d in devices)
+        places = tuple(range(self.points)) if devices is None else _places(devices)
         if len(places) != self.points:
             raise ValueError(
                 f"ParallelConfig: {dict(normal)} has {self.points} points, {len(places)} devices were given"
@@ -80,6 +80,11 @@ def _degree(axis: str, degree: Any) -> Degree:
     if not fractions or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"axis '{axis}': fractions are positive and sum to 1, not {fractions}")
     return fractions
+
+
+def _places(devices: Sequence[int]) -> tuple[int, ...]:
+    places = tuple(devices)
+    return places if set(map(type, places)) == {int} else tuple(_device(d) for d in places)
 
 
 def _device(device: Any) -> int:
@@ -231,7 +236,12 @@ def check_strategy(graph: Graph, strategy: Strategy, devices: int) -> None:
         ValueError: with the operator, the rule and the values.
     """
     known = {op.name: op for op in graph.operators}
+    fused = {member: op for op in graph.operators for member in op.members[:-1]}
     for name, config in strategy.items():
+        if name in fused:
+            raise ValueError(
+                f"strategy: operator '{name}' is part of the fused operator {fused[name]}: name '{fused[name].name}'"
+            )
         if name not in known:
             raise ValueError(f"strategy: operator '{name}' is not in the graph")
         op = known[name]

@@ -29,6 +29,7 @@ class StreamTable:
         self.sending = np.where(self.one_thread, -1, count + self.compute)
         self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
         self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
+        self.lanes = np.stack([self.compute, self.receiving, self.host, self.sending])
         routes = machine.routes
         self.routes = np.where(routes < 0, -1, STREAMS * count + routes)
 
@@ -79,6 +80,8 @@ class Queues:
     With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number
     `t * d + t`; behind those come host copies and compute of every device, then the groups of collectives.
 
+    A link that only one device sends over, or receives from, is left out: it is never busy when that device is not.
+
     Attributes:
         ptr, streams: the streams of set k are `streams[ptr[k] : ptr[k + 1]]`.
     """
@@ -86,11 +89,13 @@ class Queues:
     def __init__(self, table: StreamTable) -> None:
         count = len(table.compute)
         pairs = np.full((count, count, 2 + table.routes.shape[2]), -1, np.int64)
-        pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2:] = table.receiving, table.sending[:, None], table.routes
+        routes = _shared(table)
+        pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2:] = table.receiving, table.sending[:, None], routes
         pairs[table.compute, table.compute, 1:] = -1
         flat = pairs.reshape(count * count, -1)
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count, np.int64)])
         self._table, self._groups = table, dict[tuple[int, ...], int]()
+        self._implied = np.setdiff1d(table.routes, routes)
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
         self._ptr.add(pointers(lengths))
         self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute]))
@@ -108,9 +113,22 @@ class Queues:
     def of_group(self, group: tuple[int, ...]) -> int:
         """The set of a collective in a group, by number."""
         if group not in self._groups:
-            self._streams.add(self._table.of_group(group))
+            self._streams.add(np.setdiff1d(self._table.of_group(group), self._implied))
             self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
         return self._groups[group]
+
+
+def _shared(table: StreamTable) -> Array:
+    """The routes without the links that one sending stream, or one receiving stream, implies."""
+    source, target, _ = np.nonzero(table.routes >= 0)
+    used = table.routes[table.routes >= 0]
+    is_shared = np.ones(max(used, default=0) + 1, np.bool_)
+    for streams in (table.sending[source], table.receiving[target]):
+        low, high = np.full(len(is_shared), np.iinfo(np.int64).max), np.full(len(is_shared), -1)
+        np.minimum.at(low, used, streams)
+        np.maximum.at(high, used, streams)
+        is_shared &= (low != high) | (low < 0)
+    return np.where((table.routes >= 0) & is_shared[table.routes], table.routes, -1)
 
 
 def stream_names(machine: MachineModel) -> dict[int, str]:

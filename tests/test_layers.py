@@ -21,7 +21,7 @@ LAYERS = (
     "geometry dtypes backend errors random philox launch system ending onepass grid columns firstfit schedules",
     "region machine batches exchange efficiency",
     "pattern operator layout",
-    "graph strategy differentiate precision",
+    "graph strategy differentiate precision fuse",
     "task streams cost device_costs collective_cost timeline partition rules experts",
     "lower",
     "order simulate memory comm interrupt",

@@ -52,7 +52,9 @@ class Lowering:
         self.lives = lives(self.operators, self.regions)
         self.number = {r.name: k for k, r in enumerate(self.regions)}
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
-        self.mover = Mover(np.array([d.host for d in machine.devices], np.int64), self.lives, self.fetched)
+        self._streams = StreamTable(machine)
+        hosts = np.array([d.host for d in machine.devices], np.int64)
+        self.mover = Mover(hosts, self._streams.lanes, self.lives, self.fetched)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
         self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
@@ -63,7 +65,6 @@ class Lowering:
         self.dtype_kind = _numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._arguments = self._find_arguments()
-        self._streams = StreamTable(machine)
         self.store = PointStore(self.operators, self.op_kind)
         self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
         self._fragments: dict[tuple[object, ...], Fragment] = {}
@@ -326,6 +327,7 @@ class Lowering:
                 self._identities[slot],
                 op.follows or op.name,
                 str(points.config),
+                op.members,
             )
         return self._launches[key]
 

@@ -85,14 +85,16 @@ class Mover:
 
     Args:
         hosts: of every device.
+        streams: see `thinning.Lanes`.
         lives: of all regions.
         fetched: the regions that all devices in use fetch whole.
     """
 
-    def __init__(self, hosts: Array, lives: Sequence[Life], fetched: Collection[int]) -> None:
+    def __init__(self, hosts: Array, streams: Array, lives: Sequence[Life], fetched: Collection[int]) -> None:
         from taskflow.lower.packing import no_pool, no_rates  # numba: imported on first use
 
-        self.hosts, self.lives, self.table = hosts, lives, flatten(lives, fetched)
+        self.hosts, self.streams = hosts, streams
+        self.lives, self.table = lives, flatten(lives, fetched)
         self._memory, self._room = np.empty(0, np.int64), 1
         self._no_pool, self._no_rates = no_pool(), no_rates()
 
@@ -154,6 +156,7 @@ class Mover:
                 self.table,
                 store.table,
                 self.hosts,
+                self.streams,
                 FEW,
                 SMALL_BYTES,
                 self._memory,

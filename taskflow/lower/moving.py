@@ -37,6 +37,7 @@ from taskflow.lower.state import (
     tables,
     words,
 )
+from taskflow.lower.thinning import Lanes, first_points
 from taskflow.lower.tiles import Points
 
 DONE, NO_MEMORY, NO_STATE, NO_POOL, NOBODY = range(5)  # how a call ends; see `move`
@@ -60,6 +61,7 @@ def move(
     lives: Lives,
     places: Places,
     hosts: Any,
+    streams: Any,
     few: int,
     small_bytes: int,
     memory: Any,
@@ -75,6 +77,7 @@ def move(
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
         few, small_bytes, hosts: see `Context`.
+        streams: see `thinning.Lanes`.
         memory, room: for a state; how many times the usual number of rows.
         packs: pack what they cause; else it is left in `memory`, and there is one region.
 
@@ -115,7 +118,8 @@ def move(
         if not packs:
             found = places_of(s, homes, fetch, whole)
             continue
-        column = pack(s, len(ops), version_row, itemsize, packed, rates)
+        lanes = Lanes(streams, len(ops), first_points(events, event_ptr, len(ops)), p.place, version_row)
+        column = pack(s, lanes, itemsize, packed, rates)
         if column != FITS:
             return NO_POOL if column >= 0 else NOBODY, number, column, version_row, arg_of, homes, found
     return DONE, len(regions), size, version_row, arg_of, homes, found

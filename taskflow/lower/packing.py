@@ -13,6 +13,7 @@ from taskflow.cost import Rates
 from taskflow.lower.boxes import inner, volume
 from taskflow.lower.sorting import bits, sort
 from taskflow.lower.state import COLLECTIVE, COPY, EDGES, FEED, INSTANCES, ROWS, State
+from taskflow.lower.thinning import Lanes, is_implied, thin
 
 # Columns of a pool that fill up, as places in `Packed.length`.
 ROW, WITHIN, VERSION, RUN_PTR, RUN, ENTRY, PENDING, MEMBER = range(8)
@@ -62,16 +63,17 @@ def no_rates() -> Rates:
 
 
 @inner
-def pack(s: State, ops: int, version_row: Any, itemsize: int, p: Packed, rates: Rates) -> Any:
+def pack(s: State, lanes: Lanes, itemsize: int, p: Packed, rates: Rates) -> Any:
     """Append a region's entry: FITS; else nothing is appended.
 
     Gives the column that has too little room; or WAITS_FOR_ITSELF: an operator whose points wait for each other.
     """
-    keys, places = edge_keys(s)
+    ops, version_row = lanes.ops, lanes.version_row
     for e in range(s.edge, s.edge + 4 * s.m[EDGES], 4):
         if s.m[e] == s.m[e + 2] and s.m[e] < ops:
             return WAITS_FOR_ITSELF
-    keys = sort(keys)
+    keys, places = edge_keys(s, lanes)
+    keys = thin(s, sort(keys), places[0], places[1], lanes)
     versions, rows, slots = len(version_row) - 1, s.m[ROWS], ops + len(version_row) - 1
     collectives = 0
     for k in range(rows):
@@ -159,34 +161,36 @@ def pend(s: State, row: int, begin: int, end: int, name: int, size: int, p: Pack
 
 
 @inner
-def edge_keys(s: State) -> tuple[Any, tuple[int, int]]:
-    """Edges as numbers that sort by waiting slot, awaited slot, waiting row, awaited row; bits of rows and of slots."""
+def edge_keys(s: State, lanes: Lanes) -> tuple[Any, tuple[int, int]]:
+    """Edges as numbers that sort by waiting slot, awaited slot, waiting row, awaited row; bits of rows and of slots.
+
+    Those that streams imply are left out.
+    """
     most_row, most_slot, count = 0, 0, s.m[EDGES]
     for e in range(s.edge, s.edge + 4 * count, 4):
         most_slot = max(most_slot, s.m[e], s.m[e + 2])
         most_row = max(most_row, s.m[e + 1], s.m[e + 3])
     of_row, of_slot, keys = bits(most_row), bits(most_slot), np.empty(count, np.int64)
-    for k in range(count):
-        e = s.edge + 4 * k
-        slots = (s.m[e] << of_slot) | s.m[e + 2]
-        keys[k] = (((slots << of_row) | s.m[e + 1]) << of_row) | s.m[e + 3]
-    return keys, (of_row, of_slot)
+    n = 0
+    for e in range(s.edge, s.edge + 4 * count, 4):
+        if not is_implied(s, e, lanes):
+            slots = (s.m[e] << of_slot) | s.m[e + 2]
+            keys[n] = (((slots << of_row) | s.m[e + 1]) << of_row) | s.m[e + 3]
+            n += 1
+    return keys[:n], (of_row, of_slot)
 
 
 @inner
 def pack_edges(keys: Any, places: tuple[int, int], ops: int, slots: int, row: int, version_row: Any, p: Packed) -> None:
-    """Dependences of all rows, which are appended: within slots by row, between slots as runs; each edge once.
+    """Dependences of all rows, which are appended: within slots by row, between slots as runs.
 
     A run is (waiting row, awaited slot, awaited row, step of waiting rows, step of awaited rows, number).
     """
     of_row, of_slot = places
     first, n, ptr = p.length[RUN], p.length[RUN], p.length[RUN_PTR]
-    within, done, slot, last = p.length[WITHIN], row, -1, -1
+    within, done, slot = p.length[WITHIN], row, -1
     p.run_ptr[ptr : ptr + slots + 1] = first
     for key in keys:
-        if key == last:
-            continue
-        last = key
         b, a = key & ((1 << of_row) - 1), (key >> of_row) & ((1 << of_row) - 1)
         o, w = (key >> (2 * of_row)) & ((1 << of_slot) - 1), key >> (2 * of_row + of_slot)
         if o == w:

@@ -21,23 +21,15 @@ from taskflow.machine import MachineModel
 from taskflow.memory import plan_memory
 from taskflow.search.index import Index
 from taskflow.search.pool import NOTHING, Pool
+from taskflow.search.program import Program
 from taskflow.search.stretches import lay_out
 from taskflow.strategy import ParallelConfig, Strategy, check_config, check_strategy
 from taskflow.task import STREAMS, Array
 
 POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
-MARKS = 64  # places along the way where the state is remembered, so that a proposal need not begin at the first row
+MARKS = 128  # places along the way where the state is remembered, so that a proposal need not begin at the first row
 LOOK = 30  # rows that are passed in the time in which one device's part of a region is moved
 PREPARED = 1 << 18  # changes of one operator that are remembered
-
-
-@dataclass
-class _Times:
-    """Rows, ends and marks of a strategy; see `resimulate`."""
-
-    base: Array
-    marks: Array
-    end: Array
 
 
 @dataclass
@@ -48,7 +40,6 @@ class _Proposal:
     own: dict[int, str]
     work: Array = field(default_factory=lambda: np.zeros(0))
     bytes: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    first: int = 0
 
 
 class Judge:
@@ -65,6 +56,7 @@ class Judge:
         for slot, op in enumerate(graph.operators):
             if op.follows:
                 self._followers[op.follows].append(slot)
+        self._slots = {name: np.array(slots, np.int64) for name, slots in self._followers.items()}
         self._is_refilling = False
         self._fill()
 
@@ -76,17 +68,13 @@ class Judge:
         self.index = Index(self.layout, self._devices)
         self.strategy = Strategy({})
         self._own: dict[int, str] = {}  # operators that are named although they follow another
-        self._prepared: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
+        self._alike = {name: self._likeness(slots) for name, slots in self._followers.items()}
+        self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
         streams = STREAMS * self._devices + len(self.machine.links)
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
         self._alive = np.zeros((len(self.lowering.operators) + 1, self._devices), np.int64)
         stretches = len(self.layout.stretch)
-        self._every = -(-stretches // MARKS)
-        marks = (stretches // self._every + 1, 2 * streams + 1)
-        self._now, self._new = (
-            _Times(np.zeros(stretches + 1, np.int64), np.zeros(marks), np.zeros(1)) for _ in range(2)
-        )
-        self._start = np.zeros(1)
+        self.program = Program(stretches, streams, min(MARKS, -(-stretches // 12)))
         self._proposed: _Proposal | None = None
 
     def start(self, strategy: Strategy) -> float:
@@ -137,13 +125,9 @@ class Judge:
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
-        p, now, new = self._proposed, self._now, self._new
+        p = self._proposed
         assert p is not None, "nothing was proposed, or it was refused"
-        mark = p.first // self._every
-        new.base[: p.first], new.marks[:mark] = now.base[: p.first], now.marks[:mark]
-        row = int(new.base[p.first])
-        new.end[:row] = now.end[:row]
-        self._now, self._new = new, now
+        self.program.accept()
         self._peak(is_kept=True)
         self.index.accept()
         if isinstance(p.changes, Strategy):
@@ -164,12 +148,12 @@ class Judge:
     @property
     def rows(self) -> int:
         """Rows of the current strategy's task graph."""
-        return int(self._now.base[-1])
+        return self.program.rows
 
     @property
     def ends(self) -> Array:
         """When each of them ends, in row order."""
-        return self._now.end[: self.rows]
+        return self.program.ends
 
     # -- what changes --------------------------------------------------------------------------------------------------
 
@@ -184,21 +168,26 @@ class Judge:
         Raises:
             ValueError: one of them cannot be split so.
         """
-        key = name, id(config)
+        key = self._alike[name], id(config)
         held = self._prepared.get(key)
         if held is None or held[0] is not config:
             if len(self._prepared) > PREPARED:
                 self._prepared.clear()
             check_config(self._known[name], config, self._devices)
             held = self._prepared[key] = config, self._prepare(self._followers[name], config)
-        columns = held[1]
+        columns = np.vstack([self._slots[name], held[1]])
         if own:
             columns = columns[:, [own.get(slot, name) == name for slot in columns[0].tolist()]]
         return columns
 
+    def _likeness(self, slots: Sequence[int]) -> tuple[int, ...]:
+        """Operators with the same have the same points and entries, and so have those that follow them."""
+        return tuple(kind for slot in slots for kind in (self.lowering.op_kind[slot], self.lowering.cost_kind[slot]))
+
     def _prepare(self, slots: Sequence[int], config: ParallelConfig) -> Array:
+        """Numbers of the points of operators, and their entries; (2, n)."""
         numbers = [self.lowering.store.number(slot, config) for slot in slots]
-        return np.array([slots, numbers, self.pool.enter_ops(slots, numbers)], np.int64)
+        return np.array([numbers, self.pool.enter_ops(slots, numbers)], np.int64)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
@@ -233,50 +222,74 @@ class Judge:
 
     def _simulate(self, p: _Proposal, limit: float) -> float:
         """The one pass from the first changed stretch, over the proposed entries."""
-        from taskflow.search.resimulate import resimulate  # numba: imported on first use
-
-        index, layout, packed = self.index, self.layout, self.pool.packed
         while True:
             p.work, p.bytes = self._work.copy(), self._bytes.copy()
-            seconds, first = resimulate(
-                limit,
-                *index.changed,
-                index.op,
-                index.new_op,
-                index.fragment,
-                index.new_fragment,
-                p.work,
-                p.bytes,
-                packed.bytes,
-                layout.stretch,
-                layout.touch_ptr,
-                layout.touch,
-                layout.op_ptr,
-                layout.local_ptr,
-                layout.local,
-                self.pool.op_rows.data,
-                packed.entry,
-                packed.version,
-                packed.run_ptr,
-                packed.run,
-                packed.seconds,
-                packed.queue,
-                packed.within_ptr,
-                packed.within,
-                *self.pool.queues.columns,
-                self._now.base,
-                self._now.end,
-                self._new.base,
-                self._start,
-                self._new.end,
-                self._every,
-                self._now.marks,
-                self._new.marks,
-            )
+            seconds, needed = self._pass(p, limit, *self.index.changed)
             if seconds >= 0:
-                p.first = first
-                return float(seconds)
-            self._new.end, self._start = np.zeros(2 * first), np.zeros(2 * first)  # so many rows
+                return seconds
+            self._lay_anew(needed)
+
+    def _lay_anew(self, more: int) -> None:
+        """Make room for `more` rows: the current strategy is proposed once more, as if all of it were changed."""
+        self.program.clear(more)
+        if not len(self.strategy):
+            return
+        index, again = self.index, _Proposal({}, {}, self._work.copy(), self._bytes.copy())
+        new, index.new_op, index.new_fragment = (index.new_op, index.new_fragment), index.op, index.fragment
+        seconds, more = self._pass(again, math.inf, np.zeros(0, np.int64), np.arange(len(index.fragment)))
+        index.new_op, index.new_fragment = new
+        if seconds >= 0:
+            self.program.accept()
+        else:
+            self._lay_anew(more)
+
+    def _pass(self, p: _Proposal, limit: float, slots: Array, regions: Array) -> tuple[float, int]:
+        """See `resimulate`."""
+        from taskflow.search.resimulate import resimulate  # numba: imported on first use
+
+        index, layout, packed, program = self.index, self.layout, self.pool.packed, self.program
+        seconds, needed = resimulate(
+            limit,
+            slots,
+            regions,
+            index.op,
+            index.new_op,
+            index.fragment,
+            index.new_fragment,
+            p.work,
+            p.bytes,
+            packed.bytes,
+            layout.stretch,
+            layout.touch_ptr,
+            layout.touch,
+            layout.op_ptr,
+            layout.local_ptr,
+            layout.local,
+            self.pool.op_rows.data,
+            packed.entry,
+            packed.version,
+            packed.run_ptr,
+            packed.run,
+            packed.seconds,
+            packed.queue,
+            packed.within_ptr,
+            packed.within,
+            *self.pool.queues.columns,
+            program.top,
+            program.place,
+            program.new_place,
+            program.laid,
+            program.stamp,
+            program.code,
+            program.seconds,
+            program.chain,
+            program.end,
+            program.new_end,
+            program.every,
+            program.marks,
+            program.new_marks,
+        )
+        return float(seconds), int(needed)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 

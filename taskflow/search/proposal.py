@@ -22,7 +22,6 @@ operators among the same kin and one of as many configurations: it is as likely,
 from __future__ import annotations
 
 import math
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -61,6 +60,7 @@ class Proposals:
         self.routes = _routes(space.operators)
         self.kin = space.kin()
         self.before = _routes_from_before(space.names, self.routes)
+        self._brought: dict[object, tuple[ParallelConfig, ParallelConfig]] = {}
         self._choosing = [name for name in space.names if space.size(name) > 1]
 
     def draw(
@@ -117,15 +117,16 @@ class Proposals:
         new = self.space.draw(reach[0], generator)
         if new is strategy[reach[0]]:
             return {}
-        chain, changes = self._chain(reach, strategy), {reach[0]: new}
+        before = {name: strategy[name] for name in reach}
+        chain, changes = self._chain(reach, before), {reach[0]: new}
         for name in chain[1:]:
             route = self.before[name]
             brought = self._bring(name, route, changes[route.source])
             if brought is None:
                 return {}
             changes[name] = brought
-        is_same = self._chain(reach, ChainMap(changes, dict(strategy))) == chain
-        return {name: c for name, c in changes.items() if c is not strategy[name]} if is_same else {}
+        is_same = self._chain(reach, before | changes) == chain
+        return {name: c for name, c in changes.items() if c is not before[name]} if is_same else {}
 
     def _chain(self, reach: Sequence[str], strategy: Mapping[str, ParallelConfig]) -> list[str]:
         """The first operator of `reach`, and those that have what `bring` makes of one before them in the chain."""
@@ -148,8 +149,16 @@ class Proposals:
     def _bring(self, name: str, route: _Route, config: ParallelConfig) -> ParallelConfig | None:
         held = route.brought.get(id(config))
         if held is None or held[0] is not config:
+            held = route.brought[id(config)] = config, self.space.find(name, self._there(name, route, config))
+        return held[1]
+
+    def _there(self, name: str, route: _Route, config: ParallelConfig) -> ParallelConfig:
+        """`bring`, once for all operators whose axes have the same names."""
+        key = route.axes, tuple(self._operators[name].extents), id(config)
+        held = self._brought.get(key)
+        if held is None or held[0] is not config:
             there = bring(config, dict(route.axes), self._operators[name])
-            held = route.brought[id(config)] = config, self.space.find(name, there)
+            held = self._brought[key] = config, there
         return held[1]
 
 

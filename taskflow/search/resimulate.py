@@ -1,8 +1,9 @@
 """Re-simulation, compiled by numba: the one pass of `simulate` over stretches of rows, from the first that changed.
 
 A stretch is the rows of one operator, or those that move one version of a region. Which stretches there are, and in
-what order, depends on the graph alone; what is in them is an entry of a pool (`pool`). So a changed strategy
-changes entries, nothing is copied, and rows have no numbers of their own: a dependence names a stretch and a row in it.
+what order, depends on the graph alone; what is in them is an entry of a pool (`pool`). So a changed strategy changes
+entries; the stretches that they have to do with are laid anew into a program (`laying`), and the pass goes on through
+all others as they lie there.
 
 Starts and ends are the same to the last bit as those of the whole pass over the task graph: a start is the largest of
 some numbers, in whatever order they are compared.
@@ -10,34 +11,16 @@ some numbers, in whatever order they are compared.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
 
 from taskflow.lower.boxes import inner
+from taskflow.search.laying import DIRTY, LAID, Rows, lay_changed
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
-
-
-class Rows(NamedTuple):
-    """The entries of a pool, as far as their seconds matter; see `packing.Packed`, and `streams.Queues`.
-
-    Attributes:
-        op_rows: (n, 2) first row and number of every entry of an operator.
-    """
-
-    op_rows: Any
-    entry: Any
-    version: Any
-    run_ptr: Any
-    run: Any
-    seconds: Any
-    queue: Any
-    within_ptr: Any
-    within: Any
-    queue_ptr: Any
-    streams: Any
+TOO_SHORT = -1.0
 
 
 @inner
@@ -47,17 +30,6 @@ def add_work(work: Any, sign: float, first: int, count: int, rows: Rows) -> None
         queue = rows.queue[row]
         for k in range(rows.queue_ptr[queue], rows.queue_ptr[queue + 1]):
             work[rows.streams[k]] += sign * rows.seconds[row]
-
-
-@inner
-def added_rows(slots: Any, regions: Any, old_op: Any, new_op: Any, old: Any, new: Any, rows: Rows) -> int:
-    """How many more rows there are once the entries of some operators and regions were exchanged."""
-    more = 0
-    for slot in slots:
-        more += rows.op_rows[new_op[slot], 1] - (rows.op_rows[old_op[slot], 1] if old_op[slot] >= 0 else 0)
-    for r in regions:
-        more += rows.entry[new[r], 1] - (rows.entry[old[r], 1] if old[r] >= 0 else 0)
-    return more
 
 
 @inner
@@ -81,6 +53,27 @@ def change_regions(work: Any, size: Any, regions: Any, old: Any, new: Any, sizes
 
 
 @inner
+def change_stretches(
+    done: Any, stretch: Any, begin: int, stop: int, old_op: Any, new_op: Any, old: Any, new: Any, rows: Rows
+) -> None:
+    """Exchange the rows of some stretches, where they are others, in the work of all streams."""
+    for b in range(begin, stop):
+        slot, r = stretch[b, 0], stretch[b, 1]
+        if slot >= 0 and old_op[slot] != new_op[slot]:
+            change_ops(done, stretch[b, :1], old_op, new_op, rows)
+        elif slot < 0 and old[r] != new[r]:
+            if old[r] >= 0:
+                add_version(done, -1.0, rows.entry[old[r], 2] + stretch[b, 2], rows)
+            add_version(done, 1.0, rows.entry[new[r], 2] + stretch[b, 2], rows)
+
+
+@inner
+def add_version(work: Any, sign: float, version: int, rows: Rows) -> None:
+    """Add what the rows of a version take to the work of their streams."""
+    add_work(work, sign, rows.version[version, 0], rows.version[version, 1], rows)
+
+
+@inner
 def first_changed(
     last: int, regions: Any, old: Any, new: Any, life_ops: Any, local_ptr: Any, local: Any, rows: Rows
 ) -> int:
@@ -99,13 +92,47 @@ def first_changed(
 
 
 @inner
-def follow(run: Any, start: Any, row: int, end: Any, awaited: int) -> None:
-    """Let rows, counted from `row`, start after the ends of those that a run of edges says, counted from `awaited`."""
-    waits, done = row + run[0], awaited + run[2]
-    for _ in range(run[5]):
-        start[waits] = max(start[waits], end[done])
-        waits += run[3]
-        done += run[4]
+def catch_up(top: Any, first: int, every: int, place: Any, old_end: Any, end: Any, old_marks: Any, marks: Any) -> None:
+    """Ends and marks before stretch `first` are those of the current strategy; they were so up to `top[DIRTY]`."""
+    for b in range(top[DIRTY], first):
+        for i in range(place[b, 1], place[b, 1] + place[b, 2]):
+            end[i] = old_end[i]
+    for k in range(top[DIRTY] // every, first // every):
+        marks[k] = old_marks[k]
+    top[DIRTY] = first
+
+
+@inner
+def pass_stretches(
+    begin: int, stop: int, place: Any, code: Any, seconds: Any, chain: Any, end: Any, free: Any, queue_ptr: Any,
+    streams: Any, limit: float,
+) -> float:  # fmt: skip
+    """Time the rows of some stretches; the last end, or one above the limit. See `program.Program`."""
+    last = 0.0
+    for b in range(begin, stop):
+        row = place[b, 1]
+        for at in range(place[b, 0], place[b, 0] + place[b, 2]):
+            one, other, more, queue = code[at, 0], code[at, 1], code[at, 4], code[at, 5]
+            start = max(max(end[code[at, 2]], end[code[at, 3]]), max(free[one], free[other]))
+            while more >= 0:
+                awaited, step = chain[more, 0], chain[more, 1]
+                for _ in range(chain[more, 2]):
+                    start = max(start, end[awaited])
+                    awaited += step
+                more = chain[more, 3]
+            if queue >= 0:
+                for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
+                    start = max(start, free[streams[k]])
+            finish = start + seconds[at]
+            free[one] = free[other] = end[row] = finish
+            if queue >= 0:
+                for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
+                    free[streams[k]] = finish
+            last = max(last, finish)
+            row += 1
+        if last > limit:
+            break
+    return last
 
 
 @numba.njit(cache=True)
@@ -137,10 +164,15 @@ def resimulate(
     within: Any,
     queue_ptr: Any,
     streams: Any,
-    old_base: Any,
+    top: Any,
+    place: Any,
+    new_place: Any,
+    laid: Any,
+    stamp: Any,
+    code: Any,
+    code_seconds: Any,
+    chain: Any,
     old_end: Any,
-    base: Any,
-    start: Any,
     end: Any,
     every: int,
     old_marks: Any,
@@ -148,7 +180,7 @@ def resimulate(
 ) -> tuple[float, int]:
     """The end of the last row, or infinity as soon as it is certain to be above `limit`; and the first stretch passed.
 
-    -1 where `start` or `end` is too short, and the number of rows.
+    TOO_SHORT where the program has too little room, and the number of rows to be laid.
 
     Args:
         slots, regions: the operators and regions that change.
@@ -160,74 +192,47 @@ def resimulate(
         touch_ptr, touch: per stretch (region, its slot there) through which it waits.
         life_ops: per region, where its operators begin in a list of those of all.
         local_ptr, local: per region, the stretch of every slot.
-        op_rows ... streams: see `Rows`.
-        old_base, old_end: first row of every stretch and ends of the current strategy.
-        base, start, end: the same of the proposed one, filled from the first stretch passed on.
-        every, old_marks, marks: each `every` stretches: when every stream is free, what it has done, and the last end.
+        op_rows ... streams: see `laying.Rows`.
+        top ... end: see `program.Program`.
+        every, old_marks, marks: each `every` stretches: when every stream is free, and what it has done.
     """
     rows = Rows(op_rows, entry, version, run_ptr, run, seconds, queue, within_ptr, within, queue_ptr, streams)
-    total = old_base[len(stretch)] + added_rows(slots, regions, old_op, new_op, old_fragment, new_fragment, rows)
-    if total > min(len(start), len(end)):
-        return -1.0, total
+    for b in laid[: top[LAID]]:
+        new_place[b] = place[b]
+    top[LAID] = 0
     change_ops(work, slots, old_op, new_op, rows)
     change_regions(work, size, regions, old_fragment, new_fragment, sizes, rows)
-    count = len(work)
+    count, last = len(work), len(stretch) - 1
     for k in range(count):
         if work[k] * (1.0 - SLACK) > limit:
             return np.inf, 0
-    first = first_changed(len(stretch) - 1, regions, old_fragment, new_fragment, life_ops, local_ptr, local, rows)
-    mark = first // every if old_base[len(stretch)] > 0 else 0
-    first = mark * every
-    state = old_marks[mark].copy()
-    free, done = state[:count], state[count : 2 * count]
-    last: float = state[2 * count]
-    row, since = old_base[first], 0
-    for b in range(first, len(stretch)):
-        if b % every == 0:
-            state[2 * count] = last
-            marks[b // every] = state
-        base[b] = row
-        if stretch[b, 0] >= 0:
-            pool_row, number = op_rows[new_op[stretch[b, 0]]]
-        else:
-            pool_row, number = version[entry[new_fragment[stretch[b, 1]], 2] + stretch[b, 2]]
-        if number == 0:
-            continue
-        for i in range(row, row + number):
-            start[i] = 0.0
-        for t in range(touch_ptr[b], touch_ptr[b + 1]):
-            region = touch[t, 0]
-            at = entry[new_fragment[region], 3] + touch[t, 1]
-            for r in range(run_ptr[at], run_ptr[at + 1]):
-                awaited = local[local_ptr[region] + run[r, 1]]
-                if awaited < first:
-                    follow(run[r], start, row, old_end, old_base[awaited])
-                else:
-                    follow(run[r], start, row, end, base[awaited])
-        for i in range(number):
-            at_time, lasts = start[row + i], seconds[pool_row + i]
-            for k in range(within_ptr[pool_row + i], within_ptr[pool_row + i + 1]):
-                at_time = max(at_time, end[row + within[k]])
-            begin, stop = queue_ptr[queue[pool_row + i]], queue_ptr[queue[pool_row + i] + 1]
-            for k in range(begin, stop):
-                at_time = max(at_time, free[streams[k]])
-            finish = at_time + lasts
-            for k in range(begin, stop):
-                free[streams[k]] = finish
-                done[streams[k]] += lasts
-            start[row + i], end[row + i] = at_time, finish
-            last = max(last, finish)
-        row += number
-        since += number
-        if last > limit:
+    needed = lay_changed(
+        regions, new_op, new_fragment, stretch, touch_ptr, touch, local_ptr, local, rows,
+        top, place, new_place, laid, stamp, code, code_seconds, chain, len(end),
+    )  # fmt: skip
+    if needed:
+        return TOO_SHORT, needed
+    first = 0
+    if old_op[0] >= 0:
+        first = first_changed(last, regions, old_fragment, new_fragment, life_ops, local_ptr, local, rows)
+    first -= first % every
+    catch_up(top, first, every, new_place, old_end, end, old_marks, marks)
+    free, more, found = old_marks[first // every, :count].copy(), np.zeros(count), 0.0
+    for begin in range(first, len(stretch), every):
+        mark, stop = begin // every, min(begin + every, len(stretch))
+        for k in range(count):
+            marks[mark, k], marks[mark, count + k] = free[k], old_marks[mark, count + k] + more[k]
+            if free[k] + (work[k] - marks[mark, count + k]) - SLACK * work[k] > limit:
+                return np.inf, first
+        change_stretches(more, stretch, begin, stop, old_op, new_op, old_fragment, new_fragment, rows)
+        found = pass_stretches(
+            begin, stop, new_place, code, code_seconds, chain, end, free, queue_ptr, streams, limit
+        )  # fmt: skip
+        if found > limit:
             return np.inf, first
-        if since > 2 * count:
-            since = 0
-            for k in range(count):
-                if free[k] + (work[k] - done[k]) - SLACK * work[k] > limit:
-                    return np.inf, first
-    base[len(stretch)] = row
-    return last, first
+    for k in range(count):
+        found = max(found, free[k])
+    return found, first
 
 
 @numba.njit(cache=True)

@@ -200,6 +200,7 @@ class _Choices:
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._places = dict(self.rows)
+        self._known: dict[ParallelConfig, bool] = {}
         self._configs, self._made = configs, dict[int, ParallelConfig]()
 
     def config(self, number: int) -> ParallelConfig:
@@ -214,11 +215,16 @@ class _Choices:
 
     def has(self, config: ParallelConfig) -> bool:
         """Whether `config`, which has no degree of one, is among the configurations."""
+        if config not in self._known:
+            self._known[config] = self._has(config)
+        return self._known[config]
+
+    def _has(self, config: ParallelConfig) -> bool:
         split = dict(config.degrees)
         if [a for a in self.axes if a in split] != [a for a, _ in config.degrees]:
             return False  # an axis that is not split here, or another order
         degrees = tuple(parts(split.get(a, 1)) for a in self.axes)
-        return any(self._make(degrees, p) == config for p in self._places.get(degrees, ()) if _may_be(p, config))
+        return any(_is_of(p, config) for p in self._places.get(degrees, ()))
 
     def _make(self, degrees: tuple[int, ...], place: Placement) -> ParallelConfig:
         split: dict[str, Degree] = {a: d for a, d in zip(self.axes, degrees, strict=True) if d > 1}
@@ -228,8 +234,14 @@ class _Choices:
         return ParallelConfig(split, devices)
 
 
-def _may_be(place: Placement, config: ParallelConfig) -> bool:
-    return place.devices[0] == config.devices[0] and place.devices[-1] == config.devices[-1]
+def _is_of(place: Placement, config: ParallelConfig) -> bool:
+    """Whether `config`, which has as many parts along every axis as `place` is for, has that placement."""
+    if place.devices[0] != config.devices[0] or place.devices[-1] != config.devices[-1]:
+        return False
+    if any((d if isinstance(d, tuple) else None) != place.fractions for _, d in config.degrees):
+        return False
+    turned = turn(place.devices, [parts(d) for _, d in config.degrees]) if place.is_turned else place.devices
+    return turned == config.devices
 
 
 def _degrees(extents: Sequence[int], points: frozenset[int], allows: Allows) -> Iterator[tuple[int, ...]]:

@@ -1,0 +1,84 @@
+"""The rows of the current strategy of a judge, laid out so that one pass over them is fast.
+
+Every row is a line of numbers: two streams that it occupies, the places of two ends that it waits for, and where there
+are more of either. Lines name the places of ends, not rows, so a stretch whose neighbours stay the same stays as it
+lies when others before it have more rows or fewer (`laying`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskflow.task import Array
+
+ROOM = 3  # times the rows of a strategy: what proposals and changes take until all is laid anew
+
+
+class Program:
+    """See the module.
+
+    Args:
+        stretches: number of stretches.
+        streams: number of streams.
+        marks: number of places along the way where the state is remembered, at most.
+
+    Attributes:
+        top: see `laying`.
+        place, new_place: (stretches, 4) first line of each, place of its first end, number of rows, first of them in
+            the pool; of the current and the proposed strategy, which differ in `laid[: top[LAID]]`.
+        stamp: per stretch when it was laid last.
+        code: (n, 6) of every line: two streams (the same where there is one); the places of two ends (0: none); the
+            first of further ends in `chain`, or -1; the set of its streams where there are more than two, or -1.
+        seconds: of every line.
+        chain: (n, 4) the place of an end, the step to the next, how many; and more of the same line, or -1.
+        end, new_end: ends of rows, the first being no row's.
+        every, marks, new_marks: see `resimulate`.
+    """
+
+    def __init__(self, stretches: int, streams: int, marks: int) -> None:
+        self.top = np.zeros(9, np.int64)
+        self.place, self.new_place = np.zeros((stretches, 4), np.int64), np.zeros((stretches, 4), np.int64)
+        self.laid, self.stamp = np.zeros(stretches, np.int64), np.zeros(stretches, np.int64)
+        self.every = -(-stretches // marks)
+        self.marks, self.new_marks = (np.zeros((stretches // self.every + 1, 2 * streams)) for _ in range(2))
+        self._make_room(0)
+
+    def _make_room(self, rows: int) -> None:
+        self.code, self.seconds = np.zeros((rows, 6), np.int32), np.zeros(rows)
+        self.chain = np.zeros((rows, 4), np.int32)
+        self.end, self.new_end = np.zeros(rows + 1), np.zeros(rows + 1)
+
+    def clear(self, more: int) -> None:
+        """No lines, all of which are to be laid anew, and room for `more`; the ends of the current strategy stay."""
+        ends, lines = self.ends, int(self.top[0])
+        room = ROOM * (len(ends) + more)
+        if lines <= len(ends):  # nothing was to be gained
+            room = max(room, 2 * len(self.code))
+        if room > len(self.code):
+            self._make_room(room)
+        self.end[1 : 1 + len(ends)] = ends
+        self.place[:, 1] = np.cumsum(self.place[:, 2]) - self.place[:, 2] + 1
+        self.new_place[:] = self.place
+        self.top[:] = self.stamp[:] = 0
+        self.top[1] = 1 + len(ends)
+
+    def accept(self) -> None:
+        """The proposed strategy is the current one."""
+        laid = self.laid[: self.top[6]]
+        self.place[laid] = self.new_place[laid]
+        self.top[:3] = self.top[3:6]
+        self.end, self.new_end = self.new_end, self.end
+        self.marks, self.new_marks = self.new_marks, self.marks
+
+    @property
+    def rows(self) -> int:
+        """Rows of the current strategy."""
+        return int(self.place[:, 2].sum())
+
+    @property
+    def ends(self) -> Array:
+        """When each of them ends, in row order."""
+        number = self.place[:, 2]
+        first = np.cumsum(number) - number
+        found: Array = self.end[np.arange(number.sum()) + np.repeat(self.place[:, 1] - first, number)]
+        return found
