@@ -113,8 +113,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, float]:
     if cpu_step_torch is not None:
         weights = {region.name: ours["taskflow"].read(region.name) for region in graph.parameters}
         systems |= cpu_step_torch.steps(name, weights, feeds, COMM, int(THREADS), options.compile)
-    # of equal weights; torch's ranks give the losses of their parts
-    losses = {key: COMM.allreduce(step()) / COMM.size for key, step in systems.items()}
+    losses = first_losses(systems)
     medians = measure(systems, options.rounds, options.steps, CLOCKS[options.clock])
     found: dict[str, float] = {}
     if COMM.rank == 0:
@@ -123,6 +122,20 @@ def run(name: str, options: argparse.Namespace) -> dict[str, float]:
     for executor in ours.values():
         executor.close()
     return found
+
+
+def first_losses(systems: dict[str, Step]) -> dict[str, float]:
+    """Losses of equal weights; torch's ranks give those of their parts. What cannot be compiled here is taken out."""
+    losses = {}
+    for key, step in list(systems.items()):
+        try:
+            losses[key] = COMM.allreduce(step()) / COMM.size
+        except Exception as error:
+            if key != "torch.compile" or COMM.size > 1:  # other ranks would wait
+                raise
+            print(f"{key} does not work here: {type(error).__name__}: {str(error).splitlines()[0]}")
+            del systems[key]
+    return losses
 
 
 def summarize(found: dict[str, dict[str, float]]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from ops.elementwise import elementwise, launch
+from ops.pointwise import stands_for
 from ops.tiles import Array, Context, compiled_kernels, each_element
-from taskflow import LogicalRegion, compiled
+from taskflow import LogicalRegion, compiled, on_cuda
 
 
 def relu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -89,24 +90,37 @@ def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -
     return launch("gelu", _GELU[approximate], {"x": x}, name)
 
 
+_NORMAL = f"(0.5 + 0.5 * erf(x * {sqrt(0.5)}))"
+_DENSITY = f"{1 / sqrt(2 * pi)} * exp(-0.5 * x * x)"
+
+
 # -- compiled kernels --------------------------------------------------------------------------------------------------
 
 
+@stands_for("max(x, 0)", "x")
+@on_cuda()
 @compiled
 def _relu(ctx: Context, x: Array, y: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).relu, x, y)
 
 
+@stands_for("where(y > 0, gy, 0)", "gy", "y")
+@on_cuda()
 @compiled
-def _relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
+def relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
+    """gx = gy where y > 0, else 0."""
     each_element(ctx, compiled_kernels(ctx).relu_gradient, gy, y, gx)
 
 
+@stands_for(f"x * {_NORMAL}", "x")
+@on_cuda()
 @compiled
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).gelu, x, y)
 
 
+@stands_for(f"gy * ({_NORMAL} + x * ({_DENSITY}))", "gy", "x")
+@on_cuda()
 @compiled
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).gelu_gradient, gy, x, gx)
@@ -114,7 +128,7 @@ def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
 
 # -- mathematics -------------------------------------------------------------------------------------------------------
 
-_RELU = elementwise("max(x, 0)", 1, kernel=_relu, gradient=_relu_gradient, x="g * (z > 0)")
+_RELU = elementwise("max(x, 0)", 1, kernel=_relu, gradient=relu_gradient, x="g * (z > 0)")
 _SIGMOID = elementwise("sigmoid(x)", 8, x="g * z * (1 - z)")
 _TANH = elementwise("tanh(x)", 8, x="g * (1 - z * z)")
 _SILU = elementwise("x * sigmoid(x)", 9, x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))")
@@ -123,8 +137,6 @@ _ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="g * ((x > 0) +
 _SOFTPLUS = elementwise("(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta", 20, x="g * sigmoid(beta * x)")
 
 _ROOT, _CUBIC = sqrt(2 / pi), 0.044715
-_NORMAL = f"(0.5 + 0.5 * erf({sqrt(0.5)} * x))"
-_DENSITY = f"{1 / sqrt(2 * pi)} * exp(-0.5 * x * x)"
 _INNER = f"tanh(x * ({_ROOT} + {_CUBIC * _ROOT} * x * x))"
 _GELU = {
     "none": elementwise(
@@ -136,3 +148,5 @@ _GELU = {
         x=f"0.5 * g * (1 + {_INNER} + x * (1 - {_INNER} * {_INNER}) * ({_ROOT} + {3 * _CUBIC * _ROOT} * x * x))",
     ),
 }
+GELU_TANH = _GELU["tanh"]
+ACTIVATIONS = ("relu", "gelu_tanh")  # that `linear` has in it

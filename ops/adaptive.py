@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu_optimizers
 from ops.tiles import Array, Context, deliver, in_memory_order
 from ops.updating import Gradients, Rate, check_rates, flat, prepare, update_each
-from taskflow import LogicalRegion, compiled
+from taskflow import LogicalRegion, compiled, on_cuda
 
 
 def adagrad(
@@ -27,9 +28,9 @@ def adagrad(
     """
     numbers = {"lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}
     check_rates("adagrad", loss, lr, clip_norm, initial_accumulator_value=initial_accumulator_value, **numbers)
-    gradients, rate = prepare(loss, lr, clip_norm)
+    gradients, controls = prepare(loss, lr, clip_norm)
     kernel = partial(_adagrad, **numbers)
-    return update_each("adagrad", gradients, rate, kernel, {"adagrad_sum": initial_accumulator_value}, 7)
+    return update_each("adagrad", gradients, controls, kernel, {"adagrad_sum": initial_accumulator_value}, 7)
 
 
 def rmsprop(
@@ -54,15 +55,16 @@ def rmsprop(
     if not 0 <= alpha < 1:
         raise ValueError(f"rmsprop: alpha is {alpha}, it is in [0, 1)")
     states = ["rmsprop_square", *["rmsprop_mean"] * centered, *["momentum"] * (momentum != 0)]
-    gradients, rate = prepare(loss, lr, clip_norm)
+    gradients, controls = prepare(loss, lr, clip_norm)
     kernel = partial(_rmsprop, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, is_centred=centered)
-    return update_each("rmsprop", gradients, rate, kernel, dict.fromkeys(states, 0.0), 12)
+    return update_each("rmsprop", gradients, controls, kernel, dict.fromkeys(states, 0.0), 12)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
 @compiled
+@on_cuda(gpu_optimizers.adagrad)
 def _adagrad(
     ctx: Context,
     parameter: Array,
@@ -85,6 +87,7 @@ def _adagrad(
 
 
 @compiled
+@on_cuda(gpu_optimizers.rmsprop)
 def _rmsprop(
     ctx: Context,
     parameter: Array,

@@ -17,7 +17,7 @@ from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
 from ops.tiles import Array, Context, contiguous, deliver, work_array
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import LogicalRegion, Operator, compiled, on_cuda, takes_half
 
 
 def multihead_attention(
@@ -117,6 +117,7 @@ def scaled_dot_product_attention(
         return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
 
 
+@takes_half
 def _scores_by_passes(
     ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool
 ) -> None:
@@ -205,6 +206,7 @@ def _flat(ctx: Context, slot: str, a: Array) -> Array:
     return contiguous(ctx, slot, a).reshape(prod(a.shape[:2]), prod(a.shape[2:]))
 
 
+@on_cuda()
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
     work = work_array(ctx, "y", y)
@@ -215,12 +217,14 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
     deliver(ctx, work, y)
 
 
+@on_cuda()
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     work = work_array(ctx, "gx", gx)
     ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=work.reshape(prod(gx.shape[:2]), prod(gx.shape[2:])))
     deliver(ctx, work, gx)
 
 
+@on_cuda()
 def _dweight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
     ctx.xp.matmul(_flat(ctx, "gy", gy).T, _flat(ctx, "x", x), out=gweight)
 

@@ -63,7 +63,7 @@ def check_region(where: str, region: Any, role: str = "x", floating: bool = True
     """TypeError for what is no region, ValueError for a region that is not of floating point."""
     if not isinstance(region, LogicalRegion):
         raise TypeError(f"{where}: {role} is a {type(region).__name__}, not a region")
-    if floating and not region.dtype.startswith("float"):
+    if floating and not region.is_floating:
         raise ValueError(f"{where}: '{region.name}' is {region.dtype}, a floating point dtype is needed")
 
 

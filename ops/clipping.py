@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
+from ops import gpu_optimizers
 from ops.build import first
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion
+from taskflow import LogicalRegion, on_cuda
 
 
 def clip_by_global_norm(
@@ -51,6 +52,7 @@ def beside(loss: LogicalRegion) -> Iterator[None]:
         yield
 
 
+@on_cuda(gpu_optimizers.square)
 def _square(ctx: Context, g: Array, total: Array) -> None:
     product = ctx.scratch("product", g.shape, g.dtype)
     ctx.xp.multiply(g, g, out=product)
@@ -62,5 +64,6 @@ def _root_of_sum(ctx: Context, *arrays: Array) -> None:
     norm[...] = sum(squares) ** 0.5
 
 
+@on_cuda(gpu_optimizers.clip)
 def _scale(ctx: Context, g: Array, norm: Array, out: Array, *, max_norm: float) -> None:
     ctx.xp.multiply(g, min(1.0, max_norm / (float(norm) + 1e-6)), out=out)

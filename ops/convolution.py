@@ -17,7 +17,7 @@ from ops import winograd
 from ops.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
 from ops.tiles import Array, Context, channels_last, compiled_windows, contiguous, deliver, reach, spatial, work_array
-from taskflow import LogicalRegion, Operator, Rect, Window, compiled
+from taskflow import LogicalRegion, Operator, Rect, Window, compiled, on_cuda
 
 _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
@@ -178,6 +178,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
 # reads. As a matrix per group, outputs by elements of a window, they are one side of the products.
 
 
+@on_cuda()
 @compiled
 def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
     *biases, y = rest
@@ -198,6 +199,7 @@ def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
     deliver(ctx, out, channels_last(y))
 
 
+@on_cuda()
 @compiled
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
     """Columns of gradients, each added where it was read."""
@@ -219,6 +221,7 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
     deliver(ctx, out, channels_last(gx))
 
 
+@on_cuda()
 @compiled
 def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
@@ -227,6 +230,8 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
     if not ctx.is_cuda and winograd.fits(windows, groups, source, gradient):
         winograd.gradient_weight(ctx, gradient, source, out, corner)
     else:
+        if out.dtype.itemsize == 2:  # sums over many pixels
+            out = ctx.scratch("wide", out.shape, "float32")
         total = _by_output(out, groups)
         part = ctx.scratch("part", total.shape, total.dtype)
         total.fill(0)

@@ -33,7 +33,7 @@ def relu_gradient(gy: Any, y: Any, gx: Any) -> None:
         gx[k] = gy[k] if y[k] > 0 else 0
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
+@numba.njit(cache=True, error_model="numpy")
 def gelu(x: Any, y: Any) -> None:
     """y = x Φ(x) for arrays of one dimension."""
     half, scale = x.dtype.type(0.5), x.dtype.type(_SQRT_HALF)
@@ -41,13 +41,13 @@ def gelu(x: Any, y: Any) -> None:
         y[k] = x[k] * (half + half * erf(x[k] * scale))
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
+@numba.njit(cache=True, error_model="numpy")
 def gelu_gradient(gy: Any, x: Any, gx: Any) -> None:
     """gx = gy (Φ(x) + x φ(x)) for arrays of one dimension."""
     half, scale, density = x.dtype.type(0.5), x.dtype.type(_SQRT_HALF), x.dtype.type(_DENSITY)
     for k in range(x.size):
         p = half + half * erf(x[k] * scale)
-        gx[k] = gy[k] * (p + x[k] * density * exp(-half * x[k] * x[k]))
+        gx[k] = gy[k] * (p + x[k] * (density * exp(-half * x[k] * x[k])))
 
 
 @numba.njit(cache=True)

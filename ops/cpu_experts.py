@@ -13,26 +13,14 @@ import numba
 
 
 @numba.njit(cache=True)
-def top_k(p: Any, normalize: bool, weights: Any, choices: Any) -> None:
-    """The k largest of every row, the first of equals first, and their places."""
-    for row in range(p.shape[0]):
-        total = p.dtype.type(0)
-        for j in range(choices.shape[1]):
-            best = -1
-            for e in range(p.shape[1]):
-                if best >= 0 and not p[row, e] > p[row, best]:
-                    continue
-                is_taken = False
-                for i in range(j):
-                    is_taken |= choices[row, i] == e
-                if not is_taken:
-                    best = e
-            choices[row, j] = best
-            weights[row, j] = p[row, best]
-            total += p[row, best]
-        if normalize:
-            for j in range(choices.shape[1]):
-                weights[row, j] /= total
+def normalize(weights: Any) -> None:
+    """Every row is divided by its sum."""
+    for row in range(weights.shape[0]):
+        total = weights.dtype.type(0)
+        for j in range(weights.shape[1]):
+            total += weights[row, j]
+        for j in range(weights.shape[1]):
+            weights[row, j] /= total
 
 
 @numba.njit(cache=True)

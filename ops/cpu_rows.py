@@ -1,7 +1,7 @@
 """Compiled kernels over the rows of matrices: softmax, cross entropy, layer norm; see `cpu` for what holds for them.
 
-A row is read and written while it is in the first-level cache, so memory is passed once. Sums are taken in the order
-that is written.
+A row is read and written while it is in the first-level cache, so memory is passed once. What is summed stands in the
+row of the result first, since `sum_of` gives the sum of a row the same bits wherever it lies.
 """
 
 from __future__ import annotations
@@ -11,25 +11,20 @@ from typing import Any
 
 import numba
 
+from ops.cpu_lanes import max_of, sum_of
 from ops.cpu_math import exp
 
-# Never "reassoc": whether a compiled loop runs in vectors depends on where its arrays lie, and with it the order of its
-# sums; another order of the tasks would give other bits.
-_SUMS = {"contract"}
+# Never "reassoc" for a sum: see `cpu_lanes`.
+_CONTRACT = {"contract"}
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
 def _exp_row(x: Any, y: Any) -> Any:
     """y = exp(x - max x), its sum and the maximum."""
-    most = x[0]
+    most = max_of(x)
     for k in range(x.size):
-        most = x[k] if x[k] > most else most
-    total = x.dtype.type(0)
-    for k in range(x.size):
-        e = exp(x[k] - most)
-        y[k] = e
-        total += e
-    return total, most
+        y[k] = exp(x[k] - most)
+    return sum_of(y), most
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -42,13 +37,13 @@ def softmax(x: Any, y: Any) -> None:
             y[r, k] *= scale
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
 def softmax_gradient(gy: Any, y: Any, gx: Any) -> None:
     """gx = y (gy - sum(gy y)), row by row."""
     for r in range(y.shape[0]):
-        total = y.dtype.type(0)
         for k in range(y.shape[1]):
-            total += gy[r, k] * y[r, k]
+            gx[r, k] = gy[r, k] * y[r, k]
+        total = sum_of(gx[r])
         for k in range(y.shape[1]):
             gx[r, k] = (gy[r, k] - total) * y[r, k]
 
@@ -75,6 +70,62 @@ def cross_entropy_gradient(scale: Any, probability: Any, t: Any, gy: Any) -> Non
         gy[r, t[r]] -= scale
 
 
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
+def entropy_sums(
+    y: Any, largest: Any, t: Any, first: int, keep: Any, spread: Any, row: Any, total: Any, right: Any
+) -> None:
+    """total = sum of exp(y - largest), right = keep (y - largest at t) + spread sum of (y - largest), row by row.
+
+    Classes begin at `first`; a `t` elsewhere adds nothing. `row` is scratch memory of one row.
+    """
+    for r in range(y.shape[0]):
+        for k in range(y.shape[1]):
+            row[k] = exp(y[r, k] - largest[r])
+        total[r] = sum_of(row)
+        at = t[r] - first
+        right[r] = keep * (y[r, at] - largest[r]) if 0 <= at < y.shape[1] else 0
+        if spread != 0:
+            for k in range(y.shape[1]):
+                row[k] = y[r, k] - largest[r]
+            right[r] += spread * sum_of(row)
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
+def entropy_gradient(
+    gtotal: Any, gright: Any, y: Any, largest: Any, t: Any, first: int, keep: Any, spread: Any, gy: Any
+) -> None:
+    """The gradient of `entropy_sums`."""
+    for r in range(y.shape[0]):
+        share = spread * gright[r]
+        for k in range(y.shape[1]):
+            gy[r, k] = exp(y[r, k] - largest[r]) * gtotal[r] + share
+        at = t[r] - first
+        if 0 <= at < y.shape[1]:
+            gy[r, at] += keep * gright[r]
+
+
+@numba.njit(cache=True)
+def top_k(x: Any, largest: bool, values: Any, places: Any) -> None:
+    """The largest (or smallest) of every row in their order and where they stand: of equals the first, NaN last."""
+    for r in range(x.shape[0]):
+        count = 0
+        for k in range(x.shape[1]):
+            at, number = count, x[r, k]
+            while at > 0 and _is_before(number, values[r, at - 1], largest):
+                at -= 1
+            if at == values.shape[1]:
+                continue
+            count = min(count + 1, values.shape[1])
+            for i in range(count - 1, at, -1):
+                values[r, i], places[r, i] = values[r, i - 1], places[r, i - 1]
+            values[r, at], places[r, at] = number, k
+
+
+@numba.njit(cache=True)
+def _is_before(a: Any, b: Any, largest: bool) -> Any:
+    return (a > b if largest else a < b) or (b != b and a == a)
+
+
 @numba.njit(cache=True)
 def scale_and_mask(scores: Any, scale: Any, seen: int) -> None:
     """Scores times `scale` at the keys that a query sees, `seen` for the first and one more for each of the others.
@@ -91,42 +142,37 @@ def scale_and_mask(scores: Any, scale: Any, seen: int) -> None:
                 rest[k] = -math.inf
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm(x: Any, weight: Any, bias: Any, y: Any, mean: Any, scale: Any, eps: float) -> None:
     """y = (x - mean) scale weight + bias, scale = 1 / sqrt(var + eps), row by row."""
     number = x.dtype.type
     for r in range(x.shape[0]):
-        total = number(0)
+        m = sum_of(x[r]) / number(x.shape[1])
         for k in range(x.shape[1]):
-            total += x[r, k]
-        m = total / number(x.shape[1])
-        total = number(0)
-        for k in range(x.shape[1]):
-            total += (x[r, k] - m) * (x[r, k] - m)
-        s = number(1) / math.sqrt(total / number(x.shape[1]) + number(eps))
+            y[r, k] = (x[r, k] - m) * (x[r, k] - m)
+        s = number(1) / math.sqrt(sum_of(y[r]) / number(x.shape[1]) + number(eps))
         for k in range(x.shape[1]):
             y[r, k] = (x[r, k] - m) * s * weight[k] + bias[k]
         mean[r], scale[r] = m, s
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=_SUMS)
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm_gradient(gy: Any, x: Any, mean: Any, scale: Any, weight: Any, gx: Any) -> None:
     """gx = scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
     number = x.dtype.type
     for r in range(x.shape[0]):
-        total, product = number(0), number(0)
         m, s = mean[r], scale[r]
         for k in range(x.shape[1]):
-            g = gy[r, k] * weight[k]
-            total += g
-            product += g * (x[r, k] - m)
-        share = total / number(x.shape[1])
-        slope = product * s * s / number(x.shape[1])
+            gx[r, k] = gy[r, k] * weight[k]
+        share = sum_of(gx[r]) / number(x.shape[1])
+        for k in range(x.shape[1]):
+            gx[r, k] = gy[r, k] * weight[k] * (x[r, k] - m)
+        slope = sum_of(gx[r]) * s * s / number(x.shape[1])
         for k in range(x.shape[1]):
             gx[r, k] = s * (gy[r, k] * weight[k] - share - (x[r, k] - m) * slope)
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
+@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm_sums(gy: Any, x: Any, mean: Any, scale: Any, gweight: Any, gbias: Any) -> None:
     """gweight = sum over rows of gy x̂, gbias = that of gy."""
     gweight[:] = 0

@@ -14,8 +14,8 @@ from ops.build import distinct, first, term, terms
 from ops.formula import formula
 from ops.loss import check_reduction
 from ops.softmax import check_classes, check_targets
-from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def cross_entropy(
@@ -140,7 +140,7 @@ def _backward(
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _sums(
+def _sums_by_passes(
     ctx: Context,
     y: Array,
     largest: Array,
@@ -153,7 +153,7 @@ def _sums(
     ignored: int | None,
 ) -> None:
     """Per row the sum of exponentials, and the scores weighted by the target; of the classes of this tile."""
-    check_classes("cross_entropy: the target", t if ignored is None else t[t != ignored], classes)
+    _check(ctx, t, classes, ignored)
     less = ctx.scratch("less", y.shape, y.dtype)
     ctx.xp.subtract(y, largest[..., None], out=less)
     index, is_here = _local(ctx, t, y, ctx.rect(0).lo[-1])
@@ -165,7 +165,7 @@ def _sums(
     ctx.xp.sum(less, axis=-1, out=total)
 
 
-def _gradient(
+def _gradient_by_passes(
     ctx: Context,
     gtotal: Array,
     gright: Array,
@@ -191,3 +191,63 @@ def _local(ctx: Context, t: Array, y: Array, start: int) -> tuple[Array, Array]:
     """The place of the right class in this tile, any place where it is elsewhere; and whether it is here."""
     local = t.astype(ctx.xp.intp) - start
     return local.clip(0, y.shape[-1] - 1)[..., None], (local >= 0) & (local < y.shape[-1])
+
+
+def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
+    """ValueError for a class out of range, unless rows of it have no loss."""
+    if ignored is not None:
+        known, is_ignored = ctx.scratch("known", t.shape, t.dtype), ctx.scratch("ignored", t.shape, bool)
+        ctx.xp.copyto(known, t)
+        ctx.xp.copyto(known, 0, where=ctx.xp.equal(t, ignored, out=is_ignored))
+        t = known
+    check_classes("cross_entropy: the target", t, classes)
+
+
+@compiled
+@on_cuda(_sums_by_passes)
+def _sums(
+    ctx: Context,
+    y: Array,
+    largest: Array,
+    t: Array,
+    total: Array,
+    right: Array,
+    *,
+    classes: int,
+    smoothing: float,
+    ignored: int | None,
+) -> None:
+    from ops import cpu_rows
+
+    _check(ctx, t, classes, ignored)
+    read = rows(ctx, "y", y), contiguous(ctx, "largest", largest).reshape(-1), contiguous(ctx, "t", t).reshape(-1)
+    made = work_array(ctx, "total", total), work_array(ctx, "right", right)
+    shares = y.dtype.type(1 - smoothing), y.dtype.type(smoothing / classes)
+    row = ctx.scratch("row", y.shape[-1:], y.dtype)
+    cpu_rows.entropy_sums(*read, ctx.rect(0).lo[-1], *shares, row, *(a.reshape(-1) for a in made))
+    deliver(ctx, made[0], total)
+    deliver(ctx, made[1], right)
+
+
+@compiled
+@on_cuda(_gradient_by_passes)
+def _gradient(
+    ctx: Context,
+    gtotal: Array,
+    gright: Array,
+    y: Array,
+    largest: Array,
+    t: Array,
+    gy: Array,
+    *,
+    classes: int,
+    smoothing: float,
+) -> None:
+    from ops import cpu_rows
+
+    flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in enumerate((gtotal, gright, largest, t))]
+    work, first_class = work_array(ctx, "gy", gy), ctx.rect(2).lo[-1]
+    shares = y.dtype.type(1 - smoothing), y.dtype.type(smoothing / classes)
+    matrix = work.reshape(-1, y.shape[-1])
+    cpu_rows.entropy_gradient(flat[0], flat[1], rows(ctx, "y", y), flat[2], flat[3], first_class, *shares, matrix)
+    deliver(ctx, work, gy)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from ops import gpu_experts
 from ops.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.gate import token_axis
 from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def dispatch(
@@ -149,6 +150,7 @@ def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[
 
 
 @compiled
+@on_cuda(gpu_experts.scatter)
 def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     from ops import cpu_experts
 
@@ -161,6 +163,7 @@ def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) ->
 
 
 @compiled
+@on_cuda(gpu_experts.gather)
 def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     from ops import cpu_experts
 
@@ -172,6 +175,7 @@ def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
 
 
 @compiled
+@on_cuda(gpu_experts.gather_products)
 def _gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
     from ops import cpu_experts
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ops import generated
 from ops.build import check_region, distinct, first, term, terms
 from ops.expressions import Expression
+from ops.pointwise import pointwise
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 Operand = LogicalRegion | float
 Kernel = Callable[..., None]
@@ -67,7 +69,7 @@ def launch(
         raise TypeError(f"{where}: all operands are numbers, at least one region is needed")
     for role, region in regions.items():
         check_region(where, region, role, floating=role not in any_dtype)
-    kernel = rule.kernel or partial(evaluate, expression=rule.value, names=tuple(regions), numbers=numbers)
+    kernel = rule.kernel or pointwise(rule.value, tuple(regions), numbers)
     inputs = list(regions.values())
     return first(
         inputs[0].graph.launch(
@@ -133,13 +135,8 @@ def _gradient_of(
     args |= {name: (region, t) for name, region, t in zip(names, op.inputs, read, strict=True)}
     known = [name for name in ("g", "z", *names) if name in expression.names]
     axes = summed_axes(out, read[k])
-    kernel = rule.gradient or partial(
-        evaluate_summed,
-        expression=expression,
-        names=tuple(known),
-        numbers=numbers,
-        axes=axes,
-    )
+    summed = partial(_evaluate_summed, expression=expression, names=tuple(known), numbers=numbers, axes=axes)
+    kernel = rule.gradient or (summed if axes else pointwise(expression, known, numbers))
     return first(
         g.graph.launch(
             f"{op.name}.d{names[k]}",
@@ -160,14 +157,8 @@ def summed_axes(out: str, own: str) -> tuple[int, ...]:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def evaluate(
-    ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
-) -> None:
-    """The last array = the value of `expression` of the others, called `names`, and of `numbers`."""
-    expression.evaluate(ctx, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
-
-
-def evaluate_summed(
+@on_cuda()
+def _evaluate_summed(
     ctx: Context,
     *arrays: Array,
     expression: Expression,
@@ -175,11 +166,12 @@ def evaluate_summed(
     numbers: Mapping[str, float],
     axes: tuple[int, ...],
 ) -> None:
-    """As `evaluate`, and summed over `axes`."""
+    """The last array = the sum over `axes` of `expression` of the others, called `names`, and of `numbers`."""
     *inputs, out = arrays
     values = {**numbers, **dict(zip(names, inputs))}
-    if not axes:
-        expression.evaluate(ctx, values, out)
+    if axes and ctx.is_cuda:
+        lead = (None,) * (max(a.ndim for a in inputs) - out.ndim)
+        generated.reduce(ctx, expression, values, out[(*lead, ...)], axes)
     elif expression.text in values:
         sum_over(ctx, values[expression.text], out, axes=axes)
     else:

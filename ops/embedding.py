@@ -56,6 +56,7 @@ def embedding(
             kernel=partial(_look_up, count=num_embeddings),
             backward=_backward,
             flops=1 / num_embeddings,
+            wide=(),  # it sums over rows of which one counts
         )
     )
 
@@ -64,13 +65,15 @@ def embedding(
 def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     check_classes("embedding: the index", indices, count)
     lo, hi = ctx.interval("v")
-    if hi - lo == count:
-        ctx.xp.take(weight, indices, axis=0, out=y, mode="clip")  # checked above; "raise" would buffer the result
-        return
     local = ctx.scratch("local", indices.shape, ctx.xp.intp)
     ctx.xp.subtract(indices, lo, out=local)
-    ctx.xp.take(weight, local, axis=0, out=y, mode="clip")
-    y[(local < 0) | (local >= hi - lo)] = 0
+    ctx.xp.take(weight, local, axis=0, out=y, mode="clip")  # checked above; "raise" would buffer the result
+    if hi - lo < count:
+        is_elsewhere, is_behind = (ctx.scratch(slot, indices.shape, bool) for slot in ("elsewhere", "behind"))
+        ctx.xp.less(local, 0, out=is_elsewhere)
+        ctx.xp.greater_equal(local, hi - lo, out=is_behind)
+        ctx.xp.logical_or(is_elsewhere, is_behind, out=is_elsewhere)
+        ctx.xp.copyto(y, 0, where=is_elsewhere[..., None])
 
 
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
@@ -83,10 +86,12 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
             kernel=_gradient,
             sizes={"v": op.extents["v"]},
             flops=op.flops,
+            dtype=op.inputs[1].dtype,
         )
     )
 
 
+@on_cuda()
 @compiled
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     table = work_array(ctx, "table", gweight)

@@ -57,6 +57,7 @@ def embedding_bag(
             kernel=partial(_sum_rows, count=num_embeddings),
             backward=_bag_backward,
             flops=1 / num_embeddings,
+            wide=(),  # a bag is short
         )
     )
 
@@ -87,6 +88,7 @@ def _bag_backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]
         kernel=_bag_gradient,
         sizes={"v": op.extents["v"]},
         flops=op.flops,
+        dtype=op.inputs[1].dtype,
     )
     return None, first(gweight)
 
@@ -133,6 +135,7 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
             kernel=partial(_gather, count=x.shape[1]),
             backward=_gather_backward,
             flops=1 / x.shape[1],
+            wide=(),
         )
     )
 

@@ -8,7 +8,7 @@ from ops.build import check_dim, check_region, distinct, first, term, terms
 from ops.shape import reshape
 from ops.sum_to import sum_to
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, takes_half
 
 
 def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -37,6 +37,7 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
     return first(x.graph.launch(name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward))
 
 
+@takes_half
 def _repeat(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
@@ -100,10 +101,11 @@ def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion
         return x
     axes = term(distinct(x.axes))
     pattern = f"{axes} -> {axes}"
-    backward = _cast_backward if x.dtype.startswith("float") and dtype.startswith("float") else _no_gradient
+    backward = _cast_backward if x.is_floating and "float" in dtype else _no_gradient
     return first(x.graph.launch(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype))
 
 
+@takes_half
 def _cast(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x, casting="unsafe")
 

@@ -19,7 +19,7 @@ from ops.initializers import Init, uniform
 from ops.linear import linear
 from ops.softmax import softmax
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 
 def mixture_of_experts(
@@ -145,6 +145,7 @@ def _expert_linear(
     return first(graph.launch(name, pattern, inputs, kernel=partial(_forward, summed=i), backward=backward))
 
 
+@on_cuda()
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
     ctx.xp.matmul(x, weight.transpose(0, 2, 1), out=y)
@@ -152,10 +153,12 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
         ctx.xp.add(y, bias[0][:, None], out=y)
 
 
+@on_cuda()
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     ctx.xp.matmul(gy, weight, out=gx)
 
 
+@on_cuda()
 def _dweight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
     ctx.xp.matmul(gy.transpose(0, 2, 1), x, out=gweight)
 

@@ -1,8 +1,8 @@
 """Elementwise mathematics as text: one scalar expression says what an operator computes, and nothing else does.
 
 `"0.5 * x * (1 + tanh(x))"` is parsed once, into steps that are NumPy's elementwise functions; equal parts are computed
-once. A kernel runs the steps over its tile in scratch memory. Who wants a chain of operators as one compiled loop
-finds the text on the kernel (`kernel.keywords["expression"].text`) and writes the loop from it.
+once. `evaluate` runs the steps over a tile in scratch memory; `generate` writes one compiled loop from them. Operators
+that are fused put one expression in the place of a name in the other (`ops.pointwise`).
 
 An expression is made of names, numbers, `+ - * / **`, comparisons (1 where they hold, else 0) and the functions of
 `_FUNCTIONS`; `sigmoid(x)` stands for its definition.
@@ -13,7 +13,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+from ops import generated
 from ops.tiles import Array, Context
 
 _OPERATORS: dict[type[ast.AST], str] = {
@@ -73,20 +76,55 @@ class Expression:
 
     def evaluate(self, ctx: Context, values: Mapping[str, Array | float], out: Array) -> None:
         """Write its value to `out`, whose shape all arrays among `values` broadcast to and whose memory none has."""
+        if ctx.is_cuda:
+            generated.evaluate(ctx, self, values, out)
+            return
         if not self.steps:
             ctx.xp.copyto(out, values[self.text])
         count = max((step.slot for step in self.steps), default=0)
         slots = [out, *(ctx.scratch(("slot", k), out.shape, out.dtype) for k in range(count))]
         for step in self.steps:
-            arguments = [
+            arguments: list[Any] = [
                 values[a] if isinstance(a, str) else a if isinstance(a, float) else slots[a] for a in step.arguments
             ]
             if step.function == "where":
                 condition, yes, no = arguments
-                ctx.xp.copyto(slots[step.slot], no)
-                ctx.xp.copyto(slots[step.slot], yes, where=condition)
+                _choose(ctx, condition, yes, no, slots[step.slot])
             else:
                 getattr(ctx.xp, step.function)(*arguments, out=slots[step.slot])
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """NumPy's names of the functions in it."""
+        return frozenset(step.function for step in self.steps)
+
+    def renamed(self, names: Mapping[str, str]) -> Expression:
+        """With other names, or other expressions, in the place of some of its names."""
+        put = {name: ast.parse(_expanded(text), mode="eval").body for name, text in names.items()}
+        tree = _Replacing(put).visit(ast.parse(_expanded(self.text), mode="eval"))
+        return Expression.parse(ast.unparse(tree))
+
+
+class _Replacing(ast.NodeTransformer):
+    """Expressions in the place of names."""
+
+    def __init__(self, put: Mapping[str, ast.expr]) -> None:
+        self.put = put
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.put.get(node.id, node)
+
+
+def _choose(ctx: Context, condition: Array, yes: Array | float, no: Array | float, out: Array) -> None:
+    """`yes` where the condition is not 0, else `no`; `out` may be any of them."""
+    chosen = ctx.scratch("condition", out.shape, bool)
+    ctx.xp.not_equal(condition, 0, out=chosen)
+    if out is yes:
+        ctx.xp.logical_not(chosen, out=chosen)
+        yes, no = no, yes
+    if out is not no:
+        ctx.xp.copyto(out, no)
+    ctx.xp.copyto(out, yes, where=chosen)
 
 
 def _expanded(text: str) -> str:
@@ -128,8 +166,6 @@ class _Compiler:
         if (key := ast.dump(node)) not in self.known:
             function, operands = self._parts(node)
             step = function, tuple(self.visit(operand) for operand in operands)
-            if function == "where" and any(type(a) is int for a in step[1]):
-                raise ValueError(f"expression '{self.text}': where takes names and numbers only")
             self.steps.append(step)
             self.known[key] = len(self.steps) - 1
         return self.known[key]

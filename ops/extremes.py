@@ -12,8 +12,8 @@ from ops.arithmetic import multiply
 from ops.build import check_dim, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.formula import formula
 from ops.reductions import Dims, reduced_dims
-from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from ops.tiles import Array, Context, deliver, last, rows, work_array
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def max(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
@@ -110,14 +110,17 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
 
 def _points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
     """How many points of the whole dimension are behind the first maximum, so that parts combine by their maximum."""
-    lead = [1] * x.ndim
-    lead[dim] = -1
-    shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
-    start, end = ctx.rect(0).lo[dim], ctx.rect(0).hi[dim]
-    number = (extent - 1 - ctx.xp.arange(start, end)).reshape(lead)
-    value = largest.reshape(shape)
-    is_first = (x == value) | (x != x)
-    ctx.xp.max(ctx.xp.where(is_first, number, -1), axis=dim, keepdims=True, out=behind.reshape(shape))
+    row = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+    x, largest, out = (last(a, dim) for a in (x, largest.reshape(row), behind.reshape(row)))
+    is_largest, is_nan = (ctx.scratch(slot, x.shape, bool) for slot in ("largest", "nan"))
+    ctx.xp.equal(x, largest, out=is_largest)
+    ctx.xp.logical_or(is_largest, ctx.xp.not_equal(x, x, out=is_nan), out=is_largest)
+    place, is_elsewhere = ctx.scratch("place", out.shape, ctx.xp.intp), ctx.scratch("elsewhere", out.shape, bool)
+    ctx.xp.argmax(is_largest, axis=-1, keepdims=True, out=place)
+    ctx.xp.any(is_largest, axis=-1, keepdims=True, out=is_elsewhere)
+    ctx.xp.logical_not(is_elsewhere, out=is_elsewhere)
+    ctx.xp.subtract(extent - 1 - ctx.rect(0).lo[dim], place, out=out)
+    ctx.xp.copyto(out, -1, where=is_elsewhere)
 
 
 def _from_the_front(ctx: Context, behind: Array, index: Array, *, extent: int) -> None:
@@ -154,7 +157,7 @@ def topk(
         name or "topk",
         f"{read} -> {made}, {made}",
         [x],
-        kernel=partial(_topk, k=k, dim=dim, largest=largest),
+        kernel=partial(largest_of_rows, dim=dim, largest=largest),
         sizes={"k": k},
         backward=partial(_topk_backward, dim=dim),
         flops=10 / k,
@@ -164,10 +167,24 @@ def topk(
     return outputs[0], outputs[1]
 
 
-def _topk(ctx: Context, x: Array, values: Array, indices: Array, *, k: int, dim: int, largest: bool) -> None:
+def largest_by_passes(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
+    """See `largest_of_rows`."""
     order = ctx.xp.argsort(-x if largest else x, axis=dim, kind="stable")
-    ctx.xp.copyto(indices, order[(slice(None),) * dim + (slice(k),)])
+    ctx.xp.copyto(indices, order[(slice(None),) * dim + (slice(values.shape[dim]),)])
     ctx.xp.copyto(values, ctx.xp.take_along_axis(x, indices, axis=dim))
+
+
+@compiled
+@on_cuda(largest_by_passes)
+def largest_of_rows(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
+    """The kernel of `topk`: as many as `values` has along `dim`."""
+    from ops import cpu_rows
+
+    x, values, indices = (last(a, dim) for a in (x, values, indices))
+    made = work_array(ctx, "values", values), work_array(ctx, "indices", indices)
+    cpu_rows.top_k(rows(ctx, "x", x), largest, *(a.reshape(-1, values.shape[-1]) for a in made))
+    deliver(ctx, made[0], values)
+    deliver(ctx, made[1], indices)
 
 
 def _topk_backward(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from ops import generated
 from ops.build import first
 from ops.expressions import Expression
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion
+from taskflow import LogicalRegion, on_cuda
 
 Term = tuple[LogicalRegion, str]
 
@@ -79,6 +80,7 @@ def _layout(full: Sequence[str], term: str) -> tuple[str | None, ...]:
     return tuple(axis if axis in own else None for axis in full)
 
 
+@on_cuda()
 def _evaluate(
     ctx: Context,
     *arrays: Array,
@@ -95,6 +97,9 @@ def _evaluate(
         expression.evaluate(ctx, values, out)
         return
     axes = tuple(k for k, axis in enumerate(layouts[-1]) if axis is None)
+    if ctx.is_cuda:
+        generated.reduce(ctx, expression, values, out, axes, reduction)
+        return
     if expression.steps:
         product = ctx.scratch("product", inputs[0].shape, out.dtype)
         expression.evaluate(ctx, values, product)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from ops import gpu_experts
 from ops.arithmetic import multiply
 from ops.build import check_integers, check_positive, check_region, distinct, first, term, terms
+from ops.extremes import largest_of_rows
 from ops.reductions import mean, sum
 from ops.softmax import check_classes
 from ops.tiles import Array, Context, deliver, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def top_k_gate(
@@ -55,14 +57,15 @@ def top_k_gate(
 
 
 @compiled
+@on_cuda(gpu_experts.top_k)
 def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
     from ops import cpu_experts
 
-    made = work_array(ctx, "weights", weights), work_array(ctx, "choices", choices)
-    k = weights.shape[-1]
-    cpu_experts.top_k(rows(ctx, "p", p), normalize, made[0].reshape(-1, k), made[1].reshape(-1, k))
-    deliver(ctx, made[0], weights)
-    deliver(ctx, made[1], choices)
+    work = work_array(ctx, "weights", weights)
+    largest_of_rows(ctx, p, work, choices, dim=p.ndim - 1, largest=True)
+    if normalize:
+        cpu_experts.normalize(work.reshape(-1, weights.shape[-1]))
+    deliver(ctx, work, weights)
 
 
 def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, normalize: bool) -> LogicalRegion:
@@ -74,6 +77,7 @@ def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, no
 
 
 @compiled
+@on_cuda(gpu_experts.top_k_gradient)
 def _top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
     from ops import cpu_experts
 
@@ -149,6 +153,7 @@ def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, .
 
 
 @compiled
+@on_cuda(gpu_experts.slots)
 def _slots(
     ctx: Context, choices: Array, slots: Array, *, experts: int, capacity: int, group_rows: int, places: int
 ) -> None:

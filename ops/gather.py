@@ -6,7 +6,7 @@ from functools import partial
 
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.softmax import check_classes
-from ops.tiles import Array, Context, contiguous, deliver, work_array
+from ops.tiles import Array, Context, compiled_kernels, contiguous, deliver, work_array
 from taskflow import LogicalRegion, Operator, compiled
 
 
@@ -44,6 +44,7 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
             kernel=partial(_gather, dim=dim, count=x.shape[dim]),
             backward=partial(_backward, dim=dim),
             flops=1 / x.shape[dim],
+            wide=(),
         )
     )
 
@@ -72,8 +73,6 @@ def _backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[LogicalRegi
 @compiled
 def _scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int) -> None:
     """With the dimension put last, row by row."""
-    from ops import cpu
-
     table = work_array(ctx, "table", gx.swapaxes(dim, -1))
     table.fill(0)
     flat = table.reshape(-1, 1)
@@ -82,5 +81,6 @@ def _scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int) -> N
     lines = ctx.xp.arange(flat.size // table.shape[-1]).reshape(*table.shape[:-1], 1)
     local += lines * table.shape[-1]
     local[elsewhere] = -1
-    cpu.scatter_add(contiguous(ctx, "gy", gy.swapaxes(dim, -1)).reshape(-1, 1), local.reshape(-1), 0, flat)
+    gradients = contiguous(ctx, "gy", gy.swapaxes(dim, -1)).reshape(-1, 1)
+    compiled_kernels(ctx).scatter_add(gradients, local.reshape(-1), 0, flat)
     deliver(ctx, table, gx.swapaxes(dim, -1))

@@ -14,13 +14,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, rows, work_array
-from taskflow import CudaSource
+from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+from taskflow import CudaSource, takes_half
 
 _FOLDER = Path(__file__).parent / "cuda"
-ELEMENTWISE, SOFTMAX, LAYER_NORM, OPTIMIZERS, EMBEDDING, DROPOUT, WINDOWS = (
+ELEMENTWISE, SOFTMAX, LAYER_NORM, EMBEDDING, DROPOUT, WINDOWS = (
     CudaSource(_FOLDER / f"{name}.cu")
-    for name in ("elementwise", "softmax", "layer_norm", "optimizers", "embedding", "dropout", "windows")
+    for name in ("elementwise", "softmax", "layer_norm", "embedding", "dropout", "windows")
 )
 _BLOCK = 256  # threads that share a row
 
@@ -49,7 +49,7 @@ class Kernels:
 
     def scatter_add(self, gradients: Array, index: Array, lo: int, table: Array) -> None:
         """See `cpu.scatter_add`."""
-        name = f"scatter_add_{table.dtype}_{index.dtype}"
+        name = f"scatter_add_{gradients.dtype}_{table.dtype}_{index.dtype}"
         threads = index.size * _BLOCK if table.size else 0
         self._ctx.launch(EMBEDDING, name, threads, gradients, index, table, lo, *table.shape, index.size)
 
@@ -74,29 +74,41 @@ class Kernels:
         self._ctx.launch(WINDOWS, f"max_pool_gradient_{gx.dtype}", gx.size, gy, index, gx, *extents, *numbers, gx.size)
 
 
+def wide(ctx: Context, slot: object, a: Array) -> Array:
+    """`a` contiguous, and in float32 if it is of half size."""
+    if a.dtype.itemsize > 2:
+        return contiguous(ctx, slot, a)
+    copy = ctx.scratch(slot, a.shape, "float32")
+    ctx.xp.copyto(copy, a)
+    return copy
+
+
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
+@takes_half
 def normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
     """See `layer_norm`."""
     outputs = [(out, work_array(ctx, slot, out)) for slot, out in (("y", y), ("mean", mean), ("scale", scale))]
-    arrays = contiguous(ctx, "x", x), *(contiguous(ctx, k, a) for k, a in enumerate((weight, bias)))
+    arrays = contiguous(ctx, "x", x), *(wide(ctx, k, a) for k, a in enumerate((weight, bias)))
     works = [work for _, work in outputs]
     ctx.launch(LAYER_NORM, f"layer_norm_{x.dtype}", mean.size * _BLOCK, *arrays, *works, x.shape[-1], float(eps))
     for out, work in outputs:
         deliver(ctx, work, out)
 
 
+@takes_half
 def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """See `layer_norm`."""
     work = work_array(ctx, "gx", gx)
-    arrays = (contiguous(ctx, k, a) for k, a in enumerate((gy, x, mean, scale, weight)))
+    arrays = *(contiguous(ctx, k, a) for k, a in enumerate((gy, x, mean, scale))), wide(ctx, "weight", weight)
     ctx.launch(LAYER_NORM, f"layer_norm_gradient_{x.dtype}", mean.size * _BLOCK, *arrays, work, x.shape[-1])
     deliver(ctx, work, gx)
 
 
+@takes_half
 def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     """See `layer_norm`."""
     outputs = [(out, work_array(ctx, slot, out)) for slot, out in (("gweight", gweight), ("gbias", gbias))]
@@ -110,16 +122,18 @@ def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweig
 # -- loss --------------------------------------------------------------------------------------------------------------
 
 
+@takes_half
 def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
     """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
     y, t, work = rows(ctx, "y", y), contiguous(ctx, "t", t), work_array(ctx, "probability", probability)
-    losses = ctx.scratch("losses", (len(y),), y.dtype)
+    losses = ctx.scratch("losses", (len(y),), loss.dtype)
     name = f"cross_entropy_{y.dtype}_{t.dtype}"
     ctx.launch(SOFTMAX, name, len(y) * _BLOCK, y, t, work, losses, y.shape[1])
-    ctx.launch(SOFTMAX, f"sum_over_{y.dtype}", _BLOCK, losses, loss, len(y), float(count))
+    ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", _BLOCK, losses, loss, len(y), float(count))
     deliver(ctx, work, probability)
 
 
+@takes_half
 def cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
     """See `softmax_cross_entropy`."""
     probability, t, work = contiguous(ctx, "p", probability), contiguous(ctx, "t", t), work_array(ctx, "gy", gy)
@@ -131,6 +145,7 @@ def cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Ar
 # -- dropout and embedding ---------------------------------------------------------------------------------------------
 
 
+@takes_half
 def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
     """See `dropout`."""
     work = work_array(ctx, "y", y)
@@ -140,59 +155,11 @@ def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[
     deliver(ctx, work, y)
 
 
+@takes_half
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding`; an index out of range makes its row NaN."""
     work, table = work_array(ctx, "y", y), contiguous(ctx, "weight", weight)
-    name, lo = f"look_up_{y.dtype}_{indices.dtype}", ctx.interval("v")[0]
+    name, lo = f"look_up_{y.dtype}_{table.dtype}_{indices.dtype}", ctx.interval("v")[0]
     index = contiguous(ctx, "indices", indices)
     ctx.launch(EMBEDDING, name, y.size, index, table, work, lo, *table.shape, count, y.size)
     deliver(ctx, work, y)
-
-
-# -- optimizers --------------------------------------------------------------------------------------------------------
-
-
-def sgd(
-    ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
-) -> None:
-    """See `optimizers.sgd`."""
-    *velocity, rate = rest
-    updated, (g,) = _flat(ctx, [parameter, *velocity], [gradient])
-    name, count, decay = f"sgd_{'momentum_' if velocity else ''}{parameter.dtype}", parameter.size, float(weight_decay)
-    works = [work for _, work in updated]
-    numbers = (float(momentum), nesterov, decay, count) if velocity else (decay, count)
-    ctx.launch(OPTIMIZERS, name, count, works[0], g, *works[1:], rate, *numbers)
-    for a, work in updated:
-        deliver(ctx, work, a)
-
-
-def adam(
-    ctx: Context,
-    parameter: Array,
-    gradient: Array,
-    m: Array,
-    v: Array,
-    rate: Array,
-    *,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    is_decoupled: bool,
-) -> None:
-    """See `optimizers.adam`."""
-    updated, (g,) = _flat(ctx, [parameter, m, v], [gradient])
-    p, flat_m, flat_v = (work for _, work in updated)
-    correction = ctx.cell("correction", "float64", lambda run: 1 - betas[0] ** (run.step + 1))
-    root = ctx.cell("root", "float64", lambda run: (1 - betas[1] ** (run.step + 1)) ** 0.5)
-    numbers = *map(float, (*betas, eps, weight_decay)), is_decoupled, parameter.size
-    name = f"adam_{parameter.dtype}"
-    ctx.launch(OPTIMIZERS, name, parameter.size, p, g, flat_m, flat_v, rate, correction, root, *numbers)
-    for a, work in updated:
-        deliver(ctx, work, a)
-
-
-def _flat(ctx: Context, updated: list[Array], read: list[Array]) -> tuple[list[tuple[Array, Array]], list[Array]]:
-    """Arrays in the memory order of the first, without gaps: (array, its work) of the updated ones, and the others."""
-    arrays = in_memory_order(*updated, *read)
-    works = [contiguous(ctx, k, a) for k, a in enumerate(arrays)]
-    return list(zip(arrays, works, strict=True))[: len(updated)], works[len(updated) :]

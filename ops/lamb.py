@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu_optimizers
 from ops.tiles import Array, Context, deliver, in_memory_order, work_array
 from ops.updating import Gradients, Rate, by_parameter, check_rates, flat, prepare, state_of
-from taskflow import LogicalRegion, compiled
+from taskflow import LogicalRegion, compiled, on_cuda
 
 
 def lamb(
@@ -32,26 +33,30 @@ def lamb(
     check_rates("lamb", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
     if not all(0 <= b < 1 for b in betas):
         raise ValueError(f"lamb: betas are {tuple(betas)}, each is in [0, 1)")
-    gradients, rate = prepare(loss, lr, clip_norm)
+    gradients, controls = prepare(loss, lr, clip_norm)
     graph = loss.graph
     kernel = partial(_direction, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay)
     for region, gradient in gradients.items():
         kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
+        guarded, scalars = controls.guard(kernel, 4)
         way, *norms = graph.beside(
             f"{region.name}.way",
             region,
             [region, gradient, *kept],
-            kernel=kernel,
+            kernel=guarded,
+            scalars=scalars,
             writes=kept,
             values=1,
             sums=2,
             flops=20,
         )
-        graph.update(f"{region.name}.lamb", region, [way], kernel=_step, scalars=[*norms, rate], flops=2)
+        guarded, scalars = controls.guard(_step, 2, [*norms, controls.rate])
+        graph.update(f"{region.name}.lamb", region, [way], kernel=guarded, scalars=scalars, flops=2)
     return by_parameter(gradients)
 
 
 @compiled
+@on_cuda(gpu_optimizers.lamb_direction)
 def _direction(
     ctx: Context,
     parameter: Array,
@@ -89,6 +94,7 @@ def _direction(
         deliver(ctx, result, a)
 
 
+@on_cuda(gpu_optimizers.lamb_step)
 def _step(ctx: Context, parameter: Array, way: Array, weight_square: Array, way_square: Array, rate: Array) -> None:
     """p -= lr |p| / |u| u"""
     norms = float(weight_square) ** 0.5, float(way_square) ** 0.5

@@ -56,6 +56,7 @@ def layer_norm(
             kernel=partial(_normalize_rows, eps=eps),
             backward=_layer_norm_backward,
             flops=8,
+            wide=(1, 2),
         )
     )
 
@@ -81,6 +82,7 @@ def _layer_norm_backward(
         [gy, x, mean, scale],
         kernel=_row_sums,
         flops=5,
+        wide=(0, 1),
     )
     assert isinstance(sums, tuple)
     return first(gx), *sums

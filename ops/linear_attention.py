@@ -104,10 +104,9 @@ def _blocks(
 
     `number` is that of `q` among the arguments of the kernel; `k` is the next.
     """
-    batch, queries, heads, _ = q.shape
-    keys = k.shape[1]
-    count = max(1, min(queries, _BLOCK_BYTES // max(batch * heads * keys * q.itemsize, 1)))
-    memory = ctx.scratch("scores", (batch, heads, count, keys), q.dtype)
+    queries, shape = q.shape[1], _block_shape(q, k)
+    count = shape[2]
+    memory = ctx.scratch("scores", shape, q.dtype)
     numbers = [ctx.xp.arange(ctx.rect(r).lo[1], ctx.rect(r).hi[1]) for r in (number, number + 1)]
     for start in range(0, queries, count):
         rows = slice(start, min(start + count, queries))
@@ -117,6 +116,13 @@ def _blocks(
         if is_causal:
             ctx.xp.copyto(scores, -ctx.xp.inf, where=numbers[1] > numbers[0][rows, None])
         yield rows, scores
+
+
+def _block_shape(q: Array, k: Array) -> tuple[int, int, int, int]:
+    """Of the scores of so many queries that they stay near the core."""
+    batch, queries, heads, _ = q.shape
+    keys = k.shape[1]
+    return batch, heads, max(1, min(queries, _BLOCK_BYTES // max(batch * heads * keys * q.itemsize, 1))), keys
 
 
 def _heads(a: Array) -> Array:
@@ -169,12 +175,16 @@ def _gradients(
 ) -> None:
     gk.fill(0)
     gv.fill(0)
+    part_k, part_v = (ctx.scratch(slot, _heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
     for rows, scores in _blocks(ctx, q, k, 2, scale, is_causal):
         weights, g = _exponentials(ctx, scores, largest[:, rows]), _heads(gsum[:, rows])
-        gv += _heads(ctx.xp.matmul(weights.swapaxes(2, 3), g))
-        slopes = ctx.xp.matmul(g, _heads(v).swapaxes(2, 3))
+        ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
+        gv += _heads(part_v)
+        slopes = ctx.scratch("slopes", _block_shape(q, k), q.dtype)[:, :, : scores.shape[2]]
+        ctx.xp.matmul(g, _heads(v).swapaxes(2, 3), out=slopes)
         slopes += gtotal[:, rows].swapaxes(1, 2)[..., None]
         slopes *= weights
         slopes *= scale
         ctx.xp.matmul(slopes, _heads(k), out=_heads(gq[:, rows]))
-        gk += _heads(ctx.xp.matmul(slopes.swapaxes(2, 3), _heads(q[:, rows])))
+        ctx.xp.matmul(slopes.swapaxes(2, 3), _heads(q[:, rows]), out=part_k)
+        gk += _heads(part_k)

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from functools import partial
 from math import exp, prod
 
+from ops import generated
 from ops.build import check_region, distinct, first, term, terms
 from ops.elementwise import Elementwise, elementwise, launch
 from ops.expressions import Expression
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -144,14 +145,20 @@ def _backward(
     return tuple(launch_gradient(what, expression) for what, expression in rule.gradients.items())
 
 
+@on_cuda()
 def _total(
     ctx: Context, x: Array, y: Array, loss: Array, *, expression: Expression, numbers: Mapping[str, float], count: int
 ) -> None:
+    if ctx.is_cuda:
+        values, out = {"x": x, "y": y, **numbers}, loss[(*[None] * x.ndim, ...)]
+        generated.reduce(ctx, expression, values, out, tuple(range(x.ndim)), divisor=count)
+        return
     each = ctx.scratch("each", x.shape, x.dtype)
     expression.evaluate(ctx, {"x": x, "y": y, **numbers}, each)
     loss[...] = each.sum() / count
 
 
+@on_cuda()
 def _gradient(
     ctx: Context,
     gloss: Array,
@@ -163,4 +170,6 @@ def _gradient(
     numbers: Mapping[str, float],
     count: int,
 ) -> None:
-    expression.evaluate(ctx, {"g": gloss / count, "x": x, "y": y, **numbers}, out)
+    share = ctx.scratch("share", gloss.shape, gloss.dtype)
+    ctx.xp.divide(gloss, count, out=share)
+    expression.evaluate(ctx, {"g": share, "x": x, "y": y, **numbers}, out)

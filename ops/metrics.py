@@ -80,7 +80,13 @@ def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, 
 def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """A row with NaN at its right class is as wrong as can be."""
     number = ctx.xp.arange(ctx.rect(0).lo[-1], ctx.rect(0).hi[-1])
-    is_before = ~(y <= right[..., None]) | ((y == right[..., None]) & (number < t[..., None]))
+    is_before, is_equal, is_earlier = (ctx.scratch(slot, y.shape, bool) for slot in ("before", "equal", "earlier"))
+    ctx.xp.less_equal(y, right[..., None], out=is_before)
+    ctx.xp.logical_not(is_before, out=is_before)
+    ctx.xp.equal(y, right[..., None], out=is_equal)
+    ctx.xp.less(number, t[..., None], out=is_earlier)
+    ctx.xp.logical_and(is_equal, is_earlier, out=is_equal)
+    ctx.xp.logical_or(is_before, is_equal, out=is_before)
     ctx.xp.sum(is_before, axis=-1, out=before)
 
 

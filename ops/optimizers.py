@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops import gpu
+from ops import gpu_optimizers as gpu
 from ops.tiles import Array, Context, deliver, in_memory_order
 from ops.updating import Gradients, Rate, check_rates, flat, prepare, update_each
 from taskflow import LogicalRegion, compiled, on_cuda
@@ -41,8 +41,8 @@ def sgd(
     if nesterov and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
     kernel = partial(_sgd, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    gradients, rate = prepare(loss, lr, clip_norm)
-    return update_each("sgd", gradients, rate, kernel, {"momentum": 0.0} if momentum else {}, 6 if momentum else 2)
+    gradients, controls = prepare(loss, lr, clip_norm)
+    return update_each("sgd", gradients, controls, kernel, {"momentum": 0.0} if momentum else {}, 6 if momentum else 2)
 
 
 def adam(
@@ -94,14 +94,14 @@ def _adam(
     kernel = partial(
         _adam_step, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, is_decoupled=is_decoupled
     )
-    gradients, rate = prepare(loss, lr, clip_norm)
-    return update_each(kind, gradients, rate, kernel, {"adam_m": 0.0, "adam_v": 0.0}, 14)
+    gradients, controls = prepare(loss, lr, clip_norm)
+    return update_each(kind, gradients, controls, kernel, {"adam_m": 0.0, "adam_v": 0.0}, 14)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@on_cuda(gpu.sgd)
+@on_cuda(gpu.sgd, together=gpu.sgd_together)
 @compiled
 def _sgd(
     ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
@@ -118,7 +118,7 @@ def _sgd(
         deliver(ctx, work, a)
 
 
-@on_cuda(gpu.adam)
+@on_cuda(gpu.adam, together=gpu.adam_together)
 @compiled
 def _adam_step(
     ctx: Context,

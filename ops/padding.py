@@ -7,7 +7,7 @@ from functools import partial
 
 from ops.build import check_dim, check_region, distinct, first, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator, Window
+from taskflow import LogicalRegion, Operator, Window, takes_half
 
 
 def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | None = None) -> LogicalRegion:
@@ -72,10 +72,12 @@ def _pad_backward(op: Operator, gy: LogicalRegion, *, before: Sequence[int]) -> 
     )
 
 
+@takes_half
 def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
 
+@takes_half
 def _surround(ctx: Context, x: Array, y: Array, *, before: Sequence[int], value: float) -> None:
     y.fill(value)
     if x.size:
@@ -126,6 +128,7 @@ def _reverse_backward(op: Operator, gy: LogicalRegion, *, turned: tuple[int, ...
     return _launch_reverse(gy, y_term, x_term.replace("^", "").split(), turned, f"{op.name}.dx")
 
 
+@takes_half
 def _turn(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
     """The tile of the output from the far end of what it reads whole."""
     box = ctx.rect(1)

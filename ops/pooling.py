@@ -25,7 +25,7 @@ from ops.tiles import (
     taps,
     work_array,
 )
-from taskflow import LogicalRegion, Operator, Rect, compiled
+from taskflow import LogicalRegion, Operator, Rect, compiled, on_cuda
 
 _PATTERN = "n c y x -> n c h w"
 
@@ -153,6 +153,7 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
     return padded
 
 
+@on_cuda()
 @compiled
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
     out = work_array(ctx, "y", channels_last(y))
@@ -163,6 +164,7 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) ->
     deliver(ctx, where, channels_last(index))
 
 
+@on_cuda()
 @compiled
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
     out = work_array(ctx, "gx", channels_last(gx))

@@ -14,7 +14,7 @@ from math import prod
 
 from ops.build import check_ndim, check_region, distinct, first, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 
 def matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -121,6 +121,7 @@ class Plan:
         return Plan(layout(x, rows, summed), layout(y, summed, columns), layout(z, rows, columns))
 
 
+@on_cuda()
 def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan, scale: float = 1.0) -> None:
     """One call of matmul; operands are copied only where rows or columns of several axes do not merge in memory."""
     left, right = _matrices(ctx, "x", x, plan.x), _matrices(ctx, "y", y, plan.y)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
+from ops import generated
 from ops.build import check_dim, check_ndim, check_region, distinct, first, term, terms
+from ops.expressions import Expression
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 Dims = int | Sequence[int] | None
 
@@ -82,7 +84,12 @@ def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
     return dims
 
 
+@on_cuda()
 def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: float) -> None:
+    if ctx.is_cuda:
+        out = y if y.ndim == x.ndim else ctx.xp.expand_dims(y, dims)
+        generated.reduce(ctx, Expression.parse("x"), {"x": x}, out, dims, divisor=1 / factor)
+        return
     ctx.xp.sum(x, axis=dims, keepdims=y.ndim == x.ndim, out=y)
     if factor != 1:
         ctx.xp.multiply(y, factor, out=y)

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from ops.build import check_dim, check_positive, check_region, distinct, first, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator, Window
+from taskflow import LogicalRegion, Operator, Window, takes_half
 
 _interval = slice  # the built-in, whose name an operator takes below
 
@@ -120,12 +120,14 @@ def _backward(
     return first(gx), *[None] * (len(op.inputs) - 1)
 
 
+@takes_half
 def _copy_each(ctx: Context, *args: Array) -> None:
     count = len(args) // 2
     for x, y in zip(args[:count], args[count:], strict=True):
         ctx.xp.copyto(y, x)
 
 
+@takes_half
 def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> None:
     *xs, y = args
     if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:

@@ -12,7 +12,7 @@ from math import gcd, prod
 
 from ops.build import check_dim, check_region, distinct, first, fresh, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator, Window
+from taskflow import LogicalRegion, Operator, Window, takes_half
 
 
 def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -231,10 +231,12 @@ def _concat_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[Logi
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
+@takes_half
 def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
 
+@takes_half
 def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
     if y.flags.c_contiguous:
         ctx.xp.copyto(y.reshape(x.shape), x)
@@ -242,10 +244,12 @@ def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
         ctx.xp.copyto(y, x.reshape(y.shape))
 
 
+@takes_half
 def _copy_transposed(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
     ctx.xp.copyto(y, x.transpose(dims))
 
 
+@takes_half
 def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> None:
     *xs, y = args
     origin = ctx.rect(len(xs)).lo[dim]

@@ -8,7 +8,7 @@ from math import prod
 from ops import gpu
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.composed_softmax import composed_softmax
-from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+from ops.tiles import Array, Context, contiguous, deliver, last, rows, work_array
 from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
@@ -71,7 +71,7 @@ def _gradient_by_passes(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: in
 def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     from ops import cpu_rows
 
-    x, y = _last(x, dim), _last(y, dim)
+    x, y = last(x, dim), last(y, dim)
     work = work_array(ctx, "y", y)
     cpu_rows.softmax(rows(ctx, "x", x), work.reshape(-1, x.shape[-1]))
     deliver(ctx, work, y)
@@ -82,15 +82,10 @@ def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
 def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     from ops import cpu_rows
 
-    gy, y, gx = (_last(a, dim) for a in (gy, y, gx))
+    gy, y, gx = (last(a, dim) for a in (gy, y, gx))
     work = work_array(ctx, "gx", gx)
     cpu_rows.softmax_gradient(rows(ctx, "gy", gy), rows(ctx, "y", y), work.reshape(-1, y.shape[-1]))
     deliver(ctx, work, gx)
-
-
-def _last(a: Array, dim: int) -> Array:
-    """A view with dimension `dim` behind all others."""
-    return a.transpose(*(d for d in range(a.ndim) if d != dim), dim)
 
 
 def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -109,8 +104,8 @@ def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None =
     """
     where = f"softmax_cross_entropy '{name or 'softmax_cross_entropy'}'"
     check_targets(where, y, t)
-    *lead, last = distinct(y.axes)
-    y_term = term((*lead, f"^{last}"))
+    *lead, classes = distinct(y.axes)
+    y_term = term((*lead, f"^{classes}"))
     return first(
         y.graph.launch(
             name or "softmax_cross_entropy",
@@ -119,6 +114,7 @@ def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None =
             kernel=partial(_cross_entropy, count=prod(t.shape)),
             backward=_cross_entropy_backward,
             flops=12,
+            wide=(1,),
         )
     )
 
@@ -155,11 +151,11 @@ def _cross_entropy_backward(
 ) -> tuple[LogicalRegion, None]:
     if gloss is None or gprobability is not None:
         raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
-    _, t = op.inputs
+    y, t = op.inputs
     (y_term, t_term), _ = terms(op)
     kernel = partial(_cross_entropy_gradient, count=prod(t.shape))
-    pattern = f"., {y_term}, {t_term} -> {y_term}"
-    return first(gloss.graph.launch(f"{op.name}.dx", pattern, [gloss, op.outputs[1], t], kernel=kernel, flops=2)), None
+    pattern, inputs = f"., {y_term}, {t_term} -> {y_term}", [gloss, op.outputs[1], t]
+    return first(gloss.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=2, dtype=y.dtype)), None
 
 
 @compiled

@@ -37,8 +37,8 @@ def work_array(ctx: Context, slot: object, a: Array) -> Array:
 
 def deliver(ctx: Context, work: Array, a: Array) -> None:
     """Bring the result of `work_array`, which may have been reshaped, to its place."""
-    if not a.flags.c_contiguous:
-        ctx.xp.copyto(a, work.reshape(a.shape))
+    if not a.flags.c_contiguous or work.dtype != a.dtype:
+        ctx.xp.copyto(a, work.reshape(a.shape), casting="same_kind")
 
 
 def compiled_kernels(ctx: Context) -> Any:
@@ -68,6 +68,11 @@ def _gpu_kernels(ctx: Context) -> Any:
 def channels_last(a: Array) -> Array:
     """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
     return a.transpose(0, 2, 3, 1)
+
+
+def last(a: Array, dim: int) -> Array:
+    """A view with dimension `dim` behind all others."""
+    return a.transpose(*(d for d in range(a.ndim) if d != dim), dim)
 
 
 def in_memory_order(*arrays: Array) -> list[Array]:

@@ -7,13 +7,14 @@ in the strategy itself it is split on its own (sharded optimizer states). The le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ops.build import check_region
 from ops.clipping import beside, clip_by_global_norm
+from ops.loss_scaling import loss_scale, skipping, unscale
 from ops.tiles import Array, Context, contiguous
 from taskflow import LogicalRegion
 
@@ -41,18 +42,37 @@ def check_rates(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | Non
         raise ValueError(f"{kind}: clip_norm is {clip_norm}, it is positive")
 
 
-def prepare(loss: LogicalRegion, lr: Rate, clip_norm: float | None) -> tuple[Gradients, LogicalRegion]:
-    """The gradients of all parameters, clipped, in the order in which they are made; and the learning rate."""
+@dataclass(frozen=True)
+class Controls:
+    """The scalars that steer updates: the learning rate and, where losses are scaled, whether to skip the step."""
+
+    rate: LogicalRegion
+    overflow: LogicalRegion | None = None
+
+    def guard(
+        self, kernel: Callable[..., None], arguments: int, scalars: Sequence[LogicalRegion] = ()
+    ) -> tuple[Callable[..., None], list[LogicalRegion]]:
+        """A kernel with so many arguments before its scalars, and its scalars: it skips steps, if some are skipped."""
+        if self.overflow is None:
+            return kernel, list(scalars)
+        return partial(skipping, kernel=kernel, at=arguments + len(scalars)), [*scalars, self.overflow]
+
+
+def prepare(loss: LogicalRegion, lr: Rate, clip_norm: float | None) -> tuple[Gradients, Controls]:
+    """The gradients of all parameters, clipped, in the order in which they are made; and what steers updates."""
     graph = loss.graph
-    gradients = graph.differentiate(loss, graph.parameters)
+    scale = loss_scale(loss)
+    gradients = graph.differentiate(loss, graph.parameters, scale)
     graph.output("loss", loss)
     made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
     # an update need not wait for the all-reduce of a later gradient
-    order = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name]))
+    order, overflow = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name])), None
+    if scale is not None:
+        order, overflow = unscale(order, scale, loss)
     rate = _learning_rate(loss, lr)
     if clip_norm is not None:
         order = clip_by_global_norm(order, clip_norm, loss)
-    return order, rate
+    return order, Controls(rate, overflow)
 
 
 def _learning_rate(loss: LogicalRegion, lr: Rate) -> LogicalRegion:
@@ -75,7 +95,7 @@ def _advance(ctx: Context, rate: Array, steps: Array, *, schedule: Named) -> Non
 def update_each(
     kind: str,
     gradients: Mapping[LogicalRegion, LogicalRegion],
-    rate: LogicalRegion,
+    controls: Controls,
     kernel: Callable[..., None],
     states: Mapping[str, float],
     flops: float,
@@ -83,9 +103,9 @@ def update_each(
     """One in-place operator per parameter: parameter, gradient, states (name -> first value), rate."""
     for region, gradient in gradients.items():
         kept = [state_of(region, state, init) for state, init in states.items()]
-        name = f"{region.name}.{kind}"
-        region.graph.update(name, region, [gradient, *kept], kernel=kernel, scalars=[rate], writes=kept, flops=flops)
-
+        name, update = f"{region.name}.{kind}", region.graph.update
+        guarded, scalars = controls.guard(kernel, 2 + len(kept), [controls.rate])
+        update(name, region, [gradient, *kept], kernel=guarded, scalars=scalars, writes=kept, flops=flops)
     return by_parameter(gradients)
 
 

@@ -5,13 +5,14 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 """
 
 from taskflow import checkpoint
-from taskflow.backend import Context, CudaSource, compiled, on_cuda
+from taskflow.backend import Context, CudaSource, compiled, cuda_kernel, on_cuda, takes_half, together
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
 from taskflow.experts import operator_placement, placed_tables
 from taskflow.explain import Explanation, explain
 from taskflow.frontend import from_torch
+from taskflow.fuse import fuse, fusible
 from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.lower import lower
@@ -21,6 +22,7 @@ from taskflow.measure import fit_machine, measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder
 from taskflow.pattern import Pattern, Window
+from taskflow.precision import LossScale, precision
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
 from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
@@ -55,6 +57,7 @@ __all__ = [
     "Kind",
     "Link",
     "LogicalRegion",
+    "LossScale",
     "MachineModel",
     "Normal",
     "Operator",
@@ -80,12 +83,15 @@ __all__ = [
     "constant_schedule",
     "cosine_schedule",
     "count_strategies",
+    "cuda_kernel",
     "data_parallel",
     "dynamic_programming",
     "explain",
     "exponential_schedule",
     "fit_machine",
     "from_torch",
+    "fuse",
+    "fusible",
     "inverse_sqrt_schedule",
     "linear_schedule",
     "lower",
@@ -96,6 +102,7 @@ __all__ = [
     "operator_placement",
     "placed_tables",
     "power_of_two",
+    "precision",
     "random_strategy",
     "reorder",
     "search",
@@ -103,4 +110,6 @@ __all__ = [
     "simulate",
     "single_device",
     "step_schedule",
+    "takes_half",
+    "together",
 ]

@@ -22,6 +22,7 @@ import numpy as np
 from taskflow.ending import end_all_ranks, end_together
 from taskflow.errors import InternalError
 from taskflow.launch import rank_settings
+from taskflow.system import host_name
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Call = Callable[[], object]
@@ -30,10 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 class Message(NamedTuple):
-    """One end of a message, sent or received again and again: calls that start it, await it, and forget it."""
+    """One end of a message, sent or received again and again: calls that start, await, ask for and forget it."""
 
     start: Call
     wait: Call
+    is_over: Callable[[], bool]
     free: Call
 
 
@@ -125,7 +127,7 @@ class MpiTransport(Transport):
     def _message(self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int) -> Message:
         buffer, kind = self._buffer(parts)
         request = init(buffer, peer, tag)
-        return Message(request.Start, request.Wait, partial(self._free, request, kind, parts))
+        return Message(request.Start, request.Wait, request.Test, partial(self._free, request, kind, parts))
 
     def _free(self, request: Any, kind: Any, parts: Sequence[Array]) -> None:
         """Free a request and its type; `parts` are kept until then, for the request knows them by address alone."""
@@ -140,7 +142,7 @@ class MpiTransport(Transport):
         So they vanish with the last process that uses them, however it ends. (Rejected: `MPI.Win.Allocate_shared`,
         whose memory must be freed by all ranks together.)
         """
-        if len(set(self.gather(_host_name()))) > 1 or platform.machine() not in ("x86_64", "AMD64"):
+        if len(set(self.gather(host_name()))) > 1 or platform.machine() not in ("x86_64", "AMD64"):
             return None  # ranks on several hosts, or a processor that may reorder stores
         made = _make_shared_file(size_bytes)
         paths = self.gather(made)
@@ -187,14 +189,6 @@ class MpiTransport(Transport):
     def abort(self) -> NoReturn:
         end_all_ranks(1, "gives up")
         os._exit(1)
-
-
-def _host_name() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return os.uname().nodename + file.read()
-    except OSError:
-        return os.uname().nodename
 
 
 def _make_shared_file(size_bytes: int) -> tuple[str, int] | None:

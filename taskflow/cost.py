@@ -19,13 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.backend import Context, is_compiled
+from taskflow.backend import Context, StreamBackend, for_dtypes, is_compiled, make_backend
 from taskflow.collective_cost import CollectiveCosts
+from taskflow.device_costs import DeviceTimes
+from taskflow.dtypes import is_floating
 from taskflow.efficiency import curve_seconds
 from taskflow.errors import CostError
-from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
-from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
+from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
 
 FORMAT, VERSION = "taskflow-costs", 1
 
@@ -72,17 +73,20 @@ class CostModel(ABC):
         return AnalyticCosts(machine, use_tf32)
 
     @staticmethod
-    def measured(machine: MachineModel, cache: str | Path | None = None) -> CostModel:
-        """Each kernel timed on this machine, once per shape of its tiles.
+    def measured(
+        machine: MachineModel, cache: str | Path | None = None, backend: StreamBackend | None = None
+    ) -> CostModel:
+        """Each kernel timed on this machine, once per shape of its tiles; on `cuda` devices by events of a GPU.
 
         Args:
             machine: for the transfers.
             cache: a JSON file that is read now and written after new measurements.
+            backend: what runs kernels of `cuda` devices; default: CuPy.
 
         Raises:
             ValueError: the file is of another format.
         """
-        return MeasuredCosts(machine, cache)
+        return MeasuredCosts(machine, cache, backend)
 
     def seconds(self, task_graph: TaskGraph) -> Array:
         """Seconds of every row.
@@ -215,8 +219,12 @@ class MeasuredCosts(CostModel):
 
     is_shared_out = False  # half a task may fit into a cache, and the whole not
 
-    def __init__(self, machine: MachineModel, cache: str | Path | None = None) -> None:
+    def __init__(
+        self, machine: MachineModel, cache: str | Path | None = None, backend: StreamBackend | None = None
+    ) -> None:
         super().__init__(machine)
+        self._backend = backend
+        self._times: DeviceTimes | None = None  # made on first use
         self._path = Path(cache) if cache else None
         self._known: dict[str, float] = self._read() if self._path and self._path.exists() else {}
         self._by_launch: dict[int, tuple[Launch, Array]] = {}
@@ -237,11 +245,23 @@ class MeasuredCosts(CostModel):
         return np.where(np.isnan(rehearsed), super().seconds(task_graph), rehearsed)
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
-        processor = platform.processor() or "this processor"
+        processor = self._processor(int(task_graph.device[row]))
         rehearsed = self._of_rehearsal(task_graph)
         if rehearsed is not None and not np.isnan(rehearsed[row]):
             return f"rehearsed on {processor}"
         return "link" if task_graph.is_communication[row] else f"measured on {processor}"
+
+    def _processor(self, device: int) -> str:
+        times = self._device_times(device)
+        return times.name(device) if times else platform.processor() or "this processor"
+
+    def _device_times(self, device: int) -> DeviceTimes | None:
+        """What times the kernels of a GPU; None for a CPU."""
+        if self.machine.devices[device].kind != "cuda":
+            return None
+        if self._times is None:
+            self._times = DeviceTimes(self._backend or make_backend())
+        return self._times
 
     def _of_rehearsal(self, task_graph: TaskGraph) -> Array | None:
         return self._rehearsed.get(task_graph.digest()) if self._rehearsed else None
@@ -269,10 +289,15 @@ class MeasuredCosts(CostModel):
         return held[1]
 
     def _measure_point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
-        key = kernel_key(task_graph, launch, row)
+        device = int(task_graph.device[row])
+        times = self._device_times(device)
+        key = kernel_key(task_graph, launch, row) + (f" | {times.name(device)}" if times else "")
         if key not in self._known:
             try:
-                self._known[key] = time_call(sample_call(task_graph, launch, row))
+                if times:
+                    self._known[key] = times.point(task_graph, launch, row)
+                else:
+                    self._known[key] = time_call(sample_call(task_graph, launch, row))
             except Exception as error:
                 shapes = ", ".join(str(rect.shape) for _, rect, _ in task_graph.args(row))
                 what = f"its kernel fails on made-up arrays of {shapes}: {type(error).__name__}: {error}"
@@ -284,24 +309,14 @@ class MeasuredCosts(CostModel):
 
     def _measure_move(self, task_graph: TaskGraph, row: int) -> float:
         """A copy, fold or feed is timed on arrays of its size."""
-        args = task_graph.arg_ptr[row + 1] - task_graph.arg_ptr[row]
-        key = f"{task_graph.kind[row]} {task_graph.bytes[row]} {args}"
+        args, device = task_graph.args(row), int(task_graph.device[row])
+        key = f"{task_graph.kind[row]} {task_graph.bytes[row]} {len(args)} {self.machine.devices[device].kind}"
         if key not in self._by_move:
-            first = int(task_graph.arg_ptr[row])
-            box = task_graph.arg_box[first]
-            dtype = task_graph.regions[int(task_graph.region[row])].dtype
-            ndim = task_graph.regions[int(task_graph.region[row])].ndim
-            shape = Rect(tuple(box[0, :ndim].tolist()), tuple(box[1, :ndim].tolist())).shape
-            target, other = sample_array(shape, dtype), sample_array(shape, dtype)
-            adds = int(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
-
-            def run() -> None:
-                if not adds:
-                    np.copyto(target, other)
-                for _ in range(adds):
-                    np.add(target, other, out=target)
-
-            self._by_move[key] = time_call(run)
+            shape, dtype = args[0][1].shape, task_graph.regions[int(task_graph.region[row])].dtype
+            adds = len(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
+            times = self._device_times(device)
+            found = times.move(device, shape, dtype, adds) if times else time_call(_sample_move(shape, dtype, adds))
+            self._by_move[key] = found
         return self._by_move[key]
 
     def _read(self) -> dict[str, float]:
@@ -320,6 +335,14 @@ class MeasuredCosts(CostModel):
         self._path.write_text(json.dumps(table, indent=0) + "\n")
 
 
+def _sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:
+    """A copy, or so many additions."""
+    target, other = sample_array(shape, dtype), sample_array(shape, dtype)
+    if not adds:
+        return partial(np.copyto, target, other)
+    return lambda: [np.add(target, other, out=target) for _ in range(adds)]
+
+
 def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
     """What the time of a point depends on: its kernel, the shapes of its tiles and how they lie in memory."""
     orders = [task_graph.order(n) for n in launch.args]
@@ -336,7 +359,8 @@ def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[],
         arrays.append(array.transpose(np.argsort(order)))
         arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
     intervals = launch.intervals(int(task_graph.point[row]))
-    return partial(launch.kernel, Context([rect for _, rect, _ in args], intervals), *arrays)
+    kernel = for_dtypes(launch.kernel, arrays, *access([privilege for _, _, privilege in args]))
+    return partial(kernel, Context([rect for _, rect, _ in args], intervals), *arrays)
 
 
 def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
@@ -358,7 +382,7 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
 def sample_array(shape: tuple[int, ...], dtype: str) -> Array:
     """Values that are legal for any kernel: numbers between 0.1 and 1, or zeros where an index is expected."""
     array = np.zeros(shape, dtype)
-    if array.dtype.kind == "f":
+    if is_floating(array.dtype.name):
         array[...] = np.random.default_rng(0).uniform(0.1, 1.0, shape)
     return array
 

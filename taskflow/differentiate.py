@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from taskflow.operator import Operator
+from taskflow.operator import Operator, term_sizes, term_text
+from taskflow.precision import cast, is_cast
 from taskflow.region import LogicalRegion
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def differentiate(
-    graph: Graph, loss: LogicalRegion, regions: Sequence[LogicalRegion]
+    graph: Graph, loss: LogicalRegion, regions: Sequence[LogicalRegion], scale: LogicalRegion | None = None
 ) -> dict[LogicalRegion, LogicalRegion]:
     """See `Graph.differentiate`."""
     if loss.shape != ():
@@ -29,7 +30,7 @@ def differentiate(
     producer = {r.name: op for op in forward for r in op.outputs}
     if loss.name not in producer:
         raise ValueError(f"differentiate: no operator makes the loss '{loss.name}'")
-    gradients: dict[str, list[LogicalRegion]] = {loss.name: [_ones(graph, producer[loss.name], loss)]}
+    gradients: dict[str, list[LogicalRegion]] = {loss.name: [_seed(graph, producer[loss.name], loss, scale)]}
     readers: dict[str, tuple[Operator, int]] = {}
     for op in forward:
         for k, region in enumerate(op.inputs):
@@ -49,9 +50,11 @@ def differentiate(
             raise ValueError(
                 f"differentiate: backward of '{op.name}' gives {len(result)} gradients for {len(op.inputs)} inputs"
             )
-        for region, gradient in zip(op.inputs, result, strict=True):
+        for k, (region, gradient) in enumerate(zip(op.inputs, result, strict=True)):
             if gradient is not None:
                 _check_gradient(op, region, gradient)
+                if gradient.dtype != region.dtype and not is_cast(producer.get(region.name), gradient.dtype):
+                    gradient = cast(graph, gradient, region.dtype, op, k, f"{region.name}.gradient")
                 gradients.setdefault(region.name, []).append(gradient)
     found = {}
     for region in regions:
@@ -79,11 +82,13 @@ def _active(forward: list[Operator], loss: LogicalRegion, regions: Sequence[Logi
     return active[::-1]
 
 
-def _ones(graph: Graph, op: Operator, loss: LogicalRegion) -> LogicalRegion:
-    """The gradient of the loss with respect to itself."""
-
+def _seed(graph: Graph, op: Operator, loss: LogicalRegion, scale: LogicalRegion | None) -> LogicalRegion:
+    """The gradient of the loss with respect to itself: 1, or the scale of the loss."""
+    inputs = [] if scale is None else [scale]
     with graph.following(op.follows or op.name):
-        one = graph.launch(f"{op.name}.one", "-> .", [], kernel=_fill_ones, dtype=loss.dtype)
+        one = graph.launch(
+            f"{op.name}.one", f"{'.' * len(inputs)} -> .", inputs, kernel=_fill_seed, dtype=loss.dtype, wide=()
+        )
     assert isinstance(one, LogicalRegion)
     return one
 
@@ -121,27 +126,6 @@ def _leader(
     return op, k
 
 
-def term_text(op: Operator, k: int) -> str:
-    """Term number `k` of an operator as text for an elementwise operator on the same region.
-
-    Windowed dimensions become axes that are never split, since their intervals overlap.
-    """
-    names = []
-    for position, dim in enumerate(op.bound.terms[k].dims):
-        if len(dim) == 1 and dim[0] in op.windows:
-            names.append(f"^whole{position}")
-        elif len(dim) == 1:
-            names.append(("^" if dim[0] in op.bound.pattern.fixed else "") + dim[0])
-        else:
-            names.append(f"({' '.join(dim)})" if dim else "1")
-    return " ".join(names) or "."
-
-
-def term_sizes(op: Operator, k: int) -> dict[str, int]:
-    """Extents of the axes of term number `k` that a group alone cannot give."""
-    return {n: op.extents[n] for d in op.bound.terms[k].dims if len(d) > 1 for n in d}
-
-
 def _accumulate(
     graph: Graph, region: LogicalRegion, leader: Operator, k: int, a: LogicalRegion, b: LogicalRegion
 ) -> LogicalRegion:
@@ -153,12 +137,17 @@ def _accumulate(
     return total
 
 
-def _fill_ones(ctx: Any, out: Any) -> None:
-    out[...] = 1
+def _fill_seed(ctx: Any, *arrays: Any) -> None:
+    *scale, out = arrays
+    out[...] = scale[0] if scale else 1
 
 
 def _add(ctx: Any, x: Any, y: Any, out: Any) -> None:
     ctx.xp.add(x, y, out=out)
+
+
+# what operators that know expressions may fuse it into
+_add.pointwise = "x + y", ("x", "y")  # type: ignore[attr-defined]
 
 
 def _check_gradient(op: Operator, region: LogicalRegion, gradient: LogicalRegion) -> None:

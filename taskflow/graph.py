@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
-import numpy as np
-
-from taskflow.differentiate import differentiate, term_sizes, term_text
+from taskflow.differentiate import differentiate
+from taskflow.dtypes import HALF, known_dtype
 from taskflow.layout import parse_orders
 from taskflow.machine.device import check_not_negative
-from taskflow.operator import Backward, Kernel, Operator
+from taskflow.operator import Backward, Kernel, Operator, term_sizes, term_text
 from taskflow.pattern import Pattern, Window, bind
+from taskflow.precision import Precision, wide_outputs
 from taskflow.random import Constant, Distribution
 from taskflow.region import LogicalRegion
 
@@ -31,6 +32,7 @@ class Graph:
         self.operators: list[Operator] = []
         self.regions: dict[str, LogicalRegion] = {}
         self.outputs: dict[str, LogicalRegion] = {}
+        self.precision = Precision()
         self.differentiations = 0  # so that backward functions can tell one call of `differentiate` from another
         self._names: set[str] = set()
         self._follows: str | None = None
@@ -88,7 +90,7 @@ class Graph:
             raise ValueError(f"region '{name}': extents are positive, not {shape}")
         if axes is None:
             axes = _DEFAULT_AXES.get(len(shape), tuple(f"a{k}" for k in range(len(shape))))
-        region = LogicalRegion(name, shape, str(np.dtype(dtype)), role, axes, init, self)
+        region = LogicalRegion(name, shape, known_dtype(dtype), role, axes, init, self)
         self.regions[name] = region
         return region
 
@@ -129,6 +131,7 @@ class Graph:
         flops: float | None = None,
         dtype: str | Sequence[str] | None = None,
         memory: str | None = None,
+        wide: Sequence[int] | None = None,
     ) -> LogicalRegion | tuple[LogicalRegion, ...]:
         """Append an operator; its outputs are new regions.
 
@@ -147,6 +150,8 @@ class Graph:
             flops: floating point operations per point of the iteration space (the product of all axes); default 2
                 where an axis is reduced, else 1.
             dtype: of the outputs (one, or one each); default: that of the first floating input.
+            wide: numbers of the outputs that are float32 where the others are float16 or bfloat16; default: scalars,
+                and what is summed over axes of one input alone.
             memory: the pattern again, each term's dimensions in the order in which the kernel is fast when they lie so
                 in memory, slowest first. A wish: another operator may have decided; the arrays are views either way.
 
@@ -163,6 +168,8 @@ class Graph:
             if not isinstance(region, LogicalRegion):
                 raise TypeError(f"'{name}': input {k} is a {type(region).__name__}, not a region")
             self._check_ours(f"'{name}': input {k}", region)
+        # somebody may hold a region from before the graph got its precision
+        inputs = tuple(r if (now := self.regions[r.name]).dtype == r.dtype else now for r in inputs)
         bound = bind(
             f"'{name}'",
             Pattern.parse(pattern),
@@ -181,7 +188,8 @@ class Graph:
             check_not_negative(f"'{name}'", "flops", flops)
         orders = parse_orders(f"'{name}'", memory, bound.pattern) if memory else ()
         unique = self._unique(name)
-        dtypes = _output_dtypes(name, dtype, inputs, len(bound.pattern.outputs))
+        wide = wide_outputs(bound, wide)
+        dtypes = _output_dtypes(name, dtype, inputs, len(bound.pattern.outputs), wide)
         outputs = tuple(
             self._region(
                 unique if len(dtypes) == 1 else f"{unique}.{k}",
@@ -195,7 +203,7 @@ class Graph:
         if flops is None:
             flops = 2.0 if any(bound.reduced_axes(k) for k in range(len(outputs))) else 1.0
         self.operators.append(
-            Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
+            Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders, wide)
         )
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -275,6 +283,22 @@ class Graph:
         finally:
             self._follows = outer
 
+    def with_operators(self, operators: Sequence[Operator]) -> Graph:
+        """A graph of these operators on copies of the regions that they use, and of all that are not made by any."""
+        other = Graph()
+        used = {r.name for op in operators for r in op.args}
+        kept = [r for r in self.regions.values() if r.role != "value" or r.name in used]
+        other.regions = {r.name: replace(r, graph=other) for r in kept}
+
+        def own(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
+            return tuple(other.regions[r.name] for r in regions)
+
+        other.operators = [replace(op, inputs=own(op.inputs), outputs=own(op.outputs)) for op in operators]
+        other.outputs = {name: other.regions[r.name] for name, r in self.outputs.items()}
+        other._names = set(self._names)
+        other.differentiations, other.precision = self.differentiations, self.precision
+        return other
+
     def unique_name(self, base: str) -> str:
         """`base`, or `base_2`, `base_3`, ... if operators of that name exist."""
         if base not in self._names:
@@ -297,17 +321,18 @@ class Graph:
         return next((op for op in self.operators if any(r is region for r in op.outputs)), None)
 
     def differentiate(
-        self, loss: LogicalRegion, regions: Sequence[LogicalRegion]
+        self, loss: LogicalRegion, regions: Sequence[LogicalRegion], scale: LogicalRegion | None = None
     ) -> dict[LogicalRegion, LogicalRegion]:
         """Append the operators of d loss / d region for each of `regions`; gives the gradient regions.
 
         Reverse accumulation in program order; a region that several operators read gets the sum of their gradients.
+        With `scale`, a region of shape (), the gradients are those of the loss times its value.
 
         Raises:
             ValueError: `loss` is not a scalar, or an operator on the way has no backward.
         """
         self.differentiations += 1
-        return differentiate(self, loss, regions)
+        return differentiate(self, loss, regions, scale)
 
     def _unique(self, base: str) -> str:
         name = self.unique_name(base)
@@ -331,13 +356,13 @@ def _position(name: str, region: LogicalRegion | int, inputs: Sequence[LogicalRe
 
 
 def _output_dtypes(
-    name: str, dtype: str | Sequence[str] | None, inputs: Sequence[LogicalRegion], count: int
+    name: str, dtype: str | Sequence[str] | None, inputs: Sequence[LogicalRegion], count: int, wide: Sequence[int]
 ) -> list[str]:
     if dtype is None:
-        floating = [r.dtype for r in inputs if np.dtype(r.dtype).kind == "f"] or [r.dtype for r in inputs]
+        floating = [r.dtype for r in inputs if r.is_floating] or [r.dtype for r in inputs]
         if count and not floating:
             raise ValueError(f"'{name}': an operator without inputs names the dtype of its output")
-        return floating[:1] * count
+        return ["float32" if k in wide and floating[0] in HALF else floating[0] for k in range(count)]
     dtypes = [dtype] * count if isinstance(dtype, str) else list(dtype)
     if len(dtypes) != count:
         raise ValueError(f"'{name}': {len(dtypes)} dtypes were given for {count} outputs")

@@ -1,7 +1,8 @@
 """Micro-benchmarks: the rates of the machine at hand, for its machine model.
 
 Under mpirun all ranks call it and get the same answer, that of rank 0; links are timed between ranks 0 and 1. Alone,
-a transfer between devices is a copy in memory, so links get the copy's rate.
+a transfer between devices is a copy in memory, so links get the copy's rate. GPUs are timed by their events
+(`taskflow.measure_gpu`), by ranks as well as alone.
 """
 
 from __future__ import annotations
@@ -12,20 +13,28 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel, task_dtype, time_call
 from taskflow.efficiency import fit_device
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
+from taskflow.measure_gpu import measure_gpus
 from taskflow.task import Kind, TaskGraph
 
 
-def measure_machine(machine: MachineModel) -> MachineModel:
-    """`machine` with its CPU rates replaced by measured ones: matrix products, copies, overhead of a call, links.
+def measure_machine(machine: MachineModel, backend: StreamBackend | None = None) -> MachineModel:
+    """`machine` with its rates replaced by measured ones: matrix products, copies, overhead of a call, links.
 
-    Takes about 0.2 s. The curves by size are fitted to products and copies of several sizes.
+    Takes about 0.2 s, on GPUs 2 s. The curves by size are fitted to products and copies of several sizes.
+
+    Args:
+        machine: of devices of one kind.
+        backend: what runs the kernels of `cuda` devices; default: CuPy.
     """
     transport = connect()
+    if machine.devices[0].kind == "cuda":
+        return measure_gpus(machine, backend or make_backend(), transport)
     overhead = _call_overhead()
     rates: dict[str, Any] = _fitted_rates(machine.devices[0], overhead)
     if transport.size > 1:

@@ -15,6 +15,7 @@ import numpy as np
 from taskflow.task import Array, Kind, TaskGraph
 
 ALIGNMENT = 64
+FEED_BLOCKS = 3  # on a GPU: two in turn in which they arrive, and the one that a step reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +74,23 @@ def check_memory(task_graph: TaskGraph, plan: MemoryPlan) -> None:
     Raises:
         ValueError: a device's arena is larger than its memory, with the numbers.
     """
+    feeds = feed_bytes(task_graph)
     for number, device in enumerate(task_graph.machine.devices):
-        need, persistent = int(plan.peak_bytes[number]), int(plan.persistent_bytes[number])
-        if need > device.memory_bytes:
+        peak, persistent = int(plan.peak_bytes[number]), int(plan.persistent_bytes[number])
+        staged = FEED_BLOCKS * int(feeds[number]) if device.kind == "cuda" else 0
+        if peak + staged > device.memory_bytes:
+            beside = f", {staged} for feeds on their way" if staged else ""
             raise ValueError(
-                f"device {number}: the task graph needs {need} bytes ({persistent} for parameters and state, "
-                f"{need - persistent} at the peak of a step), the device has {device.memory_bytes}"
+                f"device {number}: the task graph needs {peak + staged} bytes ({persistent} for parameters and state, "
+                f"{peak - persistent} at the peak of a step{beside}), the device has {device.memory_bytes}"
             )
+
+
+def feed_bytes(task_graph: TaskGraph) -> Array:
+    """Bytes of feeds that every device gets in a step."""
+    fed = task_graph.kind == Kind.FEED
+    sizes = -(-task_graph.bytes[fed] // ALIGNMENT) * ALIGNMENT
+    return np.bincount(task_graph.device[fed], sizes, len(task_graph.machine.devices)).astype(np.int64)
 
 
 def receive_rows(task_graph: TaskGraph) -> Array:

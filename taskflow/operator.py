@@ -31,6 +31,8 @@ class Operator:
         flops: floating point operations of one point of the iteration space.
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
         orders: the memory order that the kernel asks for, per argument; empty: any (see `taskflow.layout`).
+        wide: numbers of the outputs that stay float32 in a graph of half precision (see `taskflow.precision`).
+        members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
     """
 
     name: str
@@ -43,6 +45,8 @@ class Operator:
     flops: float = 1.0
     follows: str | None = None
     orders: tuple[tuple[int, ...], ...] = ()
+    wide: tuple[int, ...] = ()
+    members: tuple[str, ...] = ()
 
     @property
     def pattern(self) -> str:
@@ -80,4 +84,30 @@ class Operator:
         return self.flops * self.bound.points(intervals)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.pattern}"
+        return f"{self.name}: {self.pattern}{contents(self.members)}"
+
+
+def term_text(op: Operator, k: int) -> str:
+    """Term number `k` of an operator as text for an elementwise operator on the same region.
+
+    Windowed dimensions become axes that are never split, since their intervals overlap.
+    """
+    names = []
+    for position, dim in enumerate(op.bound.terms[k].dims):
+        if len(dim) == 1 and dim[0] in op.windows:
+            names.append(f"^whole{position}")
+        elif len(dim) == 1:
+            names.append(("^" if dim[0] in op.bound.pattern.fixed else "") + dim[0])
+        else:
+            names.append(f"({' '.join(dim)})" if dim else "1")
+    return " ".join(names) or "."
+
+
+def term_sizes(op: Operator, k: int) -> dict[str, int]:
+    """Extents of the axes of term number `k` that a group alone cannot give."""
+    return {n: op.extents[n] for d in op.bound.terms[k].dims if len(d) > 1 for n in d}
+
+
+def contents(members: tuple[str, ...]) -> str:
+    """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
+    return f" ({' + '.join(members)})" if members else ""

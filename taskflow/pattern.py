@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -108,6 +108,17 @@ class Pattern:
             if term.reduction != "sum":
                 raise ValueError(f"pattern '{text}': a reduction stands in an output, not in the input '{term}'")
         return Pattern(inputs, outputs, frozenset(fixed), " ".join(text.split()))
+
+    @staticmethod
+    def of(inputs: Sequence[Term], outputs: Sequence[Term], fixed: frozenset[str]) -> Pattern:
+        """The pattern of these terms; its text is what `parse` would read."""
+        mark = partial(re.sub, r"\b\w+\b(?!\[)", partial(_marked, fixed))
+        sides = (", ".join(mark(str(term)) for term in side) for side in (inputs, outputs))
+        return Pattern(tuple(inputs), tuple(outputs), fixed, " -> ".join(sides))
+
+
+def _marked(fixed: frozenset[str], name: re.Match[str]) -> str:
+    return f"^{name[0]}" if name[0] in fixed else name[0]
 
 
 _TOKEN = re.compile(r"\s*(\^?[A-Za-z_]\w*|1|\(|\))")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from taskflow.dtypes import is_floating
 from taskflow.geometry import Rect
 from taskflow.random import Constant, Distribution
 
@@ -49,6 +50,11 @@ class LogicalRegion:
     def is_persistent(self) -> bool:
         """True when the region keeps its value from one step to the next."""
         return self.role in ("parameter", "state")
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether its elements are of floating point."""
+        return is_floating(self.dtype)
 
     @property
     def rect(self) -> Rect:

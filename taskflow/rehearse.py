@@ -42,7 +42,12 @@ def rehearse(costs: MeasuredCosts, task_graph: TaskGraph, rounds: int = 15) -> N
 
 
 def can_rehearse(task_graph: TaskGraph) -> bool:
-    """Whether every device has room for two arenas, one of an executor and one of a rehearsal."""
+    """Whether every device has room for two arenas, one of an executor and one of a rehearsal; GPUs have none.
+
+    What a GPU does at a time is one kernel, mostly, which has its memory to itself, as it has when it is timed alone.
+    """
+    if any(d.kind == "cuda" for d in task_graph.machine.devices):
+        return False
     peak_bytes = plan_memory(task_graph).peak_bytes
     fits = all(2 * size <= d.memory_bytes for size, d in zip(peak_bytes, task_graph.machine.devices, strict=True))
     if not fits:
@@ -95,7 +100,7 @@ def _compile(task_graph: TaskGraph, transport: Transport) -> Program:
     rows, plan, run = expansion.task_graph, expand_plan(plan_memory(task_graph), expansion), Run()
     memory = Memory(rows, plan, transport)
     _set_apart(memory)
-    PersistentRegions(task_graph, memory, transport, run)  # fills in first values
+    PersistentRegions(task_graph, memory, transport, run).initialise()
     feeds = {
         number: Feed(rows.regions[number].name, sample_array(rows.regions[number].shape, rows.regions[number].dtype))
         for number in np.unique(rows.region[rows.kind == Kind.FEED]).tolist()

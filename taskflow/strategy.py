@@ -236,7 +236,12 @@ def check_strategy(graph: Graph, strategy: Strategy, devices: int) -> None:
         ValueError: with the operator, the rule and the values.
     """
     known = {op.name: op for op in graph.operators}
+    fused = {member: op for op in graph.operators for member in op.members[:-1]}
     for name, config in strategy.items():
+        if name in fused:
+            raise ValueError(
+                f"strategy: operator '{name}' is part of the fused operator {fused[name]}: name '{fused[name].name}'"
+            )
         if name not in known:
             raise ValueError(f"strategy: operator '{name}' is not in the graph")
         op = known[name]

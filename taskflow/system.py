@@ -1,8 +1,9 @@
-"""What Linux does for a process that asks (`prctl`); elsewhere nothing happens."""
+"""What the operating system says of the host, and what Linux does for a process that asks (`prctl`)."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 
@@ -22,3 +23,12 @@ def wake_on_time() -> None:
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def host_name() -> str:
+    """The name of this host and its latest start, which no other host has."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return os.uname().nodename + file.read()
+    except OSError:
+        return os.uname().nodename

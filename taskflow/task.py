@@ -19,6 +19,7 @@ from taskflow.errors import InternalError
 from taskflow.exchange import Exchange
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
+from taskflow.operator import contents
 from taskflow.region import LogicalRegion
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -41,6 +42,12 @@ class Privilege(IntEnum):
     WRITE = 1
     READ_WRITE = 2
     REDUCE = 3
+
+
+def access(privileges: Sequence[Privilege]) -> tuple[list[bool], list[bool]]:
+    """Per argument of a kernel: whether it reads what is there, and whether it writes."""
+    reads = [p in (Privilege.READ, Privilege.READ_WRITE) for p in privileges]
+    return reads, [p != Privilege.READ for p in privileges]
 
 
 STREAMS = (
@@ -94,6 +101,7 @@ class Launch:
     """What the rows of one operator share: the kernel and `spans`, the interval of every axis: (points, axes, 2).
 
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
+    `members` are the operators that were fused into it.
     """
 
     name: str
@@ -105,6 +113,7 @@ class Launch:
     identity: str
     leader: str
     split: str
+    members: tuple[str, ...] = ()
 
     def intervals(self, point: int) -> dict[str, tuple[int, int]]:
         """Axis -> interval of one point."""
@@ -126,11 +135,12 @@ class Task:
     args: tuple[tuple[int, Rect, Privilege], ...]
     dependences: tuple[int, ...]
     collective: str
+    members: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         place = f"{self.source}->{self.device}" if self.source != self.device else f"@{self.device}"
-        what = self.collective or self.kind.name.lower()
-        return f"{self.row}: {what} {self.name}[{self.point}] {place} {self.bytes} B, after {list(self.dependences)}"
+        what = f"{self.collective or self.kind.name.lower()} {self.name}[{self.point}]{contents(self.members)}"
+        return f"{self.row}: {what} {place} {self.bytes} B, after {list(self.dependences)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +160,7 @@ class TaskGraph:
         combine: region number -> `sum` or `max`.
         orders: region name -> order of its dimensions in memory, for those that are not row-major.
         groups: of the collectives.
+        uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
     """
 
     machine: MachineModel
@@ -181,6 +192,7 @@ class TaskGraph:
     orders: Mapping[str, tuple[int, ...]]
     devices_used: tuple[int, ...] = field(default=())
     groups: Groups = field(default_factory=Groups)
+    uses_tf32: bool = False
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -200,6 +212,7 @@ class TaskGraph:
             self.args(row),
             tuple(self.deps(row)),
             COLLECTIVES[int(self.collective[row])] if launch < 0 else "",
+            self.launches[launch].members if launch >= 0 else (),
         )
 
     def name(self, row: int) -> str:

@@ -1,14 +1,36 @@
 // CUDA C as C++: blocks run one after the other; the threads of a block are fibers that take turns at __syncthreads.
 // So every thread runs up to a barrier before any goes on, and a thread that waits at another barrier hangs nobody.
+// With SHIM_WORDS it has the words of CUDA alone, for whom expands the macros of a source.
+#ifdef SHIM_WORDS
+#define __global__ static
+#define __device__
+#define __shared__ static
+#else
 #include <ucontext.h>
 
 #include <cmath>
 #include <functional>
 #include <vector>
 
-#define __global__ static
-#define __device__
-#define __shared__ static
+
+// Numbers of 16 bits as IEEE 754 has them, rounded to nearest even.
+static float half_to_float(unsigned short bits) {
+  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  double value = exponent == 31  ? (mantissa ? NAN : INFINITY)
+                 : exponent == 0 ? ldexp(mantissa, -24)
+                                 : ldexp(mantissa + 1024, exponent - 25);
+  return bits & 0x8000 ? -value : value;
+}
+
+static unsigned short float_to_half(float value) {
+  unsigned short sign = std::signbit(value) ? 0x8000 : 0;
+  double size = std::fabs(value);
+  if (value != value) return 0x7E00;
+  if (size >= 65520) return sign | 0x7C00;
+  if (size < ldexp(1, -14)) return sign | (unsigned short)nearbyint(ldexp(size, 24));
+  int exponent = std::ilogb(size);
+  return sign | (unsigned short)(((exponent + 15) << 10) + (int)nearbyint(ldexp(size, 10 - exponent)) - 1024);
+}
 
 struct Dimensions {
   unsigned x, y, z;
@@ -55,3 +77,4 @@ static void run_blocks(long long grid, long long block, std::function<void()> ke
     }
   }
 }
+#endif

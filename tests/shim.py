@@ -4,7 +4,10 @@ gcc compiles a source with `shim.h`, which gives threads, blocks and barriers. T
 and the barriers of a kernel, and nothing of its speed or of races between threads within a phase.
 """
 
+import atexit
 import ctypes
+import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -18,22 +21,40 @@ from taskflow.backend.fake import FakeStreams
 
 COMPILER = shutil.which("g++")
 _KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')
+_CACHE = Path(__file__).parents[1] / ".cache" / "shim"
+_OPTIONS = "-O0", "-w", "-fPIC"
 _HEADER = Path(__file__).with_name("shim.h")
 
 
 @cache
 def library(source):
-    """The kernels of a source, by name: called with threads, threads in a block, and arguments."""
+    """The kernels of a source, by name, and their parameters; what was compiled is kept on disk."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = expand(source, folder)
         found = _KERNEL.findall(text)
         runners = [runner(name, parameters) for name, parameters in found]
-        text = re.sub(r'extern "C"\s+static', "static", text)
-        (folder / "kernels.cpp").write_text("\n".join([text, *runners]))
-        options = "-O1", "-w", "-shared", "-fPIC", "-fpreprocessed"
-        compile_cpp(folder, *options, "kernels.cpp", "-o", "kernels.so")
-        return ctypes.CDLL(str(folder / "kernels.so")), {name: kinds(parameters) for name, parameters in found}
+        text = "\n".join([re.sub(r'extern "C"\s+static', "static", text), *runners])
+        key = hashlib.blake2b((text + _HEADER.read_text()).encode(), digest_size=16).hexdigest()
+        kept = _CACHE / f"{key}.so"
+        if not kept.exists():
+            (folder / "kernels.cpp").write_text(text)
+            compile_cpp(folder, *_OPTIONS, "-shared", "-include", str(header()), "kernels.cpp", "-o", "kernels.so")
+            _CACHE.mkdir(parents=True, exist_ok=True)
+            made = _CACHE / f"{key}.{os.getpid()}"
+            shutil.copy(folder / "kernels.so", made)
+            made.rename(kept)
+        return ctypes.CDLL(str(kept)), {name: kinds(parameters) for name, parameters in found}
+
+
+@cache
+def header():
+    """The header, compiled before all that include it."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / _HEADER.name).write_text(_HEADER.read_text())
+    compile_cpp(folder, *_OPTIONS, "-x", "c++-header", _HEADER.name, "-o", f"{_HEADER.name}.gch")
+    return folder / _HEADER.name
 
 
 def compile_cpp(folder, *arguments):
@@ -43,9 +64,9 @@ def compile_cpp(folder, *arguments):
 
 
 def expand(source, folder):
-    """The source behind the header, with its macros spelled out."""
+    """The source with its macros spelled out."""
     (folder / "source.cpp").write_text(f'#include "{_HEADER}"\n{source}')
-    return compile_cpp(folder, "-E", "-P", "source.cpp")
+    return compile_cpp(folder, "-DSHIM_WORDS", "-E", "-P", "source.cpp")
 
 
 def runner(name, parameters):
@@ -63,10 +84,41 @@ def kinds(parameters):
     ]
 
 
+class _Arrays:
+    """NumPy with products of half matrices as GPUs have them: summed in float32, rounded once."""
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    @staticmethod
+    def matmul(a, b, out=None):
+        dtype = a.dtype if out is None else out.dtype
+        product = np.matmul(*(x.astype(np.float32) if x.dtype.itemsize == 2 else x for x in (a, b)))
+        if out is None:
+            return product.astype(dtype)
+        np.copyto(out, product, casting="unsafe")
+        return out
+
+    @staticmethod
+    def product(a, b, out, epilogue, bias=None, aux=None):
+        """What cuBLASLt does, in float32 or float64, rounded once."""
+        wide = [x.astype(np.float64 if x.dtype == np.float64 else np.float32) for x in (a, b, bias)]
+        before = wide[0] @ wide[1] + wide[2]
+        if aux is not None:
+            aux[...] = before
+        if epilogue.startswith("relu"):
+            before = np.maximum(before, 0)
+        if epilogue.startswith("gelu"):
+            before = 0.5 * before * (1 + np.tanh(np.sqrt(2 / np.pi) * (before + 0.044715 * before**3)))
+        out[...] = before
+        return True
+
+
 class ShimStreams(FakeStreams):
     """Fake streams on which operators run their CUDA kernels."""
 
     uses_variants = True
+    xp = _Arrays()
 
     def kernel(self, source, name):
         functions, parameters = library(source)

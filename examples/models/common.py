@@ -19,10 +19,13 @@ def finish(graph: Graph, loss: LogicalRegion, training: bool, optimizer=ops.sgd,
     return graph
 
 
-def classify(graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, **options) -> Graph:
-    """The end of a classifier: cross entropy, accuracy, optimizer."""
+def classify(
+    graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, metrics: bool = True, **options
+) -> Graph:
+    """The end of a classifier: cross entropy, accuracy (without `metrics` not), optimizer."""
     loss = ops.softmax_cross_entropy(y, t, name="loss")
-    graph.output("accuracy", ops.accuracy(y, t, name="accuracy"))
+    if metrics:
+        graph.output("accuracy", ops.accuracy(y, t, name="accuracy"))
     return finish(graph, loss, training, **options)
 
 

@@ -16,8 +16,9 @@ def build(
     lr: float = 0.1,
     training: bool = True,
     dtype: str = "float32",
+    metrics: bool = True,
 ) -> Graph:
-    """Grey images `x` (batch, 1, image, image), classes `t` (batch,)."""
+    """Grey images `x` (batch, 1, image, image), classes `t` (batch,); without `metrics` no accuracy is computed."""
     graph = Graph()
     x, t = graph.input("x", (batch, 1, image, image), dtype), graph.input("t", (batch,), "int32")
     for k, (channels, padding) in enumerate(((6, 2), (16, 0)), 1):
@@ -27,4 +28,4 @@ def build(
     for k, width in enumerate((120, 84), 1):
         x = ops.relu(ops.linear(x, width, name=f"fc{k}"), name=f"fc{k}.relu")
     y = ops.linear(x, classes, name="fc3")
-    return classify(graph, y, t, training, lr=lr)
+    return classify(graph, y, t, training, metrics, lr=lr)

@@ -2,6 +2,8 @@
 #ifndef TASKFLOW_COMMON
 #define TASKFLOW_COMMON
 
+#include "types.cu"
+
 // Arrays are contiguous; extents and indices are 64-bit. A kernel is `name<T>`, exported as `name_float32` and so on.
 #define THREAD (blockIdx.x * (long long)blockDim.x + threadIdx.x)
 #define NOT_A_NUMBER nan("")

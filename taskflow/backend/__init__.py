@@ -1,11 +1,14 @@
 """What a kernel sees of its device, and what runs the streams of GPUs. The only package that may import cupy."""
 
+import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
+from taskflow.backend.half import for_dtypes, takes_half
+from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NotCapturable, StreamBackend
-from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda
+from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
 
 if TYPE_CHECKING:
     from taskflow.backend.cuda import Gpu
@@ -20,11 +23,33 @@ def find_gpus() -> "tuple[Gpu, ...]":
     return find()
 
 
+def make_backend() -> StreamBackend:
+    """The GPUs of this process through CuPy.
+
+    `TASKFLOW_CUDA` in the environment may hold `checked` (a step that allocates or waits raises) and `profiled` (items
+    are issued one by one, in NVTX ranges).
+
+    Raises:
+        ValueError: CuPy is not installed, or finds no GPU and driver, or TASKFLOW_CUDA holds another word.
+    """
+    words = os.environ.get("TASKFLOW_CUDA", "").split()
+    if unknown := [word for word in words if word not in ("checked", "profiled")]:
+        raise ValueError(f"TASKFLOW_CUDA: holds 'checked' and 'profiled', not '{unknown[0]}'")
+    if find_spec("cupy") is None:
+        raise ValueError("executor: devices are of kind 'cuda', and CuPy is not installed (the extras cuda13, cuda12)")
+    from taskflow.backend.cuda import CudaStreams
+
+    return CudaStreams("checked" in words, "profiled" in words)
+
+
 __all__ = [
     "Array",
+    "Communicator",
     "Context",
     "CudaSource",
     "NotCapturable",
+    "Part",
+    "Place",
     "Run",
     "StreamBackend",
     "StreamContext",
@@ -32,6 +57,10 @@ __all__ = [
     "compiled",
     "cuda_kernel",
     "find_gpus",
+    "for_dtypes",
     "is_compiled",
+    "make_backend",
     "on_cuda",
+    "takes_half",
+    "together",
 ]

@@ -51,6 +51,10 @@ class Workspace:
         """Bytes held."""
         return self._memory.size
 
+    def settle(self) -> None:
+        """Forget the memories that were outgrown, once nobody uses them."""
+        self._outgrown.clear()
+
     def view(self, offset: int, shape: Sequence[int], dtype: Any) -> tuple[Array, int]:
         """An array at `offset` bytes and the offset behind it; the memory grows on the first use of a larger size."""
         size = prod(shape) * np.dtype(dtype).itemsize

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 _NONE, _TRANSPOSED = 0, 1
-_TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}  # cudaDataType
-_COMPUTE = {"float16": 68, "bfloat16": 68, "float32": 68, "float64": 70, "tf32": 77}  # cublasComputeType
+TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}  # cudaDataType
+COMPUTE_TYPES = {"float16": 68, "bfloat16": 68, "float32": 68, "float64": 70, "tf32": 77}  # cublasComputeType
 _DEFAULT_ALGORITHM = -1
-_WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
+WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
 
 
 @dataclass(frozen=True)
@@ -110,16 +110,21 @@ class Cublas:
         ]
         self._handle = pointer()
         self._check(library.cublasCreate_v2(ctypes.byref(self._handle)))
-        self._workspace = allocate(_WORKSPACE_BYTES)
+        self._workspace = allocate(WORKSPACE_BYTES)
         self._stream = -1
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
         self.uses_tf32 = False
+
+    @property
+    def workspace(self) -> int:
+        """Where WORKSPACE_BYTES on the device begin."""
+        return int(self._workspace.ptr)
 
     def use(self, stream: int) -> None:
         """Work on this stream from now on."""
         if stream != self._stream:
             self._check(self._library.cublasSetStream_v2(self._handle, stream))
-            self._check(self._library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, _WORKSPACE_BYTES))
+            self._check(self._library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE_BYTES))
             self._stream = stream
 
     def matmul(self, x: Any, y: Any, z: Any, xp: Any) -> Any:
@@ -142,9 +147,9 @@ class Cublas:
     def _call(self, gemm: Gemm, x: Any, y: Any, z: Any) -> None:
         name = z.dtype.name
         one, zero = self._factors[ctypes.c_double if name == "float64" else ctypes.c_float]
-        compute = _COMPUTE["tf32" if self.uses_tf32 and name == "float32" else name]
+        compute = COMPUTE_TYPES["tf32" if self.uses_tf32 and x.dtype.name == name == "float32" else name]
         operands = [
-            (a.data.ptr, _TYPES[a.dtype.name], o.leading, o.batch_stride)
+            (a.data.ptr, TYPES[a.dtype.name], o.leading, o.batch_stride)
             for a, o in ((y, gemm.first), (x, gemm.second), (z, gemm.result))
         ]
         self._check(

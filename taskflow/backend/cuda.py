@@ -1,4 +1,4 @@
-"""GPUs through CuPy: streams, events, memory and CUDA graphs. The only file that imports cupy.
+"""GPUs through CuPy: streams, events, memory and CUDA graphs; `cuda_ranks` has what lies between ranks.
 
 Facts that shape it (CuPy 14.2, measured on an H200 where a figure is given):
 
@@ -14,6 +14,7 @@ Not yet run on hardware.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,16 +25,22 @@ from typing import Any
 import cupy
 import cupyx
 import numpy as np
-from cupy.cuda import runtime
+from cupy.cuda import nvtx, runtime
 
 from taskflow.backend.context import Array
-from taskflow.backend.cublas import Cublas
+from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
+from taskflow.backend.cublaslt import CublasLt, load_library
+from taskflow.backend.cuda_ranks import FLAGS, make_communicators, place_of, share
+from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault
+_NO_MEMORY = 2  # cudaErrorMemoryAllocation
 _REFUSALS = (NotCapturable, NotImplementedError, RuntimeError, TypeError)
 _OPTIONS = ("--std=c++17",)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +60,16 @@ class _Arrays:
         setattr(self, name, value)  # found at once the next time
         return value
 
-    def matmul(self, a: Any, b: Any, out: Any) -> Any:
+    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
         """The matrix product, batched over leading dimensions."""
+        if out is None:
+            lead = cupy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            out = cupy.empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
         return self._backend.blas().matmul(a, b, out, cupy)
+
+    def product(self, a: Any, b: Any, out: Any, epilogue: str, bias: Any = None, aux: Any = None) -> bool:
+        """The matrix product and what follows it (see `cublaslt.EPILOGUES`); False: nothing was done."""
+        return self._backend.product(a, b, out, epilogue, bias, aux)
 
     @staticmethod
     def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "clip") -> Any:
@@ -70,17 +84,22 @@ class CudaStreams(StreamBackend):
     Args:
         is_checked: whether a step after the first may neither wait for the device nor allocate memory in kernels that
             are issued one by one: then it raises.
+        is_profiled: name what is issued for a profiler (NVTX).
     """
 
     uses_variants = True
 
-    def __init__(self, is_checked: bool = False) -> None:
+    def __init__(self, is_checked: bool = False, is_profiled: bool = False) -> None:
+        self.is_profiled = is_profiled
+        # as many queues as a rank has streams: one that waits for another rank holds up no other
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         if not cupy.cuda.is_available():
             raise ValueError("executor: devices are of kind 'cuda', and CuPy finds no GPU and driver")
         count: int = runtime.getDeviceCount()
         self._first, self._count, self._is_checked = local_rank(), count, is_checked
         self.xp = _Arrays(self)
         self._blas: dict[int, Cublas] = {}
+        self._lt: dict[int, CublasLt] = {}
         self._modules: dict[tuple[str, int], Any] = {}
         self._current: _Stream | None = None
         self._guard: ExitStack | None = None
@@ -89,6 +108,10 @@ class CudaStreams(StreamBackend):
         """The GPU of a device: ranks, or the devices of one process, take turns where GPUs are fewer."""
         number: int = (self._first if world_size() > 1 else device) % self._count
         return number
+
+    def name(self, device: int) -> str:
+        found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
+        return found
 
     # -- streams ---------------------------------------------------------------------------------------------------
 
@@ -126,11 +149,19 @@ class CudaStreams(StreamBackend):
         if not size_bytes:
             return cupy.empty(0, np.uint8)  # type: ignore[no-any-return]
         with cupy.cuda.Device(self.gpu(device)):
-            memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(size_bytes), 0)
+            memory = cupy.cuda.MemoryPointer(_malloc(size_bytes), 0)
             array: Array = cupy.ndarray((size_bytes,), np.uint8, memptr=memory)
             memory.memset(0, size_bytes)
             runtime.deviceSynchronize()
         return array
+
+    def memory(self, device: int) -> tuple[int, int]:
+        with cupy.cuda.Device(self.gpu(device)):
+            free, total = runtime.memGetInfo()
+        return int(free), int(total)
+
+    def library_bytes(self, device: int) -> int:
+        return WORKSPACE_BYTES if self.gpu(device) in self._blas else 0
 
     def pinned(self, size_bytes: int) -> Array:
         found: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
@@ -160,6 +191,28 @@ class CudaStreams(StreamBackend):
             array[...] = cupy.asarray(np.ascontiguousarray(value, array.dtype))
             runtime.deviceSynchronize()
 
+    # -- other ranks -----------------------------------------------------------------------------------------------
+
+    def place(self, device: int) -> Place:
+        return place_of(self.gpu(device))
+
+    def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
+        arrays, failure = share(self.zeros(device, max(size_bytes, 1)), self.gpu(device), ranks)
+        if failure:
+            _log.warning("CUDA IPC: %s", failure)
+        return arrays
+
+    def signal(self, there: Array, sent: Array) -> Call:
+        return lambda: self.kernel(FLAGS.text, "signal_flag")(1, 1, (there, sent))
+
+    def awaits(self, here: Array, awaited: Array) -> Call:
+        return lambda: self.kernel(FLAGS.text, "await_flag")(1, 1, (here, awaited))
+
+    def communicators(
+        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
+    ) -> dict[tuple[int, ...], Communicator]:
+        return make_communicators(self.gpu(device), groups, ranks)
+
     # -- kernels ---------------------------------------------------------------------------------------------------
 
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
@@ -184,10 +237,31 @@ class CudaStreams(StreamBackend):
         if current.gpu not in self._blas:
             if self.is_capturing:
                 raise NotCapturable("a handle of cuBLAS is made")
-            self._blas[current.gpu] = Cublas(lambda size: cupy.cuda.Memory(size))
+            self._blas[current.gpu] = Cublas(_malloc)
         blas = self._blas[current.gpu]
+        blas.uses_tf32 = self.uses_tf32
         blas.use(current.stream.ptr)
         return blas
+
+    def product(self, a: Any, b: Any, out: Any, epilogue: str, bias: Any, aux: Any) -> bool:
+        """A matrix product by cuBLASLt on the current stream; False where it cannot do it."""
+        workspace, current = self.blas().workspace, self._current
+        assert current is not None, "blas() has checked it"
+        if current.gpu not in self._lt:
+            if self.is_capturing:
+                raise NotCapturable("a handle of cuBLASLt is made")
+            self._lt[current.gpu] = CublasLt(load_library(), workspace, _pointer)
+        return self._lt[current.gpu].matmul(
+            current.stream.ptr,
+            a,
+            b,
+            out,
+            epilogue,
+            bias=bias,
+            aux=aux,
+            uses_tf32=self.uses_tf32,
+            may_plan=not self.is_capturing,
+        )
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
@@ -216,6 +290,12 @@ class CudaStreams(StreamBackend):
         launch.memory = pool  # type: ignore[attr-defined]  # what kernels allocated is at fixed addresses of the graph
         return launch
 
+    def range_begins(self, name: str) -> None:
+        nvtx.RangePush(name)
+
+    def range_ends(self) -> None:
+        nvtx.RangePop()
+
     def step_begins(self) -> None:
         if self._is_checked:
             self._guard = ExitStack()
@@ -226,6 +306,16 @@ class CudaStreams(StreamBackend):
         if self._guard is not None:
             self._guard.close()
             self._guard = None
+
+
+def _malloc(size_bytes: int) -> Any:
+    """A block of its own, of no pool."""
+    try:
+        return cupy.cuda.Memory(size_bytes)
+    except runtime.CUDARuntimeError as error:
+        if error.status != _NO_MEMORY:
+            raise
+        raise MemoryError(f"{size_bytes} bytes") from error
 
 
 def _pointer(array: Array) -> int:

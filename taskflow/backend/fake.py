@@ -11,7 +11,8 @@ for an event of the capture, may wait for no other, and has to be joined to the 
 
 from __future__ import annotations
 
-from collections import deque
+import os
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +20,11 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend.context import Array
+from taskflow.backend.fakeranks import FakeCommunicator, Gate, flag_gate, flag_signal, mailbox_bytes
+from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
+from taskflow.system import host_name
 
 _CHANGES_ITS_MIND = 0.1
 
@@ -91,17 +95,32 @@ class FakeStreams(StreamBackend):
     Args:
         seed: of the adversary.
         starve: part of the name of the streams that move last.
+        gpu: identity of the GPU; default: one for each device, and all of them reach each other.
+        library: whether there is a library for collectives.
+        memory_bytes: of every device; nothing is ever given back.
     """
 
     uses_variants = False
 
-    def __init__(self, seed: int = 0, starve: str | None = None) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        starve: str | None = None,
+        gpu: str | None = None,
+        library: bool = True,
+        memory_bytes: int = 1 << 50,
+    ) -> None:
+        self._memory_bytes, self._taken = memory_bytes, Counter[int]()
+        self._gpu, self._library = gpu, library
         self._generator = np.random.default_rng(seed)
         self._starve = starve
         self._streams: list[FakeStream] = []
         self._capture: _Capture | None = None
         self._clock = 0
         self.launches = 0  # of graphs
+
+    def name(self, device: int) -> str:
+        return "fake GPU"
 
     # -- queues ----------------------------------------------------------------------------------------------------
 
@@ -159,9 +178,12 @@ class FakeStreams(StreamBackend):
         """Work off queues until a moment has come (None: until all are empty)."""
         ranks = self._ranks(streams)
         while not until.is_over if until is not None else any(s.queue for s in streams):
-            ready = [s for s in streams if s.queue and (not isinstance(s.queue[0], Mark) or s.queue[0].is_over)]
+            ready = _ready(streams)
             if not ready:
-                raise InternalError(f"streams wait for each other: {[s.name for s in streams if s.queue]}")
+                if not any(s.queue and isinstance(s.queue[0], Gate) for s in streams):
+                    raise InternalError(f"streams wait for each other: {[s.name for s in streams if s.queue]}")
+                os.sched_yield()  # to another rank
+                continue
             if self._generator.random() < _CHANGES_ITS_MIND:
                 ranks = self._ranks(streams)
             self._do(min(ready, key=lambda s: ranks[s]))
@@ -182,10 +204,53 @@ class FakeStreams(StreamBackend):
             raise NotCapturable("the host waits for all streams")
         self._work_off(self._streams, None)
 
+    # -- other ranks -----------------------------------------------------------------------------------------------
+
+    def place(self, device: int) -> Place:
+        gpu = self._gpu or f"gpu {device}"
+        return Place(host_name(), gpu, (gpu, *(f"gpu {k}" for k in range(64))), 1 if self._library else 0)
+
+    def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
+        return ranks.shared_arrays(size_bytes)
+
+    def signal(self, there: Array, sent: Array) -> Call:
+        return flag_signal(there, sent)
+
+    def awaits(self, here: Array, awaited: Array) -> Call:
+        return flag_gate(here, awaited)
+
+    def communicators(
+        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
+    ) -> dict[tuple[int, ...], Communicator]:
+        size = mailbox_bytes(ranks.size, most_bytes)
+        shared = ranks.shared_arrays(size * len(groups))
+        if shared is None:
+            raise InternalError("fake ranks share no memory")
+        return {
+            group: FakeCommunicator(group, ranks.rank, [a[k * size : (k + 1) * size] for a in shared])
+            for k, group in enumerate(groups)
+            if ranks.rank in group
+        }
+
+    def host_waits(self, is_over: Callable[[], bool]) -> None:
+        if self._capture is not None:
+            raise NotCapturable("the host waits for another rank")
+        while not is_over():  # another rank may need what a stream here has still to do
+            for stream in _ready(self._streams)[:1]:
+                self._do(stream)
+            os.sched_yield()
+
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def zeros(self, device: int, size_bytes: int) -> Array:
+        free, _ = self.memory(device)
+        if size_bytes > free:
+            raise MemoryError(f"{size_bytes} bytes")
+        self._taken[device] += size_bytes
         return np.zeros(size_bytes, np.uint8)
+
+    def memory(self, device: int) -> tuple[int, int]:
+        return self._memory_bytes - self._taken[device], self._memory_bytes
 
     def pinned(self, size_bytes: int) -> Array:
         return np.zeros(size_bytes, np.uint8)
@@ -226,3 +291,8 @@ class FakeStreams(StreamBackend):
         for stream, items in recorded:
             stream.queue, stream.given, stream.done = deque(items), len(items), 0
         self._work_off([s for s, _ in recorded], None)
+
+
+def _ready(streams: Sequence[FakeStream]) -> list[FakeStream]:
+    """The streams whose heads need not wait."""
+    return [s for s in streams if s.queue and (not isinstance(s.queue[0], Mark | Gate) or s.queue[0].is_over)]

@@ -6,6 +6,7 @@ runs something here returns at once; `synchronize` is the one call that waits.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend.context import Array
+from taskflow.backend.ranks import Communicator, Place, Ranks
 
 Call = Callable[[], object]
 Stream = Any
@@ -30,11 +32,18 @@ class StreamBackend(ABC):
         xp: the array module that kernels get as `ctx.xp`.
         uses_variants: whether operators run the kernel that they declare for CUDA instead of the NumPy one.
         is_capturing: whether what is launched now goes into a graph.
+        uses_tf32: whether float32 products may round their operands to TensorFloat-32.
     """
 
     xp: Any = np
     uses_variants: bool = True
     is_capturing: bool = False
+    is_profiled: bool = False
+    uses_tf32: bool = False
+
+    @abstractmethod
+    def name(self, device: int) -> str:
+        """What kind of GPU a device is."""
 
     @abstractmethod
     def make_stream(self, device: int, name: str) -> Stream:
@@ -66,7 +75,19 @@ class StreamBackend(ABC):
 
     @abstractmethod
     def zeros(self, device: int, size_bytes: int) -> Array:
-        """A zeroed byte array in the memory of a device."""
+        """A zeroed byte array in the memory of a device.
+
+        Raises:
+            MemoryError: there is no room.
+        """
+
+    @abstractmethod
+    def memory(self, device: int) -> tuple[int, int]:
+        """Bytes of a device that are free, and all of them."""
+
+    def library_bytes(self, device: int) -> int:
+        """Bytes of a device that libraries hold as workspaces of their own, as far as is known."""
+        return 0
 
     @abstractmethod
     def pinned(self, size_bytes: int) -> Array:
@@ -99,6 +120,50 @@ class StreamBackend(ABC):
         Raises:
             NotCapturable: something in it cannot be captured.
         """
+
+    # -- other ranks -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def place(self, device: int) -> Place:
+        """Where this rank works: host, GPU and what that reaches."""
+
+    @abstractmethod
+    def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
+        """One zeroed byte array in the memory of every rank's GPU, which the streams of all ranks read and write.
+
+        All ranks call it, each with a device and the size of its own array; None where that is not possible.
+        """
+
+    @abstractmethod
+    def signal(self, there: Array, sent: Array) -> Call:
+        """A call that adds one to the flag `there` of another rank once all before it on its stream is over.
+
+        Both are of one number of 8 bytes, see `taskflow.backend.ranks`; `sent` counts on this side.
+        """
+
+    @abstractmethod
+    def awaits(self, here: Array, awaited: Array) -> Call:
+        """A call that holds its stream until the flag `here` has had one more signal than `awaited` has counted."""
+
+    @abstractmethod
+    def communicators(
+        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
+    ) -> dict[tuple[int, ...], Communicator]:
+        """A communicator for each of `groups` that has this rank; all ranks call it with the same arguments.
+
+        `most_bytes` is the most that a rank gives to others in one call.
+        """
+
+    def host_waits(self, is_over: Callable[[], bool]) -> None:
+        """Return when something that no stream does is over."""
+        while not is_over():
+            os.sched_yield()
+
+    def range_begins(self, name: str) -> None:  # noqa: B027 - most have no profiler
+        """What is issued from here to `range_ends` is shown under this name by a profiler, if `is_profiled`."""
+
+    def range_ends(self) -> None:  # noqa: B027
+        """See `range_begins`."""
 
     def step_begins(self) -> None:  # noqa: B027 - most check nothing
         """From here to `step_ends` nothing may be allocated and nobody may wait for a stream, when this is checked."""

@@ -15,20 +15,34 @@ from typing import Any, TypeVar
 import numpy as np
 
 from taskflow.backend.context import Array, Context, Run, Workspace
+from taskflow.backend.half import takes_half
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.geometry import Rect
 from taskflow.random import random_key
 
-_VARIANT = "cuda_variant"
+_VARIANT, _TOGETHER = "cuda_variant", "cuda_together"
 _Kernel = TypeVar("_Kernel", bound=Callable[..., None])
 MakeCell = Callable[[Any, Callable[[Run], float]], Array]
 
 
-def on_cuda(variant: Callable[..., None]) -> Callable[[_Kernel], _Kernel]:
-    """Declare what runs on a GPU instead of the decorated kernel; it takes the same arguments."""
+def on_cuda(
+    variant: Callable[..., None] | None = None, together: Callable[..., Callable[[], object]] | None = None
+) -> Callable[[_Kernel], _Kernel]:
+    """Declare what runs on a GPU instead of the decorated kernel.
+
+    Args:
+        variant: takes the same arguments. Without one the kernel itself runs, also on arrays of float16 and bfloat16.
+        together: `together(ctx, points, **options)` gives a call that does the work of several points; `points` are
+            their arrays, without gaps, and scalars are equal in all of them. It is made before the first step, and may
+            keep arrays on the device (`ctx.constant`). Points of a device that nothing keeps apart are then one call.
+    """
 
     def declare(kernel: _Kernel) -> _Kernel:
-        setattr(kernel, _VARIANT, variant)
+        def as_it_is(*args: Any, **options: Any) -> None:
+            kernel(*args, **options)
+
+        setattr(kernel, _VARIANT, variant or takes_half(as_it_is))
+        setattr(kernel, _TOGETHER, together)
         return kernel
 
     return declare
@@ -43,16 +57,28 @@ def cuda_kernel(kernel: Callable[..., None]) -> Callable[..., None]:
     return found
 
 
+def together(kernel: Callable[..., None]) -> Callable[..., Callable[[], object]] | None:
+    """What makes one call of several points of a kernel, or of a partial one, on a GPU, if it has declared that."""
+    function = getattr(kernel, "func", kernel)
+    found: Callable[..., Callable[[], object]] | None = getattr(function, _TOGETHER, None)
+    if found is None or not isinstance(kernel, partial):
+        return found
+    if (inner := kernel.keywords.get("kernel")) is not None and together(inner) is None:
+        return None  # a kernel around another one
+    return partial(found, *kernel.args, **kernel.keywords)
+
+
 @dataclass(frozen=True)
 class CudaSource:
-    """A file of CUDA C: `extern "C"` kernels, named `<name>_<dtype>`."""
+    """A file of CUDA C: `extern "C"` kernels, named `<name>_<dtype>`; and more of it that was made by a program."""
 
     path: Path
+    generated: str = ""
 
     @property
     def text(self) -> str:
         """The source, with the files of the same folder that it includes in place of their `#include` lines."""
-        return _read(self.path)
+        return _read(self.path) + "\n" + self.generated
 
 
 @cache
@@ -71,12 +97,13 @@ RANDOM = CudaSource(Path(__file__).with_name("random.cu"))
 class StreamContext(Context):
     """What a kernel on a GPU is told about its point."""
 
-    __slots__ = ("_backend", "_cells", "_make_cell", "is_cuda", "xp")
+    __slots__ = ("_allocate", "_backend", "_cells", "_make_cell", "is_cuda", "xp")
 
     def __init__(
         self,
         backend: StreamBackend,
         make_cell: MakeCell,
+        allocate: Callable[[int], Array],
         rects: Sequence[Rect],
         intervals: Mapping[str, tuple[int, int]],
         run: Run,
@@ -84,6 +111,7 @@ class StreamContext(Context):
         point: int = 0,
     ) -> None:
         super().__init__(rects, intervals, run, workspace, point)
+        self._allocate = allocate
         self.xp, self.is_cuda = backend.xp, backend.uses_variants
         self._backend, self._make_cell = backend, make_cell
         self._cells: dict[object, Array] = {}
@@ -115,6 +143,17 @@ class StreamContext(Context):
         self.launch(RANDOM, f"uniform_{out.dtype}", out.size, work, self.key(name), *index_map(shape, rect), out.size)
         if work is not out:
             self.xp.copyto(out, work)
+
+    def constant(self, value: Array) -> Array:
+        """A copy on the device of an array of the host; only before the first step, in what `together` makes."""
+        found = self._allocate(value.nbytes).view(value.dtype).reshape(value.shape)
+        self._backend.write(found, value)
+        return found
+
+    @staticmethod
+    def address(array: Array) -> int:
+        """Where an array begins in the memory of its device."""
+        return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
     def key(self, name: str) -> Array:
         """The cell with the key of this step's random numbers called `name`."""

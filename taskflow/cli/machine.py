@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("machine", nargs="?", help=f"a TOML file, or one of {', '.join(preset_names())}")
     parser.add_argument("--nodes", type=int, help="hosts of a preset (default: 1)")
     parser.add_argument("--devices", type=int, help="only the first so many devices; with --measure: that many")
-    parser.add_argument("--measure", action="store_true", help="measure the processor at hand")
+    parser.add_argument("--measure", action="store_true", help="measure the GPUs at hand, or else the processor")
     parser.add_argument("--out", metavar="FILE", help="write a machine file")
     parser.set_defaults(act=_run)
 
@@ -83,10 +83,23 @@ def _run(options: argparse.Namespace) -> int:
         from taskflow.measure import measure_machine
 
         machine = measure_machine(MachineModel.local(options.devices))
-    else:
-        machine = find_machine(options.machine, options.nodes, options.devices)
-    _report(machine, options.out)
+        _report(machine, options.out)
+        if machine.devices[0].kind == "cuda" and not options.out:
+            _report_host_link()
+        return 0
+    _report(find_machine(options.machine, options.nodes, options.devices), options.out)
     return 0
+
+
+def _report_host_link() -> None:
+    from taskflow.backend import make_backend
+    from taskflow.measure_gpu import measure_host_link
+
+    link = measure_host_link(make_backend())
+    sys.stdout.write(
+        f"\nhost to GPU {link.to_device_bandwidth / 1e9:.1f} GB/s after {link.to_device_seconds * 1e6:.1f} us, "
+        f"GPU to host {link.to_host_bandwidth / 1e9:.1f} GB/s after {link.to_host_seconds * 1e6:.1f} us\n"
+    )
 
 
 def _report(machine: MachineModel, out: str | None) -> None:

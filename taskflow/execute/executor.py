@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from operator import length_hint
 from types import TracebackType
@@ -18,13 +19,17 @@ import numpy as np
 from taskflow.backend import Run, StreamBackend
 from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel, warm_up
+from taskflow.dtypes import HALF
 from taskflow.ending import end_all_leaving
+from taskflow.execute.carriers import EXCHANGES
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
+from taskflow.execute.gpus import Meeting, find_backend
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Call, Compiler, Feed, Memory
 from taskflow.execute.shared import SharedCompiler
-from taskflow.execute.streamed import DeviceMemory, StreamCompiler
+from taskflow.execute.streamed import StreamCompiler
+from taskflow.execute.trial import try_kernels
 from taskflow.execute.watchdog import watch
 from taskflow.geometry import Rect
 from taskflow.memory import MemoryPlan, check_memory, plan_memory
@@ -45,7 +50,8 @@ class Executor:
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
         exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
-            ranks are on one host and it has room.
+            ranks are on one host and it has room. On GPUs `shared` is CUDA IPC, there is `nccl`, too, and `auto`
+            chooses for every pair of ranks and every collective (`taskflow.execute.carriers`).
         costs: how long tasks take on `emulated` devices; default: analytic.
         watchdog_seconds: when nothing moves for so long in a step, log who waits for whom; 0 switches it off.
         watchdog_aborts: then also end all ranks.
@@ -71,8 +77,8 @@ class Executor:
         capture: bool = True,
         backend: StreamBackend | None = None,
     ) -> None:
-        if exchange not in ("auto", "shared", "messages"):
-            raise ValueError(f"executor: exchange is 'auto', 'shared' or 'messages', not '{exchange}'")
+        if exchange not in EXCHANGES:
+            raise ValueError(f"executor: exchange is one of {', '.join(EXCHANGES)}, not '{exchange}'")
         self.task_graph = task_graph
         self.transport: Transport = connect()
         self.allow_nan, self.record = allow_nan, record
@@ -82,35 +88,48 @@ class Executor:
             if kind in kinds and len(kinds) > 1:
                 raise ValueError(f"executor: either all devices of a machine are {kind} or none")
         self._kind = kinds.pop()
+        if exchange == "nccl" and self._kind != "cuda":
+            raise ValueError(f"executor: exchange='nccl' is for cuda devices, these are {self._kind}")
         loan = borrow(task_graph, share.task_graph) if share else None
         borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
         check_memory(task_graph, self.plan)
-        self._expansion = expand(task_graph)
+        self._backend: StreamBackend | None = None
+        if self._kind == "cuda":
+            self._backend = find_backend(backend, share._backend if share else None, check)
+        can_share = share is None or share.memory.is_shared
+        why_not = "" if can_share else "the memory of the shared executor is not"
+        gpus = Meeting(task_graph, self._backend, self.transport, exchange, why_not) if self._backend else None
+        self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
         plan = expand_plan(self.plan, self._expansion)
         self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
         self._run: Run = share._run if share else Run(seed)
-        self._backend = self._find_backend(backend, share, check) if self._kind == "cuda" else None
-        if self._backend is not None:
-            self.memory: Memory = DeviceMemory(rows, plan, self.transport, backend=self._backend)
+        if gpus:
+            self.memory: Memory = gpus.make_memory(rows, plan)
         else:
-            in_place = exchange != "messages" and (share is None or share.memory.is_shared)
-            self.memory = Memory(rows, plan, self.transport, share_memory=in_place)
+            self.memory = Memory(rows, plan, self.transport, share_memory=exchange != "messages" and can_share)
         self.regions: PersistentRegions = PersistentRegions(
             task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
         )
+        if not gpus:
+            self.regions.initialise()  # now: others may read them as soon as a step begins
         self._advances = share is None or self.regions.are_updated  # an evaluation is no step of the run
         self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
+        self._overflows = any(r.dtype in HALF for r in task_graph.regions)  # to infinity, for loss scaling to see
         fed = np.flatnonzero(task_graph.kind == Kind.FEED)
         self._fed = {int(k) for k in task_graph.region[fed]}
-        compiler = self._compiler(rows, plan, check)
+        compiler = self._compiler(rows, plan, check, gpus)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
         if isinstance(compiler, StreamCompiler):
             compiler.captures, compiler.times = capture, record
         compiler.fuses = not record
         self.program = compiler.compile()
+        if isinstance(compiler, StreamCompiler):
+            homes = {i for places in task_graph.homes.values() for i, _ in places}
+            try_kernels(compiler, homes if share else ())
+            self.regions.initialise()
         self._finish = weakref.finalize(self, self.program.close)
         self._finish.atexit = False  # MPI frees all that is left when it ends
         if self._kind == "cpu":
@@ -126,24 +145,11 @@ class Executor:
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _find_backend(backend: StreamBackend | None, share: Executor | None, check: bool) -> StreamBackend:
-        """What runs the streams of this rank's GPUs."""
-        if check:
-            raise ValueError("executor: check=True is for cpu and emulated devices")
-        found = backend or (share._backend if share else None)
-        if share is not None and found is not share._backend:
-            raise ValueError("executor: its backend is not that of the executor whose regions it shares")
-        if found is not None:
-            return found
-        from taskflow.backend.cuda import CudaStreams  # cupy: imported on first use
-
-        return CudaStreams()
-
-    def _compiler(self, rows: TaskGraph, plan: MemoryPlan, check: bool) -> Compiler:
+    def _compiler(self, rows: TaskGraph, plan: MemoryPlan, check: bool, gpus: Meeting | None) -> Compiler:
         args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
-        if self._backend is not None:
-            return StreamCompiler(*args, backend=self._backend)
+        if self._backend is not None and gpus is not None:
+            carriers = gpus.carriers.of_rows(self._expansion.origin)
+            return StreamCompiler(*args, backend=self._backend, carriers=carriers, ledger=gpus.ledger)
         if self._kind == "emulated":
             return EmulatedCompiler(*args)
         return (SharedCompiler if self.memory.is_shared else Compiler)(*args)
@@ -192,7 +198,8 @@ class Executor:
         if then is not None and self._streamed is not None:
             self._streamed.replay.then = partial(self._stage, then)
         self.regions.refresh()
-        self._replay()
+        with np.errstate(over="ignore", invalid="ignore") if self._overflows else nullcontext():
+            self._replay()
         step = self._run.step
         self._run.step += self._advances
         self.regions.publish()

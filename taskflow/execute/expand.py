@@ -8,6 +8,7 @@ memory is what the executor takes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +25,7 @@ Argument = tuple[int, Rect, Privilege]
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A task graph without collectives.
+    """A task graph without collectives, or with few.
 
     Attributes:
         task_graph: the rows.
@@ -37,11 +38,11 @@ class Expansion:
     lies_in: Array
 
 
-def expand(task_graph: TaskGraph) -> Expansion:
-    """`task_graph` with its collectives spelled out."""
-    if not np.any(task_graph.kind == Kind.COLLECTIVE):
+def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
+    """`task_graph` with its collectives spelled out, but for the rows `kept`."""
+    if all(row in kept for row in np.flatnonzero(task_graph.kind == Kind.COLLECTIVE).tolist()):
         return Expansion(task_graph, np.arange(len(task_graph)), np.arange(len(task_graph.instance_device)))
-    return _Expander(task_graph).expand()
+    return _Expander(task_graph, kept).expand()
 
 
 def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
@@ -67,8 +68,8 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
 class _Expander:
     """Collects the new rows."""
 
-    def __init__(self, task_graph: TaskGraph) -> None:
-        self.graph = task_graph
+    def __init__(self, task_graph: TaskGraph, kept: Collection[int] = ()) -> None:
+        self.graph, self.kept = task_graph, kept
         self.origin: list[int] = []
         self.args: list[list[Argument]] = []
         self.steps: dict[int, dict[str, int]] = {}  # new row -> its columns, where they differ from its origin's
@@ -79,7 +80,7 @@ class _Expander:
         """See `taskflow.expand.expand`."""
         graph = self.graph
         for row in range(len(graph)):
-            if graph.kind[row] == Kind.COLLECTIVE:
+            if graph.kind[row] == Kind.COLLECTIVE and row not in self.kept:
                 args = graph.args(row)
                 for number, step in enumerate(graph.exchange(row).steps()):
                     self._add_step(row, number, step, args)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.dtypes import HALF
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _SMALL_BYTES = 1 << 15  # less stays in the cache anyway, and NumPy's calls are quicker to start
@@ -35,7 +37,14 @@ def fold_call(
 
 
 def fold(combine: np.ufunc, target: Array, parts: Sequence[Array], copies: Sequence[Array]) -> None:
-    """See `fold_call`; by NumPy, one pass for every part and copy."""
+    """See `fold_call`; by NumPy, one pass for every part and copy. Half results are added in float32, rounded once."""
+    if target.dtype.name in HALF:
+        total = parts[0].astype(np.float32)
+        for other in parts[1:]:
+            combine(total, other.astype(np.float32), out=total)
+        for out in (target, *copies):
+            np.copyto(out, total, casting="unsafe")
+        return
     if len(parts) == 1 and parts[0] is not target:
         np.copyto(target, parts[0])
     first = parts[0]

@@ -98,15 +98,14 @@ class PersistentRegions:
         self._updated = _updated_regions(graph)
         self._seen = -1  # the change up to which the stale regions are known
         if base is None:
-            self._initialise()
             return
         for instance, lent in self._loan.instances.items():
             if int(graph.instance_device[instance]) in memory.arenas:
                 memory.bind(instance, base.memory.view(lent, graph.instance_rect(instance)))
 
-    def _initialise(self) -> None:
-        """First values: functions of (seed, region name, global index)."""
-        for name, homes in self.graph.homes.items():
+    def initialise(self) -> None:
+        """Fill in first values, unless they are another executor's: functions of (seed, region name, global index)."""
+        for name, homes in self.graph.homes.items() if self._base is None else ():
             region, key = self._regions[name], random_key(self.run.seed, name)
             for instance, rect in homes:
                 if self._is_here(instance):

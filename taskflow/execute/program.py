@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import Context, Run, Workspace
+from taskflow.backend import Context, Run, Workspace, for_dtypes
 from taskflow.comm import Message, Transport
 from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
 from taskflow.geometry import Rect
 from taskflow.memory import MemoryPlan
-from taskflow.task import Array, Kind, Privilege, TaskGraph
+from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
 
 Call = Callable[[], object]
 
@@ -79,17 +79,21 @@ class Memory:
     def __init__(
         self, task_graph: TaskGraph, plan: MemoryPlan, transport: Transport, share_memory: bool = False
     ) -> None:
-        self.task_graph, self.plan = task_graph, plan
+        self.task_graph, self.plan, self.transport = task_graph, plan, transport
         self.own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.arenas: dict[int, Array] = {}
         self._arrays: dict[int, Array] = {}
         size = {d: int(plan.peak_bytes[d]) for d in self.own}
-        shared = transport.shared_arrays(sum(size.values())) if share_memory else None
+        shared = self.share(sum(size.values())) if share_memory else None
         self.is_shared = shared is not None
         if shared is not None:
             self.arenas = dict(enumerate(shared))
         else:
             self.arenas = {d: self.make_arena(d, size[d]) for d in self.own}
+
+    def share(self, size_bytes: int) -> list[Array] | None:
+        """One zeroed byte array of every rank, this one's of that size, which all ranks use in place; None: cannot."""
+        return self.transport.shared_arrays(size_bytes)
 
     def make_arena(self, device: int, size_bytes: int) -> Array:
         """Zeroed bytes in the memory of a device."""
@@ -169,23 +173,36 @@ class Compiler:
         """All rows of this rank in order, and at the end the waits for what is still under way."""
         graph, drives = self.graph, self.transport.drives
         if self.transport.size > 1:
-            self.messages = messages(graph, _MERGED_BYTES if self.fuses else 0)
+            self.messages = messages(graph, _MERGED_BYTES if self.fuses else 0, self._sent_rows())
         heads = {rows[0]: rows for rows in self.messages.values()}
         posts: dict[int, list[list[int]]] = {}
         for head, rows in heads.items():
             if drives(int(graph.device[head])):
                 posts.setdefault(int(self.plan.receive[rows].max()), []).append(rows)
         for row in range(len(graph)):
+            self._reach(row)
             for rows in posts.get(row, ()):
                 self._receive(rows)
             if row not in self.messages:
-                if drives(int(graph.device[row])):
-                    self._local(row)
+                self._unsent(row)
             elif row in heads and drives(int(graph.source[row])):
                 self._send(heads[row])
+        self._reach(len(graph))
         for row in list(self.pending):
             self._await(row)
         return self.program
+
+    def _reach(self, row: int) -> None:
+        """What comes before a row, or before the end."""
+
+    def _sent_rows(self) -> Array:
+        """Which rows are sent as messages."""
+        return self.graph.is_transfer
+
+    def _unsent(self, row: int) -> None:
+        """What this rank does for a row that is no message."""
+        if self.transport.drives(int(self.graph.device[row])):
+            self._local(row)
 
     def _receive(self, rows: list[int]) -> None:
         parts = self._parts(rows, 1)
@@ -255,17 +272,21 @@ class Compiler:
         return self._views[key]
 
     def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
-        launch = self.graph.launches[int(self.graph.launch[row])]
+        launch = self._launch(row)
         context = self._context(row, rects)
         privileges = [privilege for _, _, privilege in self.graph.args(row)]
         for k, privilege in enumerate(privileges):
             if privilege == Privilege.READ:
                 views[k] = self._one(views[k], writeable=False)
-        call = partial(self._kernel(launch.kernel), context, *views)
+        kernel = for_dtypes(self._kernel(launch.kernel), views, *access(privileges))
+        call = partial(kernel, context, *views)
         if not self.check:
             return call
         makes = [v for v, p in zip(views, privileges, strict=True) if p in (Privilege.WRITE, Privilege.REDUCE)]
         return checked(str(self.graph[row]), views[: len(views) - len(makes)], makes, call)
+
+    def _launch(self, row: int) -> Launch:
+        return self.graph.launches[int(self.graph.launch[row])]
 
     def _context(self, row: int, rects: list[Rect]) -> Context:
         launch, point = self.graph.launches[int(self.graph.launch[row])], int(self.graph.point[row])
@@ -283,7 +304,7 @@ class Compiler:
         for instance in instances:
             if instance not in self.born:
                 for transfer, (_, other) in list(self.pending.items()):
-                    if other != instance and transfer in self.pending and self._shares_bytes(instance, other):
+                    if other != instance and transfer in self.pending and self.shares_bytes(instance, other):
                         self._await(transfer)
                 self._begin_life(row, instance)
 
@@ -295,7 +316,8 @@ class Compiler:
             if self.check and not region.is_persistent:
                 self.program.add(partial(poison, self.memory.array(instance)), row, "poison")
 
-    def _shares_bytes(self, a: int, b: int) -> bool:
+    def shares_bytes(self, a: int, b: int) -> bool:
+        """Whether two instances lie, in part, in the same bytes."""
         plan = self.plan
         return bool(
             self.graph.instance_device[a] == self.graph.instance_device[b]
@@ -311,17 +333,18 @@ class Compiler:
                 del self.pending[other]
 
 
-def messages(graph: TaskGraph, most_bytes: int) -> dict[int, list[int]]:
-    """Transfer row -> the transfers that travel with it in one message, in order.
+def messages(graph: TaskGraph, most_bytes: int, is_sent: Array | None = None) -> dict[int, list[int]]:
+    """Transfer row -> the transfers that travel with it in one message, in order; all, or those that are sent.
 
     Transfers of at most `most_bytes` between the same two devices are one message where neither device has a row
     between them: so all of it is ready when the first is, and nothing waits for the first alone.
     """
+    is_sent = graph.is_transfer if is_sent is None else is_sent
     found: dict[int, list[int]] = {}
     latest: dict[int, int] = {}  # device -> its last row
     for row in range(len(graph)):
         source, device = int(graph.source[row]), int(graph.device[row])
-        if graph.kind[row] == Kind.COPY and source != device:
+        if is_sent[row]:
             last = latest.get(source, -1)
             rows = found.get(last, []) if last == latest.get(device) else []
             is_alike = bool(rows) and (graph.source[last], graph.device[last]) == (source, device)

@@ -12,6 +12,7 @@ other. Items of the host, such as messages, run while their part is issued, once
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,8 @@ from taskflow.execute.events import EventPlan, plan_events
 from taskflow.execute.staging import Staging, StepCells
 
 Call = Callable[[], object]
+
+_UNTIMED = ("fetch", "await", "signal")  # what is no work of a row
 
 HOST = -1  # the "stream" of items that the host does itself
 
@@ -40,6 +43,7 @@ class Item:
         stream: number of its stream, or HOST.
         row, role: of the task graph, for errors and times.
         before: the items that are over when it starts.
+        name: for a profiler.
     """
 
     call: Call
@@ -47,6 +51,7 @@ class Item:
     row: int
     role: str
     before: tuple[int, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,11 @@ class StreamReplay:
     Args:
         rows: number of rows of the task graph.
         captures: whether steps after the first are captured.
-        times: whether items are timed: `start` and `end` are then seconds of every row. Such steps are not captured.
+        times: whether items are timed: `start` and `end` are then seconds of every row. Such steps are not captured,
+            nor are those that a profiler looks at.
+
+    Attributes:
+        issued_seconds: what the host took to issue the last step.
     """
 
     def __init__(
@@ -89,7 +98,8 @@ class StreamReplay:
         self._streams = list(streams.values())
         self._number = {s: k for k, s in enumerate(streams)} | {HOST: len(streams)}
         self.items = list(items)
-        self._captures, self._times = captures and not times, times
+        self._captures, self._times = captures and not times and not backend.is_profiled, times
+        self.issued_seconds = 0.0
         self._lead = self._streams[0]
         self._end = backend.make_event()
         self._clock = [(backend.make_event(True), backend.make_event(True)) for _ in items] if times else []
@@ -104,14 +114,11 @@ class StreamReplay:
         """One step; it returns when the step is over on all streams."""
         if self.is_warm and self._captures and not self.is_captured:
             self._capture()
+        begin = time.perf_counter()
         self._staging.begin(self._lead)
         self._cells.begin(self._lead)
-        if self.is_warm:
-            self._backend.step_begins()
-        for call in self._calls:
-            call()
-        self._backend.record(self._lead, self._end)
-        self._backend.step_ends()
+        self._launch()
+        self.issued_seconds = time.perf_counter() - begin
         if self.then is not None:
             then, self.then = self.then, None
             then()
@@ -119,6 +126,19 @@ class StreamReplay:
         self.is_warm = True
         if self._times:
             self._read_clock()
+
+    def repeat(self) -> None:
+        """A step on the feeds and numbers of the last one, for measurements."""
+        self._launch()
+        self._backend.synchronize(self._end)
+
+    def _launch(self) -> None:
+        if self.is_warm:
+            self._backend.step_begins()
+        for call in self._calls:
+            call()
+        self._backend.record(self._lead, self._end)
+        self._backend.step_ends()
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -168,11 +188,20 @@ class StreamReplay:
         calls: list[Call] = [partial(backend.wait, queue, e) for e in awaited]
         if item >= 0:
             run = partial(backend.run, queue, self.items[item].call)
+            if backend.is_profiled:
+                run = partial(self._in_range, self.items[item].name, run)
             clock = [partial(backend.record, queue, e) for e in self._clock[item]] if self._clock else []
             calls += [*clock[:1], run, *clock[1:]]
         if k in plan.slots:
             calls.append(partial(backend.record, queue, self._events[plan.slots[k]]))
         return calls
+
+    def _in_range(self, name: str, call: Call) -> None:
+        self._backend.range_begins(name)
+        try:
+            call()
+        finally:
+            self._backend.range_ends()
 
     def _issue(self, part: Part) -> None:
         position = 0
@@ -215,7 +244,7 @@ class StreamReplay:
 
     def _read_clock(self) -> None:
         items = zip(self.items, self._clock)
-        timed = [(item.row, *clock) for item, clock in items if item.stream != HOST and item.role != "fetch"]
+        timed = [(item.row, *clock) for item, clock in items if item.stream != HOST and item.role not in _UNTIMED]
         self.start.fill(np.nan)
         self.end.fill(np.nan)
         for row, begin, end in timed:

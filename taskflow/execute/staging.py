@@ -21,6 +21,7 @@ import numpy as np
 
 from taskflow.backend import Run, StreamBackend
 from taskflow.errors import InternalError
+from taskflow.execute.ledger import Ledger
 from taskflow.execute.program import Feed
 from taskflow.geometry import Rect
 from taskflow.task import Array
@@ -51,8 +52,8 @@ class Part:
 class Staging:
     """The feeds of the devices of this rank; `add` all parts, then `freeze`."""
 
-    def __init__(self, backend: StreamBackend, devices: Sequence[int]) -> None:
-        self._backend = backend
+    def __init__(self, backend: StreamBackend, ledger: Ledger, devices: Sequence[int]) -> None:
+        self._backend, self._ledger = backend, ledger
         self._parts: dict[int, list[Part]] = {d: [] for d in devices}
         self._streams = {d: backend.make_stream(d, "next feeds") for d in devices}
         self._turn = 0
@@ -74,12 +75,19 @@ class Staging:
         backend = self._backend
         self._devices = [d for d, parts in self._parts.items() if parts]
         self._pinned = {d: [backend.pinned(self._size(d)) for _ in range(2)] for d in self._devices}
-        self._staged = {d: [backend.zeros(d, self._size(d)) for _ in range(2)] for d in self._devices}
-        self._blocks = {d: backend.zeros(d, self._size(d)) for d in self._devices}
+        self._staged = {d: [self._block(d) for _ in range(2)] for d in self._devices}
+        self._blocks = {d: self._block(d) for d in self._devices}
         self._events = {d: backend.make_event() for d in self._devices}
         for device in self._devices:
             for part in self._parts[device]:
                 part.array = part.view(self._blocks[device])
+
+    def _block(self, device: int) -> Array:
+        return self._ledger.take(device, "blocks for feeds", self._size(device))
+
+    def parts(self) -> list[tuple[int, Part]]:
+        """Every device and part."""
+        return [(device, part) for device, parts in self._parts.items() for part in parts]
 
     def stage(self) -> None:
         """Have the values that the feeds hold copied to the device, for the next step to `begin`."""
@@ -107,11 +115,11 @@ class Staging:
 class StepCells:
     """Numbers of 8 bytes on the devices, made anew for every step from the seed and the number of finished steps."""
 
-    def __init__(self, backend: StreamBackend, run: Run, devices: Sequence[int], points: int) -> None:
+    def __init__(self, backend: StreamBackend, ledger: Ledger, run: Run, devices: Sequence[int], points: int) -> None:
         self._backend, self._run = backend, run
         size = points * CELLS_A_POINT * _CELL_BYTES
         self._pinned = {d: [backend.pinned(size) for _ in range(2)] for d in devices}
-        self._blocks = {d: backend.zeros(d, size) for d in devices}
+        self._blocks = {d: ledger.take(d, "numbers of a step", size) for d in devices}
         self._turn = 0
         self._made: dict[int, list[Callable[[Run], float]]] = {d: [] for d in devices}
         self._types: dict[int, list[Any]] = {d: [] for d in devices}

@@ -7,8 +7,10 @@ Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a prog
   copies; outputs leave on a fifth stream of the device.
 * An item waits for the rows that its row depends on, and, where an instance begins its life, for those who used its
   memory before (`taskflow.execute.events` keeps the waits that are needed).
-* Ranks exchange messages through pinned memory of the host: device to host, MPI, host to device. Starting and awaiting
-  a message is an item of the host, which runs while a step is issued, and never part of a captured graph.
+* Between ranks there are three carriers (`taskflow.execute.carriers` chooses): memory that is mapped (`peers`), a
+  library (`together`), and messages through pinned memory of the host: device to host, MPI, host to device. Starting
+  and awaiting a message is an item of the host, which runs while a step is issued, and never part of a captured graph.
+* Points whose kernels declare it (updates of parameters) run as one (`taskflow.execute.grouping`).
 * Feeds come by way of `taskflow.execute.staging`. Outputs are copied to pinned memory at the end of the step.
 
 Not yet run on hardware: the tests run it on fake streams.
@@ -24,28 +26,42 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel
+from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, together
+from taskflow.comm import Message
+from taskflow.execute.carriers import Carriers
 from taskflow.execute.events import MemoryUses
+from taskflow.execute.grouped import GroupedRows
+from taskflow.execute.ledger import CONSTANTS, INSTANCES, PACKING, SCRATCH, Ledger
+from taskflow.execute.peers import PeerRows
 from taskflow.execute.program import Call, Compiler, Memory, Program
 from taskflow.execute.replay import HOST, Item, StreamReplay
 from taskflow.execute.staging import Part, Staging, StepCells
+from taskflow.execute.together import LibraryRows
 from taskflow.geometry import Rect
 from taskflow.task import Array, Kind
 
-STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs")
-_OUTPUTS = 4
+STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
+_SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
 
 
 class DeviceMemory(Memory):
     """The arenas of this rank's devices as one slab of each GPU."""
 
-    def __init__(self, *args: Any, backend: StreamBackend) -> None:
-        self.backend = backend
+    def __init__(self, *args: Any, backend: StreamBackend, ledger: Ledger) -> None:
+        self.backend, self.ledger = backend, ledger
         super().__init__(*args)
+
+    def share(self, size_bytes: int) -> list[Array] | None:
+        """See `Memory.share`."""
+        rank = self.transport.rank
+        with self.ledger.room(rank, INSTANCES, size_bytes):
+            shared = self.backend.shared_zeros(rank, size_bytes, self.transport)
+        self.ledger.taken[rank][INSTANCES] += size_bytes if shared else 0
+        return shared
 
     def make_arena(self, device: int, size_bytes: int) -> Array:
         """See `Memory.make_arena`."""
-        return self.backend.zeros(device, size_bytes)
+        return self.ledger.take(device, INSTANCES, size_bytes)
 
     def get(self, instance: int, rect: Rect) -> Array:
         """See `Memory.get`."""
@@ -81,9 +97,10 @@ class StreamCompiler(Compiler):
     captures = True  # whether steps become graphs
     times = False  # whether every item is timed; such steps are issued item by item
 
-    def __init__(self, *args: Any, backend: StreamBackend) -> None:
+    def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger) -> None:
         super().__init__(*args)
-        self.backend = backend
+        self.backend, self.carriers, self.ledger = backend, carriers, ledger
+        backend.uses_tf32 = self.graph.uses_tf32
 
     def compile(self) -> Program:
         """See `Compiler.compile`."""
@@ -98,11 +115,17 @@ class StreamCompiler(Compiler):
             for d in self.memory.own
             for kind, name in enumerate(STREAM_NAMES)
         }
-        self.staging = Staging(self.backend, self.memory.own)
-        self.cells = StepCells(self.backend, self.run, self.memory.own, int((self.graph.kind == Kind.POINT).sum()))
-        zeros = {d: partial(self.backend.zeros, d) for d in self.memory.own}
-        self.workspaces = {d: Workspace(zeros[d]) for d in self.memory.own}
+        self.staging = Staging(self.backend, self.ledger, self.memory.own)
+        points = int((self.graph.kind == Kind.POINT).sum())
+        self.cells = StepCells(self.backend, self.ledger, self.run, self.memory.own, points)
+        self.workspaces = {d: Workspace(self.ledger.maker(d, SCRATCH)) for d in self.memory.own}
+        self._packing = {s: Workspace(self.ledger.maker(s % self._devices, PACKING)) for s in self._streams}
+        self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
+        self._choose_rows()
+        self._groups = GroupedRows(self)
         super().compile()
+        if self._peers is not None:
+            self._peers.take_all_back()
         self._fetch_all()
         self.staging.freeze()
         self.replay = StreamReplay(
@@ -121,32 +144,125 @@ class StreamCompiler(Compiler):
 
     # -- items -----------------------------------------------------------------------------------------------------
 
-    def _add(
-        self, call: Call, row: int, role: str, stream: int, uses: Sequence[int], before: Sequence[int] = ()
+    def add(
+        self,
+        call: Call,
+        row: int,
+        role: str,
+        stream: int,
+        uses: Sequence[int],
+        before: Sequence[int] = (),
+        of: Sequence[int] = (),
     ) -> int:
-        """Append an item that uses these instances; its number."""
+        """Append an item that uses these instances, for `row`, or for all rows `of`; its number."""
         item = len(self.items)
-        waits = {self._item_of[dep] for dep in self.graph.deps(row) if dep in self._item_of} | set(before)
+        deps = [dep for r in of or (row,) for dep in self.graph.deps(r)]
+        waits = {self._item_of[dep] for dep in deps if dep in self._item_of} | set(before)
         for instance in uses:
             waits.update(self._uses.use(instance, stream, item))
-        self.items.append(Item(call, stream, row, role, tuple(sorted(waits))))
+        name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
+        self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
         self._item_of[row] = item
         return item
+
+    def add_crossing(
+        self,
+        call: Call,
+        row: int,
+        role: str,
+        stream: int,
+        uses: Sequence[int],
+        signals: bool = True,
+        awaits: bool = True,
+        of: Sequence[int] = (),
+    ) -> int:
+        """Append an item that other ranks wait for (`signals`), or that waits for others (`awaits`): see `peers`."""
+        before = sorted(self._crossings.values()) if awaits else ()
+        item = self.add(call, row, role, stream, uses, before, of)
+        if signals:
+            self._crossings[stream] = item
+        return item
+
+    def ends_with(self, row: int, item: int) -> None:
+        """What depends on `row` waits for this item."""
+        self._item_of[row] = item
+
+    def before(self, rows: Sequence[int], uses: Sequence[int] = ()) -> None:
+        """Await what `rows` read from messages, and what they write, or `uses` takes over, from those who read it."""
+        for row in rows:
+            self._before(row, list(uses))
+
+    def stream(self, number: int) -> Any:
+        """A stream by its number."""
+        return self._streams[number]
+
+    def sending(self, device: int) -> int:
+        """The stream from which data leaves a device."""
+        return _SENDING * self._devices + device
+
+    def receiving(self, device: int) -> int:
+        """The stream on which data arrives at a device."""
+        return _RECEIVING * self._devices + device
+
+    def library(self, device: int) -> int:
+        """The stream of the library's calls."""
+        return _LIBRARY * self._devices + device
+
+    def pack(self, stream: int, offset: int, array: Array) -> Array:
+        """Memory without gaps for the values of an array, for items of one stream that follow each other."""
+        found: Array = self._packing[stream].view(offset, array.shape, array.dtype)[0]
+        return found
+
+    def drives_instance(self, instance: int) -> bool:
+        """Whether an instance lies on a device of this rank."""
+        return self.transport.drives(int(self.graph.instance_device[instance]))
 
     def _host(self, call: Call, row: int, role: str, before: Sequence[int] = ()) -> None:
         """Append an item of the host."""
         self.items.append(Item(call, HOST, row, role, tuple(before)))
 
+    def _choose_rows(self) -> None:
+        """Which rows go which way between ranks."""
+        graph, pairs = self.graph, self.carriers.pairs
+        ends = zip(graph.source.tolist(), graph.device.tolist(), strict=True)
+        way = np.array([pairs.get(pair, "messages") for pair in ends])
+        crosses = graph.is_transfer if self.transport.size > 1 else np.zeros(len(graph), np.bool_)
+        self._is_sent: Array = crosses & (way == "messages")
+        shared, called = (np.flatnonzero(crosses & (way == name)).tolist() for name in ("shared", "nccl"))
+        plans = self.carriers.plans
+        self._peers = PeerRows(self, shared) if shared else None
+        self._shared = set(shared)
+        self._library = LibraryRows(self, plans, called) if called or plans else None
+        self._called = self._library.rows if self._library else set()
+
+    def _sent_rows(self) -> Array:
+        return self._is_sent
+
+    def _unsent(self, row: int) -> None:
+        if row in self._shared and self._peers:
+            self._peers.add(row)
+        elif row in self._called and self._library:
+            self._library.add(row)
+        else:
+            super()._unsent(row)
+
+    def _reach(self, row: int) -> None:
+        self._groups.reach(row)
+
     def _local(self, row: int) -> None:
-        self._before(row, [])
+        if row in self._groups.rows:
+            return
         uses = [i for i, _, _ in self.graph.args(row) if i >= 0]
-        self._add(self._call(row), row, "run", int(self.graph.streams[row, 0]), uses)
+        self._before(row, uses)
+        self.add(self._call(row), row, "run", int(self.graph.streams[row, 0]), uses)
 
     def _before(self, row: int, instances: list[int]) -> None:
-        """Await the messages that bring what `row` reads; memory is the matter of events."""
+        """Await the messages that bring what `row` reads; within this rank, memory is the matter of events."""
         for dep in self.graph.deps(row):
             if dep in self.pending and self.transport.drives(int(self.graph.device[dep])):
                 self._await(dep)
+        if self._peers is not None:
+            self._peers.take_back(row, instances)
 
     def _call(self, row: int) -> Call:
         args, kind = self.graph.args(row), self.graph.kind[row]
@@ -180,11 +296,18 @@ class StreamCompiler(Compiler):
         return found
 
     def _context(self, row: int, rects: list[Rect]) -> StreamContext:
-        launch, device = self.graph.launches[int(self.graph.launch[row])], int(self.graph.device[row])
-        point = int(self.graph.point[row])
-        make_cell = partial(self.cells.add, device)
-        intervals = launch.intervals(point)
-        return StreamContext(self.backend, make_cell, rects, intervals, self.run, self.workspaces[device], point)
+        device, point = int(self.graph.device[row]), int(self.graph.point[row])
+        cell, allocate = partial(self.cells.add, device), self.ledger.maker(device, CONSTANTS)
+        intervals, workspace = self._launch(row).intervals(point), self.workspaces[device]
+        return StreamContext(self.backend, cell, allocate, rects, intervals, self.run, workspace, point)
+
+    def together(self, rows: Sequence[int]) -> Call:
+        """One call for points whose kernels have declared that."""
+        args = [self.graph.args(row) for row in rows]
+        views = [[self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(a)] for row, a in zip(rows, args)]
+        make = together(self._launch(rows[0]).kernel)
+        assert make is not None, "only such rows are grouped"
+        return make(self._context(rows[0], [rect for _, rect, _ in args[0]]), views)
 
     def _kernel(self, kernel: Any) -> Any:
         return cuda_kernel(kernel) if self.backend.uses_variants else kernel
@@ -205,9 +328,8 @@ class StreamCompiler(Compiler):
         self.outputs[instance] = Output(pinned, order)
         stream, before = _OUTPUTS * self._devices + device, tuple(self._uses.users(instance))
         row = max((self.items[k].row for k in before), default=0)
-        self.items.append(
-            Item(partial(self._to_host, pinned, array, self._packed(device, array)), stream, row, "fetch", before)
-        )
+        call = partial(self._to_host, pinned, array, self._packed(stream, array))
+        self.items.append(Item(call, stream, row, "fetch", before))
 
     def _to_host(self, pinned: Array, array: Array, packed: Array) -> None:
         if packed is not array:
@@ -219,11 +341,9 @@ class StreamCompiler(Compiler):
         if packed is not array:
             self.backend.xp.copyto(array, packed)
 
-    def _packed(self, device: int, array: Array) -> Array:
-        """`array`, or memory of its own for the same values without gaps."""
-        if array.flags.c_contiguous:
-            return array
-        return self.backend.zeros(device, array.nbytes).view(array.dtype).reshape(array.shape)
+    def _packed(self, stream: int, array: Array) -> Array:
+        """`array`, or memory for the same values without gaps."""
+        return array if array.flags.c_contiguous else self.pack(stream, 0, array)
 
     def _pinned(self, shape: Sequence[int], dtype: Any) -> Array:
         size = prod(shape) * np.dtype(dtype).itemsize
@@ -238,7 +358,7 @@ class StreamCompiler(Compiler):
         self.program.frees.append(message.free)
         self._host(message.start, rows[0], "post")
         for row, part in zip(rows, parts, strict=True):
-            self.pending[row] = (message.wait, self.graph.args(row)[1][0])
+            self.pending[row] = (self._waiting(message), self.graph.args(row)[1][0])
             self._arrives[row] = part
 
     def _send(self, rows: list[int]) -> None:
@@ -246,13 +366,16 @@ class StreamCompiler(Compiler):
             self._before(row, [])
         parts, items = [self._message_part(row, 0) for row in rows], []
         for row, (array, pinned) in zip(rows, parts, strict=True):
-            device, instance = int(self.graph.source[row]), self.graph.args(row)[0][0]
-            call = partial(self._to_host, pinned, array, self._packed(device, array))
-            items.append(self._add(call, row, "send", self._devices + device, [instance]))
+            stream, instance = self.sending(int(self.graph.source[row])), self.graph.args(row)[0][0]
+            call = partial(self._to_host, pinned, array, self._packed(stream, array))
+            items.append(self.add(call, row, "send", stream, [instance]))
         message = self.transport.sender([p for _, p in parts], int(self.graph.device[rows[0]]), rows[0])
         self.program.frees.append(message.free)
         self._host(message.start, rows[0], "send", items)
-        self.pending.update({row: (message.wait, self.graph.args(row)[0][0]) for row in rows})
+        self.pending.update({row: (self._waiting(message), self.graph.args(row)[0][0]) for row in rows})
+
+    def _waiting(self, message: Message) -> Call:
+        return partial(self.backend.host_waits, message.is_over)
 
     def _message_part(self, row: int, k: int) -> tuple[Array, Array]:
         """Argument `k` of a transfer on the device, and pinned memory for it."""
@@ -267,11 +390,11 @@ class StreamCompiler(Compiler):
         for other in self.messages[row]:
             del self.pending[other]
             if other in self._arrives:
-                self._before(other, [])
+                stream, instance = self.receiving(int(self.graph.device[other])), self.graph.args(other)[1][0]
+                self._before(other, [instance])
                 array, pinned = self._arrives.pop(other)
-                device, instance = int(self.graph.device[other]), self.graph.args(other)[1][0]
-                call = partial(self._to_device, array, self._packed(device, array), pinned)
-                self._add(call, other, "receive", 2 * self._devices + device, [instance])
+                call = partial(self._to_device, array, self._packed(stream, array), pinned)
+                self.add(call, other, "receive", stream, [instance])
 
 
 def _fold(xp: Any, combine: Any, target: Array, parts: Sequence[Array]) -> None:

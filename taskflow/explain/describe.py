@@ -28,7 +28,8 @@ def soap_letters(config: ParallelConfig, kinds: Mapping[str, str], devices: int)
 def describe_config(op: Operator, config: ParallelConfig, kinds: Mapping[str, str]) -> str:
     """E.g. `Sample axis b in 2, Parameter axis i in 2 (partial sums) on devices 0-3`."""
     split = [_describe_axis(op, axis, degree, kinds) for axis, degree in config.degrees if parts(degree) > 1]
-    return f"{', '.join(split) or 'whole'} on {describe_devices(config.devices)}"
+    made = f"made of {' and '.join(op.members)}, " if op.members else ""
+    return f"{made}{', '.join(split) or 'whole'} on {describe_devices(config.devices)}"
 
 
 def _describe_axis(op: Operator, axis: str, degree: Degree, kinds: Mapping[str, str]) -> str:

@@ -57,7 +57,7 @@ class Lowering:
         self.mover = Mover(hosts, self._streams.lanes, self.lives, self.fetched)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
-        self._identities = [_identity(op) for op in self.operators]
+        self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
         self.cost_kind = _numbered(self._identities)
         self.life_kind = _numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
@@ -249,6 +249,7 @@ class Lowering:
             instance_device=instance_device,
             combine=self._combine,
             orders=self.orders,
+            uses_tf32=self.graph.precision.dtype == "tf32",
             **given,
             **columns,
         )
@@ -326,6 +327,7 @@ class Lowering:
                 self._identities[slot],
                 op.follows or op.name,
                 str(points.config),
+                op.members,
             )
         return self._launches[key]
 
@@ -364,14 +366,15 @@ def _privileges(points: Points) -> list[Privilege]:
     return inputs + [Privilege.REDUCE if p else Privilege.WRITE for p in points.partial]
 
 
-def _identity(op: Operator) -> str:
+def _identity(op: Operator, precision: str) -> str:
     """Kernel, pattern, windows and dtypes: what a kernel's time depends on besides its tile shapes."""
-    dtypes = " ".join(r.dtype for r in op.args)
+    dtypes = " ".join([r.dtype for r in op.args] + ["in tf32"] * (precision == "tf32"))
     return f"{kernel_name(op.kernel)} | {op.pattern} | {dict(op.windows)} | {dtypes}"
 
 
 def kernel_name(kernel: Kernel) -> str:
     """A name for a kernel that is equal from run to run: module, qualified name and bound arguments."""
     function = getattr(kernel, "func", kernel)
-    bound = (getattr(kernel, "args", ()), sorted((getattr(kernel, "keywords", None) or {}).items()))
+    keywords = {k: kernel_name(v) if callable(v) else v for k, v in (getattr(kernel, "keywords", None) or {}).items()}
+    bound = (getattr(kernel, "args", ()), sorted(keywords.items()))
     return f"{function.__module__}.{function.__qualname__}{bound if any(bound) else ''}"

@@ -272,3 +272,70 @@ def test_feeds_are_not_given_twice():
         step(feeds()[0], then=feeds()[1])
         with pytest.raises(ValueError, match="step: its feeds were given to the last step as `then`"):
             step(feeds()[1])
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def test_memory_that_is_short_is_missed_before_the_first_step():
+    """Whatever an executor takes first, last or in between: the message has the numbers."""
+    graph, machine = network(), MachineModel.uniform(1, Device(kind="cuda"))
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    with Executor(task_graph, backend=FakeStreams()) as step:
+        taken = step._streamed.ledger.taken[0]
+    need, seen = sum(taken.values()), set()
+    for size in range(0, need, 64):
+        with pytest.raises(ValueError, match=r"device 0: no room for \d+ bytes of .*; this executor holds ") as error:
+            Executor(task_graph, backend=FakeStreams(memory_bytes=size))
+        assert f"of {size} bytes are free" in str(error.value)
+        seen.add(str(error.value).split(" of ", 1)[1].split(";")[0])
+    assert seen == {purpose for purpose, size in taken.items() if size} >= {"instances", "blocks for feeds"}
+    Executor(task_graph, backend=FakeStreams(memory_bytes=need + 4096)).close()
+
+
+def test_feeds_count_before_anything_is_taken():
+    graph, machine = network(), MachineModel.uniform(1, Device(kind="cuda", memory_bytes=1500))
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    with pytest.raises(ValueError, match=r"device 0: .* at the peak of a step, 1152 for feeds on their way\), the dev"):
+        Executor(task_graph, backend=FakeStreams())
+
+
+def test_a_trial_leaves_what_another_executor_holds():
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    task_graph, backend = lower(graph, random_strategy(graph, machine, 2), machine), FakeStreams()
+    first = Executor(task_graph, seed=3, backend=backend)
+    first(feeds()[0])
+    before = {name: first.read(name) for name in first.persistent}
+    Executor(task_graph, seed=3, share=first, backend=backend)
+    laws.assert_equal({name: first.read(name) for name in first.persistent}, before)
+
+
+# -- profilers ---------------------------------------------------------------------------------------------------------
+
+
+class ProfiledStreams(FakeStreams):
+    """Notes ranges and what is launched."""
+
+    is_profiled = True
+
+    def __init__(self):
+        super().__init__()
+        self.notes = []
+
+    def range_begins(self, name):
+        self.notes.append(name)
+
+    def range_ends(self):
+        self.notes.append("end")
+
+
+def test_items_are_issued_in_ranges_of_their_names_when_profiled():
+    graph, machine = network(), MachineModel.uniform(1, Device(kind="cuda"))
+    backend = ProfiledStreams()
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    with Executor(task_graph, backend=backend, record=False) as step:
+        for feed in feeds():
+            step(feed)
+    assert backend.launches == 0
+    assert backend.notes[1::2] == ["end"] * (len(backend.notes) // 2)
+    assert {"run fc1[0]", "run x[0]"} <= set(backend.notes)

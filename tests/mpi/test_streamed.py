@@ -1,19 +1,97 @@
-"""Programs for GPUs on fake streams, one device a rank: messages staged through pinned memory, and captured parts."""
+"""Programs for GPUs on fake streams, one device a rank: mapped memory, a library, staged messages, and mixtures."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from taskflow import MachineModel
+from taskflow import Executor, MachineModel, lower, measure_gpu
 from taskflow.backend.fake import FakeStreams
+from taskflow.backend.timing import DeviceClock
 from taskflow.comm import connect
 from tests import laws
 from tests.execute.test_streamed import feeds, network
+from tests.ops.strategies import operator_graphs
 from tests.strategies import Model, random_strategy
+from tests.test_measure_gpu import ModelStreams
+
+EXCHANGES = ("auto", "shared", "messages", "nccl")
 
 
+def on_gpus():
+    return MachineModel.uniform(connect().size, None).with_rates(kind="cuda")
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("number, starve, record", [(2, None, False), (5, "receiving", False), (3, "sending", True)])
-def test_any_strategy_gives_the_numbers_of_one_device(number, starve, record):
-    model = Model(network(), feeds()[0])
-    machine = MachineModel.uniform(connect().size, None).with_rates(kind="cuda")
+def test_any_strategy_gives_the_numbers_of_one_device(number, starve, record, exchange):
+    model, machine = Model(network(), feeds()[0]), on_gpus()
     strategy = random_strategy(model.graph, machine, number)
     backend = FakeStreams(number + connect().rank, starve)
-    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record)
+    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record, exchange=exchange)
+
+
+@settings(max_examples=12)
+@given(data=st.data(), exchange=st.sampled_from(EXCHANGES), seed=st.integers(0, 99), record=st.booleans())
+def test_random_models_give_the_numbers_of_one_device(data, exchange, seed, record):
+    model, machine = data.draw(operator_graphs()), on_gpus()
+    strategy = random_strategy(model.graph, machine, seed)
+    backend = FakeStreams(seed + connect().rank)
+    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record, exchange=exchange)
+
+
+@pytest.mark.parametrize("exchange", ["shared", "nccl"])
+def test_any_order_gives_the_same_numbers(exchange):
+    model, machine = Model(network(), feeds()[0]), on_gpus()
+    strategy = random_strategy(model.graph, machine, 2)
+    laws.any_order_is_the_same(model, machine, strategy, 4, backend=FakeStreams(7), record=False, exchange=exchange)
+
+
+@pytest.mark.parametrize("exchange", ["shared", "nccl"])
+def test_a_step_of_several_ranks_is_one_graph(exchange):
+    model, machine = Model(network(), feeds()[0]), on_gpus()
+    task_graph = lower(model.graph, random_strategy(model.graph, machine, 5), machine)
+    backend = FakeStreams()
+    with Executor(task_graph, backend=backend, record=False, exchange=exchange) as step:
+        launches = [step(feed) and backend.launches for feed in feeds(4)]
+        kinds = [part.is_captured for part in step._streamed.replay.parts]
+    assert launches == [0, 1, 2, 3] and kinds == [True]
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+def test_links_are_timed_between_ranks(is_mapped, monkeypatch):
+    monkeypatch.setattr(measure_gpu, "_LARGE", 1 << 16)
+    backend = ModelStreams()
+    if not is_mapped:
+        backend.shared_zeros = lambda *args: None
+    machine = on_gpus()
+    found = measure_gpu._link(backend, connect(), DeviceClock(backend, connect().rank), len(machine.devices))
+    assert (found is None) == (connect().size == 1)
+    if found and is_mapped:
+        assert found == pytest.approx({"latency_seconds": 2e-6, "bandwidth": 0.5e12}, rel=0.01)
+    elif connect().rank == 0 and found:
+        assert found["latency_seconds"] > 0
+
+
+def test_shared_regions_are_one():
+    model, machine = Model(network(), feeds()[0]), on_gpus()
+    laws.shared_regions_are_one(model, machine, random_strategy(model.graph, machine, 2), 3, backend=FakeStreams(3))
+
+
+@pytest.mark.skipif(connect().size == 1, reason="one rank exchanges nothing")
+@pytest.mark.parametrize(
+    "options, exchange, message",
+    [
+        ({"gpu": "a"}, "nccl", None),  # asked for: NCCL takes the ranks for hosts of their own
+        ({"library": False}, "nccl", "executor: exchange='nccl' is not possible: ranks {all} have no NCCL"),
+    ],
+)
+def test_a_carrier_that_is_not_possible_is_refused(options, exchange, message):
+    model, machine = Model(network(), feeds()[0]), on_gpus()
+    task_graph = lower(model.graph, random_strategy(model.graph, machine, 5), machine)
+    backend = FakeStreams(**options)
+    if message is None:
+        Executor(task_graph, backend=backend, exchange=exchange).close()
+        return
+    with pytest.raises(ValueError) as error:
+        Executor(task_graph, backend=backend, exchange=exchange)
+    assert str(error.value) == message.format(all=list(range(connect().size)))

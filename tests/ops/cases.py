@@ -70,6 +70,25 @@ case(
 )
 
 
+def gelu_tanh(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+case(
+    "linear with relu",
+    lambda x: ops.linear(x, 5, activation="relu"),
+    lambda v: np.maximum(linear(v), 0),
+    {"x": (7, 3)},
+)
+for bias, width in ((True, 8), (True, 5), (False, 8)):
+    case(
+        f"linear with gelu, {width} outputs{'' if bias else ', no bias'}",
+        lambda x, bias=bias, width=width: ops.linear(x, width, bias, activation="gelu_tanh"),
+        lambda v: gelu_tanh(linear(v)),
+        {"x": (3, 2, 5)},
+    )
+
+
 # -- convolution and pooling -------------------------------------------------------------------------------------------
 
 

@@ -50,6 +50,17 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
         Expression.parse(text)
 
 
-def test_where_takes_leaves_only() -> None:
-    with pytest.raises(ValueError, match=r"where takes names and numbers only$"):
-        Expression.parse("where(x > 0, x, y)")
+@pytest.mark.parametrize(
+    "text", ["where(x > 0, x * y, -x)", "where(-x < 0, -(-x) * y, -x)", "where(x > 0, -x + x - x, -x) + 0"]
+)
+def test_where_picks_among_results(text: str) -> None:
+    out = np.empty(X.shape)
+    Expression.parse(text).evaluate(Context((), {}), {"x": X, "y": Y}, out)
+    expected = np.where(X > 0, -X if "+" in text else X * Y, -X)
+    np.testing.assert_allclose(out, expected, rtol=1e-15)
+
+
+def test_expressions_in_the_place_of_names() -> None:
+    put = Expression.parse("x * sigmoid(y)").renamed({"x": "a - b", "y": "c"})
+    assert put.text == "(a - b) * (0.5 + 0.5 * tanh(0.5 * c))"
+    assert put.names == ("a", "b", "c")

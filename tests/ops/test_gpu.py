@@ -13,6 +13,8 @@ from taskflow import CudaSource, Graph, MachineModel, lower
 from tests import laws, shim
 from tests.ops.cases import CASES
 from tests.ops.strategies import operator_graphs
+from tests.ops.test_precision import MODELS, TOLERANCE
+from tests.ops.test_precision import trained as half_model
 from tests.strategies import Model, feeds_of, strategies
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +79,54 @@ def test_training_in_either_precision(dtype, tolerance, optimizer):
     on_one_gpu(Model(graph, feeds_of(graph)), tolerance, steps=4)
 
 
+def mixture(g):
+    """Mixture of experts, some tokens over capacity."""
+    x, t = g.input("x", (12, 6)), g.input("t", (12,), "int32")
+    y, balance = ops.mixture_of_experts(x, 3, 5, 2, 0.8)
+    return ops.add(ops.softmax_cross_entropy(ops.linear(y, 4), t), balance)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("build", [*MODELS, mixture])
+def test_training_in_half(build, dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    on_one_gpu(half_model(build, dtype), TOLERANCE[dtype], steps=3)
+
+
+@needs_compiler
+def test_numbers_of_16_bits_are_those_of_numpy():
+    """Every float16, and numbers that are rounded to it; the same for bfloat16."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    source = CudaSource(ROOT / "ops/cuda/types.cu").text + CASTS
+    values = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.random.default_rng(1).integers(-9, 6, 20_000)
+    values = np.concatenate([values[:-8], [0, -0.0, np.inf, -np.inf, 65519, 65520, 2.0**-25, 3 * 2.0**-26]]).astype(
+        "f4"
+    )
+    for dtype in (np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)):
+        patterns = np.arange(1 << 16).astype(np.uint16).view(dtype)
+        wide, narrow = np.empty(1 << 16, np.float32), np.empty(len(values), dtype)
+        shim.ShimStreams().kernel(source, f"widen_{dtype.name}")(len(wide), 32, (patterns, wide))
+        shim.ShimStreams().kernel(source, f"narrow_{dtype.name}")(len(values), 32, (values, narrow))
+        np.testing.assert_array_equal(wide, patterns.astype(np.float32))
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(narrow.view(np.uint16), values.astype(dtype).view(np.uint16))
+
+
+CASTS = """
+#define CAST(T, name)                                                                       \\
+  extern "C" __global__ void widen_##name(const T* x, float* y) {                           \\
+    y[blockIdx.x * blockDim.x + threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];     \\
+  }                                                                                         \\
+  extern "C" __global__ void narrow_##name(const float* x, T* y) {                          \\
+    y[blockIdx.x * blockDim.x + threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];     \\
+  }
+CAST(float16, float16)
+CAST(bfloat16, bfloat16)
+"""
+
+
 @needs_compiler
 def test_random_numbers_are_those_of_numpy_to_the_bit():
     shape, rect = (3, 5, 7), taskflow.Rect((1, 2, 3), (3, 4, 7))
@@ -105,3 +155,21 @@ def test_an_index_out_of_range_makes_the_loss_nan(index):
             pytest.raises(FloatingPointError, match="the loss is nan"),
         ):
             step(values)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "optimizer, options",
+    [
+        (ops.adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
+        (ops.rmsprop, {"weight_decay": 0.1}),
+        (ops.rmsprop, {"centered": True, "momentum": 0.9}),
+        (ops.lamb, {"weight_decay": 0.1}),
+        (ops.sgd, {"clip_norm": 0.05}),
+    ],
+)
+def test_optimizers_made_from_expressions(optimizer, options):
+    graph = Graph()
+    x, t = graph.input("x", (6, 9), "float64"), graph.input("t", (6,), "int64")
+    optimizer(ops.softmax_cross_entropy(ops.linear(ops.relu(ops.linear(x, 20)), 4), t), lr=0.01, **options)
+    on_one_gpu(Model(graph, feeds_of(graph)), 1e-10, steps=4)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel, lower, single_device
+import ops
+from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel, fuse, lower, single_device
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -132,6 +133,16 @@ def test_an_update_in_place_that_is_split_along_an_axis_it_does_not_have():
 
 def test_a_graph_without_operators():
     assert_refused("lower: the graph has no operators", lambda: lower(Graph(), Strategy(), TWO))
+
+
+def test_an_entry_for_a_member_of_a_fused_operator():
+    graph = Graph()
+    graph.output("y", ops.relu(ops.add(graph.input("x", (8, 6)), 1.0, name="plus"), name="positive"))
+    message = (
+        "strategy: operator 'plus' is part of the fused operator positive: b c -> b c (plus + positive): "
+        "name 'positive'"
+    )
+    assert_refused(message, lowering(fuse(graph), {"plus": ParallelConfig({"b": 2})}))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

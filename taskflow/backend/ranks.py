@@ -1,0 +1,90 @@
+"""How GPUs of different ranks meet: what a rank says of its GPU, flags in shared memory, calls of a library.
+
+A rank writes into the memory of another rank's GPU only its flags: counts of 8 bytes that grow by one with every
+signal. Whoever awaits one counts, too, so that nothing has to be set back and a captured graph needs no number of the
+step. One slot of a `Flags` is one signal in a step, from one rank to another.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from taskflow.backend.context import Array
+
+FLAG_BYTES = 8
+COUNTERS = 3  # of a slot: signals that arrived, those that were awaited, those that were sent
+
+
+class Ranks(Protocol):
+    """What a backend needs of a transport, to meet other ranks; all ranks call these together."""
+
+    @property
+    def rank(self) -> int:
+        """Of this process."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def gather(self, value: object) -> list[Any]:
+        """The `value` of every rank, on every rank."""
+
+    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
+        """One zeroed byte array per rank of one host, that all of them read and write."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank works.
+
+    Attributes:
+        host: name of its host.
+        gpu: identity of its GPU, the same in every process.
+        reaches: identities of the GPUs whose memory its own can read, its own included.
+        library: version of NCCL, 0 where there is none.
+    """
+
+    host: str
+    gpu: str
+    reaches: tuple[str, ...]
+    library: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One call of a library that moves data among the ranks of a group; arrays are contiguous.
+
+    Attributes:
+        kind: all_reduce, reduce, reduce_scatter, all_gather, broadcast, send or receive.
+        source: what this rank gives, None where it gives nothing.
+        target: where this rank's result goes, None where it gets none; the two may be the same memory.
+        peer: rank of the one that a broadcast comes from, or a reduce, send or receive goes to or comes from.
+        combine: `sum` or `max`.
+    """
+
+    kind: str
+    source: Array | None = None
+    target: Array | None = None
+    peer: int = -1
+    combine: str = "sum"
+
+
+SUMS = ("all_reduce", "reduce", "reduce_scatter")
+SUMMED = ("float64", "float32", "float16", "bfloat16", "int64", "int32")  # dtypes that a library can add
+
+
+class Communicator(ABC):
+    """The ranks of a group, who make the same calls in the same order, all on one stream.
+
+    Attributes:
+        group: the ranks, in the order in which tiles are numbered.
+    """
+
+    group: tuple[int, ...]
+
+    @abstractmethod
+    def calls(self, parts: Sequence[Part]) -> Sequence[Callable[[], object]]:
+        """What a stream does, in order, to carry out `parts` together: none waits for another one of them."""

@@ -1,0 +1,59 @@
+"""What an executor sets up for GPUs before it compiles: who runs the streams, the carriers between ranks, memory."""
+
+from __future__ import annotations
+
+import logging
+
+from taskflow.backend import StreamBackend, make_backend
+from taskflow.comm import Transport
+from taskflow.execute.carriers import Carriers, choose_carriers
+from taskflow.execute.ledger import Ledger
+from taskflow.execute.streamed import DeviceMemory
+from taskflow.memory import MemoryPlan
+from taskflow.task import TaskGraph
+
+_log = logging.getLogger(__name__)
+
+
+def find_backend(backend: StreamBackend | None, lender: StreamBackend | None, check: bool) -> StreamBackend:
+    """What runs the streams of this rank's GPUs: what was given, that of the executor that lends regions, or CuPy's.
+
+    Raises:
+        ValueError: memory is to be checked, or the backend is not the lender's.
+    """
+    if check:
+        raise ValueError("executor: check=True is for cpu and emulated devices")
+    if backend is not None and lender is not None and backend is not lender:
+        raise ValueError("executor: its backend is not that of the executor whose regions it shares")
+    return backend or lender or make_backend()
+
+
+class Meeting:
+    """The GPUs of all ranks: what each says of its own, and how they exchange data; all ranks make one together.
+
+    Args:
+        exchange: see `Executor`.
+        why_not_shared: why memory cannot be mapped, if that is known already.
+    """
+
+    def __init__(
+        self, task_graph: TaskGraph, backend: StreamBackend, transport: Transport, exchange: str, why_not_shared: str
+    ) -> None:
+        self._task_graph, self._backend, self._transport, self._exchange = task_graph, backend, transport, exchange
+        own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
+        self.ledger = Ledger(backend, own)
+        self._places = transport.gather(backend.place(transport.rank)) if transport.size > 1 else []
+        self.carriers: Carriers = self._choose(why_not_shared)
+
+    def _choose(self, why_not_shared: str) -> Carriers:
+        return choose_carriers(self._task_graph, self._places, self._exchange, why_not_shared)
+
+    def make_memory(self, rows: TaskGraph, plan: MemoryPlan) -> DeviceMemory:
+        """The memory of this rank's devices, mapped by the others if the carriers say so and that works."""
+        shares = self.carriers.shares
+        memory = DeviceMemory(rows, plan, self._transport, shares, backend=self._backend, ledger=self.ledger)
+        if shares and not memory.is_shared:
+            self.carriers = self._choose("memory cannot be mapped; the log says why")
+        if self._transport.size > 1 and self._transport.rank == 0:
+            _log.info("between GPUs: %s", self.carriers.describe())
+        return memory

@@ -1,0 +1,57 @@
+"""The memory of GPUs by purpose: what an executor takes of each, refused with numbers where there is no room.
+
+All memory of an executor is taken through a ledger before its first step: the arena, blocks for feeds, cells, flags,
+and, in a trial of its kernels, their scratch memory. The workspaces of libraries count as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from taskflow.backend import StreamBackend
+from taskflow.task import Array
+
+INSTANCES, SCRATCH, PACKING, CONSTANTS = "instances", "scratch memory", "packing", "constants of kernels"
+
+
+class Ledger:
+    """What is taken of the devices of this rank."""
+
+    def __init__(self, backend: StreamBackend, devices: Sequence[int]) -> None:
+        self._backend = backend
+        self.taken: dict[int, Counter[str]] = {d: Counter() for d in devices}
+
+    def take(self, device: int, purpose: str, size_bytes: int) -> Array:
+        """A zeroed byte array on a device.
+
+        Raises:
+            ValueError: the device has no room for it; the message says for what the rest is taken.
+        """
+        with self.room(device, purpose, size_bytes):
+            array = self._backend.zeros(device, size_bytes)
+        self.taken[device][purpose] += size_bytes
+        return array
+
+    def maker(self, device: int, purpose: str) -> Callable[[int], Array]:
+        """`take` for one purpose."""
+        return partial(self.take, device, purpose)
+
+    @contextmanager
+    def room(self, device: int, purpose: str, size_bytes: int) -> Iterator[None]:
+        """Turn a failure to allocate within the block into one with numbers."""
+        try:
+            yield
+        except MemoryError as error:
+            raise ValueError(
+                f"device {device}: no room for {size_bytes} bytes of {purpose}; {self.describe(device)}"
+            ) from error
+
+    def describe(self, device: int) -> str:
+        """What is taken, what libraries take, and what is free."""
+        libraries, (free, total) = self._backend.library_bytes(device), self._backend.memory(device)
+        parts = [f"{size} of {purpose}" for purpose, size in self.taken[device].items() if size]
+        held = " and ".join([*parts, *([f"{libraries} of workspaces of libraries"] if libraries else [])])
+        return f"this executor holds {held or 'nothing'}, and {free} of {total} bytes are free"

@@ -1,0 +1,95 @@
+"""Transfers between GPUs whose memory is mapped: the receiver copies, and flags say when (see `backend.ranks`).
+
+A transfer from s to t is: s signals that the data is ready; t awaits that, copies out of s's memory, and signals that
+it has; s awaits this only before it writes that memory again, or at the end of the step.
+
+A step is one graph, and CUDA may run what a graph leaves open in any order, one after the other even. So whoever
+awaits something does so after all signals that this rank gives before, by row: then the first of all that are awaited
+is always on its way.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taskflow.backend.ranks import COUNTERS, FLAG_BYTES
+from taskflow.errors import InternalError
+from taskflow.execute.program import Call
+
+if TYPE_CHECKING:
+    from taskflow.execute.streamed import StreamCompiler
+
+_ARRIVED, _AWAITED, _SENT = range(COUNTERS)
+
+
+class PeerRows:
+    """The transfers `rows` of a program, whose own part `compiler` appends."""
+
+    def __init__(self, compiler: StreamCompiler, rows: list[int]) -> None:
+        self._compiler, self._slot = compiler, {row: k for k, row in enumerate(rows)}
+        self._rank = compiler.transport.rank
+        self._lent: dict[int, int] = {}  # rows whose data may still be read -> its instance
+        size = COUNTERS * len(rows) * FLAG_BYTES
+        shared = compiler.backend.shared_zeros(self._rank, size, compiler.transport)
+        if shared is None:
+            raise InternalError("the ranks share memory, but not that of their flags")
+        self._flags = [a[:size].view(np.uint64).reshape(COUNTERS, len(rows)) for a in shared]
+
+    def add(self, row: int) -> None:
+        """What this rank does for a row, if it is at either end."""
+        graph = self._compiler.graph
+        source, device = int(graph.source[row]), int(graph.device[row])
+        if source == self._rank:
+            self._lend(row, device)
+        if device == self._rank:
+            self._take(row, source)
+
+    def _lend(self, row: int, device: int) -> None:
+        c = self._compiler
+        instance = c.graph.args(row)[0][0]
+        c.before([row])
+        c.add_crossing(self._signal(row, device), row, "signal", c.sending(self._rank), [instance], awaits=False)
+        self._lent[row] = instance
+
+    def _take(self, row: int, source: int) -> None:
+        c = self._compiler
+        (there, box, _), (here, _, _) = c.graph.args(row)
+        stream = c.receiving(self._rank)
+        c.before([row], [here])
+        c.add_crossing(self._await(row), row, "await", stream, [], signals=False)
+        copy = partial(c.backend.xp.copyto, c.memory.view(here, box), c.memory.view(there, box))
+        item = c.add(copy, row, "receive", stream, [here])
+        c.add_crossing(self._signal(row, source), row, "signal", stream, [], awaits=False)
+        c.ends_with(row, item)
+
+    def take_back(self, row: int, uses: list[int]) -> None:
+        """Before `row`, which uses these instances: await that its memory, and what it depends on, has been read."""
+        c = self._compiler
+        for other in c.graph.deps(row):
+            self._take_back(other)
+        for other, instance in list(self._lent.items()):
+            if any(c.shares_bytes(k, instance) for k in uses if k != instance):
+                self._take_back(other)
+
+    def take_all_back(self) -> None:
+        """At the end of the step."""
+        for row in list(self._lent):
+            self._take_back(row)
+
+    def _take_back(self, row: int) -> None:
+        if row in self._lent:
+            c, instance = self._compiler, self._lent.pop(row)
+            stream = c.sending(self._rank)
+            item = c.add_crossing(self._await(row), row, "await", stream, [instance], signals=False)
+            c.ends_with(row, item)
+
+    def _signal(self, row: int, to: int) -> Call:
+        slot = slice(self._slot[row], self._slot[row] + 1)
+        return self._compiler.backend.signal(self._flags[to][_ARRIVED, slot], self._flags[self._rank][_SENT, slot])
+
+    def _await(self, row: int) -> Call:
+        own, slot = self._flags[self._rank], slice(self._slot[row], self._slot[row] + 1)
+        return self._compiler.backend.awaits(own[_ARRIVED, slot], own[_AWAITED, slot])

@@ -1,0 +1,168 @@
+"""Rows that are calls of the library (NCCL): collectives with a plan, and transfers between ranks that it carries.
+
+Every rank makes the calls that it takes part in on one stream, in row order, which all ranks share: so no two wait for
+each other. Transfers that follow each other and do not depend on each other are one call. What is not contiguous in
+its instance is packed before and unpacked after, into memory that all calls share, since they follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from taskflow.backend import Communicator, Part
+from taskflow.execute.library import LibraryCall, LibraryPlan
+from taskflow.execute.program import Call
+from taskflow.geometry import Rect
+from taskflow.memory import ALIGNMENT
+from taskflow.task import Array, TaskGraph
+
+if TYPE_CHECKING:
+    from taskflow.execute.streamed import StreamCompiler
+
+
+class LibraryRows:
+    """The rows of a program that are calls of the library.
+
+    Args:
+        plans: collective row -> its calls.
+        transfers: the transfers that the library carries.
+    """
+
+    def __init__(self, compiler: StreamCompiler, plans: Mapping[int, LibraryPlan], transfers: Sequence[int]) -> None:
+        self._compiler, self._plans = compiler, plans
+        self._rank, graph = compiler.transport.rank, compiler.graph
+        self._transfers = group_transfers(graph, transfers)
+        world = tuple(range(compiler.transport.size))
+        groups = [world, *(g for plan in plans.values() for g in plan.groups if g)]
+        self._communicators = compiler.backend.communicators(
+            self._rank, list(dict.fromkeys(groups)), compiler.transport, self._most_bytes()
+        )
+        self._world = self._communicators[world]
+
+    @property
+    def rows(self) -> set[int]:
+        """The rows that are handled here."""
+        return {*self._plans, *(row for rows in self._transfers.values() for row in rows)}
+
+    def add(self, row: int) -> None:
+        """What this rank does for a row; all transfers of a call are done at the first of them."""
+        if row in self._plans:
+            self._add_collective(row)
+        elif row in self._transfers:
+            self._add_transfers(self._transfers[row])
+
+    def _most_bytes(self) -> int:
+        """The most that one call moves."""
+        graph = self._compiler.graph
+        sizes = [int(graph.bytes[rows].sum()) for rows in self._transfers.values()]
+        return max([*sizes, *(int(graph.bytes[row]) for row in self._plans)], default=0)
+
+    # -- transfers -------------------------------------------------------------------------------------------------
+
+    def _add_transfers(self, rows: Sequence[int]) -> None:
+        graph, round_ = self._compiler.graph, _Round(self._compiler, self._rank)
+        mine = [row for row in rows if self._rank in (graph.source[row], graph.device[row])]
+        for row in mine:
+            if int(graph.source[row]) == self._rank:
+                source = round_.give(*graph.args(row)[0][:2])
+                round_.parts.append(Part("send", source=source, peer=int(graph.device[row])))
+            else:
+                target = round_.get(*graph.args(row)[1][:2])
+                round_.parts.append(Part("receive", target=target, peer=int(graph.source[row])))
+        if mine:
+            self._emit(mine, round_, self._world)
+
+    # -- collectives -----------------------------------------------------------------------------------------------
+
+    def _add_collective(self, row: int) -> None:
+        for calls in self._plans[row].rounds:
+            mine = [c for c in calls if self._rank in {*c.group, *c.sources, *c.targets}]
+            if mine:
+                round_ = _Round(self._compiler, self._rank)
+                for call in mine:
+                    self._add_call(row, call, round_)
+                group = mine[0].group
+                self._emit([row], round_, self._communicators[group] if group else self._world)
+
+    def _add_call(self, row: int, call: LibraryCall, round_: _Round) -> None:
+        args, rank, graph = self._compiler.graph.args(row), self._rank, self._compiler.graph
+        source = (args[call.sources[rank]][0], call.source_box[rank]) if rank in call.sources else None
+        target = (args[call.targets[rank]][0], call.target_box[rank]) if rank in call.targets else None
+        if call.kind == "copy":
+            assert source is not None and target is not None
+            round_.copy(source, target)
+            return
+        given, got = source and round_.give(*source), target and round_.get(*target)
+        kind, peer = call.kind, call.root
+        if kind == "send":
+            kind, peer = ("send", next(iter(call.targets))) if source else ("receive", call.root)
+        round_.parts.append(Part(kind, given, got, peer, graph.combine.get(int(graph.region[row]), "sum")))
+
+    # -- items -----------------------------------------------------------------------------------------------------
+
+    def _emit(self, rows: Sequence[int], round_: _Round, communicator: Communicator) -> None:
+        """Pack, call, unpack: items of the library's stream."""
+        c = self._compiler
+        c.before(rows, round_.uses)
+        calls = communicator.calls(round_.parts) if round_.parts else ()
+        item = -1
+        for call in (*round_.before, *calls, *round_.after):
+            item = c.add_crossing(call, rows[0], "together", round_.stream, round_.uses, of=rows)
+        for row in rows:
+            c.ends_with(row, item)
+
+
+class _Round:
+    """The calls that go together, with the copies before and after them and the instances that they use."""
+
+    def __init__(self, compiler: StreamCompiler, rank: int) -> None:
+        self._compiler, self.stream = compiler, compiler.library(rank)
+        self.parts: list[Part] = []
+        self.before: list[Call] = []
+        self.after: list[Call] = []
+        self.uses: list[int] = []
+        self._packed_bytes = 0
+
+    def give(self, instance: int, box: Rect) -> Array:
+        """A box as the library reads it: its memory, or where it is packed before."""
+        view, packed = self._operand(instance, box)
+        if packed is not view:
+            self.before.append(partial(self._compiler.backend.xp.copyto, packed, view))
+        return packed
+
+    def get(self, instance: int, box: Rect) -> Array:
+        """A box as the library writes it: its memory, or from where it is unpacked after."""
+        view, packed = self._operand(instance, box)
+        if packed is not view:
+            self.after.append(partial(self._compiler.backend.xp.copyto, view, packed))
+        return packed
+
+    def copy(self, source: tuple[int, Rect], target: tuple[int, Rect]) -> None:
+        """A copy within this rank."""
+        views = (self._compiler.memory.view(*end) for end in (target, source))
+        self.uses += [source[0], target[0]]
+        self.before.append(partial(self._compiler.backend.xp.copyto, *views))
+
+    def _operand(self, instance: int, box: Rect) -> tuple[Array, Array]:
+        """A box in memory order, and without gaps."""
+        memory = self._compiler.memory
+        self.uses.append(instance)
+        view = memory.array(instance)[memory.local_box(instance, box).slices()]
+        if view.flags.c_contiguous:
+            return view, view
+        begin = self._packed_bytes
+        self._packed_bytes += -(-view.nbytes // ALIGNMENT) * ALIGNMENT
+        return view, self._compiler.pack(self.stream, begin, view)
+
+
+def group_transfers(graph: TaskGraph, rows: Sequence[int]) -> dict[int, list[int]]:
+    """First transfer of a call -> all of it: transfers that follow each other and do not depend on each other."""
+    found: dict[int, list[int]] = {}
+    group: list[int] = []
+    for row in rows:
+        if not group or row != group[-1] + 1 or set(graph.deps(row)) & set(group):
+            group = found[row] = []
+        group.append(row)
+    return found

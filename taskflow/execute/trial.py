@@ -1,0 +1,87 @@
+"""A trial of a GPU program before there are any values: what it needs is known before the first step.
+
+Every item runs once, one after the other on all ranks, on made-up values that any kernel can take and on what others
+make of them. Kernels compile and are loaded, libraries make their handles and connections, and scratch memory grows to
+its size. So memory that is short is missed now, with numbers, and no step does what waits for the whole device (CUDA
+loads a kernel when it is first launched, and to allocate may wait, too): a rank whose stream waits for another rank
+would wait for ever. Persistent regions that belong to another executor are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+import numpy as np
+
+from taskflow.dtypes import is_floating
+from taskflow.execute.ledger import SCRATCH
+from taskflow.execute.replay import HOST, Item
+from taskflow.execute.streamed import StreamCompiler
+from taskflow.task import Privilege
+
+_MADE_UP = 0.5  # of floating-point numbers; integers may be indices, and are 0
+
+
+def try_kernels(compiler: StreamCompiler, kept: Collection[int] = ()) -> None:
+    """Run all items once, but for those that write one of the instances `kept`; these hold values already.
+
+    With `kept`, calls of a library are left out, too: they would write on some ranks and not on others.
+    """
+    over = compiler.backend.make_event()
+    with np.errstate(all="ignore"):
+        _make_up(compiler, kept, over)
+        for item in compiler.items:
+            _try(compiler, item, set(kept), over)
+    for device, workspace in compiler.workspaces.items():
+        workspace.settle()
+        compiler.ledger.taken[device][SCRATCH] = workspace.size_bytes
+
+
+def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: object) -> None:
+    if item.stream == HOST:
+        item.call()
+        return
+    written = _written(compiler, item)
+    if kept and item.role == "together":
+        for instance in sorted(written - kept):
+            _run(compiler, item.stream, item.row, _filling(compiler, instance), over)
+    elif item.role in ("await", "signal", "send", "fetch") or not written & kept:
+        _run(compiler, item.stream, item.row, item.call, over)
+
+
+def _make_up(compiler: StreamCompiler, kept: Collection[int], over: object) -> None:
+    """Values for what a step begins with: persistent regions and feeds."""
+    homes = {i for places in compiler.graph.homes.values() for i, _ in places} - set(kept)
+    for instance in sorted(i for i in homes if compiler.drives_instance(i)):
+        device = int(compiler.graph.instance_device[instance])
+        _run(compiler, device, 0, _filling(compiler, instance), over)
+    for device, part in compiler.staging.parts():
+        _run(compiler, device, 0, partial(part.array.fill, _value(part.dtype)), over)
+
+
+def _filling(compiler: StreamCompiler, instance: int) -> Callable[[], object]:
+    dtype = compiler.graph.regions[int(compiler.graph.instance_region[instance])].dtype
+    return partial(compiler.memory.array(instance).fill, _value(dtype))
+
+
+def _value(dtype: str) -> float:
+    return _MADE_UP if is_floating(dtype) else 0
+
+
+def _written(compiler: StreamCompiler, item: Item) -> set[int]:
+    """The instances on this rank that the row of an item writes."""
+    args = compiler.graph.args(item.row)
+    return {i for i, _, p in args if i >= 0 and p != Privilege.READ and compiler.drives_instance(i)}
+
+
+def _run(compiler: StreamCompiler, number: int, row: int, call: Callable[[], object], over: object) -> None:
+    """Have a stream do something, and wait for it."""
+    backend, stream = compiler.backend, compiler.stream(number)
+    try:
+        backend.run(stream, call)
+        backend.record(stream, over)
+        backend.synchronize(over)
+    except Exception as error:
+        error.add_note(f"while row {compiler.graph[row]} was tried before the first step")
+        raise

@@ -1,0 +1,70 @@
+"""Calls of NCCL: the arguments of each, as CuPy's binding takes them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from taskflow.backend import Part
+from taskflow.backend.nccl import NcclRanks
+
+SUM, MAX, BYTES, FLOAT32, BFLOAT16 = 0, 2, 1, 7, 9
+STREAM = 77
+
+
+class Recorder:
+    """The part of `cupy.cuda.nccl` that is called: it notes the calls."""
+
+    NCCL_SUM, NCCL_MAX, NCCL_UINT8, NCCL_FLOAT32, NCCL_BFLOAT16 = SUM, MAX, BYTES, FLOAT32, BFLOAT16
+
+    def __init__(self):
+        self.notes = []
+
+    def groupStart(self):
+        self.notes.append("start")
+
+    def groupEnd(self):
+        self.notes.append("end")
+
+    def NcclCommunicator(self, size, unique_id, rank):
+        self.notes.append((size, unique_id, rank))
+        return self
+
+    def __getattr__(self, name):
+        return lambda *args: self.notes.append((name, *args))
+
+
+def array(pointer, size, dtype="float32"):
+    found = SimpleNamespace(data=SimpleNamespace(ptr=pointer), size=size, dtype=np.dtype(dtype))
+    found.nbytes = size * found.dtype.itemsize
+    return found
+
+
+@pytest.mark.parametrize(
+    "part, call",
+    [
+        (Part("all_reduce", array(16, 4), array(32, 4)), ("allReduce", 16, 32, 4, FLOAT32, SUM)),
+        (Part("all_reduce", array(16, 4), array(16, 4), combine="max"), ("allReduce", 16, 16, 4, FLOAT32, MAX)),
+        (Part("reduce", array(16, 4), None, 9), ("reduce", 16, 0, 4, FLOAT32, SUM, 2)),
+        (Part("reduce_scatter", array(16, 6), array(32, 2)), ("reduceScatter", 16, 32, 2, FLOAT32, SUM)),
+        (Part("all_gather", array(16, 2), array(32, 6)), ("allGather", 16, 32, 8, BYTES)),
+        (Part("broadcast", array(16, 2), None, 5), ("broadcast", 16, 16, 8, BYTES, 1)),
+        (Part("broadcast", None, array(32, 2), 3), ("broadcast", 32, 32, 8, BYTES, 0)),
+        (Part("send", array(16, 2, "int64"), peer=9), ("send", 16, 16, BYTES, 2)),
+        (Part("receive", None, array(32, 2), 3), ("recv", 32, 8, BYTES, 0)),
+    ],
+)
+def test_a_part_is_a_call_on_the_current_stream(part, call):
+    library = Recorder()
+    (launch,) = NcclRanks((3, 5, 9), 5, b"id", library, lambda: STREAM).calls([part])
+    launch()
+    assert library.notes == [(3, b"id", 1), "start", (*call, STREAM), "end"]
+
+
+def test_a_group_ends_when_a_call_fails():
+    library = Recorder()
+    library.send = lambda *args: 1 / 0
+    (launch,) = NcclRanks((0, 1), 0, b"id", library, lambda: STREAM).calls([Part("send", array(16, 2), peer=1)])
+    with pytest.raises(ZeroDivisionError):
+        launch()
+    assert library.notes[-2:] == ["start", "end"]

@@ -1,0 +1,101 @@
+"""Kernels of one expression: compiled loops beside passes of NumPy, for every way in which inputs are repeated."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from ops.expressions import Expression
+from ops.generate import compiled_loop, source
+from ops.pointwise import _by_passes, _join, pointwise, stands_for
+from taskflow import Context
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def values(shape: Sequence[int], seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def applied(kernel: Any, *arrays: Array, like: Array) -> Array:
+    out = np.full_like(like, np.nan)
+    kernel(Context((), {}), *arrays, out)
+    return out
+
+
+@pytest.mark.parametrize("other", [(3, 4, 5), (5,), (4, 5), (3, 1, 1), (3, 4, 1), (1, 4, 1), (1, 1, 1), ()])
+def test_inputs_are_repeated_as_numpy_does(other: tuple[int, ...]) -> None:
+    expression = Expression.parse("max(x, y) * n + tanh(y)")
+    x, y = values((3, 4, 5), 0), values(other, 1)
+    by_loop = applied(pointwise(expression, ("x", "y"), {"n": 0.3}), x, y, like=x)
+    np.testing.assert_allclose(by_loop, np.maximum(x, y) * 0.3 + np.tanh(y), rtol=1e-14)
+
+
+def test_tiles_lie_as_they_like() -> None:
+    expression = Expression.parse("max(x, 0) + y")
+    x, y = values((2, 3, 4, 5), 0), values((2, 4, 5, 3), 1).transpose(0, 3, 1, 2)
+    memory = np.empty((2, 4, 9, 3)).transpose(0, 3, 1, 2)[..., 2:7]
+    pointwise(expression, ("x", "y"), {})(Context((), {}), x, y, memory)
+    np.testing.assert_array_equal(memory, np.maximum(x, 0) + y)
+
+
+def test_other_dtypes_go_by_passes() -> None:
+    expression = Expression.parse("where(c, x, 0)")
+    x = values((4, 3), 0).astype(np.float16)
+    np.testing.assert_array_equal(
+        applied(pointwise(expression, ("c", "x"), {}), x > 0, x, like=x), np.where(x > 0, x, np.float16(0))
+    )
+
+
+@pytest.mark.parametrize("text", ["max(x, y)", "min(x, y)", "where(x, y, 2)", "(x > y) + (x == y)", "abs(-x) / y"])
+def test_loops_and_passes_agree_on_what_is_no_number(text: str) -> None:
+    some = np.array([-1.0, 0.0, 2.0, np.nan, np.inf, -np.inf])
+    x, y = (a.copy() for a in np.meshgrid(some, some))
+    expression = Expression.parse(text)
+    loop, out = compiled_loop(expression, ("x", "y"), (), ("matrix", "matrix")), np.empty_like(x)
+    loop(x, y, out)
+    with np.errstate(all="ignore"):
+        passes = partial(_by_passes, expression=expression, names=("x", "y"), numbers={})
+        np.testing.assert_array_equal(out, applied(passes, x, y, like=x))
+
+
+def test_joined_kernels_give_the_same_bits_as_one_after_the_other() -> None:
+    inner = pointwise(Expression.parse("x * sigmoid(y) + n"), ("x", "y"), {"n": 0.1})
+    outer = pointwise(Expression.parse("exp(n * x) - max(y, x)"), ("y", "x"), {"n": -0.7})
+    both: Any = _join(outer, 1, inner)
+    assert both.keywords["names"] == ("x0", "x1", "x2")
+    for dtype in ("float32", "float64"):
+        a, b, c = (values((7, 9), k).astype(dtype) for k in range(3))
+        expected = applied(outer, a, applied(inner, b, c, like=b), like=a)
+        np.testing.assert_array_equal(applied(both, a, b, c, like=a), expected)
+
+
+def test_a_kernel_by_hand_is_joined_as_the_expression_it_stands_for() -> None:
+    @stands_for("x + x", "x")
+    def double(ctx: Any, x: Array, y: Array) -> None:
+        raise AssertionError("not as a member")
+
+    both: Any = _join(pointwise(Expression.parse("x * y"), ("x", "y"), {}), 1, double)
+    assert both.keywords["expression"].text == "x0 * (x1 + x1)"
+
+
+def test_the_source_is_a_loop_over_a_matrix() -> None:
+    text = source(Expression.parse("max(x, 0) * n"), ("x",), ("n",), ("row",))
+    assert text.splitlines()[4:] == [
+        "    for r in range(out.shape[0]):",
+        "        for c in range(out.shape[1]):",
+        "            s0 = number(0.0) if x[c] <= number(0.0) or number(0.0) != number(0.0) else x[c]",
+        "            s0 = s0 * n",
+        "            out[r, c] = s0",
+    ]
+
+
+def test_loops_run_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "/dev/null/nowhere")
+    x = values((2, 3), 0)
+    out = np.empty_like(x)
+    compiled_loop(Expression.parse("x + x * 3"), ("x",), (), ("matrix",))(x, out)
+    np.testing.assert_array_equal(out, x + x * 3)

@@ -1,0 +1,71 @@
+"""The benchmark of GPUs on a fake device: every part runs to its end and says whether what is asked for is met."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).parents[1] / "benchmarks/gpu.py"
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    spec = importlib.util.spec_from_file_location("gpu_benchmark", PATH)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gpu_benchmark"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+LINES = {
+    "facts": ["fake GPU", "GiB free"],
+    "correctness": ["mlp", "asked 1e-04: yes"],
+    "gemm": ["32^3 bfloat16", "32^3 float32"],
+    "steps mlp": ["mlp, 64-128-128-128-10, batch 32, float32", "batch 32, bfloat16", "taskflow"],
+    "steps gpt": ["batch 32, bfloat16"],
+    "host": ["tiny gpt", "1 graphs and 0 issued parts"],
+    "overlap": ["hidden"],
+    "predict": ["median error", "of 5 models"],
+    "curves": ["CNN of the demo", "GPT, 2 layers of 128", "bfloat16"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", LINES)
+def test_a_part_runs(gpu, part, capsys):
+    gpu.run_part(part, gpu.Setting(is_fake=True))
+    said = capsys.readouterr().out
+    assert all(line in said for line in LINES[part]), said
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_ranks_train(gpu, capsys, monkeypatch):
+    monkeypatch.setattr(gpu, "CARRIERS", ["shared"])
+    gpu.run_part("ranks", gpu.Setting(is_fake=True))
+    said = capsys.readouterr().out
+    assert said.count("asked 1e-04: yes") == 2, said  # two strategies
+
+
+@pytest.mark.slow
+def test_parts_that_fail_or_hang_do_not_stop_the_others(gpu, tmp_path):
+    program = tmp_path / "part.py"
+    program.write_text(
+        "import sys, time; print(sys.argv[1], flush=True); time.sleep(9 * (sys.argv[1] == 'hang')); 1 / 0"
+    )
+    command = [sys.executable, str(program)]
+    failed, hung = list(gpu.lines_of([*command, "fail"], 20)), list(gpu.lines_of([*command, "hang"], 3))
+    assert failed[0] == "fail" and "ZeroDivisionError" in failed[-2] and failed[-1].startswith("FAILED: ")
+    assert hung[0] == "hang" and hung[-1].endswith("hang takes more than 3 s")
+
+
+def test_every_model_has_a_counterpart_in_torch(gpu):
+    torch = pytest.importorskip("torch")
+    import gpu_torch
+
+    assert gpu_torch.MODULES.keys() == gpu.CASES.keys()
+    small = {"layers": 1, "hidden": 8, "heads": 2, "vocabulary": 7, "sequence": 4}
+    words = torch.zeros(2, 4, dtype=torch.int64)
+    assert torch.isfinite(gpu_torch.GPT(**small)({"x": words, "t": words}))
+    assert {f"steps {name}" for name in gpu.CASES} <= gpu.PARTS.keys()
