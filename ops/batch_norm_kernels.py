@@ -1,7 +1,8 @@
-"""The kernels of `batch_norm`: compiled ones over (points, channels), and by passes where there are none."""
+"""The kernels of `batch_norm`: compiled ones over (points, channels); `gpu_rows` has those of GPUs."""
 
 from __future__ import annotations
 
+from ops import gpu_rows
 from ops.tiles import Array, Context, deliver, rows, work_array
 from taskflow import compiled, on_cuda
 
@@ -9,10 +10,6 @@ from taskflow import compiled, on_cuda
 def _channels(a: Array, ndim: int) -> Array:
     """A row of channels, shaped to broadcast along dimension 1."""
     return a.reshape(1, -1, *(1,) * (ndim - 2))
-
-
-def _all_but_channels(x: Array) -> tuple[int, ...]:
-    return (0, *range(2, x.ndim))
 
 
 def _points(ctx: Context, slot: str, a: Array) -> Array:
@@ -24,13 +21,8 @@ def _channels_last(a: Array) -> Array:
     return a.transpose(0, *range(2, a.ndim), 1)
 
 
-def _mean_by_passes(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
-    ctx.xp.sum(x, axis=_all_but_channels(x), out=mean)
-    ctx.xp.divide(mean, count, out=mean)
-
-
 @compiled
-@on_cuda(_mean_by_passes)
+@on_cuda(gpu_rows.batch_mean)
 def mean(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
     from ops import cpu_channels
 
@@ -38,16 +30,8 @@ def mean(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
     ctx.xp.divide(mean, count, out=mean)
 
 
-def _variance_by_passes(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> None:
-    centred = ctx.scratch("centred", x.shape, x.dtype)
-    ctx.xp.subtract(x, _channels(mean, x.ndim), out=centred)
-    ctx.xp.multiply(centred, centred, out=centred)
-    ctx.xp.sum(centred, axis=_all_but_channels(x), out=var)
-    ctx.xp.divide(var, count, out=var)
-
-
 @compiled
-@on_cuda(_variance_by_passes)
+@on_cuda(gpu_rows.batch_variance)
 def variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> None:
     from ops import cpu_channels
 
@@ -79,18 +63,8 @@ def _inverse_std(ctx: Context, var: Array, eps: float) -> Array:
     return ctx.xp.divide(1, out, out=out)
 
 
-def _normalize_by_passes(
-    ctx: Context, x: Array, mean: Array, var: Array, weight: Array, bias: Array, y: Array, *, eps: float
-) -> None:
-    scale = _inverse_std(ctx, var, eps)
-    ctx.xp.multiply(scale, weight, out=scale)
-    ctx.xp.subtract(x, _channels(mean, x.ndim), out=y)
-    ctx.xp.multiply(y, _channels(scale, x.ndim), out=y)
-    ctx.xp.add(y, _channels(bias, x.ndim), out=y)
-
-
 @compiled
-@on_cuda(_normalize_by_passes)
+@on_cuda(gpu_rows.batch_normalize)
 def normalize(
     ctx: Context, x: Array, mean: Array, var: Array, weight: Array, bias: Array, y: Array, *, eps: float
 ) -> None:
@@ -104,19 +78,8 @@ def normalize(
     deliver(ctx, work, target)
 
 
-def _gradient_sums_by_passes(
-    ctx: Context, gy: Array, x: Array, mean: Array, var: Array, gbias: Array, gweight: Array, *, eps: float
-) -> None:
-    product = ctx.scratch("product", x.shape, x.dtype)
-    ctx.xp.sum(gy, axis=_all_but_channels(x), out=gbias)
-    ctx.xp.subtract(x, _channels(mean, x.ndim), out=product)
-    ctx.xp.multiply(product, gy, out=product)
-    ctx.xp.sum(product, axis=_all_but_channels(x), out=gweight)
-    ctx.xp.multiply(gweight, _inverse_std(ctx, var, eps), out=gweight)
-
-
 @compiled
-@on_cuda(_gradient_sums_by_passes)
+@on_cuda(gpu_rows.batch_gradient_sums)
 def gradient_sums(
     ctx: Context, gy: Array, x: Array, mean: Array, var: Array, gbias: Array, gweight: Array, *, eps: float
 ) -> None:
@@ -127,36 +90,8 @@ def gradient_sums(
     ctx.xp.multiply(gweight, _inverse_std(ctx, var, eps), out=gweight)
 
 
-def _gradient_batch_by_passes(
-    ctx: Context,
-    gy: Array,
-    x: Array,
-    mean: Array,
-    var: Array,
-    weight: Array,
-    gbias: Array,
-    gweight: Array,
-    gx: Array,
-    *,
-    eps: float,
-    count: int,
-) -> None:
-    """weight / std (gy - sum(gy) / count - x̂ sum(gy x̂) / count), where x̂ = (x - mean) / std."""
-    scale = _inverse_std(ctx, var, eps)
-    slope = ctx.scratch("slope", scale.shape, scale.dtype)
-    ctx.xp.multiply(gweight, scale, out=slope)
-    ctx.xp.divide(slope, -count, out=slope)
-    ctx.xp.subtract(x, _channels(mean, x.ndim), out=gx)
-    ctx.xp.multiply(gx, _channels(slope, x.ndim), out=gx)
-    ctx.xp.add(gx, gy, out=gx)
-    ctx.xp.divide(gbias, count, out=slope)
-    ctx.xp.subtract(gx, _channels(slope, x.ndim), out=gx)
-    ctx.xp.multiply(scale, weight, out=scale)
-    ctx.xp.multiply(gx, _channels(scale, x.ndim), out=gx)
-
-
 @compiled
-@on_cuda(_gradient_batch_by_passes)
+@on_cuda(gpu_rows.batch_gradient)
 def gradient_batch(
     ctx: Context,
     gy: Array,
@@ -186,6 +121,7 @@ def gradient_batch(
     deliver(ctx, work, target)
 
 
+@on_cuda(gpu_rows.batch_gradient_running)
 def gradient_running(ctx: Context, gy: Array, var: Array, weight: Array, gx: Array, *, eps: float) -> None:
     scale = _inverse_std(ctx, var, eps)
     ctx.xp.multiply(scale, weight, out=scale)

@@ -83,6 +83,15 @@ def wide(ctx: Context, slot: object, a: Array) -> Array:
     return copy
 
 
+def in_dtype(ctx: Context, slot: object, a: Array, dtype: object) -> Array:
+    """`a` in a dtype: itself, or a copy."""
+    if a.dtype == dtype:
+        return a
+    copy = ctx.scratch(slot, a.shape, dtype)
+    ctx.xp.copyto(copy, a, casting="same_kind")
+    return copy
+
+
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 

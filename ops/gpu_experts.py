@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ops.gpu import wide
+from ops.gpu import in_dtype, wide
 from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
 from taskflow import CudaSource, takes_half
 
@@ -19,7 +19,7 @@ _BLOCK = 256
 def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
     """See `gate.top_k_gate`."""
     if p.dtype != weights.dtype:
-        p = _cast(ctx, "p", p, weights.dtype)
+        p = in_dtype(ctx, "wide p", p, weights.dtype)
     made = work_array(ctx, "weights", weights), work_array(ctx, "choices", choices)
     count = weights.size // weights.shape[-1]
     numbers = bool(normalize), p.shape[-1], weights.shape[-1], count
@@ -31,7 +31,7 @@ def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: 
 @takes_half
 def top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
     """See `gate.top_k_gate`."""
-    read = (_cast(ctx, k, a, gp.dtype) for k, a in enumerate((gweights, p)))
+    read = (in_dtype(ctx, ("cast", k), a, gp.dtype) for k, a in enumerate((gweights, p)))
     g, probabilities = (rows(ctx, f"rows {k}", a) for k, a in enumerate(read))
     work, count = work_array(ctx, "gp", gp), gp.size // gp.shape[-1]
     numbers = bool(normalize), gp.shape[-1], choices.shape[-1], count
@@ -63,7 +63,11 @@ def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
     work, tile = work_array(ctx, "y", y), ctx.rect(2 + len(weights)).lo
     work.fill(0)
     numbers = tile[0], tile[1], places, *y.shape[:2], slots.shape[-1], y.shape[2], slots.size * y.shape[2]
-    arrays = rows(ctx, "x", _cast(ctx, "cast", x, y.dtype)), contiguous(ctx, "slots", slots), _given(ctx, weights)
+    arrays = (
+        rows(ctx, "x", in_dtype(ctx, "cast", x, y.dtype)),
+        contiguous(ctx, "slots", slots),
+        _given(ctx, weights),
+    )
     ctx.launch(EXPERTS, f"scatter_{y.dtype}_{slots.dtype}", slots.size * y.shape[2], *arrays, work, *numbers)
     deliver(ctx, work, y)
 
@@ -74,7 +78,11 @@ def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> N
     *weights, y = rest
     work, tile = work_array(ctx, "y", y), ctx.rect(0).lo
     numbers = tile[0], tile[1], places, *x.shape[:2], slots.shape[-1], y.shape[-1], y.size
-    arrays = contiguous(ctx, "x", _cast(ctx, "cast", x, y.dtype)), contiguous(ctx, "slots", slots), _given(ctx, weights)
+    arrays = (
+        contiguous(ctx, "x", in_dtype(ctx, "cast", x, y.dtype)),
+        contiguous(ctx, "slots", slots),
+        _given(ctx, weights),
+    )
     ctx.launch(EXPERTS, f"gather_{y.dtype}_{slots.dtype}", y.size, *arrays, work, *numbers)
     deliver(ctx, work, y)
 
@@ -85,7 +93,11 @@ def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array,
     tile, dtype = ctx.rect(1).lo, "float64" if x.dtype == "float64" else "float32"
     made = ctx.scratch("products", slots.shape, dtype)
     numbers = tile[0], tile[1], places, *x.shape[:2], slots.shape[-1], gy.shape[-1]
-    arrays = rows(ctx, "gy", _cast(ctx, "cast", gy, x.dtype)), contiguous(ctx, "x", x), contiguous(ctx, "slots", slots)
+    arrays = (
+        rows(ctx, "gy", in_dtype(ctx, "cast", gy, x.dtype)),
+        contiguous(ctx, "x", x),
+        contiguous(ctx, "slots", slots),
+    )
     ctx.launch(EXPERTS, f"gather_products_{x.dtype}_{slots.dtype}", slots.size * _BLOCK, *arrays, made, *numbers)
     ctx.xp.copyto(out, made, casting="same_kind")
 
@@ -93,11 +105,3 @@ def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array,
 def _given(ctx: Context, weights: list[Array]) -> Array | int:
     """The weights, as wide as sums are; a null pointer stands for ones."""
     return wide(ctx, "weights", weights[0]) if weights else 0
-
-
-def _cast(ctx: Context, slot: object, a: Array, dtype: object) -> Array:
-    if a.dtype == dtype:
-        return a
-    copy = ctx.scratch(("cast", slot), a.shape, dtype)
-    ctx.xp.copyto(copy, a, casting="same_kind")
-    return copy

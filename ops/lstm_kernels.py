@@ -5,11 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ops import gpu_rows
 from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
 from taskflow import compiled, on_cuda
-
-_SIGMOID = slice(0, 2), slice(3, 4)  # i and f, o
-_TANH = slice(2, 3)  # g
 
 
 def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array) -> None:
@@ -150,58 +148,8 @@ def bias_gradient(ctx: Context, *args: Array) -> None:
             ctx.xp.add(gbias, part, out=gbias)
 
 
-def _cell_by_passes(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
-    """σ(x) = (1 + tanh(x / 2)) / 2, so that all four gates are one tanh."""
-    for part in _SIGMOID:
-        ctx.xp.multiply(gates[..., part, :], 0.5, out=active[..., part, :])
-    ctx.xp.copyto(active[..., _TANH, :], gates[..., _TANH, :])
-    ctx.xp.tanh(active, out=active)
-    for part in _SIGMOID:
-        ctx.xp.multiply(active[..., part, :], 0.5, out=active[..., part, :])
-        ctx.xp.add(active[..., part, :], 0.5, out=active[..., part, :])
-    i, f, g, o = (active[..., k, :] for k in range(4))
-    ctx.xp.multiply(i, g, out=new_h)
-    ctx.xp.multiply(f, c, out=new_c)
-    ctx.xp.add(new_c, new_h, out=new_c)
-    ctx.xp.tanh(new_c, out=new_h)
-    ctx.xp.multiply(new_h, o, out=new_h)
-
-
-def _cell_gradient_by_passes(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
-    """gc' = gc + gh o (1 - tanh(c')²); the gates' gradients go through their activations; gc = gc' f."""
-    c, new_c, active, ggates, gc = args[-5:]
-    gh, flowing = args[0] if has_gh else None, args[has_gh] if has_gc else None
-    i, f, g, o = (active[..., k, :] for k in range(4))
-    gi, gf, gg, go = (ggates[..., k, :] for k in range(4))
-    if gh is None:
-        ctx.xp.copyto(gc, flowing)
-        go.fill(0)
-    else:
-        squashed = ctx.scratch("squashed", new_c.shape, new_c.dtype)
-        ctx.xp.tanh(new_c, out=squashed)
-        ctx.xp.multiply(squashed, gh, out=go)
-        ctx.xp.multiply(squashed, squashed, out=squashed)
-        ctx.xp.subtract(1, squashed, out=squashed)
-        ctx.xp.multiply(squashed, o, out=squashed)
-        ctx.xp.multiply(squashed, gh, out=gc)
-        if flowing is not None:
-            ctx.xp.add(gc, flowing, out=gc)
-    ctx.xp.multiply(gc, g, out=gi)
-    ctx.xp.multiply(gc, c, out=gf)
-    ctx.xp.multiply(gc, i, out=gg)
-    slope = ctx.scratch("slope", c.shape, c.dtype)
-    for gate, value in ((gi, i), (gf, f), (go, o)):
-        ctx.xp.subtract(1, value, out=slope)
-        ctx.xp.multiply(slope, value, out=slope)
-        ctx.xp.multiply(gate, slope, out=gate)
-    ctx.xp.multiply(g, g, out=slope)
-    ctx.xp.subtract(1, slope, out=slope)
-    ctx.xp.multiply(gg, slope, out=gg)
-    ctx.xp.multiply(gc, f, out=gc)
-
-
 @compiled
-@on_cuda(_cell_by_passes)
+@on_cuda(gpu_rows.lstm_cell)
 def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
     """active = σ(i), σ(f), tanh(g), σ(o); c' = f c + i g; h' = o tanh(c')."""
     from ops import cpu_lstm
@@ -216,9 +164,12 @@ def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, activ
 
 
 @compiled
-@on_cuda(_cell_gradient_by_passes)
+@on_cuda(gpu_rows.lstm_cell_gradient)
 def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
-    """The gradients of the gates and of c; see `_cell_gradient_by_passes`. A gradient that does not flow is zero."""
+    """gc' = gc + gh o (1 - tanh(c')²); the gates' gradients go through their activations; gc = gc' f.
+
+    A gradient that does not flow is zero.
+    """
     from ops import cpu_lstm
 
     c, new_c, active, ggates, gc = args[-5:]

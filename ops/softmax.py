@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops import gpu
+from ops import gpu, gpu_rows
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.composed_softmax import composed_softmax
 from ops.tiles import Array, Context, contiguous, deliver, last, rows, work_array
@@ -49,25 +49,8 @@ def _softmax_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> LogicalRe
     return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, op.outputs[0]], kernel=kernel, flops=4))
 
 
-def _softmax_by_passes(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
-    row = ctx.scratch("row", (*x.shape[:dim], 1, *x.shape[dim + 1 :]), x.dtype)
-    ctx.xp.max(x, axis=dim, keepdims=True, out=row)
-    ctx.xp.subtract(x, row, out=y)
-    ctx.xp.exp(y, out=y)
-    ctx.xp.sum(y, axis=dim, keepdims=True, out=row)
-    ctx.xp.divide(y, row, out=y)
-
-
-def _gradient_by_passes(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
-    row = ctx.scratch("row", (*y.shape[:dim], 1, *y.shape[dim + 1 :]), y.dtype)
-    ctx.xp.multiply(gy, y, out=gx)
-    ctx.xp.sum(gx, axis=dim, keepdims=True, out=row)
-    ctx.xp.subtract(gy, row, out=gx)
-    ctx.xp.multiply(gx, y, out=gx)
-
-
 @compiled
-@on_cuda(_softmax_by_passes)
+@on_cuda(gpu_rows.softmax)
 def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     from ops import cpu_rows
 
@@ -78,7 +61,7 @@ def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
 
 
 @compiled
-@on_cuda(_gradient_by_passes)
+@on_cuda(gpu_rows.softmax_gradient)
 def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     from ops import cpu_rows
 

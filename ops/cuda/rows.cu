@@ -1,0 +1,58 @@
+// Softmax over rows and its gradient, a block for each row; the gates of an LSTM and theirs, a thread for each element.
+#include "common.cu"
+
+#define SOFTMAX_ROWS(T, A, name)                                                                                      \
+  extern "C" __global__ void softmax_##name(const T* x, T* y, long long width) {                                      \
+    __shared__ A shared[BLOCK];                                                                                       \
+    const T* row = x + blockIdx.x * width;                                                                            \
+    T* out = y + blockIdx.x * width;                                                                                  \
+    A most = row[0], sum = 0;                                                                                         \
+    for (long long c = threadIdx.x; c < width; c += BLOCK)                                                            \
+      if ((A)row[c] > most || (A)row[c] != (A)row[c]) most = row[c];                                                  \
+    most = block_max(most, shared);                                                                                   \
+    for (long long c = threadIdx.x; c < width; c += BLOCK) sum += exp((A)row[c] - most);                              \
+    sum = block_sum(sum, shared);                                                                                     \
+    for (long long c = threadIdx.x; c < width; c += BLOCK) out[c] = exp((A)row[c] - most) / sum;                      \
+  }                                                                                                                   \
+  extern "C" __global__ void softmax_gradient_##name(const T* gy, const T* y, T* gx, long long width) {               \
+    __shared__ A shared[BLOCK];                                                                                       \
+    long long begin = blockIdx.x * width;                                                                             \
+    A sum = 0;                                                                                                        \
+    for (long long c = threadIdx.x; c < width; c += BLOCK) sum += (A)gy[begin + c] * (A)y[begin + c];                 \
+    sum = block_sum(sum, shared);                                                                                     \
+    for (long long c = threadIdx.x; c < width; c += BLOCK)                                                            \
+      gx[begin + c] = ((A)gy[begin + c] - sum) * (A)y[begin + c];                                                     \
+  }                                                                                                                   \
+  /* Gates lie as (samples, 4, hidden) in the order i, f, g, o. */                                                    \
+  extern "C" __global__ void lstm_cell_##name(const T* gates, const T* c, T* new_h, T* new_c, T* active,              \
+                                              long long hidden, long long count) {                                    \
+    long long k = THREAD;                                                                                             \
+    if (k >= count) return;                                                                                           \
+    long long at = k / hidden * 4 * hidden + k % hidden;                                                              \
+    A i = (A)0.5 + (A)0.5 * tanh((A)0.5 * (A)gates[at]), f = (A)0.5 + (A)0.5 * tanh((A)0.5 * (A)gates[at + hidden]);  \
+    A g = tanh((A)gates[at + 2 * hidden]), o = (A)0.5 + (A)0.5 * tanh((A)0.5 * (A)gates[at + 3 * hidden]);            \
+    active[at] = i;                                                                                                   \
+    active[at + hidden] = f;                                                                                          \
+    active[at + 2 * hidden] = g;                                                                                      \
+    active[at + 3 * hidden] = o;                                                                                      \
+    A state = f * (A)c[k] + i * g;                                                                                    \
+    new_c[k] = state;                                                                                                 \
+    new_h[k] = o * tanh(state);                                                                                       \
+  }                                                                                                                   \
+  /* A gradient that does not flow is a null pointer. */                                                              \
+  extern "C" __global__ void lstm_cell_gradient_##name(const T* gh, const T* flowing, const T* c, const T* new_c,     \
+                                                       const T* active, T* ggates, T* gc, long long hidden,           \
+                                                       long long count) {                                             \
+    long long k = THREAD;                                                                                             \
+    if (k >= count) return;                                                                                           \
+    long long at = k / hidden * 4 * hidden + k % hidden;                                                              \
+    A i = active[at], f = active[at + hidden], g = active[at + 2 * hidden], o = active[at + 3 * hidden];              \
+    A squashed = tanh((A)new_c[k]), above = gh ? (A)gh[k] : (A)0;                                                     \
+    A state = (flowing ? (A)flowing[k] : (A)0) + above * o * ((A)1 - squashed * squashed);                            \
+    ggates[at] = state * g * (i * ((A)1 - i));                                                                        \
+    ggates[at + hidden] = state * (A)c[k] * (f * ((A)1 - f));                                                         \
+    ggates[at + 2 * hidden] = state * i * ((A)1 - g * g);                                                             \
+    ggates[at + 3 * hidden] = above * squashed * (o * ((A)1 - o));                                                    \
+    gc[k] = state * f;                                                                                                \
+  }
+FOR_ALL_TYPES(SOFTMAX_ROWS)
