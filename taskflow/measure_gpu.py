@@ -80,7 +80,7 @@ def _other_rates(clock: DeviceClock, backend: StreamBackend) -> dict[str, float]
     for dtype in _DTYPES:
         try:
             found[dtype] = 2.0 * _LARGE_PRODUCT**3 / product_seconds(clock, backend, _LARGE_PRODUCT, dtype)
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, ModuleNotFoundError) as error:
             _log.info("products in %s are not measured: %s", dtype, error)
     return found
 

@@ -6,6 +6,7 @@ axis in a term tiles it; one that is read but in no output makes partial results
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -159,11 +160,14 @@ def partition(op: Operator, config: ParallelConfig) -> Points:
     return Points(op, config, place, spans, boxes, colours, outputs > 1)
 
 
-def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
-    """Axes, numbers of parts and borders, as `grid.make_points` wants them; they depend on the degrees only."""
-    number = {a: k for k, a in enumerate(op.extents)}
+def cuts(op: Operator, config: ParallelConfig, numbers: Mapping[str, int] | None = None) -> tuple[Array, Array, Array]:
+    """Axes, numbers of parts and borders, as `grid.make_points` wants them; they depend on the degrees only.
+
+    `numbers`: what `split_numbers` gives for the operator, if it is at hand.
+    """
+    numbers = split_numbers(op) if numbers is None else numbers
     counts = [parts(d) for _, d in config.degrees]
-    axes = [number[a] if n > 1 and _can_split(op, a) else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
+    axes = [numbers.get(a, -1) if n > 1 else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
     bounds = np.zeros((len(axes), max(counts, default=0) + 1), np.int64)
     for j, (axis, _) in enumerate(config.degrees):
         if axes[j] >= 0:
@@ -171,12 +175,13 @@ def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
     return np.array(axes, np.int64), np.array(counts, np.int64), bounds
 
 
+def split_numbers(op: Operator) -> dict[str, int]:
+    """The axes along which an operator can be split, with their numbers."""
+    return {axis: k for k, axis in enumerate(op.extents) if _can_split(op, axis)}
+
+
 def _can_split(op: Operator, axis: str) -> bool:
-    return (
-        axis in op.extents
-        and axis not in op.bound.pattern.fixed
-        and all(axis in op.bound.term_axes[k] for k in op.writes)
-    )
+    return axis not in op.bound.pattern.fixed and all(axis in op.bound.term_axes[k] for k in op.writes)
 
 
 def to_rects(boxes: Array) -> tuple[Rect, ...]:

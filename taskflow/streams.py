@@ -95,7 +95,7 @@ class Queues:
         flat = pairs.reshape(count * count, -1)
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count, np.int64)])
         self._table, self._groups = table, dict[tuple[int, ...], int]()
-        self._implied = np.setdiff1d(table.routes, routes)
+        self._implied = set(table.routes.ravel().tolist()).difference(routes.ravel().tolist())
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
         self._ptr.add(pointers(lengths))
         self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute]))
@@ -113,7 +113,8 @@ class Queues:
     def of_group(self, group: tuple[int, ...]) -> int:
         """The set of a collective in a group, by number."""
         if group not in self._groups:
-            self._streams.add(np.setdiff1d(self._table.of_group(group), self._implied))
+            streams = self._table.of_group(group).tolist()
+            self._streams.add(np.array([s for s in streams if s not in self._implied], np.int64))
             self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
         return self._groups[group]
 

@@ -40,7 +40,7 @@ def place_of(gpu: int) -> Place:
 def _identity(gpu: int) -> str:
     facts = runtime.getDeviceProperties(gpu)
     address = "{pciDomainID:04x}:{pciBusID:02x}:{pciDeviceID:02x}".format(**facts)
-    return f"{address} {bytes(facts.get('uuid', b'')).hex()}"
+    return f"{address} {facts.get('uuid')!r}"
 
 
 def _library_version() -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from taskflow.backend.context import Array
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
-from taskflow.dtypes import is_floating
+from taskflow.dtypes import is_floating, known_dtype
 
 _MOST_CALLS = 200
 _ROUNDS = 3
@@ -60,6 +60,7 @@ class DeviceClock:
 
         Numbers, since a product of zeros takes less power, and so less time.
         """
+        dtype = known_dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         array: Array = self._backend.zeros(self.device, size).view(dtype)
         if is_floating(dtype):

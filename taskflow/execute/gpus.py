@@ -7,8 +7,8 @@ import logging
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm import Transport
 from taskflow.execute.carriers import Carriers, choose_carriers
+from taskflow.execute.device_memory import DeviceMemory
 from taskflow.execute.ledger import Ledger
-from taskflow.execute.streamed import DeviceMemory
 from taskflow.memory import MemoryPlan
 from taskflow.task import TaskGraph
 

@@ -18,8 +18,7 @@ Not yet run on hardware: the tests run it on fake streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -29,11 +28,12 @@ import numpy as np
 from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, together
 from taskflow.comm import Message
 from taskflow.execute.carriers import Carriers
+from taskflow.execute.device_memory import Output
 from taskflow.execute.events import MemoryUses
 from taskflow.execute.grouped import GroupedRows
-from taskflow.execute.ledger import CONSTANTS, INSTANCES, PACKING, SCRATCH, Ledger
+from taskflow.execute.ledger import CONSTANTS, PACKING, SCRATCH, Ledger
 from taskflow.execute.peers import PeerRows
-from taskflow.execute.program import Call, Compiler, Memory, Program
+from taskflow.execute.program import Call, Compiler, Program
 from taskflow.execute.replay import HOST, Item, StreamReplay
 from taskflow.execute.staging import Part, Staging, StepCells
 from taskflow.execute.together import LibraryRows
@@ -42,53 +42,6 @@ from taskflow.task import Array, Kind
 
 STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
 _SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
-
-
-class DeviceMemory(Memory):
-    """The arenas of this rank's devices as one slab of each GPU."""
-
-    def __init__(self, *args: Any, backend: StreamBackend, ledger: Ledger) -> None:
-        self.backend, self.ledger = backend, ledger
-        super().__init__(*args)
-
-    def share(self, size_bytes: int) -> list[Array] | None:
-        """See `Memory.share`."""
-        rank = self.transport.rank
-        with self.ledger.room(rank, INSTANCES, size_bytes):
-            shared = self.backend.shared_zeros(rank, size_bytes, self.transport)
-        self.ledger.taken[rank][INSTANCES] += size_bytes if shared else 0
-        return shared
-
-    def make_arena(self, device: int, size_bytes: int) -> Array:
-        """See `Memory.make_arena`."""
-        return self.ledger.take(device, INSTANCES, size_bytes)
-
-    def get(self, instance: int, rect: Rect) -> Array:
-        """See `Memory.get`."""
-        return self.backend.read(self.view(instance, rect))
-
-    def put(self, instance: int, rect: Rect, value: Array) -> None:
-        """See `Memory.put`."""
-        self.backend.write(self.view(instance, rect), value)
-
-    def fill(self, instance: int, rect: Rect, values: Callable[[Array], object]) -> None:
-        """See `Memory.fill`."""
-        view = self.view(instance, rect)
-        value = np.empty(view.shape, view.dtype)
-        values(value)
-        self.backend.write(view, value)
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where a fetched instance arrives: pinned memory in the order in which the instance lies in memory."""
-
-    pinned: Array
-    order: tuple[int, ...]
-
-    def value(self) -> Array:
-        """A copy, in the region's own order of dimensions."""
-        return self.pinned.transpose(np.argsort(self.order)).copy()
 
 
 class StreamCompiler(Compiler):

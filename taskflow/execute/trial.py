@@ -1,9 +1,10 @@
-"""A trial of the kernels of a GPU program, before there are any values: what they need is known before the first step.
+"""A trial of a GPU program before there are any values: what it needs is known before the first step.
 
-Every item that runs on a device of this rank runs once, one after the other, on made-up values that any kernel can
-take and on what others make of them. Kernels compile, libraries make their handles, and scratch memory grows to its
-size, so that memory which is short is missed now, with numbers. Persistent regions that belong to another executor are
-left alone.
+Every item runs once, one after the other on all ranks, on made-up values that any kernel can take and on what others
+make of them. Kernels compile and are loaded, libraries make their handles and connections, and scratch memory grows to
+its size. So memory that is short is missed now, with numbers, and no step does what waits for the whole device (CUDA
+loads a kernel when it is first launched, and to allocate may wait, too): a rank whose stream waits for another rank
+would wait for ever. Persistent regions that belong to another executor are left alone.
 """
 
 from __future__ import annotations
@@ -15,29 +16,38 @@ import numpy as np
 
 from taskflow.dtypes import is_floating
 from taskflow.execute.ledger import SCRATCH
-from taskflow.execute.replay import Item
+from taskflow.execute.replay import HOST, Item
 from taskflow.execute.streamed import StreamCompiler
 from taskflow.task import Privilege
 
-_ARRIVALS = ("receive", "together")
 _MADE_UP = 0.5  # of floating-point numbers; integers may be indices, and are 0
 
 
 def try_kernels(compiler: StreamCompiler, kept: Collection[int] = ()) -> None:
-    """Run all items once, but for those that write one of the instances `kept`; these hold values already."""
+    """Run all items once, but for those that write one of the instances `kept`; these hold values already.
+
+    With `kept`, calls of a library are left out, too: they would write on some ranks and not on others.
+    """
     over = compiler.backend.make_event()
     with np.errstate(all="ignore"):
         _make_up(compiler, kept, over)
         for item in compiler.items:
-            written = _written(compiler, item)
-            if item.role == "run" and not written & set(kept):
-                _run(compiler, item.stream, item.row, item.call, over)
-            elif item.role in _ARRIVALS:
-                for instance in sorted(written - set(kept)):
-                    _run(compiler, item.stream, item.row, _filling(compiler, instance), over)
+            _try(compiler, item, set(kept), over)
     for device, workspace in compiler.workspaces.items():
         workspace.settle()
         compiler.ledger.taken[device][SCRATCH] = workspace.size_bytes
+
+
+def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: object) -> None:
+    if item.stream == HOST:
+        item.call()
+        return
+    written = _written(compiler, item)
+    if kept and item.role == "together":
+        for instance in sorted(written - kept):
+            _run(compiler, item.stream, item.row, _filling(compiler, instance), over)
+    elif item.role in ("await", "signal", "send", "fetch") or not written & kept:
+        _run(compiler, item.stream, item.row, item.call, over)
 
 
 def _make_up(compiler: StreamCompiler, kept: Collection[int], over: object) -> None:

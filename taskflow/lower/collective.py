@@ -16,6 +16,7 @@ from taskflow.lower.owners import owners_of
 from taskflow.lower.sorting import bits, sort
 from taskflow.lower.state import (
     ARGS,
+    AT,
     COLLECTIVE,
     FULL,
     READ,
@@ -44,9 +45,9 @@ def reduce_together(s: State, v: int, slot: int, first: int, of: Tile, p: Points
     tile, w, box = of.kept[0], s.w, p.box
     needers, is_whole = np.zeros(s.devices, np.bool_), True
     for k in needs_of(s, v):
-        if overlaps(s.m, s.need_box + k * w, box, tile * w, w):
-            needers[s.m[s.need + 3 * k]] = True
-            is_whole = is_whole and covers(s.m, s.need_box + k * w, box, tile * w, w)
+        if overlaps(s.m, s.m[AT.need_box] + k * w, box, tile * w, w):
+            needers[s.m[s.m[AT.need] + 3 * k]] = True
+            is_whole = is_whole and covers(s.m, s.m[AT.need_box] + k * w, box, tile * w, w)
     source, count = choose_sources(of, p, needers)
     target, involved = numbers(needers), 0
     for device in range(s.devices):
@@ -105,7 +106,7 @@ def add_sum(
         add_arg(s, scratch[i], piece, i * s.w, WRITE)
     if add_collective(s, slot, first, begin, middle, code, moved):
         for a in range(middle, s.m[ARGS]):
-            note_write(s, s.m[s.arg + 2 * a], s.m, s.arg_box + a * s.w, slot, s.m[ROWS] - 1 - first)
+            note_write(s, s.m[s.m[AT.arg] + 2 * a], s.m, s.m[AT.arg_box] + a * s.w, slot, s.m[ROWS] - 1 - first)
 
 
 @inner
@@ -192,7 +193,9 @@ def gather_together(s: State, v: int, slot: int, first: int, sources: int, c: An
             continue
         count = 0
         for j in range(i, len(needs)):
-            if not done[j] and same(s.m, s.need_box + needs[j] * s.w, s.m, s.need_box + needs[i] * s.w, s.w):
+            if not done[j] and same(
+                s.m, s.m[AT.need_box] + needs[j] * s.w, s.m, s.m[AT.need_box] + needs[i] * s.w, s.w
+            ):
                 done[j] = True
                 alike[count] = needs[j]
                 count += 1
@@ -208,7 +211,7 @@ def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
     lacking, count = np.full(s.devices, -1, np.int64), 0
     for need in needs:
         if missing(s, need):
-            lacking[s.m[s.need + 3 * need]] = need
+            lacking[s.m[s.m[AT.need] + 3 * need]] = need
             count += 1
     return lacking, count
 
@@ -216,13 +219,13 @@ def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
 @inner
 def missing(s: State, need: int) -> int:
     """How many pieces of a needed box are not valid on its device; they are left in `work`."""
-    target = find_instance(s, s.m[s.need + 3 * need], s.m, s.need_box + need * s.w)
+    target = find_instance(s, s.m[s.m[AT.need] + 3 * need], s.m, s.m[AT.need_box] + need * s.w)
     if target < 0:
         return 0
-    put(s.m, s.work, s.m, s.need_box + need * s.w, s.w)
-    left, k = 1, s.m[s.held_first + target]
+    put(s.m, s.m[AT.work], s.m, s.m[AT.need_box] + need * s.w, s.w)
+    left, k = 1, s.m[s.m[AT.held_first] + target]
     while k >= 0 and left:
-        left, k = cut_out(s, left, s.m, s.held_box + k * s.w), s.m[s.held_next + k]
+        left, k = cut_out(s, left, s.m, s.m[AT.held_box] + k * s.w), s.m[s.m[AT.held_next] + k]
     return left
 
 
@@ -237,29 +240,29 @@ def gather_box(s: State, slot: int, first: int, need: int, lacking: Any, hosts: 
         near, sent = nearest(s, order[tile_ptr[t] : tile_ptr[t + 1]], lacking, hosts)
         moved += sent * volume(tile_box, t * w, w)
         for k in near:
-            add_arg(s, s.m[s.held + 2 * k + 1], tile_box, t * w, READ)
+            add_arg(s, s.m[s.m[AT.held] + 2 * k + 1], tile_box, t * w, READ)
     middle = s.m[ARGS]
     for device in range(s.devices):
         if lacking[device] >= 0:
-            target, is_source = find_instance(s, device, s.m, s.need_box + need * w), False
+            target, is_source = find_instance(s, device, s.m, s.m[AT.need_box] + need * w), False
             for a in range(begin, middle):
-                is_source = is_source or s.m[s.arg + 2 * a] == target
-            add_arg(s, target, s.m, s.need_box + need * w, READ_WRITE if is_source else WRITE)
+                is_source = is_source or s.m[s.m[AT.arg] + 2 * a] == target
+            add_arg(s, target, s.m, s.m[AT.need_box] + need * w, READ_WRITE if is_source else WRITE)
     if not add_collective(s, slot, first, begin, middle, BROADCAST if len(tile_ptr) == 2 else ALL_GATHER, moved):
         return
     for device in range(s.devices):
         if lacking[device] >= 0:  # a tile that is there stays as it is
-            target = find_instance(s, device, s.m, s.need_box + need * w)
+            target = find_instance(s, device, s.m, s.m[AT.need_box] + need * w)
             for i in range(missing(s, lacking[device])):
-                note_write(s, target, s.m, s.work + i * w, slot, s.m[ROWS] - 1 - first)
-            hold(s, device, target, s.m, s.need_box + need * w)
+                note_write(s, target, s.m, s.m[AT.work] + i * w, slot, s.m[ROWS] - 1 - first)
+            hold(s, device, target, s.m, s.m[AT.need_box] + need * w)
 
 
 @inner
 def is_complete(s: State, need: int, lacking: Any, order: Any, tile_ptr: Any, tile_box: Any) -> bool:
     """True where the tiles are the needed box, each point once, and every device has some of them or none."""
-    total, held, left, w = volume(s.m, s.need_box + need * s.w, s.w), 0, 1, s.w
-    put(s.m, s.work, s.m, s.need_box + need * w, w)
+    total, held, left, w = volume(s.m, s.m[AT.need_box] + need * s.w, s.w), 0, 1, s.w
+    put(s.m, s.m[AT.work], s.m, s.m[AT.need_box] + need * w, w)
     for t in range(len(tile_ptr) - 1):
         held += volume(tile_box, t * w, w)
         left = cut_out(s, left, tile_box, t * w)
@@ -277,13 +280,13 @@ def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
     box, tile, count, whole, w = np.empty(sources * s.w, np.int64), np.empty(sources, np.int64), 0, -1, s.w
     which, n = np.empty(sources, np.int64), 0
     for k in range(sources):
-        if overlaps(s.m, s.held_box + k * w, s.m, s.need_box + need * w, w):
-            intersect(box, count * w, s.m, s.held_box + k * w, s.m, s.need_box + need * w, w)
+        if overlaps(s.m, s.m[AT.held_box] + k * w, s.m, s.m[AT.need_box] + need * w, w):
+            intersect(box, count * w, s.m, s.m[AT.held_box] + k * w, s.m, s.m[AT.need_box] + need * w, w)
             t = 0
             while not same(box, t * w, box, count * w, w):
                 t += 1
             if t == count:
-                whole = t if same(box, t * w, s.m, s.need_box + need * w, w) else whole
+                whole = t if same(box, t * w, s.m, s.m[AT.need_box] + need * w, w) else whole
                 count += 1
             which[n], tile[n] = k, t
             n += 1
@@ -303,12 +306,12 @@ def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
 @inner
 def own_volume(s: State, need: int, order: Any, tile_ptr: Any, tile_box: Any) -> int:
     """Points of the tiles that a device holds where it needs them, and of what it lacks."""
-    target, points = find_instance(s, s.m[s.need + 3 * need], s.m, s.need_box + need * s.w), 0
+    target, points = find_instance(s, s.m[s.m[AT.need] + 3 * need], s.m, s.m[AT.need_box] + need * s.w), 0
     for i in range(missing(s, need)):
-        points += volume(s.m, s.work + i * s.w, s.w)
+        points += volume(s.m, s.m[AT.work] + i * s.w, s.w)
     for t in range(len(tile_ptr) - 1):
         for i in range(tile_ptr[t], tile_ptr[t + 1]):
-            if s.m[s.held + 2 * order[i] + 1] == target:
+            if s.m[s.m[AT.held] + 2 * order[i] + 1] == target:
                 points += volume(tile_box, t * s.w, s.w)
                 break
     return points
@@ -323,17 +326,17 @@ def nearest(s: State, holders: Any, lacking: Any, hosts: Any) -> tuple[Any, int]
             continue
         best, least = 0, -1
         for i in range(len(holders) if len(holders) > 1 else 0):
-            source = s.m[s.held + 2 * holders[i]]
+            source = s.m[s.m[AT.held] + 2 * holders[i]]
             key = (hosts[source] != hosts[device]) * count + (source - device) % count
             if least < 0 or key < least:
                 best, least = i, key
         used[best] = True
-        sent += s.m[s.held + 2 * holders[best]] != device
+        sent += s.m[s.m[AT.held] + 2 * holders[best]] != device
     found = numbers(used)
     key, place = np.empty(len(found), np.int64), bits(s.size)
     for i in range(len(found)):
         k = holders[found[i]]
-        key[i] = ((s.m[s.held + 2 * k] * s.size + s.m[s.held + 2 * k + 1]) << place) + found[i]
+        key[i] = ((s.m[s.m[AT.held] + 2 * k] * s.size + s.m[s.m[AT.held] + 2 * k + 1]) << place) + found[i]
     key = sort(key)
     for i in range(len(found)):
         found[i] = holders[key[i] & ((1 << place) - 1)]
@@ -351,11 +354,11 @@ def add_collective(s: State, slot: int, first: int, begin: int, middle: int, cod
         return False
     device = s.devices
     for a in range(begin, s.m[ARGS]):
-        if s.m[s.arg + 2 * a] >= 0:
-            device = min(device, s.m[s.inst_device + s.m[s.arg + 2 * a]])
-    row = s.row + 6 * k
+        if s.m[s.m[AT.arg] + 2 * a] >= 0:
+            device = min(device, s.m[s.m[AT.inst_device] + s.m[s.m[AT.arg] + 2 * a]])
+    row = s.m[AT.row] + 6 * k
     s.m[row], s.m[row + 1], s.m[row + 2] = COLLECTIVE, device, device
     s.m[row + 3], s.m[row + 4], s.m[row + 5] = s.m[ARGS], moved, code
     for a in range(begin, middle):
-        note_read(s, s.m[s.arg + 2 * a], s.m, s.arg_box + a * s.w, slot, k - first)
+        note_read(s, s.m[s.m[AT.arg] + 2 * a], s.m, s.m[AT.arg_box] + a * s.w, slot, k - first)
     return True

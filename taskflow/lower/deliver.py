@@ -10,7 +10,7 @@ from taskflow.lower.boxes import inner, intersect, overlaps, same, volume
 from taskflow.lower.collective import gather_together, missing
 from taskflow.lower.moves import copy_in_rounds, cut_out, needs_of
 from taskflow.lower.sorting import sort
-from taskflow.lower.state import COPY, FOLD, HELD, LOST, ROWS, State, find_instance, hold
+from taskflow.lower.state import AT, COPY, FOLD, HELD, LOST, ROWS, State, find_instance, hold
 
 
 @inner
@@ -20,8 +20,8 @@ def deliver(s: State, v: int, slot: int, first: int, c: Any) -> None:
     gather_together(s, v, slot, first, sources, c)
     copies, boxes, near = np.empty(4 * 16, np.int64), np.empty(16 * s.w, np.int64), np.empty(0, np.int64)
     for need in needs_of(s, v):
-        device = s.m[s.need + 3 * need]
-        target, left = find_instance(s, device, s.m, s.need_box + need * s.w), missing(s, need)
+        device = s.m[s.m[AT.need] + 3 * need]
+        target, left = find_instance(s, device, s.m, s.m[AT.need_box] + need * s.w), missing(s, need)
         if not left:
             continue
         if len(near) < s.m[HELD]:
@@ -32,7 +32,7 @@ def deliver(s: State, v: int, slot: int, first: int, c: Any) -> None:
             while 4 * (copied + left) > len(copies):
                 copies, boxes = np.concatenate((copies, copies)), np.concatenate((boxes, boxes))
             copied = copy_from(s, k, device, target, left, copies, boxes, copied)
-            left = cut_out(s, left, s.m, s.held_box + k * s.w)
+            left = cut_out(s, left, s.m, s.m[AT.held_box] + k * s.w)
             if not left:
                 break
         if left:
@@ -47,22 +47,22 @@ def holders_of(s: State, need: int, sources: int, target: int, hosts: Any, near:
     The first `sources` held boxes may be copied by all, later ones by their own device. `near` gets numbers to sort:
     how far away, and which held box.
     """
-    device, box, count, n = s.m[s.need + 3 * need], s.need_box + need * s.w, len(hosts), 0
+    device, box, count, n = s.m[s.m[AT.need] + 3 * need], s.m[AT.need_box] + need * s.w, len(hosts), 0
     for k in range(sources):
-        if s.m[s.held + 2 * k + 1] != target and overlaps(s.m, s.held_box + k * s.w, s.m, box, s.w):
-            source = s.m[s.held + 2 * k]
+        if s.m[s.m[AT.held] + 2 * k + 1] != target and overlaps(s.m, s.m[AT.held_box] + k * s.w, s.m, box, s.w):
+            source = s.m[s.m[AT.held] + 2 * k]
             away = 0 if source == device else 1 if hosts[source] == hosts[device] else 2
             near[n] = (away * count + (source - device) % count) * s.size + k
             n += 1
-    instance = s.m[s.value_first + device]
+    instance = s.m[s.m[AT.value_first] + device]
     while instance >= 0:
-        k = s.m[s.held_first + instance] if instance != target else -1
+        k = s.m[s.m[AT.held_first] + instance] if instance != target else -1
         while k >= 0:
-            if k >= sources and overlaps(s.m, s.held_box + k * s.w, s.m, box, s.w):
+            if k >= sources and overlaps(s.m, s.m[AT.held_box] + k * s.w, s.m, box, s.w):
                 near[n] = k
                 n += 1
-            k = s.m[s.held_next + k]
-        instance = s.m[s.inst_next + instance]
+            k = s.m[s.m[AT.held_next] + k]
+        instance = s.m[s.m[AT.inst_next] + instance]
     return n
 
 
@@ -70,10 +70,10 @@ def holders_of(s: State, need: int, sources: int, target: int, hosts: Any, near:
 def copy_from(s: State, k: int, device: int, target: int, left: int, copies: Any, boxes: Any, copied: int) -> int:
     """Copies of all pieces in `work[:left]` that `held[k]` has; the new number of copies."""
     for w in range(left):
-        if overlaps(s.m, s.work + w * s.w, s.m, s.held_box + k * s.w, s.w):
-            intersect(boxes, copied * s.w, s.m, s.work + w * s.w, s.m, s.held_box + k * s.w, s.w)
+        if overlaps(s.m, s.m[AT.work] + w * s.w, s.m, s.m[AT.held_box] + k * s.w, s.w):
+            intersect(boxes, copied * s.w, s.m, s.m[AT.work] + w * s.w, s.m, s.m[AT.held_box] + k * s.w, s.w)
             at = 4 * copied
-            copies[at], copies[at + 1] = s.m[s.held + 2 * k], s.m[s.held + 2 * k + 1]
+            copies[at], copies[at + 1] = s.m[s.m[AT.held] + 2 * k], s.m[s.m[AT.held] + 2 * k + 1]
             copies[at + 2], copies[at + 3] = device, target
             hold(s, device, target, boxes, copied * s.w)
             copied += 1
@@ -88,8 +88,8 @@ def name_copies(s: State, v: int, first: int, whole: Any) -> None:
     """Name the copies since row `first` after the collective that they make up."""
     code = classify(s, v, first, whole)
     for row in range(first, s.m[ROWS]):
-        if s.m[s.row + 6 * row] == COPY and s.m[s.row + 6 * row + 1] != s.m[s.row + 6 * row + 2]:
-            s.m[s.row + 6 * row + 5] = code
+        if s.m[s.m[AT.row] + 6 * row] == COPY and s.m[s.m[AT.row] + 6 * row + 1] != s.m[s.m[AT.row] + 6 * row + 2]:
+            s.m[s.m[AT.row] + 6 * row + 5] = code
 
 
 @inner
@@ -98,7 +98,7 @@ def classify(s: State, v: int, first: int, whole: Any) -> int:
     from_, to, folds = np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64)
     copies, reducing, sent, one_box, lead = 0, 0, 0, True, -1
     for k in range(first, s.m[ROWS]):
-        row, begin = s.row + 6 * k, s.m[s.row + 6 * (k - 1) + 3] if k else 0
+        row, begin = s.m[AT.row] + 6 * k, s.m[s.m[AT.row] + 6 * (k - 1) + 3] if k else 0
         if s.m[row] == FOLD:
             folds[s.m[row + 2]] = 1
             reducing += s.m[row + 3] - begin - 2
@@ -107,7 +107,7 @@ def classify(s: State, v: int, first: int, whole: Any) -> int:
             from_[s.m[row + 1]], to[s.m[row + 2]] = 1, 1
             sent += s.m[row + 4]
             lead = begin if lead < 0 else lead
-            one_box = one_box and same(s.m, s.arg_box + lead * s.w, s.m, s.arg_box + begin * s.w, s.w)
+            one_box = one_box and same(s.m, s.m[AT.arg_box] + lead * s.w, s.m, s.m[AT.arg_box] + begin * s.w, s.w)
     if not copies:
         return 0
     if folds.sum():
@@ -120,11 +120,11 @@ def classify(s: State, v: int, first: int, whole: Any) -> int:
         return 9  # gather
     needed = 0
     for k in needs_of(s, v):
-        device = s.m[s.need + 3 * k]
-        needed += volume(s.m, s.need_box + k * s.w, s.w) if to[device] else 0
+        device = s.m[s.m[AT.need] + 3 * k]
+        needed += volume(s.m, s.m[AT.need_box] + k * s.w, s.w) if to[device] else 0
     for k in needs_of(s, v):
-        if same(s.m, s.need_box + k * s.w, whole, 0, s.w):
-            to[s.m[s.need + 3 * k]] = 0
+        if same(s.m, s.m[AT.need_box] + k * s.w, whole, 0, s.w):
+            to[s.m[s.m[AT.need] + 3 * k]] = 0
     if not to.sum():
         return 4  # all-gather
     return 8 if sent * 2 < needed else 6  # halo, all-to-all

@@ -188,7 +188,7 @@ def _fragment(
     s: State, version_row: Array, event_ptr: Array, arg_of: Array, homes: Array, instances: Array, used: Array
 ) -> Fragment:
     """Read a fragment out of a state; `instances` of the homes, then of the devices that fetch."""
-    from taskflow.lower.state import ARGS, EDGES, INSTANCES, ROWS
+    from taskflow.lower.state import ARGS, AT, EDGES, INSTANCES, ROWS
 
     m, w = s.m, s.w
     count, rows, args = int(m[INSTANCES]), int(m[ROWS]), int(m[ARGS])
@@ -197,19 +197,19 @@ def _fragment(
         found: Array = m[first : first + length].reshape(-1, *shape).copy()
         return found
 
-    home_box = m[s.need_box + homes[:, None] * w + np.arange(w)]
+    home_box = m[s.m[AT.need_box] + homes[:, None] * w + np.arange(w)]
     fetching = instances[len(homes) :]
     return Fragment(
-        read(s.inst_device, count).reshape(-1),
-        read(s.inst_box, count * w, w // 2, 2),
-        read(s.inst_partial, count).reshape(-1),
-        read(s.row, 6 * rows, 6),
-        read(s.arg, 2 * args, 2),
-        read(s.arg_box, args * w, w // 2, 2),
+        read(s.m[AT.inst_device], count).reshape(-1),
+        read(s.m[AT.inst_box], count * w, w // 2, 2),
+        read(s.m[AT.inst_partial], count).reshape(-1),
+        read(s.m[AT.row], 6 * rows, 6),
+        read(s.m[AT.arg], 2 * args, 2),
+        read(s.m[AT.arg_box], args * w, w // 2, 2),
         version_row,
         event_ptr,
         arg_of,
-        _sorted(read(s.edge, 4 * int(m[EDGES]), 4)),
+        _sorted(read(s.m[AT.edge], 4 * int(m[EDGES]), 4)),
         instances[: len(homes)],
         home_box.reshape(-1, w // 2, 2),
         np.stack([used[: len(fetching)], fetching], axis=1),

@@ -10,9 +10,11 @@ from taskflow.lower.boxes import inner, is_empty, overlaps, put, same, subtract,
 from taskflow.lower.sorting import bits, sort
 from taskflow.lower.state import (
     ARGS,
+    AT,
     COPY,
     FOLD,
     FULL,
+    MANY,
     NEEDS,
     READ,
     ROWS,
@@ -31,10 +33,10 @@ from taskflow.lower.state import (
 @inner
 def add_arg(s: State, instance: int, boxes: Any, i: int, privilege: int) -> None:
     """One more argument of the row that is added next."""
-    k = append(s, ARGS, s.many)
+    k = append(s, ARGS, MANY * s.size)
     if k >= 0:
-        s.m[s.arg + 2 * k], s.m[s.arg + 2 * k + 1] = instance, privilege
-        put(s.m, s.arg_box + k * s.w, boxes, i, s.w)
+        s.m[s.m[AT.arg] + 2 * k], s.m[s.m[AT.arg] + 2 * k + 1] = instance, privilege
+        put(s.m, s.m[AT.arg_box] + k * s.w, boxes, i, s.w)
 
 
 @inner
@@ -43,21 +45,17 @@ def add_row(s: State, slot: int, first: int, kind: int, source: int, device: int
     k = append(s, ROWS, s.size)
     if k < 0 or s.m[FULL]:
         return
-    begin = s.m[s.row + 6 * (k - 1) + 3] if k > 0 else 0
-    s.m[s.row + 6 * k], s.m[s.row + 6 * k + 1], s.m[s.row + 6 * k + 2], s.m[s.row + 6 * k + 3] = (
-        kind,
-        source,
-        device,
-        s.m[ARGS],
-    )
-    s.m[s.row + 6 * k + 4] = volume(s.m, s.arg_box + begin * s.w, s.w) * (s.m[ARGS] - begin if kind == FOLD else 1)
-    s.m[s.row + 6 * k + 5] = 0
+    at, args = s.m[AT.row] + 6 * k, s.m[AT.arg]
+    begin = s.m[at - 3] if k > 0 else 0
+    points = volume(s.m, s.m[AT.arg_box] + begin * s.w, s.w)
+    s.m[at], s.m[at + 1], s.m[at + 2], s.m[at + 3] = kind, source, device, s.m[ARGS]
+    s.m[at + 4], s.m[at + 5] = points * (s.m[ARGS] - begin if kind == FOLD else 1), 0
     for a in range(begin, s.m[ARGS]):
-        if s.m[s.arg + 2 * a + 1] == READ:
-            note_read(s, s.m[s.arg + 2 * a], s.m, s.arg_box + a * s.w, slot, k - first)
+        if s.m[args + 2 * a + 1] == READ:
+            note_read(s, s.m[args + 2 * a], s.m, s.m[AT.arg_box] + a * s.w, slot, k - first)
     for a in range(begin, s.m[ARGS]):
-        if s.m[s.arg + 2 * a + 1] != READ:
-            note_write(s, s.m[s.arg + 2 * a], s.m, s.arg_box + a * s.w, slot, k - first)
+        if s.m[args + 2 * a + 1] != READ:
+            note_write(s, s.m[args + 2 * a], s.m, s.m[AT.arg_box] + a * s.w, slot, k - first)
 
 
 @inner
@@ -85,23 +83,23 @@ def copy_in_rounds(s: State, slot: int, first: int, copies: Any, boxes: Any) -> 
 @inner
 def add_need(s: State, v: int, device: int, boxes: Any, i: int) -> None:
     """Version `v` is needed in the box on `device`; each need counts once."""
-    k = s.m[s.need_at + v * s.devices + device]
+    k = s.m[s.m[AT.need_at] + v * s.devices + device]
     while k >= 0:
-        if same(s.m, s.need_box + k * s.w, boxes, i, s.w):
+        if same(s.m, s.m[AT.need_box] + k * s.w, boxes, i, s.w):
             return
-        k = s.m[s.need + 3 * k + 2]
+        k = s.m[s.m[AT.need] + 3 * k + 2]
     k = append(s, NEEDS, s.size)
     if k < 0:
         return
-    put(s.m, s.need_box + k * s.w, boxes, i, s.w)
-    at = s.need_at + v * s.devices + device
-    s.m[s.need + 3 * k], s.m[s.need + 3 * k + 1], s.m[s.need + 3 * k + 2] = device, -1, s.m[at]
+    put(s.m, s.m[AT.need_box] + k * s.w, boxes, i, s.w)
+    at = s.m[AT.need_at] + v * s.devices + device
+    s.m[s.m[AT.need] + 3 * k], s.m[s.m[AT.need] + 3 * k + 1], s.m[s.m[AT.need] + 3 * k + 2] = device, -1, s.m[at]
     s.m[at] = k
-    if s.m[s.need_first + v] < 0:
-        s.m[s.need_first + v] = k
+    if s.m[s.m[AT.need_first] + v] < 0:
+        s.m[s.m[AT.need_first] + v] = k
     else:
-        s.m[s.need + 3 * (s.m[s.need_last + v]) + 1] = k
-    s.m[s.need_last + v] = k
+        s.m[s.m[AT.need] + 3 * (s.m[s.m[AT.need_last] + v]) + 1] = k
+    s.m[s.m[AT.need_last] + v] = k
 
 
 @inner
@@ -117,13 +115,13 @@ def gather_needs(
                         add_need(s, v, place[p], box, p * s.w)
     homes = np.empty(0, np.int64)
     if persistent:
-        if s.m[s.need_first] < 0:  # nobody reads it: it lives where it is fetched
+        if s.m[s.m[AT.need_first]] < 0:  # nobody reads it: it lives where it is fetched
             for device in fetch:
                 add_need(s, 0, device, whole, 0)
         keep_unread(s, whole)
         homes = needs_of(s, 0)
         for k in homes:
-            add_need(s, versions - 1, s.m[s.need + 3 * k], s.m, s.need_box + k * s.w)
+            add_need(s, versions - 1, s.m[s.m[AT.need] + 3 * k], s.m, s.m[AT.need_box] + k * s.w)
     for device in fetch:
         add_need(s, versions - 1, device, whole, 0)
     return homes
@@ -132,12 +130,12 @@ def gather_needs(
 @inner
 def keep_unread(s: State, whole: Any) -> None:
     """What nobody uses lives on the device of the first need, since it can be read and written between steps."""
-    device = s.m[s.need + 3 * (s.m[s.need_first])] if s.m[s.need_first] >= 0 else 0
-    put(s.m, s.work, whole, 0, s.w)
+    device = s.m[s.m[AT.need] + 3 * (s.m[s.m[AT.need_first]])] if s.m[s.m[AT.need_first]] >= 0 else 0
+    put(s.m, s.m[AT.work], whole, 0, s.w)
     left = 1
     for k in needs_of(s, 0):
-        left = cut_out(s, left, s.m, s.need_box + k * s.w)
-    pieces = s.m[s.work : s.work + min(left, s.size) * s.w].copy()
+        left = cut_out(s, left, s.m, s.m[AT.need_box] + k * s.w)
+    pieces = s.m[s.m[AT.work] : s.m[AT.work] + min(left, s.size) * s.w].copy()
     for i in range(len(pieces) // s.w):
         add_need(s, 0, device, pieces, i * s.w)
 
@@ -145,14 +143,14 @@ def keep_unread(s: State, whole: Any) -> None:
 @inner
 def needs_of(s: State, v: int) -> Any:
     """The needs of a version, in order."""
-    count, k = 0, s.m[s.need_first + v]
+    count, k = 0, s.m[s.m[AT.need_first] + v]
     while k >= 0:
-        count, k = count + 1, s.m[s.need + 3 * k + 1]
+        count, k = count + 1, s.m[s.m[AT.need] + 3 * k + 1]
     found = np.empty(count, np.int64)
-    count, k = 0, s.m[s.need_first + v]
+    count, k = 0, s.m[s.m[AT.need_first] + v]
     while k >= 0:
         found[count] = k
-        count, k = count + 1, s.m[s.need + 3 * k + 1]
+        count, k = count + 1, s.m[s.m[AT.need] + 3 * k + 1]
     return found
 
 
@@ -161,17 +159,17 @@ def cut_out(s: State, left: int, boxes: Any, i: int) -> int:
     """Take a box out of `work[:left]`; the new length."""
     is_hit = False
     for w in range(left):
-        is_hit = is_hit or overlaps(s.m, s.work + w * s.w, boxes, i, s.w)
+        is_hit = is_hit or overlaps(s.m, s.m[AT.work] + w * s.w, boxes, i, s.w)
     if not is_hit:
         return left
     cut = 0
     for w in range(left):
-        cut = subtract(s.m, s.spare, cut, s.size, s.m, s.work + w * s.w, boxes, i, s.w)
+        cut = subtract(s.m, s.m[AT.spare], cut, s.size, s.m, s.m[AT.work] + w * s.w, boxes, i, s.w)
     if cut > s.size:
         s.m[FULL] = 1
         return 0
     for w in range(cut):
-        put(s.m, s.work + w * s.w, s.m, s.spare + w * s.w, s.w)
+        put(s.m, s.m[AT.work] + w * s.w, s.m, s.m[AT.spare] + w * s.w, s.w)
     return cut
 
 
@@ -184,8 +182,8 @@ def make_instances(s: State, versions: int, ver_producer: Any, ev_ptr: Any, part
         total += 0 if e < 0 or partial[e] else ev_ptr[e + 1] - ev_ptr[e]
     device, boxes, n = np.empty(total, np.int64), np.empty(total * s.w, np.int64), 0
     for k in range(s.m[NEEDS]):
-        put(boxes, n * s.w, s.m, s.need_box + k * s.w, s.w)
-        device[n] = s.m[s.need + 3 * k]
+        put(boxes, n * s.w, s.m, s.m[AT.need_box] + k * s.w, s.w)
+        device[n] = s.m[s.m[AT.need] + 3 * k]
         n += 1
     for v in range(versions):
         e = ver_producer[v]
@@ -198,11 +196,11 @@ def make_instances(s: State, versions: int, ver_producer: Any, ev_ptr: Any, part
         if not is_empty(boxes, k * s.w, s.w) and find_instance(s, device[k], boxes, k * s.w) < 0:
             new = add_instance(s, device[k], boxes, k * s.w, False)
             if new >= 0:
-                if s.m[s.value_first + device[k]] < 0:
-                    s.m[s.value_first + device[k]] = new
+                if s.m[s.m[AT.value_first] + device[k]] < 0:
+                    s.m[s.m[AT.value_first] + device[k]] = new
                 else:
-                    s.m[s.inst_next + s.m[s.value_last + device[k]]] = new
-                s.m[s.value_last + device[k]] = new
+                    s.m[s.m[AT.inst_next] + s.m[s.m[AT.value_last] + device[k]]] = new
+                s.m[s.m[AT.value_last] + device[k]] = new
 
 
 @inner

@@ -20,12 +20,16 @@ from taskflow.lower.moves import add_arg, add_row, gather_needs, make_instances
 from taskflow.lower.packing import FITS, Packed, pack
 from taskflow.lower.pointstore import Places
 from taskflow.lower.state import (
+    AT,
+    BRIEF,
     FEED,
+    FIRST,
     FULL,
     HELD,
     INSTANCES,
     LOST,
     ROWS,
+    SLOT,
     UPDATES,
     WRITE,
     State,
@@ -107,6 +111,7 @@ def move(
             return NO_MEMORY, number, need, version_row, arg_of, homes, found
         s = tables(memory, size, len(whole), len(hosts), len(producer))
         clear(s)
+        s.m[BRIEF] = packs
         version_row, homes = play(
             s, whole, persistent, fetch, len(ops), events, producer, event_ptr, partial, p, not packs, c
         )
@@ -185,9 +190,9 @@ def play(
     make_instances(s, versions, producer, event_ptr, partial, p.place, p.box)
     for v in range(versions):
         slot, first = ops + v, s.m[ROWS]
-        s.m[HELD] = 0
+        s.m[HELD], s.m[SLOT], s.m[FIRST] = 0, slot, first
         for k in range(s.m[INSTANCES]):
-            s.m[s.held_first + k] = -1
+            s.m[s.m[AT.held_first] + k] = -1
         if not s.m[FULL]:
             begin_version(s, v, slot, first, persistent, homes, events, producer[v], event_ptr, partial, p, c)
         if not s.m[FULL]:
@@ -225,7 +230,7 @@ def begin_version(
         produce(s, events[e, 0], event_ptr[e], event_ptr[e + 1], events[e, 2] == UPDATES, p)
     elif persistent:
         for k in homes:
-            device, i = s.m[s.need + 3 * k], s.need_box + k * s.w
+            device, i = s.m[s.m[AT.need] + 3 * k], s.m[AT.need_box] + k * s.w
             hold(s, device, find_instance(s, device, s.m, i), s.m, i)
     else:
         feed(s, slot, first)
@@ -246,12 +251,12 @@ def produce(s: State, slot: int, begin: int, end: int, updates: bool, p: Points)
 def feed(s: State, slot: int, first: int) -> None:
     """Every instance is filled from the caller's feed."""
     for device in range(s.devices):
-        k = s.m[s.value_first + device]
+        k = s.m[s.m[AT.value_first] + device]
         while k >= 0:
-            add_arg(s, k, s.m, s.inst_box + k * s.w, WRITE)
+            add_arg(s, k, s.m, s.m[AT.inst_box] + k * s.w, WRITE)
             add_row(s, slot, first, FEED, device, device)
-            hold(s, device, k, s.m, s.inst_box + k * s.w)
-            k = s.m[s.inst_next + k]
+            hold(s, device, k, s.m, s.m[AT.inst_box] + k * s.w)
+            k = s.m[s.m[AT.inst_next] + k]
 
 
 @inner
@@ -272,7 +277,7 @@ def places_of(s: State, homes: Any, fetch: Any, whole: Any) -> Any:
     """The instances of needs that are homes, then of the devices that fetch."""
     found = np.empty(len(homes) + len(fetch), np.int64)
     for i in range(len(homes)):
-        found[i] = find_instance(s, s.m[s.need + 3 * homes[i]], s.m, s.need_box + homes[i] * s.w)
+        found[i] = find_instance(s, s.m[s.m[AT.need] + 3 * homes[i]], s.m, s.m[AT.need_box] + homes[i] * s.w)
     for i in range(len(fetch)):
         found[len(homes) + i] = find_instance(s, fetch[i], whole, 0)
     return found

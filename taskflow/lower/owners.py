@@ -8,7 +8,7 @@ import numpy as np
 
 from taskflow.lower.boxes import covers, inner, intersect, is_empty, overlaps, put, same, split_evenly, subtract
 from taskflow.lower.moves import needs_of
-from taskflow.lower.state import FULL, State
+from taskflow.lower.state import AT, FULL, State
 
 
 @inner
@@ -21,9 +21,9 @@ def owners_of(s: State, v: int, box: Any, tile: int, holds: Any, scalar: bool) -
     needs, w = needs_of(s, v), s.w
     wanted, by, count = np.empty(len(needs) * w, np.int64), np.empty(len(needs), np.int64), 0
     for k in needs:
-        if overlaps(s.m, s.need_box + k * w, box, tile * w, w):
-            intersect(wanted, count * w, s.m, s.need_box + k * w, box, tile * w, w)
-            by[count] = s.m[s.need + 3 * k]
+        if overlaps(s.m, s.m[AT.need_box] + k * w, box, tile * w, w):
+            intersect(wanted, count * w, s.m, s.m[AT.need_box] + k * w, box, tile * w, w)
+            by[count] = s.m[s.m[AT.need] + 3 * k]
             count += 1
     pieces = cut_at_borders(s, box, tile, wanted[: count * w])
     owner, piece, owned = np.empty(16, np.int64), np.empty(16 * w, np.int64), 0
@@ -55,7 +55,7 @@ def owners_of(s: State, v: int, box: Any, tile: int, holds: Any, scalar: bool) -
 def cut_at_borders(s: State, box: Any, tile: int, wanted: Any) -> Any:
     """The tile in pieces such that every wanted box is a union of pieces."""
     w = s.w
-    put(s.m, s.work, box, tile * w, w)
+    put(s.m, s.m[AT.work], box, tile * w, w)
     count = 1
     for k in range(0, len(wanted), w):
         is_new = True
@@ -64,16 +64,16 @@ def cut_at_borders(s: State, box: Any, tile: int, wanted: Any) -> Any:
         if not is_new:
             continue
         n = 0
-        for i in range(s.work, s.work + count * w, w):
+        for i in range(s.m[AT.work], s.m[AT.work] + count * w, w):
             if overlaps(s.m, i, wanted, k, w):
                 if n < s.size:
-                    intersect(s.m, s.spare + n * w, s.m, i, wanted, k, w)
+                    intersect(s.m, s.m[AT.spare] + n * w, s.m, i, wanted, k, w)
                 n += 1
-            n = subtract(s.m, s.spare, n, s.size, s.m, i, wanted, k, w)
+            n = subtract(s.m, s.m[AT.spare], n, s.size, s.m, i, wanted, k, w)
         if n > s.size:
             s.m[FULL] = 1
             return s.m[:0].copy()
         count = n
         for i in range(count * w):
-            s.m[s.work + i] = s.m[s.spare + i]
-    return s.m[s.work : s.work + count * w].copy()
+            s.m[s.m[AT.work] + i] = s.m[s.m[AT.spare] + i]
+    return s.m[s.m[AT.work] : s.m[AT.work] + count * w].copy()

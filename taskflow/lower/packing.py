@@ -12,7 +12,7 @@ import numpy as np
 from taskflow.cost import Rates
 from taskflow.lower.boxes import inner, volume
 from taskflow.lower.sorting import bits, sort
-from taskflow.lower.state import COLLECTIVE, COPY, EDGES, FEED, INSTANCES, ROWS, State
+from taskflow.lower.state import AT, COLLECTIVE, COPY, EDGES, FEED, INSTANCES, ROWS, State
 from taskflow.lower.thinning import Lanes, is_implied, thin
 
 # Columns of a pool that fill up, as places in `Packed.length`.
@@ -69,7 +69,7 @@ def pack(s: State, lanes: Lanes, itemsize: int, p: Packed, rates: Rates) -> Any:
     Gives the column that has too little room; or WAITS_FOR_ITSELF: an operator whose points wait for each other.
     """
     ops, version_row = lanes.ops, lanes.version_row
-    for e in range(s.edge, s.edge + 4 * s.m[EDGES], 4):
+    for e in range(s.m[AT.edge], s.m[AT.edge] + 4 * s.m[EDGES], 4):
         if s.m[e] == s.m[e + 2] and s.m[e] < ops:
             return WAITS_FOR_ITSELF
     keys, places = edge_keys(s, lanes)
@@ -77,7 +77,7 @@ def pack(s: State, lanes: Lanes, itemsize: int, p: Packed, rates: Rates) -> Any:
     versions, rows, slots = len(version_row) - 1, s.m[ROWS], ops + len(version_row) - 1
     collectives = 0
     for k in range(rows):
-        collectives += s.m[s.row + 6 * k] == COLLECTIVE
+        collectives += s.m[s.m[AT.row] + 6 * k] == COLLECTIVE
     short = lacking_column(p, rows, collectives, len(keys), versions, slots)
     if short != FITS:
         return short
@@ -93,8 +93,8 @@ def pack(s: State, lanes: Lanes, itemsize: int, p: Packed, rates: Rates) -> Any:
         p.length[VERSION] += 1
     p.bytes[entry] = 0
     for k in range(s.m[INSTANCES]):
-        size = volume(s.m, s.inst_box + k * s.w, s.w) * itemsize
-        p.bytes[entry, s.m[s.inst_device + k]] += -(-size // ALIGNMENT) * ALIGNMENT
+        size = volume(s.m, s.m[AT.inst_box] + k * s.w, s.w) * itemsize
+        p.bytes[entry, s.m[s.m[AT.inst_device] + k]] += -(-size // ALIGNMENT) * ALIGNMENT
     p.length[ENTRY] += 1
     return FITS
 
@@ -126,7 +126,7 @@ def pack_rows(s: State, itemsize: int, p: Packed, rates: Rates) -> None:
     """Seconds and queues of the rows."""
     devices, begin = s.devices, 0
     for k in range(s.m[ROWS]):
-        at, row = s.row + 6 * k, p.length[ROW] + k
+        at, row = s.m[AT.row] + 6 * k, p.length[ROW] + k
         kind, source, device, size = s.m[at], s.m[at + 1], s.m[at + 2], s.m[at + 4] * itemsize
         if kind == COLLECTIVE:
             p.seconds[row], p.queue[row] = 0.0, 0
@@ -146,7 +146,7 @@ def pend(s: State, row: int, begin: int, end: int, name: int, size: int, p: Pack
     """Note a collective, with the devices of its arguments."""
     takes_part, first = np.zeros(s.devices, np.bool_), p.length[MEMBER]
     for a in range(begin, end):
-        takes_part[s.m[s.inst_device + s.m[s.arg + 2 * a]]] = True
+        takes_part[s.m[s.m[AT.inst_device] + s.m[s.m[AT.arg] + 2 * a]]] = True
     for device in range(s.devices):
         if takes_part[device]:
             p.member[p.length[MEMBER]] = device
@@ -167,12 +167,12 @@ def edge_keys(s: State, lanes: Lanes) -> tuple[Any, tuple[int, int]]:
     Those that streams imply are left out.
     """
     most_row, most_slot, count = 0, 0, s.m[EDGES]
-    for e in range(s.edge, s.edge + 4 * count, 4):
+    for e in range(s.m[AT.edge], s.m[AT.edge] + 4 * count, 4):
         most_slot = max(most_slot, s.m[e], s.m[e + 2])
         most_row = max(most_row, s.m[e + 1], s.m[e + 3])
     of_row, of_slot, keys = bits(most_row), bits(most_slot), np.empty(count, np.int64)
     n = 0
-    for e in range(s.edge, s.edge + 4 * count, 4):
+    for e in range(s.m[AT.edge], s.m[AT.edge] + 4 * count, 4):
         if not is_implied(s, e, lanes):
             slots = (s.m[e] << of_slot) | s.m[e + 2]
             keys[n] = (((slots << of_row) | s.m[e + 1]) << of_row) | s.m[e + 3]

@@ -8,7 +8,7 @@ import numpy as np
 
 from taskflow.columns import doubled
 from taskflow.operator import Operator
-from taskflow.partition import Points, cuts, partition
+from taskflow.partition import Points, cuts, partition, split_numbers
 from taskflow.strategy import Degree, ParallelConfig
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -63,6 +63,7 @@ class PointStore:
         self._numbers: dict[tuple[int, ParallelConfig], int] = {}
         self._cuts: dict[tuple[int, tuple[tuple[str, Degree], ...]], tuple[Array, Array, Array]] = {}
         self._kinds: dict[int, tuple[Any, ...]] = {}
+        self._splits: dict[int, dict[str, int]] = {}
 
     def number(self, slot: int, config: ParallelConfig) -> int:
         """The number of the points of operator `slot` under a configuration.
@@ -96,9 +97,9 @@ class PointStore:
 
         kind, op = self.kind[slot], self.operators[slot]
         if kind not in self._kinds:
-            self._kinds[kind] = self._describe(op)
+            self._kinds[kind], self._splits[kind] = self._describe(op), split_numbers(op)
         if (key := (kind, config.degrees)) not in self._cuts:
-            self._cuts[key] = cuts(op, config)
+            self._cuts[key] = cuts(op, config, self._splits[kind])
         arguments: tuple[Any, ...] = *self._cuts[key], np.array(config.devices, np.int64), *self._kinds[kind]
         while (found := add_points(*(*arguments, *self.table[:9]))) != FITS:
             if found == FAULT:

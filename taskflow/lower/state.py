@@ -18,21 +18,26 @@ READ, WRITE, READ_WRITE = np.arange(3)  # of task.Privilege
 COPY, FOLD, FEED, COLLECTIVE = np.arange(1, 5)  # of task.Kind
 UPDATES = np.int64(1)  # of movement.READS, UPDATES, WRITES
 
-INSTANCES, ACCESSES, EDGES, ROWS, ARGS, HELD, NEEDS, FULL, LOST = np.arange(9)  # places at the start of `m`
+# Places at the start of `m`: lengths of tables, whether one is full and what is lost; whether edges that the order of
+# streams implies may be left out; the slot and the first row of the version that is being moved.
+INSTANCES, ACCESSES, EDGES, ROWS, ARGS, HELD, NEEDS, FULL, LOST, BRIEF, SLOT, FIRST = np.arange(12)
 
 
 class State(NamedTuple):
     """What a fragment consists of, and what is known on the way: tables in one flat memory.
 
-    A field is where a table begins in `m`, its rows have the columns named. One array and numbers, since passing an
-    array on to a function costs some instructions, and there are thirty tables.
+    Passed on to small functions some hundred times a row, so it is short: `m` says itself where its tables begin.
     """
 
     m: Any
     w: int  # numbers of a box
     devices: int
-    size: int  # rows of most tables
-    many: int  # of those of accesses, edges and arguments
+    size: int  # rows of most tables; of accesses, edges and arguments MANY times as many
+
+
+class Tables(NamedTuple):
+    """Where in `m` stands where each table begins; its rows have the columns named."""
+
     inst_device: int  # instances
     inst_box: int
     inst_partial: int
@@ -62,6 +67,9 @@ class State(NamedTuple):
     spare: int
 
 
+COUNTS = 16  # numbers at the start of `m`; where the tables begin stands behind them
+AT = Tables(*range(COUNTS, COUNTS + len(Tables._fields)))
+HEADER = COUNTS + len(Tables._fields)
 MANY = 4  # accesses, edges and arguments are so many times as many as instances, rows and needs
 
 
@@ -69,13 +77,13 @@ MANY = 4  # accesses, edges and arguments are so many times as many as instances
 def words(size: int, w: int, devices: int, versions: int) -> int:
     """Numbers that a state with room for `size` instances, rows and needs takes."""
     boxes = w * size * (5 + 2 * MANY)
-    return 16 + 19 * size + 9 * MANY * size + boxes + (2 + versions) * devices + 2 * versions
+    return HEADER + 19 * size + 9 * MANY * size + boxes + (2 + versions) * devices + 2 * versions
 
 
 def place_tables(m: Any, size: int, w: int, devices: int, versions: int) -> State:
     """The tables of a state in `m`, which has at least `words(...)` numbers; see `clear`."""
     many = MANY * size
-    value_first = 16
+    value_first = HEADER
     value_last = value_first + devices
     need_first = value_last + devices
     need_last = need_first + versions
@@ -102,40 +110,34 @@ def place_tables(m: Any, size: int, w: int, devices: int, versions: int) -> Stat
     spare = work + w * size
     access_box = spare + w * size
     arg_box = access_box + w * many
-    return State(
-        m,
-        w,
-        devices,
-        size,
-        many,
-        inst_device,
-        inst_box,
-        inst_partial,
-        inst_next,
-        value_first,
-        value_last,
-        access_box,
-        access_task,
-        access_next,
-        writers,
-        readers,
-        edge,
-        row,
-        arg,
-        arg_box,
-        held,
-        held_box,
-        held_next,
-        held_first,
-        held_last,
-        need,
-        need_box,
-        need_first,
-        need_last,
-        need_at,
-        work,
-        spare,
-    )
+    m[AT.inst_device] = inst_device
+    m[AT.inst_box] = inst_box
+    m[AT.inst_partial] = inst_partial
+    m[AT.inst_next] = inst_next
+    m[AT.value_first] = value_first
+    m[AT.value_last] = value_last
+    m[AT.access_box] = access_box
+    m[AT.access_task] = access_task
+    m[AT.access_next] = access_next
+    m[AT.writers] = writers
+    m[AT.readers] = readers
+    m[AT.edge] = edge
+    m[AT.row] = row
+    m[AT.arg] = arg
+    m[AT.arg_box] = arg_box
+    m[AT.held] = held
+    m[AT.held_box] = held_box
+    m[AT.held_next] = held_next
+    m[AT.held_first] = held_first
+    m[AT.held_last] = held_last
+    m[AT.need] = need
+    m[AT.need_box] = need_box
+    m[AT.need_first] = need_first
+    m[AT.need_last] = need_last
+    m[AT.need_at] = need_at
+    m[AT.work] = work
+    m[AT.spare] = spare
+    return State(m, w, devices, size)
 
 
 tables = inner(place_tables)
@@ -144,9 +146,9 @@ tables = inner(place_tables)
 @inner
 def clear(s: State) -> None:
     """Nothing is there yet."""
-    for k in range(16):
+    for k in range(COUNTS):
         s.m[k] = 0
-    for k in range(16, s.inst_device):
+    for k in range(HEADER, s.m[AT.inst_device]):
         s.m[k] = -1
 
 
@@ -169,41 +171,62 @@ def add_instance(s: State, device: int, boxes: Any, i: int, partial: bool) -> in
     """A new instance."""
     k: int = append(s, INSTANCES, s.size)
     if k >= 0:
-        s.m[s.inst_device + k], s.m[s.inst_partial + k], s.m[s.inst_next + k] = device, partial, -1
-        s.m[s.writers + k], s.m[s.readers + k], s.m[s.held_first + k], s.m[s.held_last + k] = -1, -1, -1, -1
-        put(s.m, s.inst_box + k * s.w, boxes, i, s.w)
+        s.m[s.m[AT.inst_device] + k], s.m[s.m[AT.inst_partial] + k], s.m[s.m[AT.inst_next] + k] = device, partial, -1
+        s.m[s.m[AT.writers] + k], s.m[s.m[AT.readers] + k], s.m[s.m[AT.held_first] + k], s.m[s.m[AT.held_last] + k] = (
+            -1,
+            -1,
+            -1,
+            -1,
+        )
+        put(s.m, s.m[AT.inst_box] + k * s.w, boxes, i, s.w)
     return k
 
 
 @inner
 def find_instance(s: State, device: int, boxes: Any, i: int) -> int:
     """The first instance on `device` that holds values and covers the box, or -1."""
-    k: int = s.m[s.value_first + device]
-    while k >= 0 and not covers(s.m, s.inst_box + k * s.w, boxes, i, s.w):
-        k = s.m[s.inst_next + k]
+    k: int = s.m[s.m[AT.value_first] + device]
+    while k >= 0 and not covers(s.m, s.m[AT.inst_box] + k * s.w, boxes, i, s.w):
+        k = s.m[s.m[AT.inst_next] + k]
     return k
 
 
 @inner
 def add_edge(s: State, slot: int, index: int, access: int) -> None:
     """A task waits for the one of an access, if that is another."""
-    task = s.access_task + 2 * access
+    task = s.m[AT.access_task] + 2 * access
     if s.m[task] == slot and s.m[task + 1] == index:
         return
-    e = append(s, EDGES, s.many)
+    e = append(s, EDGES, MANY * s.size)
     if e >= 0:
-        at = s.edge + 4 * e
+        at = s.m[AT.edge] + 4 * e
         s.m[at], s.m[at + 1], s.m[at + 2], s.m[at + 3] = slot, index, s.m[task], s.m[task + 1]
 
 
 @inner
 def wait_for(s: State, head: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """Edges to all accesses of a chain that overlap the box."""
-    k = head
+    """Edges to all accesses of a chain, latest first, that overlap the box.
+
+    What arrives in an instance arrives in one stream: of that the latest is enough, where edges may be left out.
+    """
+    k, is_told = head, False
     while k >= 0:
-        if overlaps(s.m, s.access_box + k * s.w, boxes, i, s.w):
-            add_edge(s, slot, index, k)
-        k = s.m[s.access_next + k]
+        if overlaps(s.m, s.m[AT.access_box] + k * s.w, boxes, i, s.w):
+            arrives = s.m[BRIEF] > 0 and is_arrival(s, k)
+            if not (arrives and is_told):
+                add_edge(s, slot, index, k)
+            is_told = is_told or arrives
+        k = s.m[s.m[AT.access_next] + k]
+
+
+@inner
+def is_arrival(s: State, access: int) -> bool:
+    """Whether it is by a copy or a fold of the version that is being moved."""
+    task = s.m[AT.access_task] + 2 * access
+    if s.m[task] != s.m[SLOT]:
+        return False
+    kind = s.m[s.m[AT.row] + 6 * (s.m[FIRST] + s.m[task + 1])]
+    return bool(kind == COPY or kind == FOLD)  # noqa: SIM109
 
 
 @inner
@@ -211,7 +234,7 @@ def take_over(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int
     """Edges to all accesses of a chain that overlap the box; those that lie within it are dropped."""
     before, k = -1, s.m[heads + instance]
     while k >= 0:
-        after, at, is_covered = s.m[s.access_next + k], s.access_box + k * s.w, False
+        after, at, is_covered = s.m[s.m[AT.access_next] + k], s.m[AT.access_box] + k * s.w, False
         if overlaps(s.m, at, boxes, i, s.w):
             add_edge(s, slot, index, k)
             is_covered = covers(boxes, i, s.m, at, s.w)
@@ -220,18 +243,18 @@ def take_over(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int
         elif before < 0:
             s.m[heads + instance] = after
         else:
-            s.m[s.access_next + before] = after
+            s.m[s.m[AT.access_next] + before] = after
         k = after
 
 
 @inner
 def remember(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
     """Put an access in front of a chain."""
-    k = append(s, ACCESSES, s.many)
+    k = append(s, ACCESSES, MANY * s.size)
     if k >= 0:
-        put(s.m, s.access_box + k * s.w, boxes, i, s.w)
-        s.m[s.access_task + 2 * k], s.m[s.access_task + 2 * k + 1] = slot, index
-        s.m[s.access_next + k] = s.m[heads + instance]
+        put(s.m, s.m[AT.access_box] + k * s.w, boxes, i, s.w)
+        s.m[s.m[AT.access_task] + 2 * k], s.m[s.m[AT.access_task] + 2 * k + 1] = slot, index
+        s.m[s.m[AT.access_next] + k] = s.m[heads + instance]
         s.m[heads + instance] = k
 
 
@@ -240,8 +263,8 @@ def note_read(s: State, instance: int, boxes: Any, i: int, slot: int, index: int
     """A task reads the box: it waits for those who wrote any of it. (There is no instance only if there is no room.)"""
     if instance < 0:
         return
-    wait_for(s, s.m[s.writers + instance], boxes, i, slot, index)
-    remember(s, s.readers, instance, boxes, i, slot, index)
+    wait_for(s, s.m[s.m[AT.writers] + instance], boxes, i, slot, index)
+    remember(s, s.m[AT.readers], instance, boxes, i, slot, index)
 
 
 @inner
@@ -249,9 +272,9 @@ def note_write(s: State, instance: int, boxes: Any, i: int, slot: int, index: in
     """A task writes the box: it waits for those who read or wrote any of it."""
     if instance < 0:
         return
-    take_over(s, s.readers, instance, boxes, i, slot, index)
-    take_over(s, s.writers, instance, boxes, i, slot, index)
-    remember(s, s.writers, instance, boxes, i, slot, index)
+    take_over(s, s.m[AT.readers], instance, boxes, i, slot, index)
+    take_over(s, s.m[AT.writers], instance, boxes, i, slot, index)
+    remember(s, s.m[AT.writers], instance, boxes, i, slot, index)
 
 
 @inner
@@ -259,11 +282,11 @@ def hold(s: State, device: int, instance: int, boxes: Any, i: int) -> int:
     """The box is valid in the instance from now on."""
     k: int = append(s, HELD, s.size)
     if k >= 0 and instance >= 0:
-        s.m[s.held + 2 * k], s.m[s.held + 2 * k + 1], s.m[s.held_next + k] = device, instance, -1
-        put(s.m, s.held_box + k * s.w, boxes, i, s.w)
-        if s.m[s.held_first + instance] < 0:
-            s.m[s.held_first + instance] = k
+        s.m[s.m[AT.held] + 2 * k], s.m[s.m[AT.held] + 2 * k + 1], s.m[s.m[AT.held_next] + k] = device, instance, -1
+        put(s.m, s.m[AT.held_box] + k * s.w, boxes, i, s.w)
+        if s.m[s.m[AT.held_first] + instance] < 0:
+            s.m[s.m[AT.held_first] + instance] = k
         else:
-            s.m[s.held_next + s.m[s.held_last + instance]] = k
-        s.m[s.held_last + instance] = k
+            s.m[s.m[AT.held_next] + s.m[s.m[AT.held_last] + instance]] = k
+        s.m[s.m[AT.held_last] + instance] = k
     return k

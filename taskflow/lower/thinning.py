@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.lower.boxes import inner
-from taskflow.lower.state import COLLECTIVE, COPY, FEED, State
+from taskflow.lower.state import AT, COLLECTIVE, COPY, FEED, State
 
 COMPUTING, RECEIVING, HOST, SENDING = range(4)  # rows of `Lanes.stream`
 
@@ -42,7 +42,7 @@ def lane_of(s: State, slot: int, index: int, lanes: Lanes) -> int:
     """A stream that the row occupies; -1: it is a collective, which occupies those of many devices."""
     if slot < lanes.ops:
         return int(lanes.stream[COMPUTING, lanes.place[lanes.first[slot] + index]])
-    at = s.row + 6 * (lanes.version_row[slot - lanes.ops] + index)
+    at = s.m[AT.row] + 6 * (lanes.version_row[slot - lanes.ops] + index)
     if s.m[at] == COLLECTIVE:
         return -1
     return int(lanes.stream[HOST if s.m[at] == FEED else RECEIVING, s.m[at + 2]])
@@ -68,7 +68,7 @@ def is_implied(s: State, e: int, lanes: Lanes) -> bool:
 def sending_of(s: State, slot: int, index: int, lanes: Lanes) -> int:
     """The stream in which a row sends to another device, if there is one; else as `lane_of`."""
     if slot >= lanes.ops:
-        at = s.row + 6 * (lanes.version_row[slot - lanes.ops] + index)
+        at = s.m[AT.row] + 6 * (lanes.version_row[slot - lanes.ops] + index)
         if s.m[at] == COPY and s.m[at + 1] != s.m[at + 2] and lanes.stream[SENDING, s.m[at + 1]] >= 0:
             return int(lanes.stream[SENDING, s.m[at + 1]])
     return int(lane_of(s, slot, index, lanes))

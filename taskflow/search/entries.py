@@ -1,7 +1,8 @@
 """Finding the entries of regions in a pool, compiled by numba: a hash table from what a fragment depends on.
 
 The key of an entry is the kind of the region's life, the numbers of the points of the operators that touch it, and, of
-a region that is fetched, the devices in use.
+a region that is fetched, the devices in use. Of a constant (a learning rate, which all updates read) it is the devices
+of these operators alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numba
 import numpy as np
 
 from taskflow.lower.boxes import inner
+from taskflow.search.stretches import BY_DEVICES, BY_POINTS_AND_USED
 
 FREE = -1
 
@@ -91,15 +93,32 @@ def change_points(
 
 
 @inner
-def mark_regions(slots: Any, region_ptr: Any, region: Any, presence: Any, old_presence: Any, is_fetched: Any) -> Any:
+def mark_regions(slots: Any, region_ptr: Any, region: Any, presence: Any, old_presence: Any, keyed: Any) -> Any:
     """Whether a region changes: an operator that touches it does, or it is fetched and other devices are in use."""
-    marked, differs = np.zeros(len(is_fetched), np.bool_), False
+    marked, differs = np.zeros(len(keyed), np.bool_), False
     for slot in slots:
         for k in range(region_ptr[slot], region_ptr[slot + 1]):
             marked[region[k]] = True
     for d in range(len(presence)):
         differs = differs or (presence[d] > 0) != (old_presence[d] > 0)
-    return marked | is_fetched if differs else marked
+    for r in range(len(keyed) if differs else 0):
+        marked[r] |= keyed[r] == BY_POINTS_AND_USED
+    return marked
+
+
+@inner
+def put_devices(keys: Any, at: int, ops: Any, numbers: Any, record: Any, place: Any, is_used: Any) -> int:
+    """Append the devices that have points of some operators; the new end of the key."""
+    is_used[:] = False
+    for slot in ops:
+        first, count = record[numbers[slot], 0], record[numbers[slot], 1]
+        for p in range(first, first + count):
+            is_used[place[p]] = True
+    for d in range(len(is_used)):
+        if is_used[d]:
+            keys[at] = d
+            at += 1
+    return at
 
 
 @numba.njit(cache=True)
@@ -120,7 +139,7 @@ def find_entries(
     op_ptr: Any,
     op: Any,
     kind: Any,
-    is_fetched: Any,
+    keyed: Any,
     entries: int,
     table: Any,
     keys: Any,
@@ -139,7 +158,7 @@ def find_entries(
         old_fragment, new_fragment: the same of the entries of all regions.
         old_presence, presence: per device, how many operators have points there; the second is filled in.
         record, place: see `pointstore.Places`.
-        region_ptr, region, op_ptr, op, kind, is_fetched: see `stretches.Layout`.
+        region_ptr, region, op_ptr, op, kind, keyed: see `stretches.Layout`.
         entries: how many there are; table, keys, key_ptr: of them, with room for one more a region.
         counts, slots, regions, missing: get the operators that changed, the regions, and those whose entries have to be
             made, in this order; they hold what the proposal before this had.
@@ -150,18 +169,22 @@ def find_entries(
         new_fragment[r] = old_fragment[r]
     presence[:] = old_presence
     counts[0] = change_points(columns, old, new, old_op, new_op, presence, record, place, slots)
-    marked = mark_regions(slots[: counts[0]], region_ptr, region, presence, old_presence, is_fetched)
+    marked = mark_regions(slots[: counts[0]], region_ptr, region, presence, old_presence, keyed)
     counts[1] = counts[2] = 0
+    is_used = np.zeros(len(presence), np.bool_)
     for r in range(len(kind)):
         if not marked[r]:
             continue
         at = key_ptr[entries]
         keys[at] = kind[r]
         at += 1
-        for k in range(op_ptr[r], op_ptr[r + 1]):
-            keys[at] = new[op[k]]
-            at += 1
-        if is_fetched[r]:
+        if keyed[r] == BY_DEVICES:
+            at = put_devices(keys, at, op[op_ptr[r] : op_ptr[r + 1]], new, record, place, is_used)
+        else:
+            for k in range(op_ptr[r], op_ptr[r + 1]):
+                keys[at] = new[op[k]]
+                at += 1
+        if keyed[r] == BY_POINTS_AND_USED:
             for d in range(len(presence)):
                 if presence[d] > 0:
                     keys[at] = d
@@ -175,5 +198,6 @@ def find_entries(
             missing[counts[2]] = r
             counts[2] += 1
             entries += 1
-        regions[counts[1]] = r
-        counts[1] += 1
+        if new_fragment[r] != old_fragment[r]:
+            regions[counts[1]] = r
+            counts[1] += 1

@@ -29,7 +29,7 @@ class Index:
         self._slots, self._regions, self._missing = (np.zeros(n, np.int64) for n in (ops, regions, regions))
         self._table = np.full(1024, -1, np.int64)
         self._keys, self._key_ptr = np.zeros(1024, np.int64), np.zeros(1024, np.int64)  # of NOTHING: no numbers
-        self._most = len(layout.op) + regions + devices * int(layout.is_fetched.sum())  # numbers of all keys
+        self._most = len(layout.op) + regions + devices * int((layout.keyed > 0).sum())  # numbers of all keys
 
     def find(self, columns: Array, entries: int, store: PointStore) -> Array:
         """Propose other points for operators: (3, n) operators, numbers of their points and their entries.
@@ -58,7 +58,7 @@ class Index:
             layout.op_ptr,
             layout.op,
             layout.kind,
-            layout.is_fetched,
+            layout.keyed,
             entries,
             self._table,
             self._keys,
@@ -70,11 +70,11 @@ class Index:
         )
         return self._missing[: self._counts[2]]
 
-    def forget(self, entries: int) -> None:
-        """Forget the entries from number `entries` on, which were found but not made."""
+    def forget(self, first: int, end: int) -> None:
+        """Forget the entries from number `first` to before `end`, the last, which were found but not made."""
         from taskflow.search.entries import forget_last  # numba: imported on first use
 
-        forget_last(self._table, self._keys, self._key_ptr, entries, entries + int(self._counts[2]))
+        forget_last(self._table, self._keys, self._key_ptr, first, end)
 
     @property
     def changed(self) -> tuple[Array, Array]:

@@ -28,7 +28,8 @@ from taskflow.task import STREAMS, Array
 
 POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
 MARKS = 128  # places along the way where the state is remembered, so that a proposal need not begin at the first row
-LOOK = 30  # rows that are passed in the time in which one device's part of a region is moved
+LOOK = 300  # rows that are passed in a third of the time in which one device's part of a region is moved
+CALL = 3000  # rows that are passed in the time that asking for it takes
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
 
@@ -195,17 +196,29 @@ class Judge:
         joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         known = self.pool.entries
         missing = self.index.find(np.ascontiguousarray(joined), known, self.lowering.store)
-        if len(missing) * self._devices * LOOK > self.rows and self._is_hopeless(p, limit, known):
-            self.index.forget(known)
+        if len(missing) and not self._enter(missing, p, limit, known):
             return math.inf
-        if len(missing):
-            self.pool.enter(missing, self.index.new_numbers, np.flatnonzero(self.index.new_presence))
         seconds = self._simulate(p, limit)
         if seconds <= limit and math.isfinite(seconds):
             if not is_forced and not self._fits(p):
                 return math.inf
             self._proposed = p
         return seconds
+
+    def _enter(self, missing: Array, p: _Proposal, limit: float, known: int) -> bool:
+        """Make the entries of regions; False: it turned out on the way that the limit is exceeded."""
+        used, done, count = np.flatnonzero(self.index.new_presence), 0, len(missing)
+        worth = (self.program.rows + CALL) / (self._devices * LOOK)
+        while done < count:
+            step = count - done
+            if step > worth:
+                if self._is_hopeless(p, limit, known + done):
+                    self.index.forget(known + done, known + count)
+                    return False
+                step = -(-step // 2)
+            self.pool.enter(missing[done : done + step], self.index.new_numbers, used)
+            done += step
+        return True
 
     def _is_hopeless(self, p: _Proposal, limit: float, known: int) -> bool:
         """Whether the step takes longer than the limit even without the regions whose entries are to be made.

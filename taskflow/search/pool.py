@@ -49,6 +49,7 @@ class Pool:
         self.queues = Queues(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
+        self._groups: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -121,9 +122,11 @@ class Pool:
         """Seconds and queues of the collectives that were packed."""
         p = self.packed
         for row, name, size, first, count in p.pending[: p.length[PENDING]].tolist():
-            group = tuple(ring_order(members := p.member[first : first + count].tolist(), self._hosts))
+            members = tuple(p.member[first : first + count].tolist())
+            if members not in self._groups:
+                self._groups[members] = tuple(ring_order(members, self._hosts)), self.queues.of_group(members)
+            group, p.queue[row] = self._groups[members]
             p.seconds[row] = self.costs.collective_seconds(COLLECTIVES[name], group, size)
-            p.queue[row] = self.queues.of_group(tuple(members))
         p.length[PENDING] = p.length[MEMBER] = 0
 
     def _grow(self, column: int) -> None:

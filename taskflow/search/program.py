@@ -23,6 +23,7 @@ class Program:
         marks: number of places along the way where the state is remembered, at most.
 
     Attributes:
+        rows: rows of the current strategy.
         top: see `laying`.
         place, new_place: (stretches, 4) first line of each, place of its first end, number of rows, first of them in
             the pool; of the current and the proposed strategy, which differ in `laid[: top[LAID]]`.
@@ -41,6 +42,7 @@ class Program:
         self.laid, self.stamp = np.zeros(stretches, np.int64), np.zeros(stretches, np.int64)
         self.every = -(-stretches // marks)
         self.marks, self.new_marks = (np.zeros((stretches // self.every + 1, 2 * streams)) for _ in range(2))
+        self.rows = 0
         self._make_room(0)
 
     def _make_room(self, rows: int) -> None:
@@ -65,15 +67,11 @@ class Program:
     def accept(self) -> None:
         """The proposed strategy is the current one."""
         laid = self.laid[: self.top[6]]
+        self.rows += int(self.new_place[laid, 2].sum() - self.place[laid, 2].sum())
         self.place[laid] = self.new_place[laid]
         self.top[:3] = self.top[3:6]
         self.end, self.new_end = self.new_end, self.end
         self.marks, self.new_marks = self.new_marks, self.marks
-
-    @property
-    def rows(self) -> int:
-        """Rows of the current strategy."""
-        return int(self.place[:, 2].sum())
 
     @property
     def ends(self) -> Array:

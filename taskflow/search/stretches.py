@@ -9,7 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.lower import Lowering
+from taskflow.lower.life import Life
 from taskflow.task import Array
+
+BY_POINTS, BY_POINTS_AND_USED, BY_DEVICES = range(3)
 
 
 class Layout(NamedTuple):
@@ -22,7 +25,7 @@ class Layout(NamedTuple):
         local_ptr, local: per region the stretch of every slot of its life.
         region_ptr, region: per operator the regions that it touches.
         kind: per region; those of a kind have the same entries for the same points.
-        is_fetched: per region.
+        keyed: per region what its entries depend on, see `entries`.
         alive: (regions, 2) first and last operator between which the region's instances are needed.
     """
 
@@ -36,7 +39,7 @@ class Layout(NamedTuple):
     region_ptr: Array
     region: Array
     kind: Array
-    is_fetched: Array
+    keyed: Array
     alive: Array
 
 
@@ -62,9 +65,15 @@ def lay_out(lowering: Lowering) -> Layout:
         _pointers(regions),
         np.array([r for touched in regions for r in touched], np.int64),
         np.array([kinds.setdefault(k, len(kinds)) for k in zip(lowering.dtype_kind, lowering.life_kind)], np.int64),
-        np.array([k in lowering.fetched for k in range(len(lives))]),
+        np.array([_keyed(life, k in lowering.fetched) for k, life in enumerate(lives)], np.int64),
         np.array([_alive(lowering, number) for number in range(len(lives))], np.int64),
     )
+
+
+def _keyed(life: Life, is_fetched: bool) -> int:
+    """A scalar that is only read is held, and nothing else, by every device on which anybody reads it."""
+    is_constant = life.region.is_persistent and not life.region.ndim and len(life.ops) and not life.events[:, 2].any()
+    return BY_POINTS_AND_USED if is_fetched else BY_DEVICES if is_constant else BY_POINTS
 
 
 def _alive(lowering: Lowering, number: int) -> tuple[int, int]:

@@ -198,3 +198,11 @@ def test_collectives_of_six_ranks_run_in_the_library(mpirun):
         6, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/mpi/test_streamed.py", "-k", chosen, timeout=240
     )
     assert found.returncode == 0 and "1 passed" in found.stdout, found.stdout + found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_the_ranks_of_the_gpu_tests_run(mpirun):
+    """`tests/gpu/ranks.py`, so that it does not break where no GPU is."""
+    done = mpirun(2, "tests/gpu/ranks.py", "auto", "--fake", timeout=120)
+    assert done.returncode == 0 and "1 models are right" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,81 @@
+"""Guards on a GPU: memory that is short is missed with numbers, steps allocate nothing; costs and rates."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import CostModel, Device, Executor, Graph, MachineModel, lower, measure_machine
+from taskflow.backend import make_backend
+from taskflow.measure_gpu import measure_host_link
+from tests.execute.test_streamed import feeds, network
+from tests.gpu.test_laws import backend, perceptron
+
+
+def on_one(model, **device):
+    machine = MachineModel.uniform(1, Device("cuda", **device))
+    return lower(model.graph, taskflow.single_device(model.graph, machine), machine)
+
+
+def test_memory_that_is_short_is_missed_before_the_first_step():
+    streams = backend()
+    _, total = streams.memory(0)
+    graph = Graph()
+    graph.parameter("p", (total,), 0.0)  # four times the memory
+    graph.output("p", graph.regions["p"])
+    machine = MachineModel.uniform(1, Device("cuda", memory_bytes=1 << 60))
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    with pytest.raises(ValueError, match=r"device 0: no room for \d+ bytes of instances; this executor holds nothing"):
+        Executor(task_graph, backend=streams)
+
+
+def test_an_executor_gives_its_memory_back():
+    streams = backend()
+    task_graph = on_one(perceptron())
+    Executor(task_graph, backend=streams, record=False).close()
+    before = streams.memory(0)
+    for _ in range(5):
+        with Executor(task_graph, backend=streams, record=False) as step:
+            step(perceptron().feeds)
+        del step
+    gc.collect()
+    assert streams.memory(0)[0] >= before[0] - (8 << 20)
+
+
+@pytest.mark.parametrize("captures", [True, False])
+def test_steps_allocate_nothing(captures):
+    streams = backend()
+    with Executor(on_one(perceptron()), backend=streams, record=False, capture=captures) as step:
+        step(perceptron().feeds)
+        step(perceptron().feeds)
+        free = streams.memory(0)
+        for _ in range(10):
+            step(perceptron().feeds)
+        assert streams.memory(0) == free
+
+
+def test_kernels_are_timed():
+    task_graph = on_one(perceptron())
+    costs = CostModel.measured(task_graph.machine, backend=backend())
+    seconds = costs.seconds(task_graph)
+    assert np.all(seconds > 0) and np.all(seconds < 1e-2)
+    assert "measured on NVIDIA" in costs.source(task_graph, int(np.argmax(task_graph.kind == taskflow.Kind.POINT)))
+
+
+def test_rates_are_plausible():
+    machine = measure_machine(MachineModel.local(1, "cuda"))
+    device, link = machine.devices[0], measure_host_link(make_backend())
+    assert 1e12 < device.flops_per_second < 1e15 and 1e11 < device.memory_bandwidth < 1e13
+    assert 1e-7 < device.overhead_seconds < 1e-5
+    assert 1e9 < link.to_device_bandwidth < 1e12 and 1e9 < link.to_host_bandwidth < 1e12
+
+
+def test_a_profiler_sees_items(monkeypatch):
+    monkeypatch.setenv("TASKFLOW_CUDA", "profiled")
+    graph, machine = network(), MachineModel.uniform(1, Device("cuda"))
+    task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
+    with Executor(task_graph, record=False) as step:
+        for feed in feeds():
+            step(feed)
+        assert [part.is_captured for part in step._streamed.replay.parts] == [False]

@@ -1,0 +1,54 @@
+"""The program of a judge: what is laid anew, and that room which runs out changes nothing."""
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import CostModel, MachineModel, lower
+from taskflow.rules import leaders, random_config
+from taskflow.search import program as programs
+from taskflow.search.judge import Judge
+from taskflow.search.laying import CODE, LAID
+from taskflow.simulate import schedule
+from tests.lowering import network
+
+
+@pytest.mark.parametrize("room", [1, 3])
+def test_rows_that_find_no_room_are_laid_anew(monkeypatch, room):
+    """With `room` 1 there is hardly ever room: all ends stay those of the whole pass."""
+    monkeypatch.setattr(programs, "ROOM", room)
+    graph, machine = network(layers=4), MachineModel.preset("p100", nodes=2)
+    costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
+    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge.start(strategy)
+    clears = []
+    clear = judge.program.clear
+    monkeypatch.setattr(judge.program, "clear", lambda more: (clears.append(more), clear(more)))
+    for op in leaders(graph) * 4:
+        strategy[op.name] = random_config(op, machine, generator)
+        judge.propose(op.name, strategy[op.name])
+        judge.accept()
+        task_graph = lower(graph, strategy, machine)
+        np.testing.assert_array_equal(judge.ends, schedule(task_graph, costs.seconds(task_graph))[1])
+    assert clears
+
+
+def test_only_what_changed_regions_have_to_do_with_is_laid_anew():
+    """All updates read the learning rate, which is no reason to lay them anew."""
+    graph, machine = network(layers=12), MachineModel.uniform(2)
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.data_parallel(graph, machine))
+    judge.propose("fc5", taskflow.ParallelConfig({"o": 2}))
+    assert 0 < judge.program.top[LAID] < len(judge.program.place) / 4
+    changed = {judge.lowering.regions[k].name for k in judge.index.changed[1]}
+    assert "fc5.weight" in changed and "learning_rate" not in changed
+
+
+def test_a_proposal_that_is_not_accepted_leaves_no_lines():
+    graph, machine = network(layers=4), MachineModel.uniform(2)
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.data_parallel(graph, machine))
+    lines = judge.program.top[CODE]
+    for _ in range(3):
+        judge.propose("fc1", taskflow.ParallelConfig({"o": 2}))
+        assert judge.program.top[CODE] == lines
