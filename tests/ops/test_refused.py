@@ -27,6 +27,10 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda r: ops.linear(r["t"], 4), "linear 'linear': 't' is int32, a floating point dtype is needed"),
     (lambda r: ops.linear(r["scalar"], 4), "linear 'linear': 'scalar' is a scalar, at least one dimension is needed"),
     (lambda r: ops.linear(r["x"], 0, name="fc1"), "linear 'fc1': out_features is 0, a positive integer is needed"),
+    (
+        lambda r: ops.linear(r["x"], 4, activation="gelu"),
+        "linear 'linear': activation is 'gelu', it is 'relu' or 'gelu_tanh'",
+    ),
     (lambda r: ops.conv2d(r["x"], 4, 3), "conv2d 'conv2d': 'x' has shape (5, 3), 4 dimensions are needed"),
     (
         lambda r: ops.conv2d(r["image"], 4, 7, name="c"),
