@@ -26,8 +26,6 @@ from taskflow.exchange import SUMS
 from taskflow.execute.library import LibraryPlan, plan_library
 from taskflow.task import COLLECTIVES, Array, Kind, TaskGraph
 
-EXCHANGES = ("auto", "shared", "messages", "nccl")
-
 
 @dataclass(frozen=True)
 class Carriers:

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from functools import partial
 from operator import length_hint
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,20 +22,21 @@ from taskflow.comm import Transport, connect
 from taskflow.cost import CostModel, warm_up
 from taskflow.dtypes import HALF
 from taskflow.ending import end_all_leaving
-from taskflow.execute.carriers import EXCHANGES
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
-from taskflow.execute.gpus import Meeting, find_backend
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Call, Compiler, Feed, Memory
 from taskflow.execute.shared import SharedCompiler
-from taskflow.execute.streamed import StreamCompiler
-from taskflow.execute.trial import try_kernels
 from taskflow.execute.watchdog import watch
 from taskflow.geometry import Rect
-from taskflow.memory import MemoryPlan, check_memory, plan_memory
+from taskflow.memory import check_memory, plan_memory
 from taskflow.task import Array, Kind, TaskGraph
 from taskflow.timeline import Timeline
+
+if TYPE_CHECKING:
+    from taskflow.execute.gpus import Meeting
+
+EXCHANGES = ("auto", "shared", "messages", "nccl")
 
 FeedValue = Array | Callable[[Rect], Array]
 
@@ -94,12 +96,9 @@ class Executor:
         borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
         check_memory(task_graph, self.plan)
-        self._backend: StreamBackend | None = None
-        if self._kind == "cuda":
-            self._backend = find_backend(backend, share._backend if share else None, check)
         can_share = share is None or share.memory.is_shared
-        why_not = "" if can_share else "the memory of the shared executor is not"
-        gpus = Meeting(task_graph, self._backend, self.transport, exchange, why_not) if self._backend else None
+        gpus = self._meet(backend, share, check, exchange, can_share) if self._kind == "cuda" else None
+        self._backend = gpus.backend if gpus else None
         self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
         plan = expand_plan(self.plan, self._expansion)
@@ -119,23 +118,21 @@ class Executor:
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)  # to infinity, for loss scaling to see
         fed = np.flatnonzero(task_graph.kind == Kind.FEED)
         self._fed = {int(k) for k in task_graph.region[fed]}
-        compiler = self._compiler(rows, plan, check, gpus)
+        args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
+        self._streamed = gpus.make_compiler(self._expansion.origin, capture, record, args) if gpus else None
+        compiler = self._streamed or self._compiler(args)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
-        if isinstance(compiler, StreamCompiler):
-            compiler.captures, compiler.times = capture, record
         compiler.fuses = not record
         self.program = compiler.compile()
-        if isinstance(compiler, StreamCompiler):
-            homes = {i for places in task_graph.homes.values() for i, _ in places}
-            try_kernels(compiler, homes if share else ())
+        if gpus and self._streamed:
+            gpus.try_program(self._streamed, is_borrowing=share is not None)
             self.regions.initialise()
         self._finish = weakref.finalize(self, self.program.close)
         self._finish.atexit = False  # MPI frees all that is left when it ends
         if self._kind == "cpu":
             warm_up(task_graph, self.transport.drives)
-        self._clocked = compiler.replay if isinstance(compiler, EmulatedCompiler | StreamCompiler) else None
-        self._streamed = compiler if isinstance(compiler, StreamCompiler) else None
+        self._clocked = getattr(compiler, "replay", None)  # of devices that keep their own time
         self._next: Mapping[str, FeedValue] | None = None
         self._times: list[float] = []
         self._seconds = 0.0
@@ -145,11 +142,15 @@ class Executor:
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    def _compiler(self, rows: TaskGraph, plan: MemoryPlan, check: bool, gpus: Meeting | None) -> Compiler:
-        args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
-        if self._backend is not None and gpus is not None:
-            carriers = gpus.carriers.of_rows(self._expansion.origin)
-            return StreamCompiler(*args, backend=self._backend, carriers=carriers, ledger=gpus.ledger)
+    def _meet(
+        self, backend: StreamBackend | None, share: Executor | None, check: bool, exchange: str, can_share: bool
+    ) -> Meeting:
+        from taskflow.execute.gpus import Meeting, find_backend  # who has no GPU need not wait for it
+
+        found = find_backend(backend, share._backend if share else None, check)
+        return Meeting(self.task_graph, found, self.transport, exchange, can_share)
+
+    def _compiler(self, args: tuple[Any, ...]) -> Compiler:
         if self._kind == "emulated":
             return EmulatedCompiler(*args)
         return (SharedCompiler if self.memory.is_shared else Compiler)(*args)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm import Transport
 from taskflow.execute.carriers import Carriers, choose_carriers
 from taskflow.execute.device_memory import DeviceMemory
 from taskflow.execute.ledger import Ledger
+from taskflow.execute.streamed import StreamCompiler
+from taskflow.execute.trial import try_kernels
 from taskflow.memory import MemoryPlan
-from taskflow.task import TaskGraph
+from taskflow.task import Array, TaskGraph
 
 _log = logging.getLogger(__name__)
 
@@ -33,17 +36,18 @@ class Meeting:
 
     Args:
         exchange: see `Executor`.
-        why_not_shared: why memory cannot be mapped, if that is known already.
+        can_share: whether memory may be mapped: regions that are borrowed must be mapped already.
     """
 
     def __init__(
-        self, task_graph: TaskGraph, backend: StreamBackend, transport: Transport, exchange: str, why_not_shared: str
+        self, task_graph: TaskGraph, backend: StreamBackend, transport: Transport, exchange: str, can_share: bool
     ) -> None:
-        self._task_graph, self._backend, self._transport, self._exchange = task_graph, backend, transport, exchange
+        self._task_graph, self._transport, self._exchange = task_graph, transport, exchange
+        self.backend = backend
         own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.ledger = Ledger(backend, own)
         self._places = transport.gather(backend.place(transport.rank)) if transport.size > 1 else []
-        self.carriers: Carriers = self._choose(why_not_shared)
+        self.carriers: Carriers = self._choose("" if can_share else "the memory of the shared executor is not")
 
     def _choose(self, why_not_shared: str) -> Carriers:
         return choose_carriers(self._task_graph, self._places, self._exchange, why_not_shared)
@@ -51,9 +55,21 @@ class Meeting:
     def make_memory(self, rows: TaskGraph, plan: MemoryPlan) -> DeviceMemory:
         """The memory of this rank's devices, mapped by the others if the carriers say so and that works."""
         shares = self.carriers.shares
-        memory = DeviceMemory(rows, plan, self._transport, shares, backend=self._backend, ledger=self.ledger)
+        memory = DeviceMemory(rows, plan, self._transport, shares, backend=self.backend, ledger=self.ledger)
         if shares and not memory.is_shared:
             self.carriers = self._choose("memory cannot be mapped; the log says why")
         if self._transport.size > 1 and self._transport.rank == 0:
             _log.info("between GPUs: %s", self.carriers.describe())
         return memory
+
+    def make_compiler(self, origin: Array, capture: bool, record: bool, args: tuple[Any, ...]) -> StreamCompiler:
+        """What compiles rows; `origin`: their rows in the task graph, `args`: of `Compiler`."""
+        carriers = self.carriers.of_rows(origin)
+        compiler = StreamCompiler(*args, backend=self.backend, carriers=carriers, ledger=self.ledger)
+        compiler.captures, compiler.times = capture, record
+        return compiler
+
+    def try_program(self, compiler: StreamCompiler, is_borrowing: bool) -> None:
+        """Run a compiled program once; persistent regions that are borrowed keep their values."""
+        homes = {i for places in self._task_graph.homes.values() for i, _ in places}
+        try_kernels(compiler, homes if is_borrowing else ())
