@@ -9,9 +9,7 @@
 #include <ucontext.h>
 
 #include <cmath>
-#include <functional>
-#include <vector>
-
+#include <cstdlib>
 
 // Numbers of 16 bits as IEEE 754 has them, rounded to nearest even.
 static float half_to_float(unsigned short bits) {
@@ -37,32 +35,39 @@ struct Dimensions {
 };
 static Dimensions threadIdx, blockIdx, blockDim, gridDim;
 
-static ucontext_t scheduler;
-static std::vector<ucontext_t> fibers;
-static std::vector<std::vector<char>> stacks;
-static std::vector<char> is_done;
-static std::function<void()> body;
+static const int STACK_BYTES = 32768;
+static ucontext_t scheduler, *fibers;
+static char *stacks, *is_done;
+static long long room;
+static void (*body)(void*);
+static void* arguments;
 
 static void start() {
-  body();
+  body(arguments);
   is_done[threadIdx.x] = 1;
 }
 
 static void __syncthreads() { swapcontext(&fibers[threadIdx.x], &scheduler); }
 
-static void run_blocks(long long grid, long long block, std::function<void()> kernel) {
+// `kernel(data)` is what one thread does.
+static void run_blocks(long long grid, long long block, void (*kernel)(void*), void* data) {
   body = kernel;
+  arguments = data;
   gridDim = {(unsigned)grid, 1, 1};
   blockDim = {(unsigned)block, 1, 1};
-  if ((long long)stacks.size() < block) stacks.resize(block, std::vector<char>(32768));
+  if (block > room) {
+    room = block;
+    fibers = (ucontext_t*)realloc(fibers, block * sizeof(ucontext_t));
+    stacks = (char*)realloc(stacks, block * STACK_BYTES);
+    is_done = (char*)realloc(is_done, block);
+  }
   for (long long b = 0; b < grid; ++b) {
     blockIdx = {(unsigned)b, 0, 0};
-    fibers.assign(block, ucontext_t());
-    is_done.assign(block, 0);
     for (long long t = 0; t < block; ++t) {
+      is_done[t] = 0;
       getcontext(&fibers[t]);
-      fibers[t].uc_stack.ss_sp = stacks[t].data();
-      fibers[t].uc_stack.ss_size = stacks[t].size();
+      fibers[t].uc_stack.ss_sp = stacks + t * STACK_BYTES;
+      fibers[t].uc_stack.ss_size = STACK_BYTES;
       fibers[t].uc_link = &scheduler;
       makecontext(&fibers[t], start, 0);
     }

@@ -7,6 +7,7 @@ and the barriers of a kernel, and nothing of its speed or of races between threa
 import atexit
 import ctypes
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -29,22 +30,29 @@ _HEADER = Path(__file__).with_name("shim.h")
 @cache
 def library(source):
     """The kernels of a source, by name, and their parameters; what was compiled is kept on disk."""
+    key = hashlib.blake2b("".join([source, _HEADER.read_text(), runner("", "")]).encode(), digest_size=16).hexdigest()
+    kept, table = _CACHE / f"{key}.so", _CACHE / f"{key}.json"
+    if not table.exists():
+        build(source, kept, table)
+    found = json.loads(table.read_text())
+    return ctypes.CDLL(str(kept)), {name: kinds(parameters) for name, parameters in found}
+
+
+def build(source, kept, table):
+    """Compile a source to `kept`, and write the names and parameters of its kernels to `table`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = expand(source, folder)
         found = _KERNEL.findall(text)
-        runners = [runner(name, parameters) for name, parameters in found]
-        text = "\n".join([re.sub(r'extern "C"\s+static', "static", text), *runners])
-        key = hashlib.blake2b((text + _HEADER.read_text()).encode(), digest_size=16).hexdigest()
-        kept = _CACHE / f"{key}.so"
-        if not kept.exists():
-            (folder / "kernels.cpp").write_text(text)
-            compile_cpp(folder, *_OPTIONS, "-shared", "-include", str(header()), "kernels.cpp", "-o", "kernels.so")
-            _CACHE.mkdir(parents=True, exist_ok=True)
-            made = _CACHE / f"{key}.{os.getpid()}"
-            shutil.copy(folder / "kernels.so", made)
-            made.rename(kept)
-        return ctypes.CDLL(str(kept)), {name: kinds(parameters) for name, parameters in found}
+        text = "\n".join([re.sub(r'extern "C"\s+static', "static", text), *(runner(*kernel) for kernel in found)])
+        (folder / "kernels.cpp").write_text(text)
+        compile_cpp(folder, *_OPTIONS, "-shared", "-include", str(header()), "kernels.cpp", "-o", "kernels.so")
+        (folder / "table.json").write_text(json.dumps(found))
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        for made, target in ((folder / "kernels.so", kept), (folder / "table.json", table)):
+            beside = target.with_suffix(f".{os.getpid()}")
+            shutil.copy(made, beside)
+            beside.rename(target)  # whole, whoever else compiles it
 
 
 @cache
@@ -72,8 +80,9 @@ def expand(source, folder):
 def runner(name, parameters):
     """A function that runs all blocks of a kernel."""
     names = ", ".join(re.findall(r"(\w+)\s*(?:,|$)", parameters))
-    call = f"run_blocks(grid, block, [=] {{ {name}({names}); }});"
-    return f'extern "C" void run_{name}(long long grid, long long block, {parameters}) {{ {call} }}'
+    thread = f"auto thread = [=] {{ {name}({names}); }};"
+    call = "run_blocks(grid, block, [](void* data) { (*(decltype(thread)*)data)(); }, &thread);"
+    return f'extern "C" void run_{name}(long long grid, long long block, {parameters}) {{ {thread} {call} }}'
 
 
 def kinds(parameters):
