@@ -44,7 +44,7 @@ HOMES = {
     "mpi4py": "taskflow.comm",
 }
 
-IMPORT_SECONDS = 0.5  # of the processor: other work on the machine does not count
+LIGHT = {"taskflow", "numpy", "rich"}  # what `import taskflow` imports beside the standard library
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,7 @@ def test_each_accelerator_is_imported_in_one_place():
 
 
 def test_import_taskflow_is_light():
-    script = (
-        "import sys, time; start = time.process_time(); import taskflow; seconds = time.process_time() - start\n"
-        "print(seconds, *({'cupy', 'mpi4py.MPI', 'numba'} & sys.modules.keys()))"
-    )
-    runs = [
-        subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for _ in range(3)
-    ]
-    assert [run.split()[1:] for run in runs] == [[], [], []], "heavy modules imported"
-    assert min(float(run.split()[0]) for run in runs) < IMPORT_SECONDS
+    script = "import sys; before = set(sys.modules); import taskflow; print(*set(sys.modules) - before)"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    packages = {name.split(".")[0] for name in run.stdout.split()} - sys.stdlib_module_names
+    assert packages == LIGHT, "import taskflow imports more, or less"
