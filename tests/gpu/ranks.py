@@ -4,6 +4,9 @@
 """
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # a script's own folder is all that Python looks in
 
 from taskflow import MachineModel
 from taskflow.backend import make_backend

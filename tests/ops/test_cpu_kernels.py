@@ -63,12 +63,12 @@ def by_passes(kernel: Callable[..., None]) -> Callable[..., None]:
     if isinstance(kernel, partial):
         return partial(by_passes(kernel.func), *kernel.args, **kernel.keywords)
     found: Callable[..., None] = getattr(kernel, "cuda_variant", kernel)
-    return kernel if found.__module__ == "ops.gpu" else found
+    return found if found.__name__.endswith("_by_passes") else kernel
 
 
 @pytest.mark.parametrize(
     "case",
-    [c for c in CASES if c.name.startswith(("softmax", "batch_norm", "lstm", "multihead", "scaled"))],
+    [c for c in CASES if c.name.startswith(("cross_entropy", "multihead", "scaled"))],
     ids=str,
 )
 def test_kernels_by_passes_give_the_same(case: Case) -> None:
@@ -76,7 +76,9 @@ def test_kernels_by_passes_give_the_same(case: Case) -> None:
     graph.differentiate(ops.sum_to(ops.multiply(output, output), ()), [*graph.inputs, *graph.parameters][:1])
     values = first_values(graph, high=case.high)
     compiled = run(graph, values)
-    graph.operators = [replace(op, kernel=by_passes(op.kernel)) for op in graph.operators]
+    others = [by_passes(op.kernel) for op in graph.operators]
+    assert any("by_passes" in str(kernel) for kernel in others)
+    graph.operators = [replace(op, kernel=kernel) for op, kernel in zip(graph.operators, others, strict=True)]
     for name, value in run(graph, values).items():
         largest = np.abs(value[np.isfinite(value)]).max(initial=0)
         rounding = 1e-12 * max(1.0, largest)  # sums of large terms may come out small
