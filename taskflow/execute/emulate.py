@@ -3,8 +3,9 @@
 Takes a task graph whose devices are `emulated`, memory that all ranks map, and costs. Every task really runs (its
 kernel, its copy, on real data), and its device then counts as busy until the task's predicted time is over; links
 likewise. Rows run in the order of their streams, not before the clock has reached the end of all that they wait for.
-A device works off its streams by itself, as a GPU does: a host that comes to a row late delays it only when the row's
-time is over before its work is done. One thread drives all streams of a rank.
+A device works off its streams by itself, as a GPU does: a host issues a row up to a millisecond before its time, as soon
+as it is known when all that it waits for ends, and one that comes late delays it only when the row's time is over
+before its work is done. One thread drives all streams of a rank.
 
 The clock is the host's monotonic one, which all ranks share. `done[row]` is when a row ends, written as soon as the row
 has started: the target of a transfer knows in advance when it arrives, as a receiver that sleeps on a link does.
@@ -24,8 +25,8 @@ from taskflow.execute.program import Compiler, Program
 from taskflow.system import wake_on_time
 from taskflow.task import Array, Kind, TaskGraph
 
-_POLL_SECONDS = 1e-5  # at least between two looks for a row of another rank
-_PATIENCE_SECONDS = 2e-4  # at most
+_AHEAD_SECONDS = 1e-3  # how early a row is issued: ranks that share a core come to rows of the same time in turn
+_PATIENCE_SECONDS = 2.5e-4  # between two looks for a row of another rank
 
 
 class EmulatedCompiler(Compiler):
@@ -80,28 +81,29 @@ class Replay:
             self._done[row] = 0.0
         self.barrier()
         origin = time.monotonic()
-        heads = [(origin, q) for q in range(len(self._queues))]  # heap: not before when the next row of q can start
+        heads = [(origin, q) for q in range(len(self._queues))]  # heap: when to look at the next row of q
         places = [0] * len(heads)
         while heads:
             moment, q = heads[0]
             sleep_until(moment)
             queue, place = self._queues[q], places[q]
-            start = self._earliest(queue[place])
-            if start > moment:
-                heapq.heapreplace(heads, (start, q))
+            start, is_known = self._earliest(queue[place])
+            look = start - _AHEAD_SECONDS
+            if look > moment or not is_known:
+                heapq.heapreplace(heads, (look if is_known else max(look, time.monotonic()) + _PATIENCE_SECONDS, q))
                 continue
             end = self._run(queue[place], max(origin, start), origin)
             places[q] += 1
             if places[q] < len(queue):
-                heapq.heapreplace(heads, (end, q))
+                heapq.heapreplace(heads, (end - _AHEAD_SECONDS, q))
             else:
                 heapq.heappop(heads)
         sleep_until(max((self._done[r] for r in self.rows), default=0.0))
 
     def _run(self, row: int, start: float, origin: float) -> float:
-        """Run a row that could start at `start`, now or before; returns when it ends.
+        """Run a row that starts at `start`, soon or before now; returns when it ends.
 
-        The device started it then: the host that comes later has until the row's end to do its work.
+        The device starts it then: the host that comes later has until the row's end to do its work.
         """
         self.calls[row]()
         end = max(start + self._seconds[row], time.monotonic())
@@ -109,23 +111,16 @@ class Replay:
         self.start[row], self.end[row] = start - origin, end - origin
         return end
 
-    def _earliest(self, row: int) -> float:
-        """When everything that `row` waits for is over; a later moment than now as long as that is not known.
-
-        What is not known is looked at again a little after it is due, by a part of the time that `row` itself takes:
-        to come late by that much costs nothing, and to look more often takes the core from the rank that is awaited.
-        """
-        done, latest, due = self._done, 0.0, 0.0
+    def _earliest(self, row: int) -> tuple[float, bool]:
+        """When everything that `row` waits for is over, and whether that is known; else a moment not after it."""
+        done, latest, is_known = self._done, 0.0, True
         for other in self._before[row]:
             end = done[other]
             if end == 0.0:
-                due = max(due, self._due(other))
-            elif end > latest:
+                end, is_known = self._due(other), False
+            if end > latest:
                 latest = end
-        if due == 0.0:
-            return latest
-        patience = min(max(self._seconds[row] / 4, _POLL_SECONDS), _PATIENCE_SECONDS)
-        return max(latest, due, time.monotonic()) + patience
+        return latest, is_known
 
     def _due(self, row: int) -> float:
         """When a row that has not started ends at the earliest, as far as the ends of what it waits for are known."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import MachineModel
+from taskflow import Device, MachineModel
 from taskflow.comm import world_size
 from tests import laws
 from tests.ops.strategies import operator_graphs
@@ -22,10 +22,13 @@ def examples(percent):
     return settings(max_examples=max(1, settings().max_examples * percent // 100))
 
 
+EMULATED = MachineModel.uniform(SIZE, Device("emulated", 0, 1 << 34, 1e11, 1e11, 1e-6), 1e10, 1e-5)
+
+
 @st.composite
-def placed(draw, models):
+def placed(draw, models, machine=MachineModel.uniform(SIZE)):  # noqa: B008 - a machine is frozen
     """A model, the machine of all ranks, and a strategy."""
-    model, machine = draw(models), MachineModel.uniform(SIZE)
+    model = draw(models)
     return model, machine, random_strategy(model.graph, machine, draw(st.integers(0, 2**32 - 1)))
 
 
@@ -35,6 +38,13 @@ def placed(draw, models):
 @given(data=st.data())
 def test_any_strategy_gives_the_numbers_of_one_device(models, exchange, data):
     laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=3, exchange=exchange)
+
+
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(15)
+@given(data=st.data())
+def test_emulated_devices_give_the_numbers_of_one_device(models, data):
+    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models], EMULATED)), steps=2)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
