@@ -25,6 +25,15 @@ ORDER = (
 WORKSPACE = 1000
 
 
+class MisuseError(BaseException):
+    """Not an exception that means a refusal."""
+
+
+def check(is_right, what=""):
+    if not is_right:
+        raise MisuseError(what)
+
+
 class cudnnGraphNotSupportedError(RuntimeError):
     pass
 
@@ -55,7 +64,7 @@ class Tensor:
 
     def array(self, address):
         """The memory that it stands for."""
-        assert address % 16 == 0
+        check(address % 16 == 0)
         dtype = np.dtype(self.data_type)
         reach = 1 + sum((n - 1) * s for n, s in zip(self.dim, self.stride)) if prod(self.dim) else 0
         memory = np.frombuffer((ctypes.c_char * (reach * dtype.itemsize)).from_address(address), dtype)
@@ -66,12 +75,12 @@ class Graph:
     """`pygraph`: what is asked for becomes functions of the arrays by number."""
 
     def __init__(self, library, io_data_type, intermediate_data_type, compute_data_type, handle):
-        assert intermediate_data_type == compute_data_type == library.data_type.FLOAT and handle in library.streams
+        check(intermediate_data_type == compute_data_type == library.data_type.FLOAT and handle in library.streams)
         self.library, self.tensors, self.calls, self.kind = library, [], [], ""
         self.type = io_data_type
 
     def tensor(self, dim, stride, data_type, uid, name):
-        assert all(s > 0 for s in stride) and len(dim) == len(stride)
+        check(all(s > 0 for s in stride) and len(dim) == len(stride))
         self.tensors.append(Tensor(lambda given: given[uid], dim, stride, data_type, uid))
         return self.tensors[-1]
 
@@ -111,17 +120,17 @@ class Graph:
         return made[0]
 
     def sdpa(self, q, k, v, attn_scale, generate_stats, **mask):
-        assert generate_stats is True
+        check(generate_stats is True)
         return self._made("sdpa", 2, lambda given: attend(*(x.value(given) for x in (q, k, v)), attn_scale, **mask))
 
     def sdpa_backward(self, q, k, v, o, dO, stats, attn_scale, use_deterministic_algorithm, **mask):
-        assert use_deterministic_algorithm is True
+        check(use_deterministic_algorithm is True)
         inputs = q, k, v, o, dO, stats
         return self._made("sdpa", 3, lambda given: slopes(*(x.value(given) for x in inputs), attn_scale, **mask))
 
     @staticmethod
     def _check_images(tensor):
-        assert tensor.stride[1] == 1, "channels lie last"
+        check(tensor.stride[1] == 1, "channels lie last")
 
     def __getattr__(self, name):
         if name not in ORDER:
@@ -129,7 +138,7 @@ class Graph:
         return lambda *args: self._call(name, *args)
 
     def _call(self, name, *args):
-        assert name == ORDER[len(self.calls)], f"{name} after {self.calls}"
+        check(name == ORDER[len(self.calls)], f"{name} after {self.calls}")
         self.calls.append(name)
         if name == "deselect_numeric_notes":
             self.notes = args[0]
@@ -141,15 +150,15 @@ class Graph:
         return WORKSPACE if name == "get_workspace_size" else None
 
     def execute(self, pack, workspace, handle):
-        assert tuple(self.calls) == ORDER and all(type(x) is int for x in pack.values())
-        assert workspace and handle in self.library.streams
+        check(tuple(self.calls) == ORDER and all(type(x) is int for x in pack.values()))
+        check(workspace and handle in self.library.streams)
         ctypes.memset(workspace, 0xA5, WORKSPACE)  # it is ours
         self.library.executed.append((self.kind, self.library.streams[handle]))
         arrays = {t.uid: t.array(pack[t.uid]) for t in self.tensors if t.uid}
         given = {uid: wide(a) for uid, a in arrays.items()}
         for tensor in [t for t in self.tensors if t.is_output]:
             value = tensor.value(given)
-            assert list(value.shape) == list(tensor.dim)
+            check(list(value.shape) == list(tensor.dim))
             arrays[tensor.uid][...] = value
 
 
@@ -252,9 +261,9 @@ def scores_of(q, k, scale, diagonal_alignment=None, diagonal_band_right_bound=No
     scores = np.einsum("bhsd,bhtd->bhst", q, k) * scale
     if diagonal_alignment is None:
         return scores
-    assert diagonal_band_right_bound == 0
+    check(diagonal_band_right_bound == 0)
     queries, keys = scores.shape[2:]
-    assert keys >= queries
+    check(keys >= queries or diagonal_alignment == "TOP_LEFT")
     behind = keys - queries if diagonal_alignment == "BOTTOM_RIGHT" else 0
     return np.where(np.arange(keys) > np.arange(queries)[:, None] + behind, -np.inf, scores)
 

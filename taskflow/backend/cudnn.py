@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Layout:
-    """What a plan knows of an array; strides in elements."""
+    """What a plan knows of an array; strides in elements, at least 1."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -38,7 +38,7 @@ class Layout:
     @staticmethod
     def of(array: Any) -> Layout:
         """That of an array."""
-        return Layout(array.shape, tuple(s // array.itemsize for s in array.strides), array.dtype.name)
+        return Layout(array.shape, tuple(s // array.itemsize or 1 for s in array.strides), array.dtype.name)
 
 
 @dataclass(frozen=True)
