@@ -36,6 +36,7 @@ from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
 from ops.expand import cast, expand, squeeze, unsqueeze
 from ops.experts import expert_linear, mixture_of_experts
 from ops.extremes import argmax, global_max_pool2d, max, min, topk
+from ops.feed_forward import feed_forward
 from ops.from_torch import Imported, from_torch
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
 from ops.fused_attention import fused_attention
@@ -124,6 +125,7 @@ __all__ = [
     "expert_load",
     "expert_slots",
     "fan_in_uniform",
+    "feed_forward",
     "flatten",
     "from_torch",
     "from_torch_state",

@@ -26,6 +26,7 @@ EPILOGUES = {
     "relu_aux_bias": 134,
     "gelu": 32,
     "gelu_bias": 36,
+    "gelu_aux": 160,
     "gelu_aux_bias": 164,
     "drelu": 136,
     "drelu_bias_gradient": 152,
