@@ -15,6 +15,7 @@ from ops.build import check_ndim, check_positive, check_region, distinct, first,
 from ops.dropout import dropout
 from ops.fused_attention import fused_attention
 from ops.initializers import bias_of, fan_in_uniform
+from ops.linear import multiply_gradients, multiply_with
 from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
@@ -196,14 +197,11 @@ def _project(
     sizes = {"k": heads}
 
     def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-        made = [
-            launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, inputs[1]], kernel=_dx, sizes=sizes),
-            launch(f"{name}.dweight", f"{y_term}, {x_term} -> {weight_term}", [gy, x], kernel=_dweight, sizes=sizes),
-        ]
-        if bias:
-            pattern = f"{y_term} -> {rows_term}"
-            made.append(launch(f"{name}.dbias", pattern, [gy], kernel=_dbias, sizes=sizes, flops=1))
-        return tuple(first(m) for m in made)
+        gx = launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, inputs[1]], kernel=_dx, sizes=sizes)
+        gradient, wide = f"{y_term}, {x_term} -> {weight_term}{f', {rows_term}' if bias else ''}", (1,) if bias else ()
+        kernel = partial(_gradient_parameters, summed=summed)
+        made = launch(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes, wide=wide)
+        return first(gx), *(made if isinstance(made, tuple) else (made,))
 
     launch = x.graph.launch
     pattern = f"{x_term}, {weight_term}{f', {rows_term}' if bias else ''} -> {y_term}"
@@ -219,11 +217,14 @@ def _flat(ctx: Context, slot: str, a: Array) -> Array:
 @on_cuda()
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
+    if ctx.interval(summed)[0] != 0:
+        bias = []  # once among the partial sums
     work = work_array(ctx, "y", y)
-    flat = work.reshape(prod(y.shape[:2]), prod(y.shape[2:]))
-    ctx.xp.matmul(_flat(ctx, "x", x), weight.T, out=flat)
-    if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
-        ctx.xp.add(flat, bias[0], out=flat)
+    left, flat = _flat(ctx, "x", x), work.reshape(prod(y.shape[:2]), prod(y.shape[2:]))
+    if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
+        ctx.xp.matmul(left, weight.T, out=flat)
+        if bias:
+            ctx.xp.add(flat, bias[0], out=flat)
     deliver(ctx, work, y)
 
 
@@ -235,9 +236,6 @@ def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 
 @on_cuda()
-def _dweight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
-    ctx.xp.matmul(_flat(ctx, "gy", gy).T, _flat(ctx, "x", x), out=gweight)
-
-
-def _dbias(ctx: Context, gy: Array, gbias: Array) -> None:
-    ctx.xp.sum(_flat(ctx, "gy", gy), axis=0, out=gbias)
+def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str) -> None:
+    left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
+    multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

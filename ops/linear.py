@@ -6,7 +6,7 @@ parallel, partial sums).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -190,15 +190,21 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 @on_cuda()
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
-    """Among the points of a split `i`, the gradient of the bias counts once."""
-    left, right = rows(ctx, "gy", gy), rows(ctx, "x", x)
-    if gbias and ctx.interval("i")[0] != 0:
+    multiply_gradients(ctx, rows(ctx, "gy", gy), rows(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
+
+
+def multiply_gradients(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Sequence[Array], counts: bool) -> None:
+    """gyᵀ x, and for the bias, if there is one, the sums of the columns of gy: zero unless it `counts`.
+
+    It counts once among the points of a split axis that the bias does not have.
+    """
+    if gbias and not counts:
         gbias[0].fill(0)
-    elif gbias and _gradients_with(ctx, left, right, gweight, gbias[0]):
+    elif gbias and _gradients_with(ctx, gy, x, gweight, gbias[0]):
         return
     elif gbias:
-        ctx.xp.sum(left, axis=0, dtype=gbias[0].dtype, out=gbias[0])
-    ctx.xp.matmul(left.T, right, out=gweight)
+        ctx.xp.sum(gy, axis=0, dtype=gbias[0].dtype, out=gbias[0])
+    ctx.xp.matmul(gy.T, x, out=gweight)
 
 
 def _gradients_with(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Array) -> bool:

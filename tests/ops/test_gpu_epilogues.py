@@ -26,6 +26,7 @@ BUILDS = {
         lambda x: ops.feed_forward(x, 8, 3, "relu"),
         ["relu_bias", "bias", "bias_gradient_of_second"],
     ),
+    "attention": (lambda x: ops.multihead_attention(x, 2, fused=True), ["bias", "bias_gradient_of_second"]),
     "feed_forward, odd": (lambda x: ops.feed_forward(x, 7, 3), ["bias", "bias_gradient_of_second"]),
 }
 

@@ -170,6 +170,14 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         "multihead_attention 'attention': memory-linear attention has no dropout, dropout_p is 0.5",
     ),
     (
+        lambda r: ops.feed_forward(r["x"], 4, activation="silu"),
+        "feed_forward 'feed_forward': activation is 'silu', it is 'gelu_tanh' or 'relu'",
+    ),
+    (
+        lambda r: ops.feed_forward(r["x"], 0),
+        "feed_forward 'feed_forward': hidden_features is 0, a positive integer is needed",
+    ),
+    (
         lambda r: ops.multihead_attention(ops.unsqueeze(r["x"], 0), 1, dropout_p=0.5, fused=True),
         "multihead_attention 'attention': fused attention has no dropout, dropout_p is 0.5",
     ),
