@@ -6,6 +6,8 @@ cuBLASLt would want a mask in a format of its own, which would have to be a regi
 
 Splits: the hidden values over `o` of the first map and `i` of the second (Parameter; column, then row parallel, partial
 sums), the leading axes (Sample, Attribute) of both.
+
+The epilogues of gradients have not run on hardware.
 """
 
 from __future__ import annotations
