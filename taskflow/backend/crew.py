@@ -1,56 +1,100 @@
 """A crew: threads that share the calls of one device of a CPU with the thread that steps.
 
 Python's threads run side by side where kernels leave the interpreter's lock alone: in NumPy's loops, in BLAS, and in
-numba's functions with `nogil`. BLAS then keeps to one thread a call, while somebody is `with` the crew.
+numba's functions with `nogil`. Whoever finds the lock taken is put to sleep for 50 us and more, so a call is handed
+over like this: the thread that steps writes a number, and leaves the lock for the few microseconds that the other
+thread takes to see it and to enter its kernel. BLAS keeps to one thread a call while somebody is `with` the crew.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
+
+import numpy as np
 
 Call = Callable[[], object]
 
-HANDOFF_SECONDS = 3e-5  # until a thread that sleeps runs its call, and the one that waits has noticed its end
+HANDOFF_SECONDS = 1.5e-5  # what a call on another thread costs the one that steps
+_HEAD_START_SECONDS = 5e-6  # for another thread to enter its kernel
+_PATIENCE_SECONDS = 1e-3  # of a thread without a call, before it sleeps
+_GAP = 16  # cells of 8 bytes between two that different threads write
 
 
 class Crew:
-    """`size` threads: the one that calls and others, which sleep between calls."""
+    """`size` threads: the one that calls, and others that wait for a call."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._calls: list[SimpleQueue[Call]] = [SimpleQueue() for _ in range(size - 1)]
-        self._ends: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._libraries: Any = None
         self._limits: Any = None
-        for k, calls in enumerate(self._calls):
-            Thread(target=self._serve, args=(calls,), name=f"taskflow-crew-{k + 1}", daemon=True).start()
+        if size > 1:
+            self._start()
+
+    def _start(self) -> None:
+        import threadpoolctl  # type: ignore[import-untyped]  # these two late: who has one core need not wait for them
+
+        from taskflow.backend import spin
+
+        self._spin, self._libraries = spin, threadpoolctl.ThreadpoolController()
+        self._round, self._calls = 0, list[Call]()
+        self._errors: list[BaseException | None] = [None] * self.size
+        self._rounds, self._ends, self._sleeps = (np.zeros(self.size * _GAP, np.int64) for _ in range(3))
+        self._looks_per_second = _looks_per_second(spin)
+        self._alarms: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(self.size)]
+        for k in range(1, self.size):
+            Thread(target=self._serve, args=(k,), name=f"taskflow-crew-{k}", daemon=True).start()
 
     def run(self, calls: Sequence[Call]) -> None:
         """Make all calls, each on a thread of its own; an error of any is raised once all have ended."""
-        others = calls[1:]
-        for queue, call in zip(self._calls, others, strict=False):
-            queue.put(call)
-        errors = [_error_of(calls[0]), *(self._ends.get() for _ in others)]
-        for error in filter(None, errors):
+        others = range(1, len(calls))
+        self._calls, self._round = list(calls), self._round + 1
+        for k in others:
+            self._hand_over(k)
+        self._errors[0] = _error_of(calls[0])
+        for k in others:
+            while not self._spin.await_value(self._ends, k * _GAP, self._round, self._looks(_PATIENCE_SECONDS)):
+                time.sleep(0)  # let a signal be noticed
+        for error in filter(None, self._errors[: len(calls)]):
             raise error
 
-    def _serve(self, calls: SimpleQueue[Call]) -> None:
+    def _hand_over(self, k: int) -> None:
+        self._spin.write(self._rounds, k * _GAP, self._round, self._looks(_HEAD_START_SECONDS))
+        if self._sleeps[k * _GAP]:
+            self._alarms[k].put(None)
+
+    def _serve(self, k: int) -> None:
+        """What a thread does for ever: wait for a round, and make its call."""
+        place, done = k * _GAP, 0
         while True:
-            self._ends.put(_error_of(calls.get()))
+            patience = self._looks(_PATIENCE_SECONDS)
+            found = self._spin.exchange(self._ends, self._rounds, place, done, patience)
+            if found == done:
+                found = self._sleep(k, done)
+            if found != done:
+                self._errors[k] = _error_of(self._calls[k])
+                done = found
+
+    def _sleep(self, k: int, done: int) -> int:
+        """Sleep until somebody rings, unless there is a round already; the latest round."""
+        place = k * _GAP
+        self._spin.write(self._sleeps, place, 1, 0)
+        if self._spin.await_change(self._rounds, place, done, 1) == done:
+            self._alarms[k].get()
+        self._spin.write(self._sleeps, place, 0, 0)
+        return int(self._spin.await_change(self._rounds, place, done, 1))
+
+    def _looks(self, seconds: float) -> int:
+        return int(seconds * self._looks_per_second)
 
     def __enter__(self) -> None:
         """Keep BLAS to one thread a call."""
         if self.size > 1:
-            if self._libraries is None:
-                import threadpoolctl  # type: ignore[import-untyped]  # late: who has one core need not wait for it
-
-                self._libraries = threadpoolctl.ThreadpoolController()
             self._limits = self._libraries.limit(limits=1, user_api="blas")
 
     def __exit__(
@@ -61,10 +105,19 @@ class Crew:
             self._limits.restore_original_limits()
 
 
+def _looks_per_second(spin: ModuleType, looks: int = 1_000_000) -> float:
+    """How often a thread can look at a cell in a second."""
+    cells = np.zeros(1, np.int64)
+    spin.write(cells, 0, 1, 1)  # compiles
+    begin = time.perf_counter()
+    spin.write(cells, 0, 1, looks)
+    return looks / (time.perf_counter() - begin)
+
+
 def _error_of(call: Call) -> BaseException | None:
     try:
         call()
-    except BaseException as error:
+    except BaseException as error:  # raised by the thread that waits
         return error
     return None
 
