@@ -14,7 +14,7 @@ from ops.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.build import check_positive, check_region, distinct, first, term, terms
 from ops.expressions import Expression
 from ops.initializers import Init, bias_of, fan_in_uniform
-from ops.tiles import Array, Context, rows
+from ops.tiles import Array, Context, deliver_matrix, matrix, result_matrix, rows
 from taskflow import LogicalRegion, Operator, on_cuda
 
 Backward = Callable[..., Any]
@@ -141,11 +141,11 @@ def multiply_with(
     return bool(ctx.xp.product(rows(ctx, "x", x), weight.T, y.reshape(-1, y.shape[-1]), epilogue, bias, aux))
 
 
-def multiply(ctx: Context, x: Array, matrix: Array, y: Array) -> None:
-    """y = x matrix over the last dimension; one matrix product where the memory allows it."""
-    if y.ndim > 2 and y.flags.c_contiguous:
-        x, y = rows(ctx, "x", x), y.reshape(-1, y.shape[-1])
-    ctx.xp.matmul(x, matrix, out=y)
+def multiply(ctx: Context, x: Array, right: Array, y: Array) -> None:
+    """y = x right over the last dimension, as one matrix product."""
+    flat = result_matrix(ctx, "y", y)
+    ctx.xp.matmul(matrix(ctx, "x", x), right, out=flat)
+    deliver_matrix(ctx, flat, y)
 
 
 def _backward_active(
@@ -190,7 +190,7 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 @on_cuda()
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
-    multiply_gradients(ctx, rows(ctx, "gy", gy), rows(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
+    multiply_gradients(ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
 
 
 def multiply_gradients(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Sequence[Array], counts: bool) -> None:

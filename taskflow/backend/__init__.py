@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
+from taskflow.backend.crew import Crew, crew, thread_limit
 from taskflow.backend.half import for_dtypes, takes_half
 from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NotCapturable, StreamBackend
@@ -46,6 +47,7 @@ __all__ = [
     "Array",
     "Communicator",
     "Context",
+    "Crew",
     "CudaSource",
     "NotCapturable",
     "Part",
@@ -55,6 +57,7 @@ __all__ = [
     "StreamContext",
     "Workspace",
     "compiled",
+    "crew",
     "cuda_kernel",
     "find_gpus",
     "for_dtypes",
@@ -62,5 +65,6 @@ __all__ = [
     "make_backend",
     "on_cuda",
     "takes_half",
+    "thread_limit",
     "together",
 ]
