@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from ops import gpu_rows
+from ops.expressions import Expression
 from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
 from taskflow import compiled, on_cuda
 
@@ -15,6 +17,7 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
     *biases, y = rest
     work = work_array(ctx, "y", y)
     flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
+    added: list[Array] = []
     is_first = {axis: ctx.interval(axis)[0] == 0 for axis in ("i", "m")}
     if is_first["m"]:
         ctx.xp.matmul(rows(ctx, "x", x), _matrix(ctx, "weight_ih", weight_ih).T, out=flat)
@@ -23,11 +26,8 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
     if is_first["i"]:
         product = ctx.scratch("product", flat.shape, flat.dtype)
         ctx.xp.matmul(rows(ctx, "h", h), _matrix(ctx, "weight_hh", weight_hh).T, out=product)
-        ctx.xp.add(flat, product, out=flat)
-    if biases and is_first["i"] and is_first["m"]:
-        bias = ctx.scratch("bias", biases[0].shape, work.dtype)  # one pass over the gates instead of two
-        ctx.xp.add(*biases, out=bias)
-        ctx.xp.add(work, bias, out=work)
+        added = [product.reshape(work.shape)]
+    _add(ctx, work, [*added, *(biases if is_first["i"] and is_first["m"] else ())])
     deliver(ctx, work, y)
 
 
@@ -38,8 +38,27 @@ def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> N
     flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
     ctx.xp.matmul(rows(ctx, "x", x), _matrix(ctx, "weight", weight).T, out=flat)
     if biases and ctx.interval(axis)[0] == 0:
-        ctx.xp.add(work, biases[0], out=work)
+        _add(ctx, work, biases)
     deliver(ctx, work, y)
+
+
+def _add(ctx: Context, work: Array, terms: Sequence[Array]) -> None:
+    """work += all terms, the biases among them first added up: one pass over the gates less, and one in all on GPUs."""
+    if not terms:
+        return
+    if ctx.is_cuda:
+        names = {f"t{k}": term for k, term in enumerate(terms)}
+        Expression.parse(" + ".join(["work", *names])).evaluate(ctx, {"work": work, **names}, work)
+        return
+    biases = [a for a in terms if a.ndim < work.ndim]
+    for whole in (a for a in terms if a.ndim == work.ndim):
+        ctx.xp.add(work, whole, out=work)
+    if len(biases) > 1:
+        bias = ctx.scratch("bias", biases[0].shape, work.dtype)
+        ctx.xp.add(*biases, out=bias)
+        biases = [bias]
+    for bias in biases:
+        ctx.xp.add(work, bias, out=work)
 
 
 def _matrix(ctx: Context, slot: object, a: Array) -> Array:
@@ -88,9 +107,7 @@ def input_gates(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
     ctx.xp.matmul(rows(ctx, "x", _time_first(x)), _matrix(ctx, "weight", weight).T, out=flat)
     if biases and ctx.interval("i")[0] == 0:  # once among the partial sums
-        bias = ctx.scratch("bias", biases[0].shape, work.dtype)
-        ctx.xp.add(*biases, out=bias)
-        ctx.xp.add(work, bias, out=work)
+        _add(ctx, work, biases)
     deliver(ctx, work, target)
 
 
@@ -139,6 +156,7 @@ def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
     deliver(ctx, work, gweight)
 
 
+@on_cuda(gpu_rows.sums_of_rows)
 def bias_gradient(ctx: Context, *args: Array) -> None:
     *all_gates, gbias = args
     part = ctx.scratch("part", gbias.shape, gbias.dtype)

@@ -86,9 +86,28 @@ def mixture(g):
     return ops.add(ops.softmax_cross_entropy(ops.linear(y, 4), t), balance)
 
 
+def tables(g):
+    """Rows and elements by index, turned, interacting; the accuracy beside the loss."""
+    words, picks, t = (g.input(name, (5, n), "int32") for name, n in (("words", 4), ("picks", 2), ("t", 2)))
+    h = ops.rotary_embedding(ops.unsqueeze(ops.embedding(words, 7, 8), 2))
+    h = ops.gather_rows(ops.squeeze(h, 2), picks)
+    y = ops.gather(ops.linear(h, 9), 2, ops.expand(ops.unsqueeze(t, 2), (5, 2, 6)))
+    g.output("accuracy", ops.accuracy(y, picks))
+    pairs = ops.dot_interaction([ops.embedding_bag(words, 5, 3), ops.embedding_bag(picks, 5, 3)])
+    return ops.add(ops.cross_entropy(y, picks, 3, 0.1), ops.mean(pairs))
+
+
+def pooled(g):
+    """Pools of all kinds, and a GRU over what is left."""
+    x, y = g.input("x", (3, 4, 9, 7)), g.input("y", (3, 4, 5))
+    h = ops.adaptive_max_pool2d(ops.avg_pool2d(ops.multiply(x, x), 3, 1, 1), (6, 5))
+    h = ops.reshape(ops.adaptive_avg_pool2d(h, (4, 3)), (3, 4, 12))
+    return ops.mean_squared_error(ops.gru(ops.linear(h, 6), 5)[0], y)
+
+
 @needs_compiler
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("build", [*MODELS, mixture])
+@pytest.mark.parametrize("build", [*MODELS, mixture, tables, pooled])
 def test_training_in_half(build, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
