@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
+from taskflow.backend.folding import fold_launch
 from taskflow.backend.half import for_dtypes, takes_half
 from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NotCapturable, StreamBackend
@@ -57,6 +58,7 @@ __all__ = [
     "compiled",
     "cuda_kernel",
     "find_gpus",
+    "fold_launch",
     "for_dtypes",
     "is_compiled",
     "make_backend",

@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, together
+from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, fold_launch, together
 from taskflow.comm import Message
 from taskflow.execute.carriers import Carriers
 from taskflow.execute.device_memory import Output
 from taskflow.execute.events import MemoryUses
+from taskflow.execute.fold import fold
 from taskflow.execute.grouped import GroupedRows
 from taskflow.execute.ledger import CONSTANTS, PACKING, SCRATCH, Ledger
 from taskflow.execute.peers import PeerRows
@@ -205,9 +206,14 @@ class StreamCompiler(Compiler):
     def _local(self, row: int) -> None:
         if row in self._groups.rows:
             return
-        uses = [i for i, _, _ in self.graph.args(row) if i >= 0]
+        elsewhere, stream = self._parts_of_peers(row), int(self.graph.streams[row, 0])
+        uses = [i for k, (i, _, _) in enumerate(self.graph.args(row)) if i >= 0 and k not in elsewhere]
         self._before(row, uses)
-        self.add(self._call(row), row, "run", int(self.graph.streams[row, 0]), uses)
+        if self._peers:
+            self._peers.await_parts(row, stream)
+        self.add(self._call(row), row, "run", stream, uses)
+        if self._peers:
+            self._peers.give_back(row, stream)
 
     def _before(self, row: int, instances: list[int]) -> None:
         """Await the messages that bring what `row` reads; within this rank, memory is the matter of events."""
@@ -235,11 +241,17 @@ class StreamCompiler(Compiler):
         self.backend.xp.copyto(target, part.array)
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
-        xp = self.backend.xp
-        combine = xp.maximum if self.graph.combine[int(self.graph.region[row])] == "max" else xp.add
-        args = self.graph.args(row)
-        first = views[0] if args[0][:2] == args[1][:2] else views[1]
-        return partial(_fold, xp, combine, views[0], [first, *views[2:]])
+        args, combine = self.graph.args(row), self.graph.combine[int(self.graph.region[row])]
+        for k, source in self._parts_of_peers(row).items():
+            views[k] = self.memory.view(source, args[k][1])
+        parts = [views[0] if args[0][:2] == args[1][:2] else views[1], *views[2:]]
+        if self.backend.uses_variants:
+            return fold_launch(self.backend, combine, views[0], parts)
+        return partial(fold, np.maximum if combine == "max" else np.add, views[0], parts, ())
+
+    def _parts_of_peers(self, row: int) -> dict[int, int]:
+        """Argument of a fold -> the instance in another rank's memory that it reads in place."""
+        return self._peers.parts_of(row) if self._peers else {}
 
     def _one(self, view: Array, writeable: bool = True) -> Array:
         return super()._one(view, writeable) if self.backend.xp is np else view
@@ -348,12 +360,3 @@ class StreamCompiler(Compiler):
                 array, pinned = self._arrives.pop(other)
                 call = partial(self._to_device, array, self._packed(stream, array), pinned)
                 self.add(call, other, "receive", stream, [instance])
-
-
-def _fold(xp: Any, combine: Any, target: Array, parts: Sequence[Array]) -> None:
-    if len(parts) == 1 and parts[0] is not target:
-        xp.copyto(target, parts[0])
-    first = parts[0]
-    for other in parts[1:]:
-        combine(first, other, out=target)
-        first = target
