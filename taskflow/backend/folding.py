@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from taskflow.backend.context import Array
+from taskflow.backend.context import Array, origin
 from taskflow.backend.streams import StreamBackend
 from taskflow.backend.variant import CudaSource
 
@@ -40,8 +40,9 @@ def fold_launch(backend: StreamBackend, combine: str, target: Array, parts: Sequ
     shape = target.shape if arrays[-1] is target else arrays[-1].shape
     source, name = fold_source(combine, target.dtype.name, len(parts), len(shape))
     steps = [stride // a.itemsize for a in arrays for stride in a.strides]
-    first: list[Any] = [a[tuple([slice(0, 1)] * a.ndim)] for a in arrays]  # where they begin
-    return partial(_launch, backend, source.text, name, prod(shape), (*first, *shape, *steps, prod(shape)))
+    return partial(
+        _launch, backend, source.text, name, prod(shape), (*map(origin, arrays), *shape, *steps, prod(shape))
+    )
 
 
 def _launch(backend: StreamBackend, text: str, name: str, count: int, args: Sequence[Any]) -> None:

@@ -48,7 +48,7 @@ class Executor:
         task_graph: from `lower`; the same on every rank.
         seed: of initial values and random operators.
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
-        check: poison memory and verify privileges of every task (slow).
+        check: poison memory and verify privileges of every task (slow); GPUs then capture no graphs.
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
         exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
@@ -97,7 +97,7 @@ class Executor:
         self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
         check_memory(task_graph, self.plan)
         can_share = share is None or share.memory.is_shared
-        gpus = self._meet(backend, share, check, exchange, can_share) if self._kind == "cuda" else None
+        gpus = self._meet(backend, share, exchange, can_share) if self._kind == "cuda" else None
         self._backend = gpus.backend if gpus else None
         self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
@@ -142,12 +142,10 @@ class Executor:
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    def _meet(
-        self, backend: StreamBackend | None, share: Executor | None, check: bool, exchange: str, can_share: bool
-    ) -> Meeting:
+    def _meet(self, backend: StreamBackend | None, share: Executor | None, exchange: str, can_share: bool) -> Meeting:
         from taskflow.execute.gpus import Meeting, find_backend  # who has no GPU need not wait for it
 
-        found = find_backend(backend, share._backend if share else None, check)
+        found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, exchange, can_share)
 
     def _compiler(self, args: tuple[Any, ...]) -> Compiler:

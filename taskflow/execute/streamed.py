@@ -28,6 +28,7 @@ import numpy as np
 from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, fold_launch, together
 from taskflow.comm import Message
 from taskflow.execute.carriers import Carriers
+from taskflow.execute.device_check import DeviceChecks
 from taskflow.execute.device_memory import Output
 from taskflow.execute.events import MemoryUses
 from taskflow.execute.fold import fold
@@ -39,7 +40,7 @@ from taskflow.execute.replay import HOST, Item, StreamReplay
 from taskflow.execute.staging import Part, Staging, StepCells
 from taskflow.execute.together import LibraryRows
 from taskflow.geometry import Rect
-from taskflow.task import Array, Kind
+from taskflow.task import Array, Kind, Privilege
 
 STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
 _SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
@@ -77,6 +78,8 @@ class StreamCompiler(Compiler):
         self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
         self._choose_rows()
         self._groups = GroupedRows(self)
+        self._checks = DeviceChecks(self.backend, self.ledger, self.graph, self.memory.own) if self.check else None
+        self._poisoned: dict[int, int] = {}  # instance -> the item that poisons it
         super().compile()
         if self._peers is not None:
             self._peers.take_all_back()
@@ -94,6 +97,8 @@ class StreamCompiler(Compiler):
         )
         self.program = Program()
         self.program.add(self.replay, 0, "run")
+        if self._checks:
+            self.program.add(self._checks.verify, 0, "check")
         return self.program
 
     # -- items -----------------------------------------------------------------------------------------------------
@@ -109,15 +114,28 @@ class StreamCompiler(Compiler):
         of: Sequence[int] = (),
     ) -> int:
         """Append an item that uses these instances, for `row`, or for all rows `of`; its number."""
+        for instance in uses if self._checks else ():
+            self._poison(row, instance, stream)
         item = len(self.items)
         deps = [dep for r in of or (row,) for dep in self.graph.deps(r)]
         waits = {self._item_of[dep] for dep in deps if dep in self._item_of} | set(before)
         for instance in uses:
             waits.update(self._uses.use(instance, stream, item))
+        waits.update(self._poisoned[instance] for instance in uses if instance in self._poisoned)
         name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
         self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
         self._item_of[row] = item
         return item
+
+    def _poison(self, row: int, instance: int, stream: int) -> None:
+        """Before `row`, if it is the first to use an instance: nobody may rely on what its memory holds."""
+        region = self.graph.regions[int(self.graph.instance_region[instance])]
+        if instance in self.born or region.is_persistent or not self.drives_instance(instance):
+            return
+        assert self._checks is not None, "only checked programs poison"
+        self.born.add(instance)
+        call = self._checks.poison(self.memory.array(instance))
+        self._poisoned[instance] = self.add(call, row, "poison", stream, [instance])
 
     def add_crossing(
         self,
@@ -273,6 +291,10 @@ class StreamCompiler(Compiler):
         make = together(self._launch(rows[0]).kernel)
         assert make is not None, "only such rows are grouped"
         return make(self._context(rows[0], [rect for _, rect, _ in args[0]]), views)
+
+    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
+        assert self._checks is not None
+        return self._checks.checked(str(self.graph[row]), int(self.graph.device[row]), views, privileges, call)
 
     def _kernel(self, kernel: Any) -> Any:
         return cuda_kernel(kernel) if self.backend.uses_variants else kernel
