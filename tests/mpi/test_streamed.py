@@ -74,6 +74,38 @@ def test_links_are_timed_between_ranks(is_mapped, monkeypatch):
         assert found["latency_seconds"] > 0
 
 
+class HungryStreams(FakeStreams):
+    """A library that takes memory for every peer."""
+
+    def communicator_bytes(self, peers):
+        return 1_000_000 * peers
+
+
+@pytest.mark.skipif(connect().size == 1, reason="one rank has no peers")
+def test_memory_of_the_library_is_in_the_account():
+    model, machine = classifier("float32"), on_gpus()
+    task_graph, rank = lower(model.graph, data_parallel(model.graph, machine), machine), connect().rank
+    with Executor(task_graph, backend=HungryStreams(), exchange="nccl") as step:
+        expected = step._streamed.ledger.expected[rank]["buffers of NCCL"]
+        text = step._streamed.ledger.describe(rank)
+    assert expected >= 1_000_000 and expected % 1_000_000 == 0
+    assert f"about {expected} of buffers of NCCL" in text
+    with Executor(task_graph, backend=HungryStreams(), exchange="shared") as step:
+        assert not step._streamed.ledger.expected[rank]
+
+
+def test_a_library_that_finds_no_memory_is_refused_with_numbers(monkeypatch):
+    def fail(self, *args):
+        raise MemoryError("buffers of NCCL")
+
+    model, machine = classifier("float32"), on_gpus()
+    task_graph = lower(model.graph, data_parallel(model.graph, machine), machine)
+    if connect().size > 1:
+        monkeypatch.setattr(HungryStreams, "communicators", fail)
+        with pytest.raises(ValueError, match=r"no room for \d+000000 bytes of buffers of NCCL; this executor holds .*"):
+            Executor(task_graph, backend=HungryStreams(), exchange="nccl")
+
+
 def classifier(dtype):
     graph = Graph()
     x, t = graph.input("x", (8, 6)), graph.input("t", (8,), "int32")
