@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
+from taskflow.backend.crew import Crew, crew, thread_limit
 from taskflow.backend.folding import fold_launch
 from taskflow.backend.half import for_dtypes, takes_half
 from taskflow.backend.inspecting import inspect_launch, poison_launch
@@ -48,6 +49,7 @@ __all__ = [
     "Array",
     "Communicator",
     "Context",
+    "Crew",
     "CudaSource",
     "NotCapturable",
     "Part",
@@ -57,6 +59,7 @@ __all__ = [
     "StreamContext",
     "Workspace",
     "compiled",
+    "crew",
     "cuda_kernel",
     "find_gpus",
     "fold_launch",
@@ -67,5 +70,6 @@ __all__ = [
     "on_cuda",
     "poison_launch",
     "takes_half",
+    "thread_limit",
     "together",
 ]

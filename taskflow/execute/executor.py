@@ -1,7 +1,8 @@
 """Execution: replay a task graph, alone or under mpirun.
 
 The executor decides nothing: rows, order and streams come from the task graph, offsets from the memory plan. Under
-mpirun rank r drives device r; one process drives all devices. Each rank runs one thread.
+mpirun rank r drives device r; one process drives all devices. One thread of a rank steps; where it has more cores, long
+points are divided over other threads (`taskflow.threads`).
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class Executor:
         compiler = self._streamed or self._compiler(args)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
-        compiler.fuses = not record
+        compiler.fuses, self._crew = not record, compiler.crew
         self.program = compiler.compile()
         if gpus and self._streamed:
             gpus.try_program(self._streamed, is_borrowing=share is not None)
@@ -197,7 +198,7 @@ class Executor:
         if then is not None and self._streamed is not None:
             self._streamed.replay.then = partial(self._stage, then)
         self.regions.refresh()
-        with np.errstate(over="ignore", invalid="ignore") if self._overflows else nullcontext():
+        with self._crew, np.errstate(over="ignore", invalid="ignore") if self._overflows else nullcontext():
             self._replay()
         step = self._run.step
         self._run.step += self._advances
