@@ -15,7 +15,7 @@ from tests.ops.cases import CASES
 from tests.ops.strategies import operator_graphs
 from tests.ops.test_precision import MODELS, TOLERANCE
 from tests.ops.test_precision import trained as half_model
-from tests.strategies import Model, feeds_of, strategies
+from tests.strategies import Model, feeds_of, random_strategy, strategies
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [CudaSource(path) for path in sorted([*(ROOT / "ops/cuda").glob("*.cu"), *ROOT.glob("taskflow/**/*.cu")])]
@@ -54,6 +54,20 @@ def on_one_gpu(model, tolerance, steps=2):
     task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), machine.with_rates(kind="cuda"))
     found = laws.run(task_graph, model.feeds, steps, backend=shim.ShimStreams(), record=False)
     laws.assert_close(found, laws.one_device(model, machine, steps), tolerance)
+
+
+# Whose kernels count from the beginning of the region, or sum over a part of it.
+COUNTING = ("accuracy", "adaptive", "argmax", "avg_pool", "cross_entropy", "dot_inter", "embedding", "expert_load")
+COUNTING += ("gather", "gru_cell", "rotary", "top_k_acc", "topk")
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith(COUNTING) and "wide" not in c.name], ids=str)
+def test_a_split_operator_gives_the_numbers_of_numpy(case, seed):
+    model, machine = trained(case), MachineModel.uniform(3).with_rates(kind="cuda")
+    strategy, backend = random_strategy(model.graph, machine, seed), shim.ShimStreams(seed)
+    laws.any_strategy_is_one_device(model, machine, strategy, 2, backend=backend, record=False)
 
 
 @needs_compiler
