@@ -13,7 +13,7 @@ from itertools import pairwise
 from taskflow.geometry import Rect
 from taskflow.pattern import BoundPattern, Interval
 
-_STRIDED = 0.5  # of an element's cost: what does not lie in one piece of memory is visited more slowly
+_STRIDED = 1.0  # of an element's cost: what does not lie in one piece of memory is visited more slowly, or copied
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,26 @@ class Part:
 
 
 def divide(
-    bound: BoundPattern, intervals: Mapping[str, Interval], orders: Sequence[Sequence[int]], count: int
+    bound: BoundPattern,
+    intervals: Mapping[str, Interval],
+    is_written: Sequence[bool],
+    orders: Sequence[Sequence[int]],
+    count: int,
 ) -> list[Part]:
     """Up to `count` parts of a point, along the axis for which they have the fewest elements to visit in all.
 
     An element that several parts read counts for each of them, and more where a part does not lie in one piece. It is
-    one part, the point, where no axis that all outputs have can be split.
+    one part, the point, where no axis of all that it writes can be split.
 
     Args:
         bound: the pattern.
         intervals: of the point, for every axis.
+        is_written: whether the point writes an argument; outputs, and inputs that it updates in place.
         orders: per argument its dimensions as they lie in memory, slowest first.
         count: parts that are wanted.
     """
     whole = _part(bound, intervals)
-    choices = [_along(bound, axis, intervals, count) for axis in _separating_axes(bound, intervals)]
+    choices = [_along(bound, axis, intervals, count) for axis in _separating_axes(bound, intervals, is_written)]
     return min(choices, key=lambda parts: _cost(parts, whole, orders), default=[whole])
 
 
@@ -47,16 +52,16 @@ def _part(bound: BoundPattern, intervals: Mapping[str, Interval]) -> Part:
     return Part(intervals, tuple(bound.rect(k, intervals) for k in range(len(bound.terms))))
 
 
-def _separating_axes(bound: BoundPattern, intervals: Mapping[str, Interval]) -> list[str]:
-    """The axes that may be split, have points to split, and keep parts apart in all outputs."""
-    outputs = bound.term_axes[len(bound.pattern.inputs) :]
+def _separating_axes(bound: BoundPattern, intervals: Mapping[str, Interval], is_written: Sequence[bool]) -> list[str]:
+    """The axes that may be split, have points to split, and keep parts apart in all that is written."""
+    written = [{n for dim in term.dims for n in dim} for term, writes in zip(bound.terms, is_written) if writes]
     return [
         axis
         for axis, (lo, hi) in intervals.items()
         if hi - lo > 1
         and axis not in bound.pattern.fixed
-        and outputs
-        and all(axis in axes for axes in outputs)
+        and written
+        and all(axis in names for names in written)  # itself: windows on it overlap
         and _is_leading(bound, axis, intervals)
     ]
 

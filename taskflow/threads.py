@@ -47,7 +47,8 @@ def divided(task_graph: TaskGraph, row: int, count: int) -> list[Part]:
     whole = Part(launch.intervals(int(task_graph.point[row])), tuple(rect for _, rect, _ in task_graph.args(row)))
     if count == 1 or not _is_worth(task_graph, row, count):
         return [whole]
-    parts = divide(launch.bound, whole.intervals, [task_graph.order(n) for n in launch.args], count)
+    is_written = _is_written(task_graph, row)
+    parts = divide(launch.bound, whole.intervals, is_written, [task_graph.order(n) for n in launch.args], count)
     return parts if _are_apart(task_graph, row, parts) else [whole]
 
 
@@ -60,13 +61,16 @@ def _is_worth(task_graph: TaskGraph, row: int, count: int) -> bool:
 
 def _are_apart(task_graph: TaskGraph, row: int, parts: Sequence[Part]) -> bool:
     """Whether no part reads what another one overwrites: an argument that lies in an output's memory has its boxes."""
-    args = task_graph.args(row)
-    is_written = access([privilege for _, _, privilege in args])[1]
+    args, is_written = task_graph.args(row), _is_written(task_graph, row)
     for k, (instance, _, _) in enumerate(args):
         homes = [j for j, (other, _, _) in enumerate(args) if is_written[j] and j != k and other == instance >= 0]
         if any(part.rects[j] != part.rects[k] for j in homes for part in parts):
             return False
     return True
+
+
+def _is_written(task_graph: TaskGraph, row: int) -> list[bool]:
+    return access([privilege for _, _, privilege in task_graph.args(row)])[1]
 
 
 def _inside(view: Array, rect: Rect, whole: Rect) -> Array:

@@ -23,9 +23,10 @@ def bound(text, *shapes, sizes=None, windows=None):
     return bind("op", Pattern.parse(text), names, shapes, sizes or {}, windows or {})
 
 
-def parts(bound, count, **intervals):
+def parts(bound, count, written=None, **intervals):
     orders = [range(len(shape)) for shape in bound.shapes]
-    return divide(bound, {a: intervals.get(a, (0, n)) for a, n in bound.extents.items()}, orders, count)
+    is_written = written or [k >= len(bound.pattern.inputs) for k in range(len(bound.terms))]
+    return divide(bound, {a: intervals.get(a, (0, n)) for a, n in bound.extents.items()}, is_written, orders, count)
 
 
 def axis_of(found):
@@ -56,6 +57,13 @@ def test_parts_read_their_halo():
     first, second = parts(bound("w -> x", (10,), windows={"w": Window("x", size=3, padding=1)}), 2)
     assert [r.lo + r.hi for r in first.rects] == [(0, 6), (0, 5)]
     assert [r.lo + r.hi for r in second.rects] == [(4, 10), (5, 10)]
+
+
+def test_what_is_updated_in_place_counts_as_an_output():
+    update = bound("o i, o i, . ->", (6, 4), (6, 4), ())
+    assert axis_of(parts(update, 2, written=[True, False, False])) == "o"
+    around = bound("w ->", (10,), windows={"w": Window("x", size=3, padding=1)})
+    assert len(parts(around, 2, written=[True])) == 1  # halos overlap
 
 
 def test_no_more_parts_than_points():
