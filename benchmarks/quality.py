@@ -1,8 +1,8 @@
 """How good what a search finds is: `python benchmarks/quality.py MODE`. One core; needs no GPU and no MPI.
 
 optimality: LeNet and an RNNLM of two steps on 4 P100. `search_exhaustively` proves the fastest strategy of a declared
-    space (degrees that are powers of two, on a few lists of devices, and what the starts of a search use). Beside it
-    stand 20 searches of that space, each with the default budget and a seed of its own.
+    space: degrees that are powers of two, on a few lists of devices. Beside it stand 20 searches that keep to that
+    space, each with the default budget and a seed of its own.
 neighbours: the ten models on 2, 4 and 8 V100. A search goes on until no change of one operator helps; then every
     configuration that a new space has for any one operator is judged, and none may be faster; about `--lowered` of them
     also by lowering and simulating the changed strategy from nothing, which must give the same seconds to the bit.
@@ -67,7 +67,7 @@ def optimality(options: argparse.Namespace) -> Iterator[str]:
         sizes, lists = PROVEN[model]
         graph = build(model, 64, **sizes)
 
-        space = Space(graph, machine, taskflow.power_of_two, lists)  # a search adds the configurations of its starts
+        space = Space(graph, machine, taskflow.power_of_two, lists)
         begin, found = time.process_time(), []
         for seed in range(options.seeds):
             found.append(taskflow.search(graph, machine, costs, seed=seed, space=space))
