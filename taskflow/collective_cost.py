@@ -117,16 +117,14 @@ class Algorithms:
 
     def _step(self, pairs: Iterable[tuple[int, int]]) -> Step:
         """Seconds of one message between every pair at the same time."""
-        links, routes = self.machine.links, [self.machine.route(*pair) for pair in pairs]
-        shared: dict[int, int] = {}
-        for route in routes:
-            for link in route:
-                shared[link] = shared.get(link, 0) + 1
-        latency = np.array([sum(links[k].latency_seconds for k in route) for route in routes])
-        per_byte = np.array([max((shared[k] / links[k].bandwidth for k in r), default=0.0) for r in routes])
+        source, target = np.array(list(pairs), np.int64).reshape(-1, 2).T
+        routes, bandwidth = self.machine.routes[source, target], self.machine.link_bandwidth
+        shared = np.roll(np.bincount(routes.reshape(-1) + 1, minlength=len(bandwidth)), -1)
+        per_byte = (shared / bandwidth)[routes].max(axis=1, initial=0.0)
+        messages = set(zip(self.machine.latency_seconds[source, target].tolist(), per_byte.tolist(), strict=True))
 
         def seconds(size: float, sums: bool) -> float:
-            moving = float(np.max(latency + size * per_byte))
+            moving = max(latency + size * each for latency, each in messages)
             return moving + (self.overhead + 3 * size / self.bandwidth if sums else 0.0)
 
         return seconds

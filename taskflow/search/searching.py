@@ -111,7 +111,7 @@ def search(
         progress: called with (proposals done, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
-            left, a random strategy is the start). Default: `Space(graph, machine)` and the configurations of all starts.
+            left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
         plan: start from what dynamic programming over added costs finds, too (`chain`). It lowers every two
             adjacent operators in some forty ways, which takes seconds to minutes, once for equal layers.
         until_local: go on beyond the budget until no change of one operator is faster.
