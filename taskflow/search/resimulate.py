@@ -16,14 +16,14 @@ from typing import Any
 import numba
 import numpy as np
 
-from taskflow.lower.boxes import inner
+from taskflow.lower.boxes import leaf
 from taskflow.search.laying import DIRTY, LAID, Rows, lay_changed
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 TOO_SHORT = -1.0
 
 
-@inner
+@leaf
 def add_work(work: Any, sign: float, first: int, count: int, rows: Rows) -> None:
     """Add what rows of the pool take to the work of their streams."""
     for row in range(first, first + count):
@@ -32,7 +32,7 @@ def add_work(work: Any, sign: float, first: int, count: int, rows: Rows) -> None
             work[rows.streams[k]] += sign * rows.seconds[row]
 
 
-@inner
+@leaf
 def change_ops(work: Any, slots: Any, old: Any, new: Any, rows: Rows) -> None:
     """Exchange the entries of some operators in the work of all streams; -1: none."""
     for slot in slots:
@@ -41,7 +41,7 @@ def change_ops(work: Any, slots: Any, old: Any, new: Any, rows: Rows) -> None:
         add_work(work, 1.0, rows.op_rows[new[slot], 0], rows.op_rows[new[slot], 1], rows)
 
 
-@inner
+@leaf
 def change_regions(work: Any, size: Any, regions: Any, old: Any, new: Any, sizes: Any, rows: Rows) -> None:
     """Exchange the entries of some regions in the work of all streams and the bytes of all devices."""
     for r in regions:
@@ -52,7 +52,7 @@ def change_regions(work: Any, size: Any, regions: Any, old: Any, new: Any, sizes
             size[device] += sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
 
 
-@inner
+@leaf
 def change_stretches(
     done: Any, stretch: Any, begin: int, stop: int, old_op: Any, new_op: Any, old: Any, new: Any, rows: Rows
 ) -> None:
@@ -67,13 +67,13 @@ def change_stretches(
             add_version(done, 1.0, rows.entry[new[r], 2] + stretch[b, 2], rows)
 
 
-@inner
+@leaf
 def add_version(work: Any, sign: float, version: int, rows: Rows) -> None:
     """Add what the rows of a version take to the work of their streams."""
     add_work(work, sign, rows.version[version, 0], rows.version[version, 1], rows)
 
 
-@inner
+@leaf
 def first_changed(
     last: int, regions: Any, old: Any, new: Any, life_ops: Any, local_ptr: Any, local: Any, rows: Rows
 ) -> int:
@@ -91,18 +91,19 @@ def first_changed(
     return first
 
 
-@inner
+@leaf
 def catch_up(top: Any, first: int, every: int, place: Any, old_end: Any, end: Any, old_marks: Any, marks: Any) -> None:
     """Ends and marks before stretch `first` are those of the current strategy; they were so up to `top[DIRTY]`."""
     for b in range(top[DIRTY], first):
         for i in range(place[b, 1], place[b, 1] + place[b, 2]):
             end[i] = old_end[i]
     for k in range(top[DIRTY] // every, first // every):
-        marks[k] = old_marks[k]
+        for i in range(marks.shape[1]):
+            marks[k, i] = old_marks[k, i]
     top[DIRTY] = first
 
 
-@inner
+@leaf
 def pass_stretches(
     begin: int, stop: int, place: Any, code: Any, seconds: Any, chain: Any, end: Any, free: Any, queue_ptr: Any,
     streams: Any, limit: float,

@@ -131,8 +131,9 @@ def search(
     named = {**_rules(graph, machine), **_checked(graph, machine, starts or {})}
     if plan:
         named["dynamic programming"] = dynamic_programming(graph, machine, costs).strategy
+    left_out: tuple[str, ...] = ()
     if space is None:
-        space, left_out = Space(graph, machine), ()
+        space = Space(graph, machine)
         named = {name: space.include(strategy) for name, strategy in named.items()}
     else:
         named, left_out = _inside(space, named)
