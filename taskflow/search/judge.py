@@ -71,6 +71,7 @@ class Judge:
         self._own: dict[int, str] = {}  # operators that are named although they follow another
         self._alike = {name: self._likeness(slots) for name, slots in self._followers.items()}
         self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
+        self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
         streams = STREAMS * self._devices + len(self.machine.links)
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
         self._alive = np.zeros((len(self.lowering.operators) + 1, self._devices), np.int64)
@@ -169,6 +170,18 @@ class Judge:
         Raises:
             ValueError: one of them cannot be split so.
         """
+        held = self._joined.get((name, id(config)))
+        if held is None or held[0] is not config:
+            if len(self._joined) > PREPARED:
+                self._joined.clear()
+            columns = np.vstack([self._slots[name], self._prepared_columns(name, config)])
+            held = self._joined[name, id(config)] = config, columns
+        if not own:
+            return held[1]
+        return np.ascontiguousarray(held[1][:, [own.get(slot, name) == name for slot in held[1][0].tolist()]])
+
+    def _prepared_columns(self, name: str, config: ParallelConfig) -> Array:
+        """The last two rows of `_columns`, which are the same for operators that are alike."""
         key = self._alike[name], id(config)
         held = self._prepared.get(key)
         if held is None or held[0] is not config:
@@ -176,10 +189,7 @@ class Judge:
                 self._prepared.clear()
             check_config(self._known[name], config, self._devices)
             held = self._prepared[key] = config, self._prepare(self._followers[name], config)
-        columns = np.vstack([self._slots[name], held[1]])
-        if own:
-            columns = columns[:, [own.get(slot, name) == name for slot in columns[0].tolist()]]
-        return columns
+        return held[1]
 
     def _likeness(self, slots: Sequence[int]) -> tuple[int, ...]:
         """Operators with the same have the same points and entries, and so have those that follow them."""
@@ -195,7 +205,7 @@ class Judge:
     def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float, is_forced: bool = False) -> float:
         joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         known = self.pool.entries
-        missing = self.index.find(np.ascontiguousarray(joined), known, self.lowering.store)
+        missing = self.index.find(joined, known, self.lowering.store)
         if len(missing) and not self._enter(missing, p, limit, known):
             return math.inf
         seconds = self._simulate(p, limit)

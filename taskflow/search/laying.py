@@ -92,11 +92,12 @@ def lay_rows(laid: Any, place: Any, code: Any, seconds: Any, rows: Rows) -> None
             queue = rows.queue[row]
             begin, count = rows.queue_ptr[queue], rows.queue_ptr[queue + 1] - rows.queue_ptr[queue]
             seconds[at] = rows.seconds[row]
-            code[at, 0] = rows.streams[begin]
+            code[at, 0] = code[at, 6] = code[at, 7] = rows.streams[begin]
             code[at, 1] = rows.streams[begin + 1] if count > 1 else rows.streams[begin]
-            code[at, 2] = code[at, 3] = 0
-            code[at, 4] = -1
-            code[at, 5] = queue if count > 2 else -1
+            if count > 2:
+                code[at, 6], code[at, 7] = rows.streams[begin + 2], rows.streams[begin + min(count, 4) - 1]
+            code[at, 2] = code[at, 3] = code[at, 4] = 0
+            code[at, 5] = queue if count > 4 else 0
             at += 1
 
 

@@ -21,6 +21,7 @@ from taskflow.search.laying import DIRTY, LAID, Rows, lay_changed
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 TOO_SHORT = -1.0
+ONE = np.uint64(1)  # what has no sign needs no look whether it counts from the end
 
 
 @leaf
@@ -111,26 +112,31 @@ def pass_stretches(
     """Time the rows of some stretches; the last end, or one above the limit. See `program.Program`."""
     last = 0.0
     for b in range(begin, stop):
-        row = place[b, 1]
-        for at in range(place[b, 0], place[b, 0] + place[b, 2]):
-            one, other, more, queue = code[at, 0], code[at, 1], code[at, 4], code[at, 5]
+        at, row = np.uint64(place[b, 0]), np.uint64(place[b, 1])
+        for _ in range(place[b, 2]):
+            one, other, third, fourth = code[at, 0], code[at, 1], code[at, 6], code[at, 7]
+            more, queue = code[at, 4], code[at, 5]
             start = max(max(end[code[at, 2]], end[code[at, 3]]), max(free[one], free[other]))
-            while more >= 0:
+            if third != one:
+                start = max(start, max(free[third], free[fourth]))
+            while more > 0:
                 awaited, step = chain[more, 0], chain[more, 1]
                 for _ in range(chain[more, 2]):
                     start = max(start, end[awaited])
                     awaited += step
                 more = chain[more, 3]
-            if queue >= 0:
+            if queue > 0:
                 for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
                     start = max(start, free[streams[k]])
             finish = start + seconds[at]
             free[one] = free[other] = end[row] = finish
-            if queue >= 0:
+            if third != one:
+                free[third] = free[fourth] = finish
+            if queue > 0:
                 for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
                     free[streams[k]] = finish
             last = max(last, finish)
-            row += 1
+            at, row = at + ONE, row + ONE
         if last > limit:
             break
     return last
