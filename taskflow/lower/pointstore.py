@@ -67,6 +67,7 @@ class PointStore:
         self.table = Places(length, place, np.zeros(room), size, box, colour, partial, span, record, term)
         self.model: list[int] = []
         self._models: dict[tuple[object, ...], tuple[int, Array]] = {}
+        self._seated: tuple[ParallelConfig, Array, tuple[int, ...]] | None = None  # of the last configuration
         self._made: list[tuple[int, ParallelConfig]] = []
         self._points: dict[int, Points] = {}
         self._numbers: dict[tuple[int, ParallelConfig], int] = {}
@@ -103,24 +104,32 @@ class PointStore:
 
     def _place(self, slot: int, config: ParallelConfig) -> int:
         """Add the points of a configuration: those of its model on other devices, if there is one."""
-        devices = tuple(dict.fromkeys(config.devices))
-        seats = () if len(devices) == len(config.devices) else tuple(map(devices.index, config.devices))
+        devices, seats = self._seating(config)
         key = self.kind[slot], config.degrees, seats
         if key in self._models:
             model, seat = self._models[key]
-            return self._add_like(model, slot, config, np.array(devices, np.int64)[seat])
-        number = self._add(slot, config)
+            return self._add_like(model, slot, config, devices[seat])
+        number, seat_of = self._add(slot, config), {d: k for k, d in enumerate(devices.tolist())}
         places = self.table.place[self.span(number)].tolist()
-        self._models[key] = number, np.array([devices.index(d) for d in places], np.int64)
+        self._models[key] = number, np.array([seat_of[d] for d in places], np.int64)
         self.model.append(number)
         return number
+
+    def _seating(self, config: ParallelConfig) -> tuple[Array, tuple[int, ...]]:
+        """The different devices of a configuration, and which of them each point has; () for the next one each."""
+        if self._seated is None or self._seated[0] is not config:
+            devices = tuple(dict.fromkeys(config.devices))
+            seats = () if len(devices) == len(config.devices) else tuple(map(devices.index, config.devices))
+            self._seated = config, np.array(devices, np.int64), seats
+        return self._seated[1:]
 
     def _add_like(self, model: int, slot: int, config: ParallelConfig, place: Array) -> int:
         """Add the points of a model on other devices."""
         number, first, count = len(self._made), int(self.table.length[PLACE]), len(place)
-        for column, end in ((PLACE, first + count), (RECORD, number + 1)):
-            while end > len(getattr(self.table, GROWING[column][0])):
-                self.table = doubled(self.table, GROWING[column])
+        while first + count > len(self.table.place):
+            self.table = doubled(self.table, GROWING[PLACE])
+        if number >= len(self.table.record):
+            self.table = doubled(self.table, GROWING[RECORD])
         table, old, new = self.table, self.span(model), slice(first, first + count)
         table.place[new], table.flops[new], table.bytes[new] = place, table.flops[old], table.bytes[old]
         table.record[number] = table.record[model]

@@ -74,7 +74,8 @@ class Judge:
         self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
         streams = STREAMS * self._devices + len(self.machine.links)
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
-        self._alive = np.zeros((len(self.lowering.operators) + 1, self._devices), np.int64)
+        self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
+        self._peaks, self._affected = np.zeros(self._devices, np.int64), np.zeros(self._devices, np.bool_)
         stretches = len(self.layout.stretch)
         self.program = Program(stretches, streams, min(MARKS, -(-stretches // 12)))
         self._proposed: _Proposal | None = None
@@ -89,7 +90,7 @@ class Judge:
         self.accept()
         self._allowed = self._capacity
         if math.isfinite(seconds):  # its plan fits
-            self._allowed = np.maximum(self._capacity, self._peak(is_proposed=False))
+            self._allowed = np.maximum(self._capacity, self._peaks)
         return seconds
 
     def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
@@ -130,7 +131,7 @@ class Judge:
         p = self._proposed
         assert p is not None, "nothing was proposed, or it was refused"
         self.program.accept()
-        self._peak(is_kept=True)
+        self._peak(self._peaks, is_kept=True)
         self.index.accept()
         if isinstance(p.changes, Strategy):
             self.strategy = p.changes
@@ -326,7 +327,7 @@ class Judge:
         """
         if np.all(p.bytes <= self._capacity):
             return True
-        peak = self._peak()
+        peak = self._peak(self._peaks.copy())
         allowed = self._capacity if isinstance(p.changes, Strategy) else self._allowed
         if np.all(peak <= allowed):
             return True
@@ -336,21 +337,22 @@ class Judge:
         self.last_refusal = f"device {device} needs {int(peak[device])} bytes and has {self._capacity[device]}"
         return False
 
-    def _peak(self, is_proposed: bool = True, is_kept: bool = False) -> Array:
-        """The peak of every device of the proposed or current strategy; `is_kept`: it becomes current instead."""
+    def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
+        """The peaks of all devices, of which those that the proposal changes; `is_kept`: it becomes the current one."""
         from taskflow.search.resimulate import alive_peak  # numba: imported on first use
 
-        index, regions = self.index, self.index.changed[1]
-        found: Array = alive_peak(
+        alive_peak(
             self._alive,
             self.layout.alive,
-            regions if is_proposed else regions[:0],
-            index.fragment,
-            index.new_fragment,
+            self.index.changed[1],
+            self.index.fragment,
+            self.index.new_fragment,
             self.pool.packed.bytes,
+            peaks,
+            self._affected,
             is_kept,
         )
-        return found
+        return peaks
 
     def fits(self, strategy: Strategy) -> bool:
         """Whether the memory plan of a strategy fits into every device."""

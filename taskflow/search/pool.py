@@ -36,6 +36,7 @@ GROWING = (
 )
 ROW, VERSION, RUN_PTR, ENTRY, PENDING, MEMBER = 0, 2, 3, 5, 6, 7
 NOTHING = 0  # an entry of no rows
+ROOM = 1024  # of every column, to begin with
 
 
 class Pool:
@@ -140,6 +141,7 @@ class Pool:
         for column, more in ((VERSION, versions), (RUN_PTR, slots + 1)):
             while more > len(getattr(self.packed, GROWING[column][0])):
                 self._grow(column)
+            getattr(self.packed, GROWING[column][0])[:more] = 0
             self.packed.length[column] = more
         self.packed.length[ENTRY] = 1
 
@@ -163,12 +165,11 @@ def _empty(devices: int) -> Packed:
     """Columns with room for a little."""
     from taskflow.lower.packing import Packed  # numba: imported on first use
 
-    room = 1024
-    one = [np.zeros(room, np.int64) for _ in range(5)]
-    wide = [np.zeros((room, n), np.int64) for n in (2, 6, 4, devices, 5)]
+    one = [np.zeros(ROOM, np.int64) for _ in range(5)]
+    wide = [np.zeros((ROOM, n), np.int64) for n in (2, 6, 4, devices, 5)]
     return Packed(
         np.zeros(8, np.int64),
-        np.zeros(room),
+        np.zeros(ROOM),
         one[0],
         one[1],
         one[2],

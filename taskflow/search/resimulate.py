@@ -243,25 +243,42 @@ def resimulate(
 
 
 @numba.njit(cache=True)
-def alive_peak(change: Any, spans: Any, regions: Any, old: Any, new: Any, sizes: Any, keeps: bool) -> Any:
+def alive_peak(
+    change: Any, spans: Any, regions: Any, old: Any, new: Any, sizes: Any, peak: Any, affected: Any, keeps: bool
+) -> None:
     """The most bytes that are alive on each device at any time, if all instances of a region live as long as it does.
 
     Args:
-        change: (operators + 1, devices) what becomes alive before each operator, less what is dead by then.
+        change: (devices, operators + 1) what becomes alive before each operator, less what is dead by then.
         spans: (regions, 2) first and last operator between which a region is needed.
         regions, old, new, sizes: see `resimulate`; those that change.
+        peak: of the devices before the change; gets those after it.
+        affected: (devices,) memory for whether a device has other sizes.
         keeps: leave `change` changed.
     """
-    devices = change.shape[1]
-    after = change if keeps else change.copy()
+    affected[:] = False
+    change_sizes(change, spans, regions, old, new, sizes, affected, 1)
+    for device in range(len(peak)):
+        if affected[device]:
+            now, most = 0, 0
+            for op in range(change.shape[1]):
+                now += change[device, op]
+                most = max(most, now)
+            peak[device] = most
+    if not keeps:
+        change_sizes(change, spans, regions, old, new, sizes, affected, -1)
+
+
+@leaf
+def change_sizes(
+    change: Any, spans: Any, regions: Any, old: Any, new: Any, sizes: Any, affected: Any, sign: int
+) -> None:
+    """Exchange the entries of some regions in `change`, or take that back."""
     for r in regions:
-        for device in range(devices):
+        first, end = spans[r, 0], spans[r, 1] + 1
+        for device in range(len(affected)):
             more = sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
-            after[spans[r, 0], device] += more
-            after[spans[r, 1] + 1, device] -= more
-    now, peak = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
-    for op in range(0 if keeps else len(after)):
-        for device in range(devices):
-            now[device] += after[op, device]
-            peak[device] = max(peak[device], now[device])
-    return peak
+            if more != 0:
+                affected[device] = True
+                change[device, first] += sign * more
+                change[device, end] -= sign * more
