@@ -25,6 +25,7 @@ demo: $(STAMP)
 
 docs: $(STAMP)
 	$(VENV)/python docs/operators.py
+	$(VENV)/python docs/cuda_operators.py
 
 test: $(STAMP)
 	$(PYTEST) -n $(WORKERS) -o cache_dir=$(CACHE)/pytest

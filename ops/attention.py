@@ -8,7 +8,6 @@ the query's configuration, softmax and weighted sum that of the scores, unless t
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 
 from ops.build import check_ndim, check_positive, check_region, distinct, first, terms
 from ops.dropout import dropout
@@ -16,7 +15,7 @@ from ops.initializers import bias_of, fan_in_uniform
 from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
-from ops.tiles import Array, Context, contiguous, deliver, work_array
+from ops.tiles import Array, Context, deliver, deliver_matrix, matrix, result_matrix, work_array
 from taskflow import LogicalRegion, Operator, compiled, on_cuda, takes_half
 
 
@@ -203,25 +202,24 @@ def _project(
 
 def _flat(ctx: Context, slot: str, a: Array) -> Array:
     """The first two dimensions by all others."""
-    return contiguous(ctx, slot, a).reshape(prod(a.shape[:2]), prod(a.shape[2:]))
+    return matrix(ctx, slot, a, 2)
 
 
 @on_cuda()
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
-    work = work_array(ctx, "y", y)
-    flat = work.reshape(prod(y.shape[:2]), prod(y.shape[2:]))
+    flat = result_matrix(ctx, "y", y, 2)
     ctx.xp.matmul(_flat(ctx, "x", x), weight.T, out=flat)
     if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
         ctx.xp.add(flat, bias[0], out=flat)
-    deliver(ctx, work, y)
+    deliver_matrix(ctx, flat, y, 2)
 
 
 @on_cuda()
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
-    work = work_array(ctx, "gx", gx)
-    ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=work.reshape(prod(gx.shape[:2]), prod(gx.shape[2:])))
-    deliver(ctx, work, gx)
+    flat = result_matrix(ctx, "gx", gx, 2)
+    ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
+    deliver_matrix(ctx, flat, gx, 2)
 
 
 @on_cuda()

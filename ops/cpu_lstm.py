@@ -14,7 +14,7 @@ from ops.cpu_math import sigmoid, tanh
 _CONTRACT = {"contract"}
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def cell(gates: Any, c: Any, new_h: Any, new_c: Any, active: Any) -> None:
     """active = σ(i), σ(f), tanh(g), σ(o); new_c = f c + i g; new_h = o tanh(new_c)."""
     for n in range(c.shape[0]):
@@ -32,7 +32,7 @@ def cell(gates: Any, c: Any, new_h: Any, new_c: Any, active: Any) -> None:
             out[k] = o[k] * tanh(state[k])
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=_CONTRACT)
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def cell_gradient(gh: Any, flowing: Any, c: Any, new_c: Any, active: Any, ggates: Any, gc: Any) -> None:
     """The gradients of gates and c from those of new_h (`gh`) and new_c (`flowing`)."""
     one = c.dtype.type(1)

@@ -68,7 +68,7 @@ def compiled_loop(
     path = _file(text)
     namespace: dict[str, Any] = {}
     exec(compile(text, str(path or "<generated>"), "exec"), namespace | vars(cpu_math), namespace)
-    return numba.njit(cache=path is not None, error_model="numpy")(namespace["loop"])
+    return numba.njit(cache=path is not None, nogil=True, error_model="numpy")(namespace["loop"])
 
 
 def source(expression: Expression, names: tuple[str, ...], numbers: tuple[str, ...], layouts: tuple[str, ...]) -> str:

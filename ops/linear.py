@@ -12,7 +12,7 @@ from ops.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.build import check_positive, check_region, distinct, first, term, terms
 from ops.expressions import Expression
 from ops.initializers import Init, bias_of, fan_in_uniform
-from ops.tiles import Array, Context, rows
+from ops.tiles import Array, Context, deliver_matrix, matrix, result_matrix, rows
 from taskflow import LogicalRegion, Operator, on_cuda
 
 
@@ -115,11 +115,11 @@ def _multiply_with(
     return bool(ctx.xp.product(rows(ctx, "x", x), weight.T, flat[0], epilogue, bias, aux))
 
 
-def _multiply(ctx: Context, x: Array, matrix: Array, y: Array) -> None:
-    """y = x matrix over the last dimension; one matrix product where the memory allows it."""
-    if y.ndim > 2 and y.flags.c_contiguous:
-        x, y = rows(ctx, "x", x), y.reshape(-1, y.shape[-1])
-    ctx.xp.matmul(x, matrix, out=y)
+def _multiply(ctx: Context, x: Array, right: Array, y: Array) -> None:
+    """y = x right over the last dimension, as one matrix product."""
+    flat = result_matrix(ctx, "y", y)
+    ctx.xp.matmul(matrix(ctx, "x", x), right, out=flat)
+    deliver_matrix(ctx, flat, y)
 
 
 def _backward_active(
@@ -158,7 +158,7 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 @on_cuda()
 def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
-    ctx.xp.matmul(rows(ctx, "gy", gy).T, rows(ctx, "x", x), out=gweight)
+    ctx.xp.matmul(matrix(ctx, "gy", gy).T, matrix(ctx, "x", x), out=gweight)
 
 
 def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:

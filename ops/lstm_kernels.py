@@ -2,61 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from ops import gpu_rows
-from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
+from ops.expressions import Expression
+from ops.tiles import Array, Context, contiguous, deliver, deliver_matrix, matrix, result_matrix, rows, work_array
 from taskflow import compiled, on_cuda
 
 
 def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array) -> None:
     """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
     *biases, y = rest
-    work = work_array(ctx, "y", y)
-    flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
+    flat = result_matrix(ctx, "y", y, y.ndim - 2)
+    added: list[Array] = []
     is_first = {axis: ctx.interval(axis)[0] == 0 for axis in ("i", "m")}
     if is_first["m"]:
-        ctx.xp.matmul(rows(ctx, "x", x), _matrix(ctx, "weight_ih", weight_ih).T, out=flat)
+        ctx.xp.matmul(matrix(ctx, "x", x), _matrix(ctx, "weight_ih", weight_ih).T, out=flat)
     else:
         flat.fill(0)
     if is_first["i"]:
         product = ctx.scratch("product", flat.shape, flat.dtype)
-        ctx.xp.matmul(rows(ctx, "h", h), _matrix(ctx, "weight_hh", weight_hh).T, out=product)
-        ctx.xp.add(flat, product, out=flat)
-    if biases and is_first["i"] and is_first["m"]:
-        bias = ctx.scratch("bias", biases[0].shape, work.dtype)  # one pass over the gates instead of two
-        ctx.xp.add(*biases, out=bias)
-        ctx.xp.add(work, bias, out=work)
-    deliver(ctx, work, y)
+        ctx.xp.matmul(matrix(ctx, "h", h), _matrix(ctx, "weight_hh", weight_hh).T, out=product)
+        added = [product]
+    _add(ctx, flat, added, biases if is_first["i"] and is_first["m"] else ())
+    deliver_matrix(ctx, flat, y, y.ndim - 2)
 
 
 def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> None:
     """W x + bias; of partial sums over `axis` the first part adds the bias."""
     *biases, y = rest
-    work = work_array(ctx, "y", y)
-    flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
-    ctx.xp.matmul(rows(ctx, "x", x), _matrix(ctx, "weight", weight).T, out=flat)
+    flat = result_matrix(ctx, "y", y, y.ndim - 2)
+    ctx.xp.matmul(matrix(ctx, "x", x), _matrix(ctx, "weight", weight).T, out=flat)
     if biases and ctx.interval(axis)[0] == 0:
-        ctx.xp.add(work, biases[0], out=work)
-    deliver(ctx, work, y)
+        _add(ctx, flat, [], biases)
+    deliver_matrix(ctx, flat, y, y.ndim - 2)
+
+
+def _add(ctx: Context, flat: Array, whole: Sequence[Array], biases: Sequence[Array]) -> None:
+    """flat += matrices, and biases (g, h): these are added up first, a pass less; one kernel for all on GPUs."""
+    biases = [_flat(ctx, ("bias", k), a) for k, a in enumerate(biases)]
+    if ctx.is_cuda:
+        terms = {f"t{k}": term for k, term in enumerate([*whole, *biases])}
+        if terms:
+            Expression.parse(" + ".join(["flat", *terms])).evaluate(ctx, {"flat": flat, **terms}, flat)
+        return
+    for term in whole:
+        ctx.xp.add(flat, term, out=flat)
+    if len(biases) > 1:
+        total = ctx.scratch("bias", biases[0].shape, flat.dtype)
+        biases = [ctx.xp.add(*biases, out=total)]
+    for bias in biases:
+        ctx.xp.add(flat, bias, out=flat)
+
+
+def _flat(ctx: Context, slot: object, a: Array) -> Array:
+    return contiguous(ctx, slot, a).reshape(-1)
 
 
 def _matrix(ctx: Context, slot: object, a: Array) -> Array:
-    """(..., g, h) or (g, h, ...) as a matrix with the two as one dimension is left to the caller; here (g h, rest)."""
-    return contiguous(ctx, slot, a).reshape(a.shape[0] * a.shape[1], a.shape[2])
+    """(g, h, ...) as a matrix of (g h, rest)."""
+    return matrix(ctx, slot, a, 2)
 
 
 def _gate_rows(ctx: Context, slot: object, a: Array) -> Array:
     """(..., g, h) as a matrix of (rows, g h)."""
-    return contiguous(ctx, slot, a).reshape(prod(a.shape[:-2]), a.shape[-2] * a.shape[-1])
+    return matrix(ctx, slot, a, a.ndim - 2)
 
 
 def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
-    work = work_array(ctx, "gx", gx)
-    left, right = _gate_rows(ctx, "ggates", ggates), _matrix(ctx, "weight", weight)
-    ctx.xp.matmul(left, right, out=work.reshape(-1, gx.shape[-1]))
-    deliver(ctx, work, gx)
+    flat = result_matrix(ctx, "gx", gx)
+    ctx.xp.matmul(_gate_rows(ctx, "ggates", ggates), _matrix(ctx, "weight", weight), out=flat)
+    deliver_matrix(ctx, flat, gx)
 
 
 def weight_gradient(ctx: Context, *args: Array) -> None:
@@ -64,10 +82,10 @@ def weight_gradient(ctx: Context, *args: Array) -> None:
     *inputs, gweight = args
     count = len(inputs) // 2
     left = _stacked(ctx, "ggates", [_gate_rows(ctx, ("ggates", k), a) for k, a in enumerate(inputs[:count])])
-    right = _stacked(ctx, "x", [rows(ctx, ("x", k), a) for k, a in enumerate(inputs[count:])])
-    work = work_array(ctx, "gweight", gweight)
-    ctx.xp.matmul(left.T, right, out=work.reshape(-1, gweight.shape[-1]))
-    deliver(ctx, work, gweight)
+    right = _stacked(ctx, "x", [matrix(ctx, ("x", k), a) for k, a in enumerate(inputs[count:])])
+    flat = result_matrix(ctx, "gweight", gweight)
+    ctx.xp.matmul(left.T, right, out=flat)
+    deliver_matrix(ctx, flat, gweight)
 
 
 def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
@@ -84,14 +102,11 @@ def input_gates(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     """W_ih x + biases for all steps, time first in memory."""
     *biases, y = rest
     target = _time_first(y)
-    work = work_array(ctx, "y", target)
-    flat = work.reshape(-1, y.shape[-2] * y.shape[-1])
-    ctx.xp.matmul(rows(ctx, "x", _time_first(x)), _matrix(ctx, "weight", weight).T, out=flat)
+    flat = result_matrix(ctx, "y", target, 2)
+    ctx.xp.matmul(matrix(ctx, "x", _time_first(x)), _matrix(ctx, "weight", weight).T, out=flat)
     if biases and ctx.interval("i")[0] == 0:  # once among the partial sums
-        bias = ctx.scratch("bias", biases[0].shape, work.dtype)
-        ctx.xp.add(*biases, out=bias)
-        ctx.xp.add(work, bias, out=work)
-    deliver(ctx, work, target)
+        _add(ctx, flat, [], biases)
+    deliver_matrix(ctx, flat, target, 2)
 
 
 def _time_first(a: Array) -> Array:
@@ -111,11 +126,11 @@ def input_weight_gradient(ctx: Context, ggates: Array, x: Array, gweight: Array)
 
 def step_gates(ctx: Context, inputs: Array, h: Array, weight: Array, y: Array) -> None:
     """W_hh h + the part of the gates that the inputs made; once among the partial sums."""
-    work = work_array(ctx, "y", y)
-    ctx.xp.matmul(rows(ctx, "h", h), _matrix(ctx, "weight", weight).T, out=work.reshape(-1, y.shape[-2] * y.shape[-1]))
+    flat = result_matrix(ctx, "y", y, y.ndim - 2)
+    ctx.xp.matmul(matrix(ctx, "h", h), _matrix(ctx, "weight", weight).T, out=flat)
     if ctx.interval("m")[0] == 0:
-        ctx.xp.add(work, inputs, out=work)
-    deliver(ctx, work, y)
+        ctx.xp.add(flat, _gate_rows(ctx, "inputs", inputs), out=flat)
+    deliver_matrix(ctx, flat, y, y.ndim - 2)
 
 
 def side_by_side(ctx: Context, *args: Array) -> None:
@@ -133,12 +148,13 @@ def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
     """The sum over steps of ggatesᵀ h, as one product; `ggates` has all steps, of which the last may have no h."""
     *hs, gweight = args
     left = _gate_rows(ctx, "ggates", _time_first(ggates)[: len(hs)])
-    right = _stacked(ctx, "h", [rows(ctx, ("h", k), h) for k, h in enumerate(hs)])
-    work = work_array(ctx, "gweight", gweight)
-    ctx.xp.matmul(left.T, right, out=work.reshape(-1, gweight.shape[-1]))
-    deliver(ctx, work, gweight)
+    right = _stacked(ctx, "h", [matrix(ctx, ("h", k), h) for k, h in enumerate(hs)])
+    flat = result_matrix(ctx, "gweight", gweight)
+    ctx.xp.matmul(left.T, right, out=flat)
+    deliver_matrix(ctx, flat, gweight)
 
 
+@on_cuda(gpu_rows.sums_of_rows)
 def bias_gradient(ctx: Context, *args: Array) -> None:
     *all_gates, gbias = args
     part = ctx.scratch("part", gbias.shape, gbias.dtype)

@@ -6,14 +6,11 @@ Every axis may be split: those of the result make tiles, those that are summed o
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from math import prod
 
 from ops.build import check_ndim, check_region, distinct, first, term, terms
-from ops.tiles import Array, Context
+from ops.tiles import Array, Context, merged, merges
 from taskflow import LogicalRegion, Operator, on_cuda
 
 
@@ -127,8 +124,8 @@ def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan,
     left, right = _matrices(ctx, "x", x, plan.x), _matrices(ctx, "y", y, plan.y)
     order, batch, rows = plan.z
     target = z.transpose(order)
-    if _merges(target, batch, rows):
-        ctx.xp.matmul(left, right, out=_merged(target, batch, rows))
+    if merges(target, batch, rows):
+        ctx.xp.matmul(left, right, out=merged(target, batch, rows))
     else:
         product = ctx.scratch("z", (*target.shape[:batch], left.shape[-2], right.shape[-1]), z.dtype)
         ctx.xp.matmul(left, right, out=product)
@@ -140,25 +137,8 @@ def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan,
 def _matrices(ctx: Context, slot: str, a: Array, layout: Layout) -> Array:
     order, batch, rows = layout
     a = a.transpose(order)
-    if not _merges(a, batch, rows):
+    if not merges(a, batch, rows):
         copy = ctx.scratch(slot, a.shape, a.dtype)
         ctx.xp.copyto(copy, a)
         a = copy
-    return _merged(a, batch, rows)
-
-
-def _merged(a: Array, batch: int, rows: int) -> Array:
-    """A view as (batch..., rows, columns); the caller knows that they merge."""
-    shape = a.shape[batch:]
-    return a.reshape(*a.shape[:batch], prod(shape[:rows]), prod(shape[rows:]))
-
-
-def _merges(a: Array, batch: int, rows: int) -> bool:
-    """Whether the dimensions of rows, and those of columns, are evenly spaced in memory."""
-    split = batch + rows
-    return _is_even(a.shape[batch:split], a.strides[batch:split]) and _is_even(a.shape[split:], a.strides[split:])
-
-
-def _is_even(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    steps = [(n, s) for n, s in zip(shape, strides) if n != 1]
-    return all(outer == n * inner for (_, outer), (n, inner) in pairwise(steps))
+    return merged(a, batch, rows)

@@ -7,6 +7,7 @@ says where a tile lies, so a kernel puts it where its windows expect it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -65,6 +66,11 @@ def _gpu_kernels(ctx: Context) -> Any:
     return Kernels(ctx)
 
 
+def origin(a: Array) -> Array:
+    """The first element of a view: a kernel that is told its steps gets where it begins."""
+    return a[(*[slice(0, 1)] * a.ndim, ...)]
+
+
 def channels_last(a: Array) -> Array:
     """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
     return a.transpose(0, 2, 3, 1)
@@ -96,6 +102,48 @@ def each_element(ctx: Context, loop: Callable[..., None], *arrays: Array) -> Non
 def rows(ctx: Context, slot: object, a: Array) -> Array:
     """`a` as a matrix: its last dimension by all the others."""
     return contiguous(ctx, slot, a).reshape(prod(a.shape[:-1]), a.shape[-1])
+
+
+def merged(a: Array, batch: int, rows: int) -> Array:
+    """A view as (batch..., rows, columns); the caller knows that they merge."""
+    shape = a.shape[batch:]
+    return a.reshape(*a.shape[:batch], prod(shape[:rows]), prod(shape[rows:]))
+
+
+def merges(a: Array, batch: int, rows: int) -> bool:
+    """Whether the dimensions of rows, and those of columns, are evenly spaced in memory."""
+    split = batch + rows
+    return _is_even(a.shape[batch:split], a.strides[batch:split]) and _is_even(a.shape[split:], a.strides[split:])
+
+
+def _is_even(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    steps = [(n, s) for n, s in zip(shape, strides) if n != 1]
+    return all(outer == n * inner for (_, outer), (n, inner) in pairwise(steps))
+
+
+def matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
+    """`a` as an operand of BLAS: its first `rows` dimensions (default: all but the last) by the others.
+
+    Rows may have gaps between them; what is scattered more than that is copied to scratch memory.
+    """
+    rows = a.ndim - 1 if rows is None else rows
+    return merged(a if _is_operand(a, rows) else contiguous(ctx, slot, a), 0, rows)
+
+
+def result_matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
+    """Where BLAS puts the output `a` as such a matrix: in its place, or in memory that `deliver_matrix` copies."""
+    rows = a.ndim - 1 if rows is None else rows
+    return merged(a if _is_operand(a, rows) else ctx.scratch(slot, a.shape, a.dtype), 0, rows)
+
+
+def deliver_matrix(ctx: Context, work: Array, a: Array, rows: int | None = None) -> None:
+    """Bring a `result_matrix` to its place."""
+    if not _is_operand(a, a.ndim - 1 if rows is None else rows):
+        ctx.xp.copyto(a, work.reshape(a.shape))
+
+
+def _is_operand(a: Array, rows: int) -> bool:
+    return bool(a.flags.c_contiguous or (a.ndim > rows and a.strides[-1] == a.itemsize and merges(a, 0, rows)))
 
 
 def reach(window: Window, interval: Interval) -> Interval:

@@ -19,14 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.backend import Context, StreamBackend, for_dtypes, is_compiled, make_backend
+from taskflow.backend import Context, StreamBackend, crew, is_compiled, make_backend, thread_limit
 from taskflow.collective_cost import CollectiveCosts
 from taskflow.device_costs import DeviceTimes
 from taskflow.dtypes import is_floating
 from taskflow.efficiency import curve_seconds
 from taskflow.errors import CostError
 from taskflow.machine import MachineModel
-from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
+from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
+from taskflow.threads import divided, point_call
 
 FORMAT, VERSION = "taskflow-costs", 1
 
@@ -297,7 +298,8 @@ class MeasuredCosts(CostModel):
                 if times:
                     self._known[key] = times.point(task_graph, launch, row)
                 else:
-                    self._known[key] = time_call(sample_call(task_graph, launch, row))
+                    with crew():
+                        self._known[key] = time_call(sample_call(task_graph, launch, row))
             except Exception as error:
                 shapes = ", ".join(str(rect.shape) for _, rect, _ in task_graph.args(row))
                 what = f"its kernel fails on made-up arrays of {shapes}: {type(error).__name__}: {error}"
@@ -347,10 +349,11 @@ def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
     """What the time of a point depends on: its kernel, the shapes of its tiles and how they lie in memory."""
     orders = [task_graph.order(n) for n in launch.args]
     shapes = [rect.shape for _, rect, _ in task_graph.args(row)]
-    return f"{launch.identity} | {shapes}" + (f" | {orders}" if task_graph.orders else "")
+    threads = f" | {count} threads" if (count := thread_limit()) > 1 else ""
+    return f"{launch.identity} | {shapes}" + (f" | {orders}" if task_graph.orders else "") + threads
 
 
-def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[], None]:
+def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[], object]:
     """The kernel of a point on arrays of its own, which lie in memory as in the executor."""
     args, arrays = task_graph.args(row), []
     for (_, rect, privilege), number in zip(args, launch.args, strict=True):
@@ -358,9 +361,7 @@ def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[],
         array = sample_array(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
         arrays.append(array.transpose(np.argsort(order)))
         arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
-    intervals = launch.intervals(int(task_graph.point[row]))
-    kernel = for_dtypes(launch.kernel, arrays, *access([privilege for _, _, privilege in args]))
-    return partial(kernel, Context([rect for _, rect, _ in args], intervals), *arrays)
+    return point_call(task_graph, row, arrays, lambda rects, intervals, thread: Context(rects, intervals), crew())
 
 
 def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
@@ -368,11 +369,13 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
 
     What is compiled depends on dtypes and layouts, not on shapes, so the smallest point of each kernel will do.
     """
-    smallest: dict[tuple[str, object], int] = {}
+    threads = thread_limit()
+    smallest: dict[tuple[str, object, int], int] = {}
     for row in np.flatnonzero(task_graph.kind == Kind.POINT).tolist():
         launch = task_graph.launches[int(task_graph.launch[row])]
         if is_compiled(launch.kernel) and drives(int(task_graph.device[row])):
-            key = launch.identity, tuple(tuple(task_graph.order(n)) for n in launch.args)
+            parts = len(divided(task_graph, row, threads))  # whose layout may be another
+            key = launch.identity, tuple(tuple(task_graph.order(n)) for n in launch.args), parts
             if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:
                 smallest[key] = row
     for row in smallest.values():

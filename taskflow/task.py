@@ -2,7 +2,8 @@
 
 A row is one point of an operator, a copy, a fold (combining partial results), a feed or a collective among many
 devices. Row order is issue order and a valid sequential execution; `dep_row[dep_ptr[i]:dep_ptr[i + 1]]` are the rows
-that row i waits for. The graph knows kernels but no pattern: below `lower` nothing sees how an operator was split.
+that row i waits for. The graph knows kernels, and how threads may divide a point: below `lower` nothing else sees
+patterns, or how an operator was split.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from taskflow.exchange import Exchange
 from taskflow.geometry import Rect
 from taskflow.machine import MachineModel
 from taskflow.operator import contents
+from taskflow.pattern import BoundPattern
 from taskflow.region import LogicalRegion
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -101,7 +103,7 @@ class Launch:
     """What the rows of one operator share: the kernel and `spans`, the interval of every axis: (points, axes, 2).
 
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
-    `members` are the operators that were fused into it.
+    `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
     """
 
     name: str
@@ -113,6 +115,7 @@ class Launch:
     identity: str
     leader: str
     split: str
+    bound: BoundPattern
     members: tuple[str, ...] = ()
 
     def intervals(self, point: int) -> dict[str, tuple[int, int]]:

@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "geometry dtypes backend errors random philox launch system ending onepass grid columns firstfit schedules",
     "region machine batches exchange efficiency",
-    "pattern operator layout",
+    "pattern division operator layout",
     "graph strategy differentiate precision fuse",
-    "task streams cost device_costs collective_cost timeline partition rules experts",
+    "task streams threads cost device_costs collective_cost timeline partition rules experts",
     "lower",
     "order simulate memory comm interrupt",
     "search execute rehearse measure measure_gpu",

@@ -23,7 +23,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from taskflow.backend.context import Array
-from taskflow.backend.nccl import NcclRanks
+from taskflow.backend.nccl import NcclBuffers, NcclRanks, is_short_of_memory
 from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.variant import CudaSource
 from taskflow.system import host_name
@@ -117,11 +117,25 @@ def make_communicators(
         os.environ["NCCL_HOSTID"] = f"rank {ranks.rank}"
     ids = ranks.gather({k: nccl.get_unique_id() for k, g in enumerate(groups) if g[0] == ranks.rank})
     with cupy.cuda.Device(gpu):
-        return {
-            group: NcclRanks(group, ranks.rank, ids[group[0]][k], nccl, _current_stream)
-            for k, group in enumerate(groups)
-            if ranks.rank in group
-        }
+        try:
+            return {
+                group: NcclRanks(group, ranks.rank, ids[group[0]][k], nccl, _current_stream, _is_short)
+                for k, group in enumerate(groups)
+                if ranks.rank in group
+            }
+        except nccl.NcclError as error:
+            if _is_short(error):
+                raise MemoryError("buffers of NCCL") from error
+            raise
+
+
+def _is_short(error: Exception) -> bool:
+    return is_short_of_memory(error, int(runtime.memGetInfo()[0]), communicator_bytes(1))
+
+
+def communicator_bytes(peers: int) -> int:
+    """See `StreamBackend.communicator_bytes`."""
+    return NcclBuffers.of(os.environ).bytes_for(peers)
 
 
 def _current_stream() -> int:

@@ -1,7 +1,8 @@
 """Execution: replay a task graph, alone or under mpirun.
 
 The executor decides nothing: rows, order and streams come from the task graph, offsets from the memory plan. Under
-mpirun rank r drives device r; one process drives all devices. Each rank runs one thread.
+mpirun rank r drives device r; one process drives all devices. One thread of a rank steps; where it has more cores, long
+points are divided over other threads (`taskflow.threads`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Executor:
         task_graph: from `lower`; the same on every rank.
         seed: of initial values and random operators.
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
-        check: poison memory and verify privileges of every task (slow).
+        check: poison memory and verify privileges of every task (slow); GPUs then capture no graphs.
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
         exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
@@ -97,7 +98,7 @@ class Executor:
         self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
         check_memory(task_graph, self.plan)
         can_share = share is None or share.memory.is_shared
-        gpus = self._meet(backend, share, check, exchange, can_share) if self._kind == "cuda" else None
+        gpus = self._meet(backend, share, exchange, can_share) if self._kind == "cuda" else None
         self._backend = gpus.backend if gpus else None
         self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
@@ -123,7 +124,7 @@ class Executor:
         compiler = self._streamed or self._compiler(args)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
-        compiler.fuses = not record
+        compiler.fuses, self._crew = not record, compiler.crew
         self.program = compiler.compile()
         if gpus and self._streamed:
             gpus.try_program(self._streamed, is_borrowing=share is not None)
@@ -142,12 +143,10 @@ class Executor:
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    def _meet(
-        self, backend: StreamBackend | None, share: Executor | None, check: bool, exchange: str, can_share: bool
-    ) -> Meeting:
+    def _meet(self, backend: StreamBackend | None, share: Executor | None, exchange: str, can_share: bool) -> Meeting:
         from taskflow.execute.gpus import Meeting, find_backend  # who has no GPU need not wait for it
 
-        found = find_backend(backend, share._backend if share else None, check)
+        found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, exchange, can_share)
 
     def _compiler(self, args: tuple[Any, ...]) -> Compiler:
@@ -199,7 +198,7 @@ class Executor:
         if then is not None and self._streamed is not None:
             self._streamed.replay.then = partial(self._stage, then)
         self.regions.refresh()
-        with np.errstate(over="ignore", invalid="ignore") if self._overflows else nullcontext():
+        with self._crew, np.errstate(over="ignore", invalid="ignore") if self._overflows else nullcontext():
             self._replay()
         step = self._run.step
         self._run.step += self._advances

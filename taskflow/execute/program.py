@@ -6,20 +6,21 @@ A step replays the list: nothing is looked up, allocated or analysed in it (what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from taskflow.backend import Context, Run, Workspace, for_dtypes
+from taskflow.backend import Context, Crew, Run, Workspace, crew, for_dtypes
 from taskflow.comm import Message, Transport
 from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
 from taskflow.geometry import Rect
 from taskflow.memory import MemoryPlan
 from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
+from taskflow.threads import point_call
 
 Call = Callable[[], object]
 
@@ -168,6 +169,8 @@ class Compiler:
         self._views: dict[tuple[object, ...], Array] = {}
         self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
         self.workspaces = {d: Workspace() for d in memory.own}
+        self._other_workspaces: dict[tuple[int, int], Workspace] = {}  # of the other threads of a device
+        self.crew = crew() if {d.kind for d in task_graph.machine.devices} == {"cpu"} and not check else Crew(1)
 
     def compile(self) -> Program:
         """All rows of this rank in order, and at the end the waits for what is still under way."""
@@ -278,10 +281,14 @@ class Compiler:
         for k, privilege in enumerate(privileges):
             if privilege == Privilege.READ:
                 views[k] = self._one(views[k], writeable=False)
+        if self.crew.size > 1:
+            return point_call(self.graph, row, views, partial(self._part_context, row), self.crew)
         kernel = for_dtypes(self._kernel(launch.kernel), views, *access(privileges))
         call = partial(kernel, context, *views)
-        if not self.check:
-            return call
+        return self._checked(row, views, privileges, call) if self.check else call
+
+    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
+        """The call of a point with its privileges verified."""
         makes = [v for v, p in zip(views, privileges, strict=True) if p in (Privilege.WRITE, Privilege.REDUCE)]
         return checked(str(self.graph[row]), views[: len(views) - len(makes)], makes, call)
 
@@ -289,8 +296,17 @@ class Compiler:
         return self.graph.launches[int(self.graph.launch[row])]
 
     def _context(self, row: int, rects: list[Rect]) -> Context:
-        launch, point = self.graph.launches[int(self.graph.launch[row])], int(self.graph.point[row])
-        return Context(rects, launch.intervals(point), self.run, self.workspaces[int(self.graph.device[row])], point)
+        return self._part_context(row, rects, self._launch(row).intervals(int(self.graph.point[row])), 0)
+
+    def _part_context(
+        self, row: int, rects: Sequence[Rect], intervals: Mapping[str, tuple[int, int]], thread: int
+    ) -> Context:
+        """The context of a point, or of the part that a thread has of it."""
+        device = int(self.graph.device[row])
+        workspace = self.workspaces[device]
+        if thread:
+            workspace = self._other_workspaces.setdefault((device, thread), Workspace())
+        return Context(rects, intervals, self.run, workspace, int(self.graph.point[row]))
 
     def _kernel(self, kernel: Callable[..., None]) -> Callable[..., None]:
         """What a device runs for an operator's kernel."""

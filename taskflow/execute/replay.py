@@ -27,7 +27,7 @@ from taskflow.execute.staging import Staging, StepCells
 
 Call = Callable[[], object]
 
-_UNTIMED = ("fetch", "await", "signal")  # what is no work of a row
+_UNTIMED = ("fetch", "await", "signal", "poison")  # what is no work of a row
 
 HOST = -1  # the "stream" of items that the host does itself
 

@@ -336,6 +336,7 @@ class Lowering:
                 self._identities[slot],
                 op.follows or op.name,
                 str(points.config),
+                op.bound,
                 op.members,
             )
         return self._launches[key]
