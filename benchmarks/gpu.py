@@ -24,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import gpu_cudnn
 import gpu_models
 import numpy as np
 from gpu_models import CASES, CURVES, REFERENCES, TINY_REFERENCES, Case
@@ -176,6 +177,19 @@ def gemm(setting: Setting) -> None:
             line += f", torch {theirs / 1e12:7.1f}: {rate / theirs:4.0%}  "
             line += verdict(rate >= GEMM_SHARE * theirs, f"{GEMM_SHARE:.0%}")
         say(line)
+
+
+def cudnn(setting: Setting) -> None:
+    """Convolutions of the CNN and attention of GPT by cuDNN, beside what runs where it is not installed."""
+    machine, both = setting.machine(), [setting.backend(), setting.backend()]
+    both[1].uses_cudnn = False
+    for piece in gpu_cudnn.pieces(setting.is_fake):
+        say(f"{piece.about}, us of an operator: by cuDNN, by own kernels")
+        theirs, ours = (gpu_cudnn.seconds_of(piece, machine, backend) for backend in both)
+        for name in theirs:
+            say(f"  {name:28s} {theirs[name] * 1e6:9.1f} {ours[name] * 1e6:9.1f} {ours[name] / theirs[name]:6.2f}x")
+        total, other = sum(theirs.values()), sum(ours.values())
+        say(f"  {'all':28s} {total * 1e6:9.1f} {other * 1e6:9.1f} {other / total:6.2f}x")
 
 
 def steps_of(setting: Setting, name: str) -> None:
@@ -337,6 +351,7 @@ PARTS: dict[str, tuple[Callable[[Setting], None], float]] = {  # and the most se
     "facts": (facts, 60),
     "correctness": (correctness, 200),  # numba compiles for a minute or two on a new machine
     "gemm": (gemm, 40),
+    "cudnn": (cudnn, 60),
     **{f"steps {name}": ((lambda s, n=name: steps_of(s, n)), 120 if name == "gpt" else 70) for name in CASES},
     "host": (host, 120),
     "overlap": (overlap, 40),

@@ -43,6 +43,10 @@ WHY = {
     ("softmax_cross_entropy", "c"): "one pass over the row; `cross_entropy` splits it",
     ("layer_norm", "c"): "one pass over the row; `composed=True` splits it",
     ("memory_linear_attention", "d"): "each score needs the features of a head whole; heads split them",
+    ("fused_attention", "t"): "one pass over the keys of a query; `memory_linear_attention` splits them",
+    ("fused_attention", "w"): "each score needs the features of a head whole; heads split them",
+    ("fused_attention", "e"): "each slope needs the features of a value whole; heads split them",
+    ("feed_forward", "i"): "the activation needs whole sums",
     ("topk", "s"): "the order of all points decides; no sum or maximum of parts gives it",
     ("expert_slots", "all0"): "slots are given out in order: each task reads all choices before its own",
     ("expert_slots", "k"): "all first choices get a slot before any second one",
@@ -67,7 +71,7 @@ WHY = {
 HELPERS = ("square", "shifted")
 
 # Endings of cases that get a row of their own.
-VARIANTS = (", composed", ", memory-linear", " in groups")
+VARIANTS = (", composed", ", memory-linear", ", fused", " in groups")
 
 
 def function_of(case: Case) -> str:

@@ -36,8 +36,10 @@ from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
 from ops.expand import cast, expand, squeeze, unsqueeze
 from ops.experts import expert_linear, mixture_of_experts
 from ops.extremes import argmax, global_max_pool2d, max, min, topk
+from ops.feed_forward import feed_forward
 from ops.from_torch import Imported, from_torch
 from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
+from ops.fused_attention import fused_attention
 from ops.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
 from ops.gather import gather
 from ops.gru import gru, gru_cell, gru_steps
@@ -123,9 +125,11 @@ __all__ = [
     "expert_load",
     "expert_slots",
     "fan_in_uniform",
+    "feed_forward",
     "flatten",
     "from_torch",
     "from_torch_state",
+    "fused_attention",
     "gather",
     "gather_rows",
     "gelu",

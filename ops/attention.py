@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu_attention
 from ops.build import check_ndim, check_positive, check_region, distinct, first, terms
 from ops.dropout import dropout
+from ops.fused_attention import fused_attention
 from ops.initializers import bias_of, fan_in_uniform
+from ops.linear import multiply_gradients, multiply_with
 from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
@@ -30,6 +33,7 @@ def multihead_attention(
     name: str | None = None,
     *,
     memory_linear: bool = False,
+    fused: bool = False,
 ) -> LogicalRegion:
     """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
 
@@ -45,12 +49,14 @@ def multihead_attention(
             rows of torch's `in_proj_weight` are those of q, k, v in this order.
         memory_linear: by `memory_linear_attention`, which keeps no scores and has no dropout; queries and keys may be
             split alike.
+        fused: by `fused_attention`, one operator without dropout, which sees the keys whole.
 
     Returns:
         (batch, queries, features).
 
     Raises:
-        ValueError: the shapes do not agree, the features do not divide into heads, or a dtype is wrong.
+        ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout
+            where there can be none, or both `memory_linear` and `fused` are asked for.
     """
     where = f"multihead_attention '{name or 'attention'}'"
     source = x if memory is None else memory
@@ -62,14 +68,19 @@ def multihead_attention(
         raise ValueError(f"{where}: {x.shape[2]} features do not divide into {num_heads} heads")
     if source.shape[0] != x.shape[0]:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{source.name}' is {source.shape}")
-    if memory_linear and dropout_p and training:
-        raise ValueError(f"{where}: memory-linear attention has no dropout, dropout_p is {dropout_p}")
+    if memory_linear and fused:
+        raise ValueError(f"{where}: it is either memory_linear or fused, not both")
+    if (memory_linear or fused) and dropout_p and training:
+        kind = "fused" if fused else "memory-linear"
+        raise ValueError(f"{where}: {kind} attention has no dropout, dropout_p is {dropout_p}")
     graph, features = x.graph, x.shape[2]
     name = graph.unique_name(name or "attention")
     q = _to_heads(x, features, num_heads, bias, f"{name}.q")
     with graph.following(q.name):
         k, v = (_to_heads(source, features, num_heads, bias, f"{name}.{part}") for part in "kv")
-    if memory_linear:
+    if fused:
+        y = fused_attention(q, k, v, is_causal, f"{name}.scores")
+    elif memory_linear:
         y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
     else:
         y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores")
@@ -117,29 +128,29 @@ def scaled_dot_product_attention(
 
 
 @takes_half
-def _scores_by_passes(
-    ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool
-) -> None:
-    """Keys behind the query count as minus infinity, in partial sums too."""
-    multiply_matrices(ctx, q, k, out, plan=plan, scale=scale)
-    if is_causal:
-        *_, first_query, first_key = ctx.rect(2).lo
-        for query in range(out.shape[2]):
-            out[:, :, query, max(first_query + query + 1 - first_key, 0) :] = -ctx.xp.inf
+def _scores_on_gpu(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+    work = work_array(ctx, "scores", out)
+    multiply_matrices(ctx, q, k, work, plan=plan)
+    gpu_attention.scale_and_mask(ctx, work, scale, _seen(ctx, out, is_causal))
+    deliver(ctx, work, out)
 
 
 @compiled
-@on_cuda(_scores_by_passes)
+@on_cuda(_scores_on_gpu)
 def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
     """Keys behind the query count as minus infinity, in partial sums too."""
     from ops import cpu_rows
 
     work = work_array(ctx, "scores", out)
     multiply_matrices(ctx, q, k, work, plan=plan)
-    *_, first_query, first_key = ctx.rect(2).lo
-    seen = first_query + 1 - first_key if is_causal else out.shape[3]
-    cpu_rows.scale_and_mask(work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), seen)
+    cpu_rows.scale_and_mask(work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), _seen(ctx, out, is_causal))
     deliver(ctx, work, out)
+
+
+def _seen(ctx: Context, out: Array, is_causal: bool) -> int:
+    """How many of these keys the first of these queries sees, none if it is not positive."""
+    *_, first_query, first_key = ctx.rect(2).lo
+    return int(first_query + 1 - first_key) if is_causal else int(out.shape[3])
 
 
 def _scores_backward(op: Operator, gy: LogicalRegion, *, scale: float) -> tuple[LogicalRegion, LogicalRegion]:
@@ -185,14 +196,11 @@ def _project(
     sizes = {"k": heads}
 
     def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-        made = [
-            launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, inputs[1]], kernel=_dx, sizes=sizes),
-            launch(f"{name}.dweight", f"{y_term}, {x_term} -> {weight_term}", [gy, x], kernel=_dweight, sizes=sizes),
-        ]
-        if bias:
-            pattern = f"{y_term} -> {rows_term}"
-            made.append(launch(f"{name}.dbias", pattern, [gy], kernel=_dbias, sizes=sizes, flops=1))
-        return tuple(first(m) for m in made)
+        gx = launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, inputs[1]], kernel=_dx, sizes=sizes)
+        gradient, wide = f"{y_term}, {x_term} -> {weight_term}{f', {rows_term}' if bias else ''}", (1,) if bias else ()
+        kernel = partial(_gradient_parameters, summed=summed)
+        made = launch(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes, wide=wide)
+        return first(gx), *(made if isinstance(made, tuple) else (made,))
 
     launch = x.graph.launch
     pattern = f"{x_term}, {weight_term}{f', {rows_term}' if bias else ''} -> {y_term}"
@@ -208,10 +216,13 @@ def _flat(ctx: Context, slot: str, a: Array) -> Array:
 @on_cuda()
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
-    flat = result_matrix(ctx, "y", y, 2)
-    ctx.xp.matmul(_flat(ctx, "x", x), weight.T, out=flat)
-    if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
-        ctx.xp.add(flat, bias[0], out=flat)
+    if ctx.interval(summed)[0] != 0:
+        bias = []  # once among the partial sums
+    left, flat = _flat(ctx, "x", x), result_matrix(ctx, "y", y, 2)
+    if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
+        ctx.xp.matmul(left, weight.T, out=flat)
+        if bias:
+            ctx.xp.add(flat, bias[0], out=flat)
     deliver_matrix(ctx, flat, y, 2)
 
 
@@ -223,9 +234,6 @@ def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 
 @on_cuda()
-def _dweight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
-    ctx.xp.matmul(_flat(ctx, "gy", gy).T, _flat(ctx, "x", x), out=gweight)
-
-
-def _dbias(ctx: Context, gy: Array, gbias: Array) -> None:
-    ctx.xp.sum(_flat(ctx, "gy", gy), axis=0, out=gbias)
+def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str) -> None:
+    left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
+    multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

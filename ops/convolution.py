@@ -1,7 +1,7 @@
 """Convolution of images: columns of what every window reads, and one matrix product.
 
 Kernels ask for channels-last memory: there the product is the output itself, and columns are copies of long stretches.
-Windows of 3 by 3 go by `winograd`.
+Windows of 3 by 3 go by `winograd`; on a GPU cuDNN is asked first.
 
 Splits over `n` (Sample), over `o` and `c` (Parameter; `c` gives partial sums), over `h` and `w` (Attribute: each tile
 reads a halo of its neighbours) and, with groups, over `g`.
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops import winograd
+from ops import gpu_convolution, winograd
 from ops.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
 from ops.tiles import Array, Context, channels_last, compiled_windows, contiguous, deliver, reach, spatial, work_array
@@ -188,7 +188,7 @@ def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
     weight = contiguous(ctx, "weight", channels_last(weight))
     if not ctx.is_cuda and winograd.fits(windows, groups, source, out):
         winograd.forward(ctx, source, weight, bias, out, corner)
-    else:
+    elif not (ctx.is_cuda and gpu_convolution.forward(ctx, source, weight, bias, out, windows, corner)):
         matrix = _by_output(weight, groups).transpose(0, 2, 1)
         for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
             block = out[images, lines]
@@ -206,6 +206,9 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
     gradient, out = contiguous(ctx, "gy", channels_last(gy)), work_array(ctx, "gx", channels_last(gx))
     weight = contiguous(ctx, "weight", channels_last(weight))
+    if ctx.is_cuda and gpu_convolution.gradient_x(ctx, gradient, weight, out, windows, corner):
+        deliver(ctx, out, channels_last(gx))
+        return
     out.fill(0)
     if not ctx.is_cuda and winograd.fits(windows, groups, out, gradient):
         winograd.gradient_x(ctx, gradient, weight, out, corner)
@@ -229,7 +232,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
     out = work_array(ctx, "gweight", channels_last(gweight))
     if not ctx.is_cuda and winograd.fits(windows, groups, source, gradient):
         winograd.gradient_weight(ctx, gradient, source, out, corner)
-    else:
+    elif not (ctx.is_cuda and gpu_convolution.gradient_weight(ctx, gradient, source, out, windows, corner)):
         if out.dtype.itemsize == 2:  # sums over many pixels
             out = ctx.scratch("wide", out.shape, "float32")
         total = _by_output(out, groups)

@@ -17,9 +17,9 @@ from typing import Any
 from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
 from taskflow import CudaSource, takes_half
 
-_FOLDER = Path(__file__).parent / "cuda"
+FOLDER = Path(__file__).parent / "cuda"
 ELEMENTWISE, SOFTMAX, LAYER_NORM, DROPOUT, WINDOWS = (
-    CudaSource(_FOLDER / f"{name}.cu") for name in ("elementwise", "softmax", "layer_norm", "dropout", "windows")
+    CudaSource(FOLDER / f"{name}.cu") for name in ("elementwise", "softmax", "layer_norm", "dropout", "windows")
 )
 _BLOCK = 256  # threads that share a row
 

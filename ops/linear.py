@@ -6,7 +6,9 @@ parallel, partial sums).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from ops.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.build import check_positive, check_region, distinct, first, term, terms
@@ -14,6 +16,8 @@ from ops.expressions import Expression
 from ops.initializers import Init, bias_of, fan_in_uniform
 from ops.tiles import Array, Context, deliver_matrix, matrix, result_matrix, rows
 from taskflow import LogicalRegion, Operator, on_cuda
+
+Backward = Callable[..., Any]
 
 
 def linear(
@@ -50,35 +54,55 @@ def linear(
     check_positive(where, out_features=out_features)
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"{where}: activation is '{activation}', it is {' or '.join(map(repr, ACTIVATIONS))}")
-    graph = x.graph
-    name = graph.unique_name(name or "linear")
-    shape = (out_features, x.shape[-1])
-    inputs = [
-        x,
-        graph.parameter(f"{name}.weight", shape, fan_in_uniform if weight_init is None else weight_init, x.dtype),
-    ]
-    if bias:
-        init = bias_of(shape) if bias_init is None else bias_init
-        inputs.append(graph.parameter(f"{name}.bias", (out_features,), init, x.dtype))
-    lead = distinct(x.axes[:-1], ("i", "o"))
-    i, y = "^i" if activation else "i", term((*lead, "o"))
-    pattern = f"{term((*lead, i))}, o {i}{', o' if bias else ''} -> {y}"
+    name = x.graph.unique_name(name or "linear")
+    inputs = [x, *parameters_of(x, name, out_features, bias, weight_init, bias_init)]
     if activation is None:
-        return first(graph.launch(name, pattern, inputs, kernel=_forward, backward=_backward))
+        return first(x.graph.launch(name, pattern_of(x, bias), inputs, kernel=forward, backward=gradients_of))
+    return activated(name, inputs, activation, partial(_backward_active, activation=activation))[0]
+
+
+def parameters_of(
+    x: LogicalRegion,
+    name: str,
+    out_features: int,
+    bias: bool,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
+) -> list[LogicalRegion]:
+    """`<name>.weight` and perhaps `<name>.bias` of an affine map of the last dimension of `x`."""
+    shape, parameter = (out_features, x.shape[-1]), x.graph.parameter
+    weight = parameter(f"{name}.weight", shape, fan_in_uniform if weight_init is None else weight_init, x.dtype)
+    if not bias:
+        return [weight]
+    init = bias_of(shape) if bias_init is None else bias_init
+    return [weight, parameter(f"{name}.bias", (out_features,), init, x.dtype)]
+
+
+def pattern_of(x: LogicalRegion, bias: bool, i: str = "i", *more: str) -> str:
+    """The pattern of an affine map; `more` terms of inputs behind the parameters."""
+    lead = distinct(x.axes[:-1], ("i", "o"))
+    inputs = [term((*lead, i)), f"o {i}", *(["o"] if bias else []), *more]
+    return f"{', '.join(inputs)} -> {term((*lead, 'o'))}"
+
+
+def activated(name: str, inputs: list[LogicalRegion], activation: str, backward: Backward) -> list[LogicalRegion]:
+    """The results of an affine map with an activation: of both, and with GELU the argument of that."""
+    pattern = pattern_of(inputs[0], len(inputs) > 2, "^i")
     if activation == "gelu_tanh":
-        pattern += f", {y}"  # what the gradient reads
-    kernel, backward = partial(_forward_active, activation=activation), partial(_backward_active, activation=activation)
-    return first(graph.launch(name, pattern, inputs, kernel=kernel, backward=backward))
+        pattern += f", {pattern.split(' -> ')[1]}"  # what the gradient reads
+    kernel = partial(_forward_active, activation=activation)
+    made = inputs[0].graph.launch(name, pattern, inputs, kernel=kernel, backward=backward)
+    return list(made) if isinstance(made, tuple) else [made]
 
 
 @on_cuda()
-def _forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
+def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     *bias, y = rest
     if ctx.interval("i")[0] != 0:
         bias = []  # once among the partial sums
-    if bias and _multiply_with(ctx, x, weight, y, "bias", bias[0]):
+    if bias and multiply_with(ctx, x, weight, y, "bias", bias[0]):
         return
-    _multiply(ctx, x, weight.T, y)
+    multiply(ctx, x, weight.T, y)
     if bias:
         ctx.xp.add(y, bias[0], out=y)
 
@@ -89,10 +113,10 @@ def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activat
     kept = rest[-1] if activation == "gelu_tanh" else None
     *bias, y = rest if kept is None else rest[:-1]
     epilogue = ("relu" if kept is None else "gelu_aux") + ("_bias" if bias else "")
-    if bias and _multiply_with(ctx, x, weight, y, epilogue, bias[0], kept):
+    if multiply_with(ctx, x, weight, y, epilogue, bias[0] if bias else None, kept):
         return
     before = y if kept is None else kept
-    _multiply(ctx, x, weight.T, before)
+    multiply(ctx, x, weight.T, before)
     if bias:
         ctx.xp.add(before, bias[0], out=before)
     if kept is None:
@@ -101,21 +125,23 @@ def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activat
         GELU_TANH.value.evaluate(ctx, {"x": kept}, y)
 
 
-def _multiply_with(
-    ctx: Context, x: Array, weight: Array, y: Array, epilogue: str, bias: Array, kept: Array | None = None
+def multiply_with(
+    ctx: Context, x: Array, weight: Array, y: Array, epilogue: str, bias: Array | None, kept: Array | None = None
 ) -> bool:
-    """y = epilogue(x weightᵀ + bias) in one call on a GPU; False where that cannot be, and nothing was done."""
-    outputs = [y] if kept is None else [y, kept]
-    if not ctx.is_cuda or not y.size or not x.size or not all(a.flags.c_contiguous for a in (*outputs, bias)):
+    """y = epilogue(x weightᵀ + bias) in one call on a GPU; False where that cannot be, and nothing was done.
+
+    `kept` is what the epilogue writes or reads beside the product, of the shape of `y`.
+    """
+    beside = [a for a in (kept, bias) if a is not None]
+    if not ctx.is_cuda or not y.size or not x.size or not all(a.flags.c_contiguous for a in (y, *beside)):
         return False
-    flat = [a.reshape(-1, a.shape[-1]) for a in outputs]
-    aux = None if kept is None else flat[1]
+    aux = None if kept is None else kept.reshape(-1, kept.shape[-1])
     if aux is not None and aux.shape[1] % 8:  # what cuBLASLt asks for
         return False
-    return bool(ctx.xp.product(rows(ctx, "x", x), weight.T, flat[0], epilogue, bias, aux))
+    return bool(ctx.xp.product(rows(ctx, "x", x), weight.T, y.reshape(-1, y.shape[-1]), epilogue, bias, aux))
 
 
-def _multiply(ctx: Context, x: Array, right: Array, y: Array) -> None:
+def multiply(ctx: Context, x: Array, right: Array, y: Array) -> None:
     """y = x right over the last dimension, as one matrix product."""
     flat = result_matrix(ctx, "y", y)
     ctx.xp.matmul(matrix(ctx, "x", x), right, out=flat)
@@ -129,7 +155,9 @@ def _backward_active(
     y = terms(op)[1][0]
     kernel = relu_gradient if activation == "relu" else partial(_gelu_gradient, expression=GELU_TANH.gradients["x"])
     inputs = [gy, op.outputs[-1]]
-    return _backward(op, first(gy.graph.launch(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20)))
+    return gradients_of(
+        op, first(gy.graph.launch(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20))
+    )
 
 
 @on_cuda()
@@ -137,29 +165,57 @@ def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array, *, expression: 
     expression.evaluate(ctx, {"g": gy, "x": x}, gx)
 
 
-def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+def gradients_of(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    """Of the input and the parameters of an affine map."""
     (x_term, *_), (y_term, *_) = terms(op)
-    x_term = x_term.replace("^", "")  # a gradient with respect to x may be split along i
-    x, weight, *bias = op.inputs
-    launch = x.graph.launch
-    gradients = [
-        first(launch(f"{op.name}.dx", f"{y_term}, o i -> {x_term}", [gy, weight], kernel=_gradient_x)),
-        first(launch(f"{op.name}.dweight", f"{y_term}, {x_term} -> o i", [gy, x], kernel=_gradient_weight)),
-    ]
-    if bias:
-        gradients.append(first(launch(f"{op.name}.dbias", f"{y_term} -> o", [gy], kernel=_gradient_bias, flops=1)))
-    return tuple(gradients)
+    pattern = f"{y_term}, o i -> {x_term.replace('^', '')}"  # a gradient with respect to x may be split along i
+    gx = first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, op.inputs[1]], kernel=_gradient_x))
+    return gx, *gradients_of_parameters(op, gy, len(op.inputs) > 2)
+
+
+def gradients_of_parameters(op: Operator, gy: LogicalRegion, bias: bool) -> tuple[LogicalRegion, ...]:
+    """Of the weight, and of the bias by the same operator: cuBLASLt sums what the product reads anyway."""
+    (x_term, *_), (y_term, *_) = terms(op)
+    pattern = f"{y_term}, {x_term.replace('^', '')} -> o i{', o' if bias else ''}"
+    wide = (1,) if bias else ()
+    name = f"{op.name}.dweight"
+    made = gy.graph.launch(name, pattern, [gy, op.inputs[0]], kernel=_gradient_parameters, wide=wide)
+    return made if isinstance(made, tuple) else (made,)
 
 
 @on_cuda()
 def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
-    _multiply(ctx, gy, weight, gx)
+    multiply(ctx, gy, weight, gx)
 
 
 @on_cuda()
-def _gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
-    ctx.xp.matmul(matrix(ctx, "gy", gy).T, matrix(ctx, "x", x), out=gweight)
+def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
+    multiply_gradients(ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
 
 
-def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
-    ctx.xp.sum(gy, axis=tuple(range(gy.ndim - 1)), out=gbias)
+def multiply_gradients(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Sequence[Array], counts: bool) -> None:
+    """gyᵀ x, and for the bias, if there is one, the sums of the columns of gy: zero unless it `counts`.
+
+    It counts once among the points of a split axis that the bias does not have.
+    """
+    if gbias and not counts:
+        gbias[0].fill(0)
+    elif gbias and _gradients_with(ctx, gy, x, gweight, gbias[0]):
+        return
+    elif gbias:
+        ctx.xp.sum(gy, axis=0, dtype=gbias[0].dtype, out=gbias[0])
+    ctx.xp.matmul(gy.T, x, out=gweight)
+
+
+def _gradients_with(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Array) -> bool:
+    """gyᵀ x and the sums of the columns of gy in one call on a GPU; False: nothing was done."""
+    if not ctx.is_cuda or not gy.size or not x.size:
+        return False
+    sums = gbias  # of the dtype of the product
+    if not gbias.flags.c_contiguous or gbias.dtype != gweight.dtype:
+        sums = ctx.scratch("sums", gbias.shape, gweight.dtype)
+    if not ctx.xp.product(gy.T, x, gweight, "bias_gradient_of_second", sums):
+        return False
+    if sums is not gbias:
+        ctx.xp.copyto(gbias, sums)
+    return True

@@ -37,12 +37,7 @@ def memory_linear_attention(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = f"memory_linear_attention '{name or 'attention'}'"
-    for role, region in (("q", q), ("k", k), ("v", v)):
-        check_region(where, region, role)
-        check_ndim(where, region, (4,))
-    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
-        raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
+    check_heads(f"memory_linear_attention '{name or 'attention'}'", q, k, v)
     graph, name = q.graph, q.graph.unique_name(name or "attention")
     b, s, h, d = distinct(q.axes, ("t", "e"))
     q_term, k_term, v_term, row = f"{b} {s} {h} ^{d}", f"{b} t {h} ^{d}", f"{b} t {h} ^e", term((b, s, h))
@@ -63,6 +58,15 @@ def memory_linear_attention(
     inputs = {"x": (sums[0], full), "total": (sums[1], row)}
     with graph.following(name):
         return formula(f"{name}.value", "x / total", inputs, full, backward=_value_backward)
+
+
+def check_heads(where: str, q: LogicalRegion, k: LogicalRegion, v: LogicalRegion) -> None:
+    """Refuse what are not queries, keys and values of the same heads, with a ValueError."""
+    for role, region in (("q", q), ("k", k), ("v", v)):
+        check_region(where, region, role)
+        check_ndim(where, region, (4,))
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
+        raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
 
 
 def _value_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
@@ -97,41 +101,41 @@ def _backward(
 # Arrays are (batch, points, heads, features); the products want heads before points. `rows` are some queries.
 
 
-def _blocks(
+def blocks(
     ctx: Context, q: Array, k: Array, number: int, scale: float, is_causal: bool
 ) -> Iterator[tuple[slice, Array]]:
     """Some queries at a time, and their scores (batch, heads, queries, keys): minus infinity for keys behind.
 
     `number` is that of `q` among the arguments of the kernel; `k` is the next.
     """
-    queries, shape = q.shape[1], _block_shape(q, k)
+    queries, shape = q.shape[1], block_shape(q, k)
     count = shape[2]
     memory = ctx.scratch("scores", shape, q.dtype)
     numbers = [ctx.xp.arange(ctx.rect(r).lo[1], ctx.rect(r).hi[1]) for r in (number, number + 1)]
     for start in range(0, queries, count):
         rows = slice(start, min(start + count, queries))
         scores = memory[:, :, : rows.stop - start]
-        ctx.xp.matmul(_heads(q[:, rows]), _heads(k).swapaxes(2, 3), out=scores)
+        ctx.xp.matmul(heads(q[:, rows]), heads(k).swapaxes(2, 3), out=scores)
         ctx.xp.multiply(scores, scale, out=scores)
         if is_causal:
             ctx.xp.copyto(scores, -ctx.xp.inf, where=numbers[1] > numbers[0][rows, None])
         yield rows, scores
 
 
-def _block_shape(q: Array, k: Array) -> tuple[int, int, int, int]:
+def block_shape(q: Array, k: Array) -> tuple[int, int, int, int]:
     """Of the scores of so many queries that they stay near the core."""
-    batch, queries, heads, _ = q.shape
+    batch, queries, count, _ = q.shape
     keys = k.shape[1]
-    return batch, heads, max(1, min(queries, _BLOCK_BYTES // max(batch * heads * keys * q.itemsize, 1))), keys
+    return batch, count, max(1, min(queries, _BLOCK_BYTES // max(batch * count * keys * q.itemsize, 1))), keys
 
 
-def _heads(a: Array) -> Array:
+def heads(a: Array) -> Array:
     """(batch, heads, points, features)"""
     return a.swapaxes(1, 2)
 
 
 def _largest(ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, is_causal: bool) -> None:
-    for rows, scores in _blocks(ctx, q, k, 0, scale, is_causal):
+    for rows, scores in blocks(ctx, q, k, 0, scale, is_causal):
         ctx.xp.max(scores, axis=3, out=largest[:, rows].swapaxes(1, 2))
 
 
@@ -152,10 +156,10 @@ def _sums(
     scale: float,
     is_causal: bool,
 ) -> None:
-    for rows, scores in _blocks(ctx, q, k, 0, scale, is_causal):
+    for rows, scores in blocks(ctx, q, k, 0, scale, is_causal):
         weights = _exponentials(ctx, scores, largest[:, rows])
         ctx.xp.sum(weights, axis=3, out=total[:, rows].swapaxes(1, 2))
-        ctx.xp.matmul(weights, _heads(v), out=_heads(out[:, rows]))
+        ctx.xp.matmul(weights, heads(v), out=heads(out[:, rows]))
 
 
 def _gradients(
@@ -175,16 +179,16 @@ def _gradients(
 ) -> None:
     gk.fill(0)
     gv.fill(0)
-    part_k, part_v = (ctx.scratch(slot, _heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
-    for rows, scores in _blocks(ctx, q, k, 2, scale, is_causal):
-        weights, g = _exponentials(ctx, scores, largest[:, rows]), _heads(gsum[:, rows])
+    part_k, part_v = (ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
+    for rows, scores in blocks(ctx, q, k, 2, scale, is_causal):
+        weights, g = _exponentials(ctx, scores, largest[:, rows]), heads(gsum[:, rows])
         ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
-        gv += _heads(part_v)
-        slopes = ctx.scratch("slopes", _block_shape(q, k), q.dtype)[:, :, : scores.shape[2]]
-        ctx.xp.matmul(g, _heads(v).swapaxes(2, 3), out=slopes)
+        gv += heads(part_v)
+        slopes = ctx.scratch("slopes", block_shape(q, k), q.dtype)[:, :, : scores.shape[2]]
+        ctx.xp.matmul(g, heads(v).swapaxes(2, 3), out=slopes)
         slopes += gtotal[:, rows].swapaxes(1, 2)[..., None]
         slopes *= weights
         slopes *= scale
-        ctx.xp.matmul(slopes, _heads(k), out=_heads(gq[:, rows]))
-        ctx.xp.matmul(slopes.swapaxes(2, 3), _heads(q[:, rows]), out=part_k)
-        gk += _heads(part_k)
+        ctx.xp.matmul(slopes, heads(k), out=heads(gq[:, rows]))
+        ctx.xp.matmul(slopes.swapaxes(2, 3), heads(q[:, rows]), out=part_k)
+        gk += heads(part_k)

@@ -108,26 +108,50 @@ class _Arrays:
         np.copyto(out, product, casting="unsafe")
         return out
 
-    @staticmethod
-    def product(a, b, out, epilogue, bias=None, aux=None):
+    def __init__(self):
+        self.epilogues = []  # that were asked for
+
+    def product(self, a, b, out, epilogue, bias=None, aux=None):
         """What cuBLASLt does, in float32 or float64, rounded once."""
-        wide = [x.astype(np.float64 if x.dtype == np.float64 else np.float32) for x in (a, b, bias)]
-        before = wide[0] @ wide[1] + wide[2]
-        if aux is not None:
+        self.epilogues.append(epilogue)
+        x, y = (wide(m) for m in (a, b))
+        before = x @ y
+        if epilogue == "bias_gradient_of_second":
+            bias[...] = x.sum(axis=1)
+        elif bias is not None:
+            before = before + wide(bias)
+        if epilogue.startswith("gelu_aux"):
             aux[...] = before
         if epilogue.startswith("relu"):
             before = np.maximum(before, 0)
-        if epilogue.startswith("gelu"):
-            before = 0.5 * before * (1 + np.tanh(np.sqrt(2 / np.pi) * (before + 0.044715 * before**3)))
+        elif epilogue.startswith("gelu"):
+            before = 0.5 * before * (1 + np.tanh(_gelu_root(before)))
+        elif epilogue == "dgelu":
+            kept = wide(aux)
+            inner = np.tanh(_gelu_root(kept))
+            slope = np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * kept**2)
+            before = before * 0.5 * (1 + inner + kept * (1 - inner**2) * slope)
         out[...] = before
         return True
+
+
+def wide(array):
+    """As cuBLASLt computes with it."""
+    return array.astype(np.float64 if array.dtype == np.float64 else np.float32)
+
+
+def _gelu_root(x):
+    return np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
 
 
 class ShimStreams(FakeStreams):
     """Fake streams on which operators run their CUDA kernels."""
 
     uses_variants = True
-    xp = _Arrays()
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.xp = _Arrays()
 
     def kernel(self, source, name):
         functions, parameters = library(source)

@@ -22,6 +22,7 @@ LINES = {
     "facts": ["fake GPU", "GiB free"],
     "correctness": ["mlp", "asked 1e-04: yes"],
     "gemm": ["32^3 bfloat16", "32^3 float32"],
+    "cudnn": ["convolutions", "attention", "attention.dx", "conv11.dweight", "all"],
     "steps mlp": ["mlp, 64-128-128-128-10, batch 32, float32", "batch 32, bfloat16", "taskflow"],
     "steps gpt": ["batch 32, bfloat16"],
     "host": ["tiny gpt", "1 graphs and 0 issued parts"],

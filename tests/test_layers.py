@@ -41,6 +41,7 @@ HOMES = {
     "cupy": "taskflow.backend",
     "cuda": "taskflow.backend",
     "cupyx": "taskflow.backend",
+    "cudnn": "taskflow.backend",
     "mpi4py": "taskflow.comm",
 }
 

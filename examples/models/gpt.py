@@ -19,24 +19,29 @@ def build(
     lr: float = 6e-4,
     training: bool = True,
     dtype: str = "float32",
+    fused: bool = False,
 ) -> Graph:
-    """Words `x` and the words that follow them `t`, (batch, sequence) each."""
+    """Words `x` and the words that follow them `t`, (batch, sequence) each; `fused`: fewer, larger operators."""
     graph = Graph()
     x, t = tokens(graph, "x", batch, sequence), tokens(graph, "t", batch, sequence)
     small = ops.normal(0.0, 0.02)
     h = ops.embedding(x, vocabulary, hidden, name="embed", dtype=dtype, weight_init=small)
     h = ops.dropout(ops.position_embedding(h, name="position"), dropout, training, name="drop")
     for k in range(layers):
-        h = _layer(h, heads, dropout, training, f"layer{k}")
+        h = _layer(h, heads, dropout, training, f"layer{k}", fused)
     h = ops.layer_norm(h, name="norm")
     y = ops.einsum("bse,ve->bsv", h, graph.regions["embed.weight"], name="fc")
     return predict_words(graph, y, t, training, optimizer=ops.adamw, lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
 
 
-def _layer(x: LogicalRegion, heads: int, dropout: float, training: bool, name: str) -> LogicalRegion:
+def _layer(x: LogicalRegion, heads: int, dropout: float, training: bool, name: str, fused: bool) -> LogicalRegion:
     h = ops.layer_norm(x, name=f"{name}.norm1")
-    h = ops.multihead_attention(h, heads, None, True, dropout, training=training, name=f"{name}.attention")
+    h = ops.multihead_attention(h, heads, None, True, dropout, training=training, name=f"{name}.attention", fused=fused)
     x = ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop1"), name=f"{name}.add1")
-    h = ops.linear(ops.layer_norm(x, name=f"{name}.norm2"), 4 * x.shape[-1], name=f"{name}.fc1")
-    h = ops.linear(ops.gelu(h, "tanh", name=f"{name}.gelu"), x.shape[-1], name=f"{name}.fc2")
+    h = ops.layer_norm(x, name=f"{name}.norm2")
+    if fused:
+        h = ops.feed_forward(h, 4 * x.shape[-1], name=name)
+    else:
+        h = ops.gelu(ops.linear(h, 4 * x.shape[-1], name=f"{name}.fc1"), "tanh", name=f"{name}.gelu")
+        h = ops.linear(h, x.shape[-1], name=f"{name}.fc2")
     return ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop2"), name=f"{name}.add2")

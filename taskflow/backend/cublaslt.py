@@ -4,8 +4,9 @@ A plan (descriptors, layouts and the algorithm that the heuristic proposes first
 dtypes, alignments and epilogue, before anything is captured: the heuristic fails on a capturing stream. Workspace is
 ours. As in `cublas`, z = x y is asked for as zᵀ = yᵀ xᵀ, so the bias belongs to the columns of z.
 
-Numbers of enumerations: cublasLt.h of CUDA 12 and 13. Gelu is the approximation by tanh. Products with a bias were seen
-on an H200 (benchmarks/results); the rest has not run on hardware. Arguments are checked against a fake library.
+Numbers of enumerations: cublasLt.h of CUDA 12.9 and 13 (tests/backend/test_headers.py). Gelu is the approximation by
+tanh. Products with a bias were seen on an H200 (benchmarks/results); the rest has not run on hardware. Arguments are
+checked against a fake library.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ EPILOGUES = {
     "relu_aux_bias": 134,
     "gelu": 32,
     "gelu_bias": 36,
+    "gelu_aux": 160,
     "gelu_aux_bias": 164,
     "drelu": 136,
     "drelu_bias_gradient": 152,
@@ -246,7 +248,7 @@ class CublasLt:
             ctypes.byref(found),
         )
         library.cublasLtMatmulPreferenceDestroy(preference)
-        return status == 0 and found.value > 0
+        return status == 0 and found.value > 0 and plan.heuristic.state == 0
 
     def _describe(self, description: Any, attribute: int, value: Any) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))

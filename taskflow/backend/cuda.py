@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +31,7 @@ from taskflow.backend.context import Array
 from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
 from taskflow.backend.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda_ranks import FLAGS, communicator_bytes, make_communicators, place_of, share
+from taskflow.backend.cudnn import Cudnn, Plan, find_cudnn
 from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
@@ -100,6 +101,7 @@ class CudaStreams(StreamBackend):
         self.xp = _Arrays(self)
         self._blas: dict[int, Cublas] = {}
         self._lt: dict[int, CublasLt] = {}
+        self._cudnn: dict[int, Cudnn | None] = {}
         self._modules: dict[tuple[str, int], Any] = {}
         self._current: _Stream | None = None
         self._guard: ExitStack | None = None
@@ -265,6 +267,19 @@ class CudaStreams(StreamBackend):
             uses_tf32=self.uses_tf32,
             may_plan=not self.is_capturing,
         )
+
+    def library_plan(
+        self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
+    ) -> Plan | None:
+        current = self._current
+        assert current is not None, "kernels run on a stream"
+        if not self.uses_cudnn:
+            return None
+        if current.gpu not in self._cudnn:
+            self._cudnn[current.gpu] = find_cudnn(_pointer)
+        cudnn, flags = self._cudnn[current.gpu], (self.uses_tf32, not self.is_capturing)
+        stream = current.stream.ptr
+        return None if cudnn is None else cudnn.plan(stream, operation, inputs, outputs, options, *flags)
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from taskflow.backend.context import Array
+from taskflow.backend.cudnn import Plan
 from taskflow.backend.ranks import Communicator, Place, Ranks
 
 Call = Callable[[], object]
@@ -33,6 +34,7 @@ class StreamBackend(ABC):
         uses_variants: whether operators run the kernel that they declare for CUDA instead of the NumPy one.
         is_capturing: whether what is launched now goes into a graph.
         uses_tf32: whether float32 products may round their operands to TensorFloat-32.
+        uses_cudnn: whether operators may ask for a `library_plan`.
     """
 
     xp: Any = np
@@ -40,6 +42,7 @@ class StreamBackend(ABC):
     is_capturing: bool = False
     is_profiled: bool = False
     uses_tf32: bool = False
+    uses_cudnn: bool = True
 
     @abstractmethod
     def name(self, device: int) -> str:
@@ -101,6 +104,12 @@ class StreamBackend(ABC):
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
         """The CUDA kernel `name` of a text: a call of how many threads there are at least, how many in a block, and
         the arguments."""
+
+    def library_plan(
+        self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
+    ) -> Plan | None:
+        """What cuDNN does on the current stream (see `cudnn.OPERATIONS`); None where it is not there or cannot."""
+        return None
 
     @abstractmethod
     def read(self, array: Array) -> Array:

@@ -142,6 +142,18 @@ class StreamContext(Context):
         if threads:
             self._backend.kernel(source.text, name)(threads, block, args)
 
+    def library(self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], **options: Any) -> bool:
+        """Have cuDNN do an operation of `taskflow.backend.cudnn`, with scratch memory as its workspace.
+
+        False: it is not there or cannot do it, and nothing was done.
+        """
+        plan = self._backend.library_plan(operation, inputs, outputs, options)
+        if plan is None:
+            return False
+        work = self.scratch(plan.request, (plan.workspace_bytes,), np.uint8)
+        plan.launch(self.address(work))
+        return True
+
     def uniform(self, out: Array, name: str, shape: Sequence[int], rect: Rect) -> None:
         """See `Context.uniform`."""
         if not self._backend.uses_variants:

@@ -89,6 +89,26 @@ for bias, width in ((True, 8), (True, 5), (False, 8)):
     )
 
 
+def feed_forward(v: Values, act: Callable[[Array], Array]) -> Array:
+    hidden = act(v["x"] @ v["feed_forward.fc1.weight"].T + v.get("feed_forward.fc1.bias", 0))
+    return hidden @ v["feed_forward.fc2.weight"].T + v.get("feed_forward.fc2.bias", 0)
+
+
+case("feed_forward", lambda x: ops.feed_forward(x, 8), lambda v: feed_forward(v, gelu_tanh), {"x": (3, 2, 5)})
+case(
+    "feed_forward without bias",
+    lambda x: ops.feed_forward(x, 5, 4, bias=False),
+    lambda v: feed_forward(v, gelu_tanh),
+    {"x": (3, 5)},
+)
+case(
+    "feed_forward with relu",
+    lambda x: ops.feed_forward(x, 6, activation="relu"),
+    lambda v: feed_forward(v, lambda h: np.maximum(h, 0)),
+    {"x": (3, 5)},
+)
+
+
 # -- convolution and pooling -------------------------------------------------------------------------------------------
 
 

@@ -269,6 +269,18 @@ for causal in (False, True):
         lambda v, causal=causal: attend(v["q"], v["k"], v["v"], causal),
         {"q": (2, extents[0], 2, 3), "k": (2, extents[1], 2, 3), "v": (2, extents[1], 2, 2)},
     )
+    case(
+        f"fused_attention{', causal' if causal else ''}",
+        lambda q, k, v, causal=causal: ops.fused_attention(q, k, v, causal),
+        lambda v, causal=causal: attend(v["q"], v["k"], v["v"], causal),
+        {"q": (2, extents[0], 2, 3), "k": (2, extents[1], 2, 3), "v": (2, extents[1], 2, 2)},
+    )
+case(
+    "multihead_attention, fused",
+    lambda x: ops.multihead_attention(x, 2, is_causal=True, fused=True),
+    lambda v: attention(v, 2, is_causal=True),
+    {"x": (2, 5, 4)},
+)
 case(
     "multihead_attention",
     lambda x: ops.multihead_attention(x, 3),

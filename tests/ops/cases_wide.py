@@ -89,6 +89,8 @@ for sequence in (ops.lstm, ops.gru, ops.rnn):
     wide(sequence, CUBE, 5, group=7, pick=0)
 wide(ops.scaled_dot_product_attention, HEADS)
 wide(ops.memory_linear_attention, HEADS)
+wide(ops.fused_attention, HEADS)
+wide(ops.feed_forward, {"x": (5, 7)}, 5)
 wide(ops.multihead_attention, {"x": (5, 5, 25)}, 5)
 wide(ops.rotary_embedding, {"x": (5, 7, 5, 10)})
 wide(ops.top_k_gate, CUBE, 2, pick=0)

@@ -40,7 +40,14 @@ OPTIMIZERS = ["adagrad", "adam", "adamw", "lamb", "rmsprop", "sgd"]
 # these are parts of others, or no operators
 PARTS = ["combine", "count_dropped", "dispatch", "expert_linear", "expert_load", "expert_slots", "load_balance_loss"]
 PARTS += ["gather_rows", "gru_cell", "gru_steps", "lstm_cell", "lstm_steps", "rnn_cell", "rnn_steps", "sum_to"]
-PARTS += ["memory_linear_attention", "scaled_dot_product_attention", "perplexity", "adaptive_max_pool2d", "einsum"]
+PARTS += [
+    "memory_linear_attention",
+    "fused_attention",
+    "scaled_dot_product_attention",
+    "perplexity",
+    "adaptive_max_pool2d",
+    "einsum",
+]
 OTHERS = ["Imported", "RecurrentWeights", "constant", "fan_in_uniform", "from_torch", "from_torch_state", "normal"]
 OTHERS += ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lstm_weights", "recurrent_weights", "uniform"]
 OTHERS += ["zeros"]
@@ -84,6 +91,7 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
         TOKENS,
         lambda x: ops.multihead_attention(x, 4, is_causal=True, memory_linear=True),
     ),
+    "fused attention": (TOKENS, lambda x: ops.multihead_attention(x, 4, is_causal=True, fused=True)),
     "rotary_embedding": (HEADS, ops.rotary_embedding),
     "lstm": (TOKENS, lambda x: ops.lstm(x, 64)[0]),
     "lstm, ahead": (TOKENS, lambda x: ops.lstm(x, 64, ahead=True)[0]),

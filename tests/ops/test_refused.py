@@ -169,6 +169,26 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda r: ops.multihead_attention(ops.unsqueeze(r["x"], 0), 1, dropout_p=0.5, memory_linear=True),
         "multihead_attention 'attention': memory-linear attention has no dropout, dropout_p is 0.5",
     ),
+    (
+        lambda r: ops.feed_forward(r["x"], 4, activation="silu"),
+        "feed_forward 'feed_forward': activation is 'silu', it is 'gelu_tanh' or 'relu'",
+    ),
+    (
+        lambda r: ops.feed_forward(r["x"], 0),
+        "feed_forward 'feed_forward': hidden_features is 0, a positive integer is needed",
+    ),
+    (
+        lambda r: ops.multihead_attention(ops.unsqueeze(r["x"], 0), 1, dropout_p=0.5, fused=True),
+        "multihead_attention 'attention': fused attention has no dropout, dropout_p is 0.5",
+    ),
+    (
+        lambda r: ops.multihead_attention(ops.unsqueeze(r["x"], 0), 1, memory_linear=True, fused=True),
+        "multihead_attention 'attention': it is either memory_linear or fused, not both",
+    ),
+    (
+        lambda r: ops.fused_attention(r["image"], r["image"], r["x"]),
+        "fused_attention 'attention': 'x' has shape (5, 3), 4 dimensions are needed",
+    ),
 ]
 
 

@@ -1,0 +1,272 @@
+"""Convolution and attention by cuDNN, through the graphs of nvidia-cudnn-frontend (>= 1.32), where that is installed.
+
+A plan is made once for an operation, its options and the layouts of its arrays, before anything is captured. It tells
+how much workspace it takes, which whoever runs it brings along; to run it neither allocates nor waits. A handle belongs
+to a stream and is made with it: to set the stream of a handle costs microseconds. What cuDNN refuses is remembered,
+with a line in the log, and is left to others.
+
+Only algorithms that give the same bits in every run are taken, and float32 stays float32 unless TF32 is asked for.
+Sources: docs/operations of github.com/NVIDIA/cudnn-frontend, and the signatures of its module (1.32.0).
+
+Not yet run on hardware. Tests run it on a stand-in that computes with NumPy, and give every graph to the frontend's own
+validation, which needs no GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+_ALIGNMENT = 16  # bytes, of every pointer: the frontend tells cuDNN so
+_MOST_WORKSPACE = 512 << 20
+_TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT"}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a plan knows of an array; strides in elements, at least 1."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    @staticmethod
+    def of(array: Any) -> Layout:
+        """That of an array."""
+        return Layout(array.shape, tuple(s // array.itemsize or 1 for s in array.strides), array.dtype.name)
+
+
+@dataclass(frozen=True)
+class Request:
+    """An operation of OPERATIONS with its options, and the layouts of its arrays."""
+
+    operation: str
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    options: tuple[tuple[str, Any], ...]
+    uses_tf32: bool
+    is_aligned: bool
+
+    @property
+    def keeps_float32(self) -> bool:
+        """Whether operands are float32 and may not be rounded."""
+        return not self.uses_tf32 and self.inputs[0].dtype == "float32"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `Cudnn.plan` gives: `launch(workspace)` has the stream do it, with so many bytes at that address."""
+
+    request: Request
+    workspace_bytes: int
+    launch: Callable[[int], None]
+
+
+class Cudnn:
+    """Plans of one device.
+
+    Args:
+        library: the module `cudnn`, or a stand-in.
+        pointer: gives the address of an array.
+    """
+
+    def __init__(self, library: Any, pointer: Callable[[Any], int]) -> None:
+        self._library, self._pointer = library, pointer
+        self._handles: dict[int, Any] = {}
+        self._graphs: dict[Request, tuple[Any, int] | None] = {}
+
+    def plan(
+        self,
+        stream: int,
+        operation: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        options: Mapping[str, Any],
+        uses_tf32: bool = False,
+        may_plan: bool = True,
+    ) -> Plan | None:
+        """What does an operation on a stream, None where cuDNN refuses.
+
+        Args:
+            stream: its pointer.
+            operation: a key of OPERATIONS, which say what `inputs`, `outputs` and `options` are.
+            uses_tf32: see `StreamBackend`.
+            may_plan: False while a graph is captured.
+
+        Raises:
+            RuntimeError: it is not planned yet, and may not be now.
+        """
+        addresses = [self._pointer(a) for a in (*inputs, *outputs)]
+        request = Request(
+            operation,
+            tuple(map(Layout.of, inputs)),
+            tuple(map(Layout.of, outputs)),
+            tuple(sorted(options.items())),
+            uses_tf32,
+            not any(address % _ALIGNMENT for address in addresses),
+        )
+        if request not in self._graphs:
+            if not may_plan:
+                raise RuntimeError(f"cuDNN plans {operation}")
+            self._graphs[request] = self._try(request, self._handle(stream))
+        found = self._graphs[request]
+        if found is None:
+            return None
+        graph, workspace_bytes = found
+        pack, handle = dict(enumerate(addresses, 1)), self._handle(stream)
+        return Plan(request, workspace_bytes, lambda workspace: graph.execute(pack, workspace, handle=handle))
+
+    def _handle(self, stream: int) -> Any:
+        if stream not in self._handles:
+            handle = self._library.create_handle()
+            self._library.set_stream(handle=handle, stream=stream)
+            self._handles[stream] = handle
+        return self._handles[stream]
+
+    def _try(self, request: Request, handle: Any) -> tuple[Any, int] | None:
+        try:
+            return self._make(request, handle)
+        except Exception as error:  # whatever a library raises that cannot make a plan, there is another way
+            reason = (str(error).splitlines() or [""])[0]
+            shapes = " ".join(f"{x.dtype}{list(x.shape)}" for x in (*request.inputs, *request.outputs))
+            _log.warning("cuDNN refuses %s of %s: %s: %s", request.operation, shapes, type(error).__name__, reason)
+            return None
+
+    def _make(self, request: Request, handle: Any) -> tuple[Any, int]:
+        """The graph with its plan, and the bytes of workspace."""
+        library = self._library
+        graph = describe(library, request, handle=handle)
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([library.heur_mode.A, library.heur_mode.FALLBACK])
+        graph.deselect_numeric_notes(_refused_notes(library, request))
+        graph.deselect_workspace_greater_than(_MOST_WORKSPACE)
+        graph.check_support()
+        graph.build_plans()
+        return graph, int(graph.get_workspace_size())
+
+
+def find_cudnn(pointer: Callable[[Any], int]) -> Cudnn | None:
+    """Plans of the current device; None where the extra `cudnn` is not installed, or does not load."""
+    if find_spec("cudnn") is None:
+        return None
+    try:
+        import cudnn
+
+        cudnn.destroy_handle(cudnn.create_handle())
+    except (ImportError, OSError, RuntimeError) as error:
+        _log.warning("cuDNN does not load: %s", error)
+        return None
+    return Cudnn(cudnn, pointer)
+
+
+def describe(library: Any, request: Request, **settings: Any) -> Any:
+    """The graph of a request: inputs and then outputs are numbered from 1.
+
+    Raises:
+        ValueError: cuDNN has no such type, or an array is not aligned.
+    """
+    if not request.is_aligned:
+        raise ValueError(f"an array does not begin at a multiple of {_ALIGNMENT} bytes")
+    types = {x: _type(library, x.dtype) for x in (*request.inputs, *request.outputs)}
+    single = library.data_type.FLOAT
+    graph = library.pygraph(
+        io_data_type=types[request.inputs[0]], intermediate_data_type=single, compute_data_type=single, **settings
+    )
+    given = [
+        graph.tensor(dim=list(x.shape), stride=list(x.strides), data_type=types[x], uid=uid, name=f"input{uid}")
+        for uid, x in enumerate(request.inputs, 1)
+    ]
+    made = OPERATIONS[request.operation](library, graph, given, **dict(request.options))
+    for uid, (tensor, x) in enumerate(zip(made, request.outputs, strict=True), 1 + len(given)):
+        tensor.set_output(True).set_data_type(types[x]).set_dim(list(x.shape)).set_stride(list(x.strides)).set_uid(uid)
+    return graph
+
+
+def _type(library: Any, dtype: str) -> Any:
+    if dtype not in _TYPES:
+        raise ValueError(f"there is no plan for {dtype}")
+    return getattr(library.data_type, _TYPES[dtype])
+
+
+def _refused_notes(library: Any, request: Request) -> list[Any]:
+    """What an algorithm may not be: of changing results, or of fewer digits than its operands."""
+    notes = library.numerical_note
+    rounds = [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS] if request.keeps_float32 else []
+    return [notes.NONDETERMINISTIC, notes.REDUCED_PRECISION_REDUCTION, *rounds]
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+#
+# Images are (images, channels, height, width), weights (out channels, channels of a group, height, width), in any
+# memory order; `before` and `after` are the zeros around an image. Heads are (batch, heads, points, features), the
+# statistics (batch, heads, points, 1) in float32: the logarithm of the sum of exponentials of the scores of a query.
+
+
+def _convolution(library: Any, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+    """Image, weight and perhaps a bias (1, out channels, 1, 1) to image."""
+    image, weight, *bias = given
+    y = graph.conv_fprop(image=image, weight=weight, **_windows(**windows))
+    return [graph.bias(input=y, bias=bias[0]) if bias else y]
+
+
+def _convolution_gradient_x(library: Any, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+    """Gradient of the result, and weight, to that of the image."""
+    loss, weight = given
+    return [graph.conv_dgrad(loss=loss, filter=weight, **_windows(**windows))]
+
+
+def _convolution_gradient_weight(library: Any, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+    """Gradient of the result, and image, to that of the weight."""
+    loss, image = given
+    return [graph.conv_wgrad(image=image, loss=loss, **_windows(**windows))]
+
+
+def _windows(before: Sequence[int], after: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
+    return {
+        "pre_padding": list(before),
+        "post_padding": list(after),
+        "stride": list(stride),
+        "dilation": list(dilation),
+    }
+
+
+def _attention(library: Any, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
+    """Queries, keys and values to result and statistics."""
+    q, k, v = given
+    made: list[Any] = graph.sdpa(q=q, k=k, v=v, attn_scale=scale, generate_stats=True, **_mask(library, mask))
+    return made
+
+
+def _attention_gradient(library: Any, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
+    """Gradient of the result, result, statistics, queries, keys and values to the gradients of the last three."""
+    g, y, statistics, q, k, v = given
+    operands = {"q": q, "k": k, "v": v, "o": y, "dO": g, "stats": statistics}
+    made: list[Any] = graph.sdpa_backward(
+        **operands, attn_scale=scale, use_deterministic_algorithm=True, **_mask(library, mask)
+    )
+    return made
+
+
+def _mask(library: Any, mask: str) -> dict[str, Any]:
+    """What a query sees: "" all keys; "first" the keys up to its number; "last" those that are left if the last query
+    sees all of them, and each one before it one less.
+    """
+    if not mask:
+        return {}
+    alignments = {"first": library.diagonal_alignment.TOP_LEFT, "last": library.diagonal_alignment.BOTTOM_RIGHT}
+    return {"diagonal_alignment": alignments[mask], "diagonal_band_right_bound": 0}
+
+
+OPERATIONS: Mapping[str, Callable[..., Sequence[Any]]] = {
+    "convolution": _convolution,
+    "convolution_gradient_x": _convolution_gradient_x,
+    "convolution_gradient_weight": _convolution_gradient_weight,
+    "attention": _attention,
+    "attention_gradient": _attention_gradient,
+}

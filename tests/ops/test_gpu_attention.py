@@ -1,0 +1,105 @@
+"""Fused attention on a GPU: by a stand-in of cuDNN, and by own kernels as C++, some queries at a time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ops
+from ops import gpu_attention, linear_attention
+from taskflow import Graph, ParallelConfig, single_device
+from tests import laws, shim
+from tests.fake_cudnn import CudnnStreams
+from tests.ops.test_gpu_cudnn import TOLERANCE, done, on_numpy, run, trained
+from tests.strategies import strategies
+
+pytestmark = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
+
+
+def heads(queries=6, keys=6, is_causal=True, precision="float32", dtype="float32"):
+    """Attention between two layers that learn, and a loss."""
+    graph = Graph()
+    x, m = graph.input("x", (2, queries, 8), dtype), graph.input("m", (2, keys, 8), dtype)
+    k, v = (ops.reshape(ops.linear(m, 8), (2, keys, 2, 4)) for _ in range(2))
+    y = ops.fused_attention(ops.reshape(ops.linear(x, 8), (2, queries, 2, 4)), k, v, is_causal, name="a")
+    return trained(graph, ops.linear(ops.reshape(y, (2, queries, 8)), 3), precision)
+
+
+@pytest.mark.parametrize("queries, keys, is_causal", [(6, 6, False), (6, 6, True), (7, 5, True), (5, 7, True)])
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_half_attention_goes_by_cudnn(precision, queries, keys, is_causal):
+    if precision == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    model, backend = heads(queries, keys, is_causal, precision), CudnnStreams()
+    laws.assert_close(run(model, backend), on_numpy(model), TOLERANCE[precision])
+    assert [len(graph.tensors) for graph in backend.cudnn.plans] == [5, 9]
+    kinds = [kind for kind, _ in backend.cudnn.executed]
+    assert set(kinds) == {"sdpa"} and len(kinds) == 2 * 4  # in the trial and three steps
+
+
+def test_what_cudnn_sees_of_heads_that_lie_beside_each_other():
+    model, backend = heads(precision="float16"), CudnnStreams()
+    run(model, backend)
+    forward, backward = backend.cudnn.plans
+    point, row = ([2, 2, 6, 4], [48, 4, 8, 1]), ([2, 2, 6, 1], [12, 6, 1, 1])
+    assert [(t.dim, t.stride) for t in forward.tensors] == [point, point, point, point, row]
+    assert [(t.dim, t.stride) for t in backward.tensors] == [point, point, row, *[point] * 6]
+    assert {t.data_type for t in forward.tensors[:4]} == {"float16"} and forward.tensors[4].data_type == "float32"
+
+
+@pytest.mark.parametrize("degrees", [{"c": 3}, {"h": 2, "n": 2}, {"c": 2, "h": 2}], ids=str)
+def test_a_part_of_the_queries_sees_the_keys_up_to_it(degrees):
+    """Queries behind the first ones: the last of them sees all keys that are passed."""
+    model, backend = heads(precision="float16"), CudnnStreams()
+    machine = laws.MachineModel.uniform(4)
+    strategy = single_device(model.graph, machine)
+    names = dict(zip("nch", model.graph.operator("a").outputs[0].axes))
+    count = int(np.prod(list(degrees.values())))
+    axes = {names[axis]: n for axis, n in degrees.items()}
+    strategy["a"] = ParallelConfig(axes, devices=tuple(range(count)))
+    laws.assert_close(run(model, backend, machine, strategy), on_numpy(model), TOLERANCE["float16"])
+    assert done(backend) == {"sdpa"}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 400, 1 << 20])
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize("queries, keys, is_causal", [(6, 6, True), (5, 7, False), (7, 5, True)])
+def test_some_queries_at_a_time(queries, keys, is_causal, precision, block_bytes, monkeypatch):
+    """float32, and half where cuDNN is not there."""
+    if precision == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    monkeypatch.setattr(gpu_attention, "_BLOCK_BYTES", block_bytes)
+    model = heads(queries, keys, is_causal, precision)
+    laws.assert_close(run(model, shim.ShimStreams()), on_numpy(model), TOLERANCE[precision])
+
+
+def test_float32_is_refused_and_goes_the_other_way(caplog):
+    model, backend = heads(), CudnnStreams()
+    laws.assert_close(run(model, backend), on_numpy(model), 1e-5)
+    assert not done(backend) and len(caplog.records) == 2
+
+
+@pytest.mark.slow
+@settings(max_examples=max(1, settings().max_examples // 8))
+@given(data=st.data(), seed=st.integers(0, 99), precision=st.sampled_from(["float16", "float32"]))
+def test_any_strategy_gives_the_numbers_of_numpy(data, seed, precision):
+    queries, keys = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 7))
+    model = heads(queries, keys, data.draw(st.booleans()), precision)
+    machine, strategy = data.draw(strategies(model.graph, 4))
+    laws.assert_close(run(model, CudnnStreams(seed), machine, strategy), on_numpy(model), TOLERANCE[precision] * 4)
+
+
+def test_the_numpy_kernels_take_some_queries_at_a_time(monkeypatch):
+    model = heads(dtype="float64")
+    whole = on_numpy(model)
+    monkeypatch.setattr(linear_attention, "_BLOCK_BYTES", 1)
+    laws.assert_close(on_numpy(model), whole)
+
+
+def test_a_fused_operator_does_the_work_of_two_products():
+    """2 for the scores and 2 for the weighted sum, times the features; 5 products for the gradient."""
+    model = heads(precision="float32")
+    found = {op.name: op.flops * np.prod(list(op.extents.values())) for op in model.graph.operators}
+    scores = 2 * 2 * 6 * 6
+    assert found["a"] == pytest.approx(2 * scores * (4 + 4))
+    assert found["a.dx"] == pytest.approx(5 * scores * (4 + 4))
