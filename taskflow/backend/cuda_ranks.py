@@ -2,7 +2,7 @@
 
 IPC facts: a handle names the whole block that cudaMalloc took, so the offset in it travels, too; a process cannot open
 its own handle; memory of cudaMallocAsync has none. NCCL facts: calls of one rank must be on one stream in the order
-that all ranks share (`taskflow.execute.together` sees to it); two ranks on one GPU are refused as "duplicate" unless
+that all ranks share (`execute.gpu.together` sees to it); two ranks on one GPU are refused as "duplicate" unless
 NCCL takes them for two hosts (NCCL_HOSTID), when it moves everything through sockets: slow, but right (measured on an
 H200 with NCCL 2.28.9).
 

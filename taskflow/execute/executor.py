@@ -35,7 +35,7 @@ from taskflow.task import Array, Kind, TaskGraph
 from taskflow.timeline import Timeline
 
 if TYPE_CHECKING:
-    from taskflow.execute.gpus import Meeting
+    from taskflow.execute.gpu.meeting import Meeting
 
 EXCHANGES = ("auto", "shared", "messages", "nccl")
 
@@ -54,7 +54,7 @@ class Executor:
         record: keep the times of every call for `timeline`.
         exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
             ranks are on one host and it has room. On GPUs `shared` is CUDA IPC, there is `nccl`, too, and `auto`
-            chooses for every pair of ranks and every collective (`taskflow.execute.carriers`).
+            chooses for every pair of ranks and every collective (`taskflow.execute.gpu.carriers`).
         costs: how long tasks take on `emulated` devices; default: analytic.
         watchdog_seconds: when nothing moves for so long in a step, log who waits for whom; 0 switches it off.
         watchdog_aborts: then also end all ranks.
@@ -144,7 +144,7 @@ class Executor:
     # -- set-up ----------------------------------------------------------------------------------------------------
 
     def _meet(self, backend: StreamBackend | None, share: Executor | None, exchange: str, can_share: bool) -> Meeting:
-        from taskflow.execute.gpus import Meeting, find_backend  # who has no GPU need not wait for it
+        from taskflow.execute.gpu.meeting import Meeting, find_backend  # who has no GPU need not wait for it
 
         found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, exchange, can_share)

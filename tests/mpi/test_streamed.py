@@ -11,7 +11,7 @@ from taskflow.backend.timing import DeviceClock
 from taskflow.comm import connect
 from taskflow.execute.progress import foldable_in_place
 from tests import laws
-from tests.execute.test_streamed import feeds, network
+from tests.execute.gpu.test_streamed import feeds, network
 from tests.ops.strategies import operator_graphs
 from tests.strategies import Model, feeds_of, random_strategy
 from tests.test_measure_gpu import ModelStreams

@@ -7,11 +7,11 @@ from typing import Any
 
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm import Transport
-from taskflow.execute.carriers import Carriers, choose_carriers
-from taskflow.execute.device_memory import DeviceMemory
-from taskflow.execute.ledger import Ledger
-from taskflow.execute.streamed import StreamCompiler
-from taskflow.execute.trial import try_kernels
+from taskflow.execute.gpu.carriers import Carriers, choose_carriers
+from taskflow.execute.gpu.device_memory import DeviceMemory
+from taskflow.execute.gpu.ledger import Ledger
+from taskflow.execute.gpu.streamed import StreamCompiler
+from taskflow.execute.gpu.trial import try_kernels
 from taskflow.memory import MemoryPlan
 from taskflow.task import Array, TaskGraph
 

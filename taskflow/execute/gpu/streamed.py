@@ -1,17 +1,17 @@
 """Programs for GPUs: the rows of a rank as items on streams, with events where the graph needs them.
 
 Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a program of one call, which replays a step
-(`taskflow.execute.replay`). What follows from what:
+(`taskflow.execute.gpu.replay`). What follows from what:
 
 * Every row runs on the first stream that it occupies in the task graph: compute, receiving (copies and folds) or host
   copies; outputs leave on a fifth stream of the device.
 * An item waits for the rows that its row depends on, and, where an instance begins its life, for those who used its
-  memory before (`taskflow.execute.events` keeps the waits that are needed).
-* Between ranks there are three carriers (`taskflow.execute.carriers` chooses): memory that is mapped (`peers`), a
+  memory before (`taskflow.execute.gpu.events` keeps the waits that are needed).
+* Between ranks there are three carriers (`taskflow.execute.gpu.carriers` chooses): memory that is mapped (`peers`), a
   library (`together`), and messages through pinned memory of the host: device to host, MPI, host to device. Starting
   and awaiting a message is an item of the host, which runs while a step is issued, and never part of a captured graph.
-* Points whose kernels declare it (updates of parameters) run as one (`taskflow.execute.grouping`).
-* Feeds come by way of `taskflow.execute.staging`. Outputs are copied to pinned memory at the end of the step.
+* Points whose kernels declare it (updates of parameters) run as one (`taskflow.execute.gpu.grouping`).
+* Feeds come by way of `taskflow.execute.gpu.staging`. Outputs are copied to pinned memory at the end of the step.
 
 Not yet run on hardware: the tests run it on fake streams.
 """
@@ -27,18 +27,18 @@ import numpy as np
 
 from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, fold_launch, together
 from taskflow.comm import Message
-from taskflow.execute.carriers import Carriers
-from taskflow.execute.device_check import DeviceChecks
-from taskflow.execute.device_memory import Output
-from taskflow.execute.events import MemoryUses
 from taskflow.execute.fold import fold
-from taskflow.execute.grouped import GroupedRows
-from taskflow.execute.ledger import CONSTANTS, PACKING, SCRATCH, Ledger
-from taskflow.execute.peers import PeerRows
+from taskflow.execute.gpu.carriers import Carriers
+from taskflow.execute.gpu.device_check import DeviceChecks
+from taskflow.execute.gpu.device_memory import Output
+from taskflow.execute.gpu.events import MemoryUses
+from taskflow.execute.gpu.grouped import GroupedRows
+from taskflow.execute.gpu.ledger import CONSTANTS, PACKING, SCRATCH, Ledger
+from taskflow.execute.gpu.peers import PeerRows
+from taskflow.execute.gpu.replay import HOST, Item, StreamReplay
+from taskflow.execute.gpu.staging import Part, Staging, StepCells
+from taskflow.execute.gpu.together import LibraryRows
 from taskflow.execute.program import Call, Compiler, Program
-from taskflow.execute.replay import HOST, Item, StreamReplay
-from taskflow.execute.staging import Part, Staging, StepCells
-from taskflow.execute.together import LibraryRows
 from taskflow.geometry import Rect
 from taskflow.task import Array, Kind, Privilege
 

@@ -11,7 +11,7 @@ from taskflow.backend.fake import FakeStreams
 from taskflow.backend.inspecting import inspect_launch, poison_launch
 from taskflow.execute.check import poison, poisoned_elements
 from tests import laws, shim, tiny
-from tests.execute.test_streamed import feeds, network
+from tests.execute.gpu.test_streamed import feeds, network
 from tests.ops.strategies import operator_graphs
 from tests.ops.test_precision import MODELS
 from tests.ops.test_precision import trained as half_model

@@ -25,7 +25,7 @@ from taskflow.execute.program import Call
 from taskflow.execute.progress import foldable_in_place
 
 if TYPE_CHECKING:
-    from taskflow.execute.streamed import StreamCompiler
+    from taskflow.execute.gpu.streamed import StreamCompiler
 
 _ARRIVED, _AWAITED, _SENT = range(COUNTERS)
 

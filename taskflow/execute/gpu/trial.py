@@ -15,9 +15,9 @@ from functools import partial
 import numpy as np
 
 from taskflow.dtypes import is_floating
-from taskflow.execute.ledger import LIBRARY, SCRATCH
-from taskflow.execute.replay import HOST, Item
-from taskflow.execute.streamed import StreamCompiler
+from taskflow.execute.gpu.ledger import LIBRARY, SCRATCH
+from taskflow.execute.gpu.replay import HOST, Item
+from taskflow.execute.gpu.streamed import StreamCompiler
 from taskflow.task import Privilege
 
 _MADE_UP = 0.5  # of floating-point numbers; integers may be indices, and are 0

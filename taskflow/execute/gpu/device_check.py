@@ -18,7 +18,7 @@ import numpy as np
 
 from taskflow.backend import StreamBackend, inspect_launch, poison_launch
 from taskflow.execute.check import poison, poisoned_elements
-from taskflow.execute.ledger import Ledger
+from taskflow.execute.gpu.ledger import Ledger
 from taskflow.task import Array, Kind, Privilege, TaskGraph
 
 Call = Callable[[], object]

@@ -14,7 +14,7 @@ from taskflow import Device, Executor, Graph, Kind, MachineModel, lower
 from taskflow.backend import NotCapturable
 from taskflow.backend.fake import FakeStreams
 from taskflow.errors import InternalError
-from taskflow.execute import replay
+from taskflow.execute.gpu import replay
 from tests import laws, tiny
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy, strategies

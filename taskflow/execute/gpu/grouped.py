@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taskflow.backend import together
-from taskflow.execute.grouping import group_rows
+from taskflow.execute.gpu.grouping import group_rows
 from taskflow.lower.lowering import kernel_name
 from taskflow.task import Kind
 
 if TYPE_CHECKING:
-    from taskflow.execute.streamed import StreamCompiler
+    from taskflow.execute.gpu.streamed import StreamCompiler
 
 
 class GroupedRows:

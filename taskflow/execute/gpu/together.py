@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from taskflow.backend import Communicator, Part
-from taskflow.execute.ledger import LIBRARY
-from taskflow.execute.library import LibraryCall, LibraryPlan
+from taskflow.execute.gpu.ledger import LIBRARY
+from taskflow.execute.gpu.library import LibraryCall, LibraryPlan
 from taskflow.execute.program import Call
 from taskflow.geometry import Rect
 from taskflow.memory import ALIGNMENT
 from taskflow.task import Array, TaskGraph
 
 if TYPE_CHECKING:
-    from taskflow.execute.streamed import StreamCompiler
+    from taskflow.execute.gpu.streamed import StreamCompiler
 
 
 class LibraryRows:

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import NotCapturable, StreamBackend
-from taskflow.execute.events import EventPlan, plan_events
-from taskflow.execute.staging import Staging, StepCells
+from taskflow.execute.gpu.events import EventPlan, plan_events
+from taskflow.execute.gpu.staging import Staging, StepCells
 
 Call = Callable[[], object]
 
