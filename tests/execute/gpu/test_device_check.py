@@ -46,6 +46,7 @@ def test_no_operator_breaks_its_privileges(data, seed, starve):
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize("build", MODELS)
 def test_no_kernel_for_gpus_breaks_its_privileges(build):
     model = half_model(build, "float16")
