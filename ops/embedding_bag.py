@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from ops import gpu_tables
-from ops.arithmetic import add
+from ops.arithmetic import add, multiply
 from ops.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.initializers import Init, normal
 from ops.softmax import check_classes
@@ -22,15 +22,17 @@ def embedding_bag(
     embedding_dim: int,
     name: str | None = None,
     *,
+    mode: str = "sum",
     dtype: str = "float32",
     weight_init: Init | None = None,
 ) -> LogicalRegion:
-    """y[..., e] = sum over l of weight[indices[..., l], e], as torch.nn.functional.embedding_bag with mode "sum".
+    """y[..., e] = sum, or mean, over l of weight[indices[..., l], e], as torch.nn.functional.embedding_bag.
 
     Args:
         indices: (..., bag), integers in 0..num_embeddings - 1; another one is a ValueError when the step runs.
         num_embeddings, embedding_dim: shape of the parameter `<name>.weight`.
         name: of the operator.
+        mode: "sum" or "mean"; a mean is the operator `<name>`, a sum, and `<name>.mean`, which divides it.
         dtype: of the weight and the result.
         weight_init: first values; default normal, as torch's.
 
@@ -38,9 +40,11 @@ def embedding_bag(
         (..., embedding_dim).
 
     Raises:
-        ValueError: the indices are not integers or a scalar, or an extent is not positive.
+        ValueError: the indices are not integers or a scalar, an extent is not positive, or there is no such mode.
     """
     where = f"embedding_bag '{name or 'embedding_bag'}'"
+    if mode not in ("sum", "mean"):
+        raise ValueError(f"{where}: mode is 'sum' or 'mean', not {mode!r}")
     check_integers(where, indices, "indices")
     if indices.ndim == 0:
         raise ValueError(f"{where}: '{indices.name}' is a scalar, at least one dimension is needed")
@@ -50,7 +54,7 @@ def embedding_bag(
     init = normal() if weight_init is None else weight_init
     weight = graph.parameter(f"{name}.weight", (num_embeddings, embedding_dim), init, dtype)
     lead = distinct(indices.axes[:-1], ("l", "v", "e"))
-    return first(
+    total = first(
         graph.launch(
             name,
             f"{term((*lead, 'l'))}, v e -> {term((*lead, 'e'))}",
@@ -61,6 +65,7 @@ def embedding_bag(
             wide=(),  # a bag is short
         )
     )
+    return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{name}.mean")
 
 
 @on_cuda(gpu_tables.sum_bags)
