@@ -18,15 +18,20 @@ export RUFF_CACHE_DIR               := $(CACHE)/ruff
 export TMPDIR                       := $(shell [ -w "$$TMPDIR" ] && echo "$$TMPDIR" || echo /tmp)
 export HOME                         ?= $(CACHE)
 
-.PHONY: demo docs test lint check format clean
+.PHONY: demo docs warm test lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
 
 docs: $(STAMP)
 	$(VENV)/python docs/operators.py
+	$(VENV)/python docs/cuda_operators.py
 
-test: $(STAMP)
+# Lowering and search are compiled once, here, and not by every worker of pytest.
+warm: $(STAMP)
+	$(VENV)/taskflow search examples/models/lenet.py:build --devices 2 --proposals 100 --plan > /dev/null
+
+test: $(STAMP) warm
 	$(PYTEST) -n $(WORKERS) -o cache_dir=$(CACHE)/pytest
 	$(MPIRUN) -n 2 $(PYTEST) tests/mpi -q -p no:cacheprovider
 	$(MPIRUN) -n 4 $(PYTEST) tests/mpi -q -p no:cacheprovider

@@ -1,8 +1,8 @@
 """How good what a search finds is: `python benchmarks/quality.py MODE`. One core; needs no GPU and no MPI.
 
 optimality: LeNet and an RNNLM of two steps on 4 P100. `search_exhaustively` proves the fastest strategy of a declared
-    space (degrees that are powers of two, on a few lists of devices, and what the starts of a search use). Beside it
-    stand 20 searches of that space, each with the default budget and a seed of its own.
+    space: degrees that are powers of two, on a few lists of devices. Beside it stand 20 searches that keep to that
+    space, each with the default budget and a seed of its own.
 neighbours: the ten models on 2, 4 and 8 V100. A search goes on until no change of one operator helps; then every
     configuration that a new space has for any one operator is judged, and none may be faster; about `--lowered` of them
     also by lowering and simulating the changed strategy from nothing, which must give the same seconds to the bit.
@@ -28,12 +28,12 @@ from taskflow.search.judge import Judge
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
-PREFIXES = [(0,), (0, 1), (0, 1, 2, 3)]
+ONE_OR_ALL = [(0,), (1,), (2,), (3,), (0, 1, 2, 3)]
 PARTS = [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]
 # Sizes, and the lists of devices of the declared space. Those of PARTS leave too much of LeNet to prove, and its
 # accuracy, which is small and may lie anywhere, multiplies the strategies that are nearly as fast.
 PROVEN: dict[str, tuple[dict[str, Any], list[tuple[int, ...]]]] = {
-    "lenet": ({"metrics": False}, PREFIXES),
+    "lenet": ({"metrics": False}, ONE_OR_ALL),
     "rnnlm": ({"steps": 2, "group": 1}, PARTS),
 }
 
@@ -67,7 +67,7 @@ def optimality(options: argparse.Namespace) -> Iterator[str]:
         sizes, lists = PROVEN[model]
         graph = build(model, 64, **sizes)
 
-        space = Space(graph, machine, taskflow.power_of_two, lists)  # a search adds the configurations of its starts
+        space = Space(graph, machine, taskflow.power_of_two, lists)
         begin, found = time.process_time(), []
         for seed in range(options.seeds):
             found.append(taskflow.search(graph, machine, costs, seed=seed, space=space))

@@ -1,5 +1,7 @@
 """How fast strategies are judged: `python benchmarks/search.py`. One core; needs no GPU and no MPI.
 
+Seconds are those of the processor, since the machine may be shared.
+
 Two tables, printed line by line. First, Metropolis-Hastings from data parallelism on P100: proposals per second over
 the whole chain (proposing, lowering and simulating forward, backward, update and communication, accepting) beside the
 public C++ of FlexFlow, which builds and simulates all for each proposal: measured on one core of an AMD EPYC at -O2
@@ -73,15 +75,15 @@ class ClockedJudge(Judge):
         self.start_seconds = self.seconds_judging = self.elapsed = 0.0
 
     def start(self, strategy: taskflow.Strategy) -> float:
-        begin = time.perf_counter()
+        begin = time.process_time()
         step_seconds = super().start(strategy)
-        self.start_seconds = time.perf_counter() - begin
+        self.start_seconds = time.process_time() - begin
         return step_seconds
 
     def propose_all(self, changes: Mapping[str, taskflow.ParallelConfig], limit: float = math.inf) -> float:
-        begin = time.perf_counter()
+        begin = time.process_time()
         step_seconds = super().propose_all(changes, limit)
-        self.seconds_judging += time.perf_counter() - begin
+        self.seconds_judging += time.process_time() - begin
         self.proposals += 1
         return step_seconds
 
@@ -96,10 +98,10 @@ def walk(judge: ClockedJudge, space: Space, start: taskflow.Strategy, seconds: f
     if math.isinf(chain.seconds):
         raise ValueError(f"the first strategy is not feasible: {judge.last_refusal}")
     chain.beta = BETA / chain.seconds
-    begin = time.perf_counter()
+    begin = time.process_time()
     while judge.elapsed < seconds:
         chain.step()
-        judge.elapsed = time.perf_counter() - begin
+        judge.elapsed = time.process_time() - begin
     return judge
 
 
@@ -150,10 +152,10 @@ class Clock:
     """As text: the seconds since it was last asked."""
 
     def __init__(self) -> None:
-        self.last = time.perf_counter()
+        self.last = time.process_time()
 
     def __str__(self) -> str:
-        now = time.perf_counter()
+        now = time.process_time()
         seconds, self.last = now - self.last, now
         return f"{seconds:.2f} s"
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from ops import gpu_pooling
 from ops.build import check_ndim, check_positive, check_region, first, pair
 from ops.tiles import Array, Context, Interval, spatial
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 
 def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -57,7 +58,7 @@ def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
             [x],
             kernel=partial(_max, extents=extents),
             sizes={"h": height, "w": width},
-            backward=_max_backward,
+            backward=partial(_max_backward, extents=extents),
             flops=1 / (height * width),
             dtype=[x.dtype, "int64"],
         )
@@ -80,11 +81,13 @@ def _mean_backward(op: Operator, gy: LogicalRegion, *, extents: Sequence[tuple[i
     return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=sizes, flops=op.flops))
 
 
-def _max_backward(op: Operator, gy: LogicalRegion, gindex: LogicalRegion | None) -> LogicalRegion:
+def _max_backward(
+    op: Operator, gy: LogicalRegion, gindex: LogicalRegion | None, *, extents: Sequence[tuple[int, int]]
+) -> LogicalRegion:
     """Split over windows, a task adds what belongs to its own."""
     sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w, n c h w -> n c ^y ^x"
-    inputs = [gy, op.outputs[1]]
-    return first(gy.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=_max_gradient, sizes=sizes, flops=op.flops))
+    inputs, kernel = [gy, op.outputs[1]], partial(_max_gradient, extents=extents)
+    return first(gy.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops))
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -104,6 +107,7 @@ def _shares(ctx: Context, slot: str, windows: Interval, points: Interval, extent
     return shares
 
 
+@on_cuda(gpu_pooling.adaptive_mean)
 def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     points, windows = spatial(ctx.rect(0)), spatial(ctx.rect(1))
     rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], x.dtype) for k, s in enumerate(("h", "w")))
@@ -112,6 +116,7 @@ def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]
     ctx.xp.matmul(rows, lines, out=y)
 
 
+@on_cuda(gpu_pooling.adaptive_mean_gradient)
 def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     windows, points = spatial(ctx.rect(0)), spatial(ctx.rect(1))
     rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], gy.dtype) for k, s in enumerate(("h", "w")))
@@ -120,6 +125,7 @@ def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tupl
     ctx.xp.matmul(rows.T, lines, out=gx)
 
 
+@on_cuda(gpu_pooling.adaptive_max)
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     (top, _), (left, _) = spatial(ctx.rect(1))
     for i in range(y.shape[2]):
@@ -131,7 +137,8 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tu
             index[:, :, i, j] = (a + at // (d - c)) * x.shape[3] + c + at % (d - c)
 
 
-def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array) -> None:
+@on_cuda(gpu_pooling.adaptive_max_gradient)
+def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     """Windows may overlap, so they are added one after the other."""
     gx.fill(0)
     n, c = ctx.xp.ogrid[: gx.shape[0], : gx.shape[1]]

@@ -39,6 +39,7 @@ def variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> 
     ctx.xp.divide(var, count, out=var)
 
 
+@on_cuda(gpu_rows.batch_move)
 def move(
     ctx: Context,
     running_mean: Array,

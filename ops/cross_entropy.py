@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from ops import gpu_classes
 from ops.build import distinct, first, term, terms
 from ops.formula import formula
 from ops.loss import check_reduction
@@ -112,6 +113,7 @@ def _reduce_backward(
     return gtotal, gright, *[None] * (len(names) - 2)
 
 
+@on_cuda(gpu_classes.count_rows)
 def _count(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
     count[...] = ctx.xp.count_nonzero(t != ignored)
 
@@ -140,59 +142,6 @@ def _backward(
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _sums_by_passes(
-    ctx: Context,
-    y: Array,
-    largest: Array,
-    t: Array,
-    total: Array,
-    right: Array,
-    *,
-    classes: int,
-    smoothing: float,
-    ignored: int | None,
-) -> None:
-    """Per row the sum of exponentials, and the scores weighted by the target; of the classes of this tile."""
-    _check(ctx, t, classes, ignored)
-    less = ctx.scratch("less", y.shape, y.dtype)
-    ctx.xp.subtract(y, largest[..., None], out=less)
-    index, is_here = _local(ctx, t, y, ctx.rect(0).lo[-1])
-    ctx.xp.multiply(ctx.xp.take_along_axis(less, index, axis=-1)[..., 0], is_here, out=right)
-    if smoothing:
-        ctx.xp.multiply(right, 1 - smoothing, out=right)
-        ctx.xp.add(right, less.sum(axis=-1) * (smoothing / classes), out=right)
-    ctx.xp.exp(less, out=less)
-    ctx.xp.sum(less, axis=-1, out=total)
-
-
-def _gradient_by_passes(
-    ctx: Context,
-    gtotal: Array,
-    gright: Array,
-    y: Array,
-    largest: Array,
-    t: Array,
-    gy: Array,
-    *,
-    classes: int,
-    smoothing: float,
-) -> None:
-    ctx.xp.subtract(y, largest[..., None], out=gy)
-    ctx.xp.exp(gy, out=gy)
-    ctx.xp.multiply(gy, gtotal[..., None], out=gy)
-    if smoothing:
-        ctx.xp.add(gy, (gright * (smoothing / classes))[..., None], out=gy)
-    index, is_here = _local(ctx, t, y, ctx.rect(2).lo[-1])
-    share = (gright * is_here * (1 - smoothing))[..., None]
-    ctx.xp.put_along_axis(gy, index, ctx.xp.take_along_axis(gy, index, axis=-1) + share, axis=-1)
-
-
-def _local(ctx: Context, t: Array, y: Array, start: int) -> tuple[Array, Array]:
-    """The place of the right class in this tile, any place where it is elsewhere; and whether it is here."""
-    local = t.astype(ctx.xp.intp) - start
-    return local.clip(0, y.shape[-1] - 1)[..., None], (local >= 0) & (local < y.shape[-1])
-
-
 def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
     """ValueError for a class out of range, unless rows of it have no loss."""
     if ignored is not None:
@@ -204,7 +153,7 @@ def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
 
 
 @compiled
-@on_cuda(_sums_by_passes)
+@on_cuda(gpu_classes.entropy_sums)
 def _sums(
     ctx: Context,
     y: Array,
@@ -230,7 +179,7 @@ def _sums(
 
 
 @compiled
-@on_cuda(_gradient_by_passes)
+@on_cuda(gpu_classes.entropy_gradient)
 def _gradient(
     ctx: Context,
     gtotal: Array,

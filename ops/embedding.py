@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops import gpu
+from ops import gpu_tables
 from ops.build import check_integers, check_positive, distinct, first, term, terms
 from ops.initializers import Init, normal
 from ops.softmax import check_classes
-from ops.tiles import Array, Context, compiled_kernels, deliver, rows, work_array
+from ops.tiles import Array, Context, deliver, rows, work_array
 from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
@@ -61,7 +61,7 @@ def embedding(
     )
 
 
-@on_cuda(gpu.look_up)
+@on_cuda(gpu_tables.look_up)
 def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     check_classes("embedding: the index", indices, count)
     lo, hi = ctx.interval("v")
@@ -91,11 +91,13 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
     )
 
 
-@on_cuda()
 @compiled
+@on_cuda(gpu_tables.look_up_gradient)
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
+    from ops import cpu
+
     table = work_array(ctx, "table", gweight)
     table.fill(0)
     index = rows(ctx, "index", indices[..., None])[:, 0]
-    compiled_kernels(ctx).scatter_add(rows(ctx, "gy", gy), index, ctx.interval("v")[0], table)
+    cpu.scatter_add(rows(ctx, "gy", gy), index, ctx.interval("v")[0], table)
     deliver(ctx, table, gweight)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.arithmetic import add
+from ops import gpu_tables
+from ops.arithmetic import add, multiply
 from ops.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.initializers import Init, normal
 from ops.softmax import check_classes
-from ops.tiles import Array, Context, compiled_kernels, deliver, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from ops.tiles import Array, Context, deliver, rows, work_array
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def embedding_bag(
@@ -21,15 +22,17 @@ def embedding_bag(
     embedding_dim: int,
     name: str | None = None,
     *,
+    mode: str = "sum",
     dtype: str = "float32",
     weight_init: Init | None = None,
 ) -> LogicalRegion:
-    """y[..., e] = sum over l of weight[indices[..., l], e], as torch.nn.functional.embedding_bag with mode "sum".
+    """y[..., e] = sum, or mean, over l of weight[indices[..., l], e], as torch.nn.functional.embedding_bag.
 
     Args:
         indices: (..., bag), integers in 0..num_embeddings - 1; another one is a ValueError when the step runs.
         num_embeddings, embedding_dim: shape of the parameter `<name>.weight`.
         name: of the operator.
+        mode: "sum" or "mean"; a mean is the operator `<name>`, a sum, and `<name>.mean`, which divides it.
         dtype: of the weight and the result.
         weight_init: first values; default normal, as torch's.
 
@@ -37,9 +40,11 @@ def embedding_bag(
         (..., embedding_dim).
 
     Raises:
-        ValueError: the indices are not integers or a scalar, or an extent is not positive.
+        ValueError: the indices are not integers or a scalar, an extent is not positive, or there is no such mode.
     """
     where = f"embedding_bag '{name or 'embedding_bag'}'"
+    if mode not in ("sum", "mean"):
+        raise ValueError(f"{where}: mode is 'sum' or 'mean', not {mode!r}")
     check_integers(where, indices, "indices")
     if indices.ndim == 0:
         raise ValueError(f"{where}: '{indices.name}' is a scalar, at least one dimension is needed")
@@ -49,7 +54,7 @@ def embedding_bag(
     init = normal() if weight_init is None else weight_init
     weight = graph.parameter(f"{name}.weight", (num_embeddings, embedding_dim), init, dtype)
     lead = distinct(indices.axes[:-1], ("l", "v", "e"))
-    return first(
+    total = first(
         graph.launch(
             name,
             f"{term((*lead, 'l'))}, v e -> {term((*lead, 'e'))}",
@@ -60,11 +65,12 @@ def embedding_bag(
             wide=(),  # a bag is short
         )
     )
+    return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{name}.mean")
 
 
+@on_cuda(gpu_tables.sum_bags)
 def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
-    if not ctx.is_cuda:
-        check_classes("embedding_bag: the index", indices, count)
+    check_classes("embedding_bag: the index", indices, count)
     lo, hi = ctx.interval("v")
     local = ctx.scratch("local", indices.shape[:-1], ctx.xp.intp)
     row = y if indices.shape[-1] == 1 else ctx.scratch("row", y.shape, y.dtype)
@@ -94,13 +100,16 @@ def _bag_backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]
 
 
 @compiled
+@on_cuda(gpu_tables.bag_gradient)
 def _bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
+    from ops import cpu
+
     table = work_array(ctx, "table", gweight)
     table.fill(0)
     gradient = rows(ctx, "gy", gy)
     for k in range(indices.shape[-1]):
         index = rows(ctx, "index", indices[..., k : k + 1])[:, 0]
-        compiled_kernels(ctx).scatter_add(gradient, index, ctx.interval("v")[0], table)
+        cpu.scatter_add(gradient, index, ctx.interval("v")[0], table)
     deliver(ctx, table, gweight)
 
 
@@ -140,9 +149,9 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
     )
 
 
+@on_cuda(gpu_tables.gather_rows)
 def _gather(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
-    if not ctx.is_cuda:
-        check_classes("gather_rows: the index", indices, count)
+    check_classes("gather_rows: the index", indices, count)
     local = _local_rows(ctx, indices, ctx.rect(0).lo[1])
     ctx.xp.copyto(y, ctx.xp.take_along_axis(x, local.clip(0, x.shape[1] - 1)[..., None], axis=1))
     if x.shape[1] < count:
@@ -168,14 +177,17 @@ def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, No
 
 
 @compiled
+@on_cuda(gpu_tables.gather_rows_gradient)
 def _scatter(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
+    from ops import cpu
+
     table, extent = work_array(ctx, "table", gx), gx.shape[1]
     table.fill(0)
     local = _local_rows(ctx, indices, ctx.rect(2).lo[1])
     elsewhere = (local < 0) | (local >= extent)
     local += extent * ctx.xp.arange(gx.shape[0])[:, None]
     local[elsewhere] = -1
-    compiled_kernels(ctx).scatter_add(rows(ctx, "gy", gy), local.reshape(-1), 0, table.reshape(-1, gx.shape[2]))
+    cpu.scatter_add(rows(ctx, "gy", gy), local.reshape(-1), 0, table.reshape(-1, gx.shape[2]))
     deliver(ctx, table, gx)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu_classes, gpu_tables
 from ops.arithmetic import multiply
 from ops.build import check_dim, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.formula import formula
@@ -108,6 +109,7 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
         return first(graph.launch(f"{name}.index", f"{row} -> {row}", [first(made)], kernel=kernel))
 
 
+@on_cuda(gpu_classes.points_behind)
 def _points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
     """How many points of the whole dimension are behind the first maximum, so that parts combine by their maximum."""
     row = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
@@ -167,15 +169,8 @@ def topk(
     return outputs[0], outputs[1]
 
 
-def largest_by_passes(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
-    """See `largest_of_rows`."""
-    order = ctx.xp.argsort(-x if largest else x, axis=dim, kind="stable")
-    ctx.xp.copyto(indices, order[(slice(None),) * dim + (slice(values.shape[dim]),)])
-    ctx.xp.copyto(values, ctx.xp.take_along_axis(x, indices, axis=dim))
-
-
 @compiled
-@on_cuda(largest_by_passes)
+@on_cuda(gpu_classes.in_order)
 def largest_of_rows(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
     """The kernel of `topk`: as many as `values` has along `dim`."""
     from ops import cpu_rows
@@ -200,6 +195,7 @@ def _topk_backward(
     )
 
 
+@on_cuda(gpu_tables.gather_gradient)
 def _put(ctx: Context, g: Array, indices: Array, gx: Array, *, dim: int) -> None:
     gx.fill(0)
     ctx.xp.put_along_axis(gx, indices, g, axis=dim)

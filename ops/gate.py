@@ -189,6 +189,7 @@ def count_dropped(slots: LogicalRegion, name: str | None = None) -> LogicalRegio
     )
 
 
+@on_cuda(gpu_experts.dropped)
 def _count(ctx: Context, slots: Array, out: Array) -> None:
     out[...] = ctx.xp.count_nonzero(slots < 0)
 
@@ -232,6 +233,7 @@ def expert_load(
     )
 
 
+@on_cuda(gpu_experts.load)
 def _load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     for e, expert in enumerate(range(*ctx.interval("e"))):
         load[e] = ctx.xp.count_nonzero(choices == expert) / count

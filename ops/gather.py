@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops import gpu_tables
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.softmax import check_classes
-from ops.tiles import Array, Context, compiled_kernels, contiguous, deliver, work_array
-from taskflow import LogicalRegion, Operator, compiled
+from ops.tiles import Array, Context, contiguous, deliver, work_array
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
 
 
 def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -49,6 +50,7 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
     )
 
 
+@on_cuda(gpu_tables.gather)
 def _gather(ctx: Context, x: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
     check_classes("gather: the index", index, count)
     local = index.astype(ctx.xp.intp) - ctx.rect(0).lo[dim]
@@ -71,8 +73,11 @@ def _backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[LogicalRegi
 
 
 @compiled
+@on_cuda(gpu_tables.gather_gradient)
 def _scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int) -> None:
     """With the dimension put last, row by row."""
+    from ops import cpu
+
     table = work_array(ctx, "table", gx.swapaxes(dim, -1))
     table.fill(0)
     flat = table.reshape(-1, 1)
@@ -82,5 +87,5 @@ def _scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int) -> N
     local += lines * table.shape[-1]
     local[elsewhere] = -1
     gradients = contiguous(ctx, "gy", gy.swapaxes(dim, -1)).reshape(-1, 1)
-    compiled_kernels(ctx).scatter_add(gradients, local.reshape(-1), 0, flat)
+    cpu.scatter_add(gradients, local.reshape(-1), 0, flat)
     deliver(ctx, table, gx.swapaxes(dim, -1))

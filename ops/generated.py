@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ops.tiles import Array, Context
+from ops.tiles import Array, Context, origin
 from taskflow import CudaSource
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | 
     arrays, numbers = _operands(expression, values)
     layout = _layout(out.shape, [*arrays, out])
     source, name = _map(expression, _dtypes(expression, values), out.dtype.name, len(layout.extents))
-    ctx.launch(source, name, out.size, *map(_first, [*arrays, out]), *numbers, *layout.numbers, out.size)
+    ctx.launch(source, name, out.size, *map(origin, [*arrays, out]), *numbers, *layout.numbers, out.size)
 
 
 def reduce(
@@ -108,9 +108,9 @@ def reduce(
     source, name = _reduction(expression, dtypes, out.dtype.name, *dims, kind)
     wide = "float64" if "float64" in (out.dtype.name, *(dtype for _, dtype in dtypes)) else "float32"
     partial = ctx.scratch(("partial", name), (rows * parts,), wide)
-    arguments = (*map(_first, arrays), partial, *numbers, *outer.numbers, *inner.numbers, points, parts)
+    arguments = (*map(origin, arrays), partial, *numbers, *outer.numbers, *inner.numbers, points, parts)
     ctx.launch(source, name, rows * parts * _BLOCK, *arguments)
-    ctx.launch(source, f"{name}_end", rows, partial, _first(out), *outer.numbers, parts, float(divisor), rows)
+    ctx.launch(source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, float(divisor), rows)
 
 
 # -- layouts -----------------------------------------------------------------------------------------------------------
@@ -126,11 +126,6 @@ def _operands(expression: Expression, values: Mapping[str, Array | float]) -> tu
 def _dtypes(expression: Expression, values: Mapping[str, Array | float]) -> Dtypes:
     named = {name: values[name] for name in expression.names}
     return tuple((name, "" if isinstance(v, int | float) else v.dtype.name) for name, v in named.items())
-
-
-def _first(a: Array) -> Array:
-    """The first element: kernels get where an array begins."""
-    return a[(*[slice(0, 1)] * a.ndim, ...)]
 
 
 def _layout(shape: Sequence[int], arrays: Sequence[Array]) -> _Layout:

@@ -1,8 +1,8 @@
 """Kernels for GPUs: what operators run there instead of their NumPy kernels, on the sources in `ops/cuda`.
 
 `Kernels` has the functions of `cpu` and `cpu_windows` by the same names, for kernels that differ in nothing else. The
-functions below it are variants of whole kernels, declared by `taskflow.on_cuda`. Every other operator runs its NumPy
-kernel on CuPy as it is; docs/cuda.md has the list.
+functions below it are variants of whole kernels, declared by `taskflow.on_cuda`. `gpu_rows`, `gpu_tables`
+and so on have more. Every other operator runs its NumPy kernel on CuPy as it is; docs/cuda_operators.md has the list.
 
 Indices are not checked here, which would make the host wait: one out of range gives NaN, so the loss is not finite.
 
@@ -18,9 +18,8 @@ from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
 from taskflow import CudaSource, takes_half
 
 FOLDER = Path(__file__).parent / "cuda"
-ELEMENTWISE, SOFTMAX, LAYER_NORM, EMBEDDING, DROPOUT, WINDOWS = (
-    CudaSource(FOLDER / f"{name}.cu")
-    for name in ("elementwise", "softmax", "layer_norm", "embedding", "dropout", "windows")
+ELEMENTWISE, SOFTMAX, LAYER_NORM, DROPOUT, WINDOWS = (
+    CudaSource(FOLDER / f"{name}.cu") for name in ("elementwise", "softmax", "layer_norm", "dropout", "windows")
 )
 _BLOCK = 256  # threads that share a row
 
@@ -46,12 +45,6 @@ class Kernels:
     def gelu_gradient(self, gy: Array, x: Array, gx: Array) -> None:
         """See `cpu.gelu_gradient`; what `gx` holds does not matter."""
         self._ctx.launch(ELEMENTWISE, f"gelu_gradient_{gx.dtype}", gx.size, gy, x, gx, gx.size)
-
-    def scatter_add(self, gradients: Array, index: Array, lo: int, table: Array) -> None:
-        """See `cpu.scatter_add`."""
-        name = f"scatter_add_{gradients.dtype}_{table.dtype}_{index.dtype}"
-        threads = index.size * _BLOCK if table.size else 0
-        self._ctx.launch(EMBEDDING, name, threads, gradients, index, table, lo, *table.shape, index.size)
 
     def to_columns(self, x: Array, columns: Array, top: int, left: int, stride: Any, dilation: Any) -> None:
         """See `cpu_windows.to_columns`."""
@@ -151,7 +144,7 @@ def cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Ar
     deliver(ctx, work, gy)
 
 
-# -- dropout and embedding ---------------------------------------------------------------------------------------------
+# -- dropout -----------------------------------------------------------------------------------------------------------
 
 
 @takes_half
@@ -161,14 +154,4 @@ def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[
     scale = 1 / (1 - p) if p < 1 else 0.0
     where = ctx.key(name), *ctx.index_map(shape, ctx.rect(1))
     ctx.launch(DROPOUT, f"dropout_{x.dtype}", y.size, contiguous(ctx, "x", x), work, *where, float(p), scale, y.size)
-    deliver(ctx, work, y)
-
-
-@takes_half
-def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
-    """See `embedding`; an index out of range makes its row NaN."""
-    work, table = work_array(ctx, "y", y), contiguous(ctx, "weight", weight)
-    name, lo = f"look_up_{y.dtype}_{table.dtype}_{indices.dtype}", ctx.interval("v")[0]
-    index = contiguous(ctx, "indices", indices)
-    ctx.launch(EMBEDDING, name, y.size, index, table, work, lo, *table.shape, count, y.size)
     deliver(ctx, work, y)

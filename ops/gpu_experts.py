@@ -102,6 +102,20 @@ def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array,
     ctx.xp.copyto(out, made, casting="same_kind")
 
 
+def dropped(ctx: Context, slots: Array, out: Array) -> None:
+    """See `gate.count_dropped`."""
+    ctx.launch(EXPERTS, f"count_dropped_{slots.dtype}", _BLOCK, contiguous(ctx, "slots", slots), out, slots.size)
+
+
+@takes_half
+def load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
+    """See `gate.expert_load`."""
+    work, name = work_array(ctx, "load", load), f"expert_load_{load.dtype}_{choices.dtype}"
+    numbers = ctx.interval("e")[0], choices.size, count
+    ctx.launch(EXPERTS, name, load.size * _BLOCK, contiguous(ctx, "choices", choices), work, *numbers)
+    deliver(ctx, work, load)
+
+
 def _given(ctx: Context, weights: list[Array]) -> Array | int:
     """The weights, as wide as sums are; a null pointer stands for ones."""
     return wide(ctx, "weights", weights[0]) if weights else 0

@@ -15,6 +15,8 @@ from taskflow import CudaSource, takes_half
 
 ROWS = CudaSource(Path(__file__).parent / "cuda" / "rows.cu")
 _BLOCK = 256
+_STEPS = 8  # that one kernel adds up
+_SUM = Expression.parse("a + b")
 
 
 @takes_half
@@ -58,6 +60,38 @@ def lstm_cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -
         deliver(ctx, work, a)
 
 
+@takes_half
+def sums_of_rows(ctx: Context, *args: Array) -> None:
+    """See `lstm_kernels.bias_gradient`; a few steps at a time."""
+    *steps, total = args
+    kept = total[(None,) * (steps[0].ndim - total.ndim)]
+    part, axes = ctx.scratch("part", kept.shape, total.dtype), range(steps[0].ndim - total.ndim)
+    for first in range(0, len(steps), _STEPS):
+        values = {f"s{k}": step for k, step in enumerate(steps[first : first + _STEPS])}
+        generated.reduce(ctx, Expression.parse(" + ".join(values)), values, part if first else kept, axes)
+        if first:
+            generated.evaluate(ctx, _SUM, {"a": kept, "b": part}, kept)
+
+
+def gru_cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) -> None:
+    """See `gru`."""
+    work, read = work_array(ctx, "new_h", new_h), [contiguous(ctx, k, a) for k, a in enumerate((from_x, from_h, h))]
+    ctx.launch(ROWS, f"gru_cell_{h.dtype}", h.size, *read, work, h.shape[-1], h.size)
+    deliver(ctx, work, new_h)
+
+
+def gru_cell_gradient(
+    ctx: Context, g: Array, from_x: Array, from_h: Array, h: Array, gx: Array, gh: Array, gstate: Array
+) -> None:
+    """See `gru`."""
+    outputs = gx, gh, gstate
+    works = [work_array(ctx, ("out", k), a) for k, a in enumerate(outputs)]
+    read = [contiguous(ctx, k, a) for k, a in enumerate((g, from_x, from_h, h))]
+    ctx.launch(ROWS, f"gru_cell_gradient_{h.dtype}", h.size, *read, *works, h.shape[-1], h.size)
+    for work, a in zip(works, outputs, strict=True):
+        deliver(ctx, work, a)
+
+
 # -- batch normalization: sums and maps of one expression each ---------------------------------------------------------
 
 _VALUE, _SQUARE = Expression.parse("x"), Expression.parse("(x - mean) * (x - mean)")
@@ -66,6 +100,7 @@ _PRODUCT = Expression.parse("g * (x - mean) / sqrt(var + eps)")
 _GRADIENT = Expression.parse(
     "weight / sqrt(var + eps) * (g - gbias / count - (x - mean) / sqrt(var + eps) * gweight / count)"
 )
+_MOVE = Expression.parse("running * kept + batch * factor")
 _GRADIENT_RUNNING = Expression.parse("g * weight / sqrt(var + eps)")
 
 
@@ -80,6 +115,23 @@ def batch_variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: in
     """See `batch_norm_kernels.variance`."""
     values = {"x": x, "mean": _row(mean, x.ndim)}
     generated.reduce(ctx, _SQUARE, values, _row(var, x.ndim), _points(x), divisor=count)
+
+
+@takes_half
+def batch_move(
+    ctx: Context,
+    running_mean: Array,
+    running_var: Array,
+    mean: Array,
+    var: Array,
+    *,
+    momentum: float,
+    correction: float,
+) -> None:
+    """See `batch_norm_kernels.move`."""
+    for running, batch, factor in ((running_mean, mean, momentum), (running_var, var, momentum * correction)):
+        values = {"running": running, "batch": batch, "kept": 1 - momentum, "factor": factor}
+        generated.evaluate(ctx, _MOVE, values, running)
 
 
 @takes_half

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ops import gpu_rows
 from ops.build import distinct, first, term, terms
 from ops.recurrent import State, check_step, check_weights, over_dim_1, two_products, unroll
 from ops.recurrent_weights import RecurrentWeights, recurrent_weights
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 
 def gru_cell(
@@ -117,6 +118,7 @@ def _activate(ctx: Context, from_x: Array, from_h: Array) -> tuple[Array, Array,
     return gates[..., 0, :], gates[..., 1, :], n
 
 
+@on_cuda(gpu_rows.gru_cell)
 def _cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) -> None:
     """h' = n + z (h - n)"""
     _, z, n = _activate(ctx, from_x, from_h)
@@ -125,6 +127,7 @@ def _cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) ->
     ctx.xp.add(new_h, n, out=new_h)
 
 
+@on_cuda(gpu_rows.gru_cell_gradient)
 def _gradient(
     ctx: Context, g: Array, from_x: Array, from_h: Array, h: Array, gx: Array, gh: Array, gstate: Array
 ) -> None:

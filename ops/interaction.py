@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ops import gpu_features
 from ops.build import check_ndim, check_region, first
 from ops.tiles import Array, Context
 from taskflow import LogicalRegion, Operator
@@ -69,6 +70,9 @@ def _forward(ctx: Context, *args: Array) -> None:
     products = ctx.scratch("products", (y.shape[0], len(xs), len(xs)), y.dtype)
     ctx.xp.matmul(features, features.transpose(0, 2, 1), out=products)
     lo, hi = ctx.interval("p")
+    if ctx.is_cuda:
+        gpu_features.take_pairs(ctx, products, y, lo)
+        return
     i, j = _pairs(len(xs))
     y[...] = products[:, i[lo:hi], j[lo:hi]]
 
@@ -84,12 +88,20 @@ def _gradient(ctx: Context, gy: Array, *args: Array) -> None:
     count = len(args) // 2
     features = _stacked(ctx, args[:count])
     weights = ctx.scratch("weights", (gy.shape[0], count, count), gy.dtype)
-    weights.fill(0)
-    lo, hi = ctx.interval("p")
-    i, j = (index[lo:hi] for index in _pairs(count))
-    weights[:, i, j] = gy
-    weights[:, j, i] = gy
+    _put_pairs(ctx, gy, weights)
     gradients = ctx.scratch("gradients", features.shape, gy.dtype)
     ctx.xp.matmul(weights, features, out=gradients)
     for k, gx in enumerate(args[count:]):
         ctx.xp.copyto(gx, gradients[:, k])
+
+
+def _put_pairs(ctx: Context, gy: Array, weights: Array) -> None:
+    """The gradient of each product for both orders of its pair; zeros for what is no pair of this tile."""
+    lo, hi = ctx.interval("p")
+    if ctx.is_cuda:
+        gpu_features.put_pairs(ctx, gy, weights, lo)
+        return
+    weights.fill(0)
+    i, j = (index[lo:hi] for index in _pairs(weights.shape[1]))
+    weights[:, i, j] = gy
+    weights[:, j, i] = gy

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from ops import gpu_rows
+from ops.expressions import Expression
 from ops.tiles import Array, Context, contiguous, deliver, deliver_matrix, matrix, result_matrix, rows, work_array
 from taskflow import compiled, on_cuda
 
@@ -14,6 +16,7 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
     """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
     *biases, y = rest
     flat = result_matrix(ctx, "y", y, y.ndim - 2)
+    added: list[Array] = []
     is_first = {axis: ctx.interval(axis)[0] == 0 for axis in ("i", "m")}
     if is_first["m"]:
         ctx.xp.matmul(matrix(ctx, "x", x), _matrix(ctx, "weight_ih", weight_ih).T, out=flat)
@@ -22,11 +25,8 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
     if is_first["i"]:
         product = ctx.scratch("product", flat.shape, flat.dtype)
         ctx.xp.matmul(matrix(ctx, "h", h), _matrix(ctx, "weight_hh", weight_hh).T, out=product)
-        ctx.xp.add(flat, product, out=flat)
-    if biases and is_first["i"] and is_first["m"]:
-        bias = ctx.scratch("bias", biases[0].shape, y.dtype)  # one pass over the gates instead of two
-        ctx.xp.add(*biases, out=bias)
-        ctx.xp.add(flat, bias.reshape(-1), out=flat)
+        added = [product]
+    _add(ctx, flat, added, biases if is_first["i"] and is_first["m"] else ())
     deliver_matrix(ctx, flat, y, y.ndim - 2)
 
 
@@ -36,8 +36,25 @@ def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> N
     flat = result_matrix(ctx, "y", y, y.ndim - 2)
     ctx.xp.matmul(matrix(ctx, "x", x), _matrix(ctx, "weight", weight).T, out=flat)
     if biases and ctx.interval(axis)[0] == 0:
-        ctx.xp.add(flat, _flat(ctx, "bias", biases[0]), out=flat)
+        _add(ctx, flat, [], biases)
     deliver_matrix(ctx, flat, y, y.ndim - 2)
+
+
+def _add(ctx: Context, flat: Array, whole: Sequence[Array], biases: Sequence[Array]) -> None:
+    """flat += matrices, and biases (g, h): these are added up first, a pass less; one kernel for all on GPUs."""
+    biases = [_flat(ctx, ("bias", k), a) for k, a in enumerate(biases)]
+    if ctx.is_cuda:
+        terms = {f"t{k}": term for k, term in enumerate([*whole, *biases])}
+        if terms:
+            Expression.parse(" + ".join(["flat", *terms])).evaluate(ctx, {"flat": flat, **terms}, flat)
+        return
+    for term in whole:
+        ctx.xp.add(flat, term, out=flat)
+    if len(biases) > 1:
+        total = ctx.scratch("bias", biases[0].shape, flat.dtype)
+        biases = [ctx.xp.add(*biases, out=total)]
+    for bias in biases:
+        ctx.xp.add(flat, bias, out=flat)
 
 
 def _flat(ctx: Context, slot: object, a: Array) -> Array:
@@ -88,9 +105,7 @@ def input_gates(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     flat = result_matrix(ctx, "y", target, 2)
     ctx.xp.matmul(matrix(ctx, "x", _time_first(x)), _matrix(ctx, "weight", weight).T, out=flat)
     if biases and ctx.interval("i")[0] == 0:  # once among the partial sums
-        bias = ctx.scratch("bias", biases[0].shape, y.dtype)
-        ctx.xp.add(*biases, out=bias)
-        ctx.xp.add(flat, bias.reshape(-1), out=flat)
+        _add(ctx, flat, [], biases)
     deliver_matrix(ctx, flat, target, 2)
 
 
@@ -139,6 +154,7 @@ def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
     deliver_matrix(ctx, flat, gweight)
 
 
+@on_cuda(gpu_rows.sums_of_rows)
 def bias_gradient(ctx: Context, *args: Array) -> None:
     *all_gates, gbias = args
     part = ctx.scratch("part", gbias.shape, gbias.dtype)

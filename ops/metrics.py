@@ -8,12 +8,13 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from ops import gpu_classes, gpu_tables
 from ops.build import check_positive, check_region, distinct, first, term
 from ops.functions import exp, sqrt
 from ops.loss import mean_squared_error
 from ops.softmax import check_classes, check_targets
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion
+from taskflow import LogicalRegion, on_cuda
 
 
 def accuracy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -68,6 +69,7 @@ def _share_of_right(kind: str, y: LogicalRegion, t: LogicalRegion, k: int, name:
         return first(graph.launch(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1))
 
 
+@on_cuda(gpu_tables.right_scores)
 def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
     """Zero where the right class is not in this tile."""
     check_classes(what, t, classes)
@@ -77,6 +79,7 @@ def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, 
     ctx.xp.copyto(right, found, where=(local >= 0) & (local < y.shape[-1]))
 
 
+@on_cuda(gpu_classes.count_before)
 def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """A row with NaN at its right class is as wrong as can be."""
     number = ctx.xp.arange(ctx.rect(0).lo[-1], ctx.rect(0).hi[-1])
@@ -90,6 +93,7 @@ def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> No
     ctx.xp.sum(is_before, axis=-1, out=before)
 
 
+@on_cuda(gpu_classes.share_below)
 def _share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int) -> None:
     share[...] = ctx.xp.count_nonzero(before < k) / count
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ops import gpu_pooling
 from ops.build import check_ndim, check_region, first, memory_channels_last
 from ops.convolution import Windows, image_windows
 from ops.tiles import (
@@ -184,6 +185,7 @@ def _numbers(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int, int
     return top, left, vertical.size, horizontal.size, vertical.stride, horizontal.stride
 
 
+@on_cuda(gpu_pooling.mean)
 def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
     padded = _read(ctx, x, windows, 0)
     for (i, j), view in taps(padded, windows, y.shape[2:]):
@@ -194,6 +196,7 @@ def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
     ctx.xp.multiply(y, 1 / (windows[0].size * windows[1].size), out=y)
 
 
+@on_cuda(gpu_pooling.mean_gradient)
 def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Windows) -> None:
     gx.fill(0)
     if gy.size == 0:  # no window reads this tile

@@ -6,14 +6,14 @@ positions, so that a split over the sequence turns as one device does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
+from ops import gpu_features
 from ops.build import check_region, distinct, first, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, on_cuda
 
 
 def rotary_embedding(
@@ -48,27 +48,29 @@ def rotary_embedding(
         raise ValueError(f"{where}: base is {base}, it is positive")
     lead = distinct(x.axes[:-1], ("f", "pair"))
     axes = term((*lead, "(f ^pair)" if interleaved else "(^pair ^f)"))
-    frequencies = base ** (-2 * np.arange(x.shape[-1] // 2) / x.shape[-1])
-    return _launch(x, name or "rotary_embedding", axes, frequencies, interleaved, offset, 1.0)
+    return _launch(x, name or "rotary_embedding", axes, base, interleaved, offset, 1.0)
 
 
 def _launch(
-    x: LogicalRegion, name: str, axes: str, frequencies: Array, interleaved: bool, offset: int, sign: float
+    x: LogicalRegion, name: str, axes: str, base: float, interleaved: bool, offset: int, sign: float
 ) -> LogicalRegion:
     def backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
         """The gradient is turned back."""
-        return _launch(gy, f"{op.name}.dx", terms(op)[1][0], frequencies, interleaved, offset, -sign)
+        return _launch(gy, f"{op.name}.dx", terms(op)[1][0], base, interleaved, offset, -sign)
 
-    kernel = partial(_turn, frequencies=tuple(frequencies.tolist()), interleaved=interleaved, offset=offset, sign=sign)
-    sizes = {"pair": 2, "f": len(frequencies)}
+    features = x.shape[-1]
+    kernel = partial(_turn, base=base, features=features, interleaved=interleaved, offset=offset, sign=sign)
+    sizes = {"pair": 2, "f": features // 2}
     return first(x.graph.launch(name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3))
 
 
+@on_cuda(gpu_features.turn)
 def _turn(
-    ctx: Context, x: Array, y: Array, *, frequencies: Sequence[float], interleaved: bool, offset: int, sign: float
+    ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
 ) -> None:
     lo, hi = ctx.rect(1).lo[1], ctx.rect(1).hi[1]
-    angle = ctx.xp.arange(offset + lo, offset + hi)[:, None] * ctx.xp.asarray(frequencies[slice(*ctx.interval("f"))])
+    frequencies = base ** (-2 * np.arange(*ctx.interval("f")) / features)
+    angle = np.arange(offset + lo, offset + hi)[:, None] * frequencies
     angle = angle.reshape(angle.shape[0], *[1] * (x.ndim - 3), angle.shape[1])
     cos, sin = ctx.xp.cos(angle).astype(x.dtype), (sign * ctx.xp.sin(angle)).astype(x.dtype)
     (a, b), (turned_a, turned_b) = _pairs(x, interleaved), _pairs(y, interleaved)

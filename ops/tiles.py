@@ -66,6 +66,11 @@ def _gpu_kernels(ctx: Context) -> Any:
     return Kernels(ctx)
 
 
+def origin(a: Array) -> Array:
+    """The first element of a view: a kernel that is told its steps gets where it begins."""
+    return a[(*[slice(0, 1)] * a.ndim, ...)]
+
+
 def channels_last(a: Array) -> Array:
     """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
     return a.transpose(0, 2, 3, 1)

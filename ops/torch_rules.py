@@ -76,9 +76,9 @@ def _embedding(m: Any, name: str, indices: Region) -> Region:
 
 
 def _embedding_bag(m: Any, name: str, indices: Region) -> Region:
-    is_plain = m.mode == "sum" and m.padding_idx is None and m.max_norm is None
-    _need(is_plain, "an embedding bag with padding_idx, max_norm or another mode than sum")
-    return ops.embedding_bag(indices, m.num_embeddings, m.embedding_dim, name, dtype=_dtype(m))
+    is_plain = m.mode in ("sum", "mean") and m.padding_idx is None and m.max_norm is None
+    _need(is_plain, "an embedding bag with padding_idx, max_norm or mode max")
+    return ops.embedding_bag(indices, m.num_embeddings, m.embedding_dim, name, mode=m.mode, dtype=_dtype(m))
 
 
 def _dtype(m: Any) -> str:

@@ -15,8 +15,10 @@ Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communicatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +26,8 @@ from taskflow.exchange import SUMS
 from taskflow.machine import MachineModel
 from taskflow.task import COLLECTIVES, Array, TaskGraph
 
-Step = Callable[[float, bool], float]  # bytes, whether they are summed -> seconds
+Pairs = tuple[Array, Array]  # who sends, and to whom
+Step = tuple[tuple[float, float], ...]  # different messages of one step: latency, and seconds per byte
 
 
 class CollectiveCosts:
@@ -56,13 +59,9 @@ class Algorithms:
     """What collectives cost in one group of devices, by host and number."""
 
     def __init__(self, machine: MachineModel, group: Sequence[int]) -> None:
-        self.machine, self.group, self.count = machine, tuple(group), len(group)
+        self.machine, self.group, self.count = machine, np.array(group, np.int64), len(group)
         self.bandwidth = min(machine.devices[d].memory_bandwidth for d in group)
         self.overhead = max(machine.devices[d].overhead_seconds for d in group)
-        self.ring = self._step(_ring(self.group))
-        self.halvings, self.extra = self._halvings()
-        self.levels = [self._step(pairs) for pairs in _levels(self.group)]
-        self.within, self.across, self.hosts = self._two_levels()
 
     def seconds(self, name: str, moved_bytes: int) -> float:
         """The least of all algorithms."""
@@ -77,69 +76,93 @@ class Algorithms:
     # -- half an all-reduce of `size` bytes: the sums, or the gathering ------------------------------------------------
 
     def _ring(self, size: float, sums: bool) -> float:
-        return (self.count - 1) * self.ring(size / self.count, sums)
+        return (self.count - 1) * self._step_seconds(self._flat.ring, size / self.count, sums)
 
     def _halve(self, size: float, sums: bool) -> float:
-        seconds = sum(step(size / 2**k, sums) for k, step in enumerate(self.halvings, 1))
-        return seconds + (self.extra(size, sums) if self.extra else 0.0)
+        halvings, extra = self._flat.halvings, self._flat.extra
+        seconds = sum(self._step_seconds(step, size / 2**k, sums) for k, step in enumerate(halvings, 1))
+        return seconds + (self._step_seconds(extra, size, sums) if extra else 0.0)
 
     def _two_level(self, size: float, sums: bool) -> float:
-        if self.within is None or self.across is None:
+        if not self._flat.within:
             return inf
-        here = self.count // self.hosts
-        inner, outer = self.within(size / here, sums), self.across(size / self.count, sums)
-        return (here - 1) * inner + (self.hosts - 1) * outer
+        here = self.count // self._flat.hosts
+        inner = self._step_seconds(self._flat.within, size / here, sums)
+        outer = self._step_seconds(self._flat.across, size / self.count, sums)
+        return (here - 1) * inner + (self._flat.hosts - 1) * outer
 
     def _tree(self, size: float, sums: bool) -> float:
-        return sum(step(size, sums) for step in self.levels)
+        return sum(self._step_seconds(step, size, sums) for step in self._levels)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _halvings(self) -> tuple[list[Step], Step | None]:
-        """Exchanges over half, a quarter, ... of the greatest power of two; and the step that brings in the others."""
-        power = 1 << (self.count.bit_length() - 1)
-        steps = []
-        for distance in (power >> k for k in range(1, power.bit_length())):
-            steps.append(self._step([(self.group[i], self.group[i ^ distance]) for i in range(power)]))
-        rest = [(self.group[power + i], self.group[i]) for i in range(self.count - power)]
-        return steps, self._step(rest) if rest else None
+    def _step_seconds(self, step: Step, size: float, sums: bool) -> float:
+        """Seconds of one message of `size` bytes between every pair at the same time."""
+        moving = max(latency + size * per_byte for latency, per_byte in step)
+        return moving + (self.overhead + 3 * size / self.bandwidth if sums else 0.0)
 
-    def _two_levels(self) -> tuple[Step | None, Step | None, int]:
-        """A step of the rings within hosts, and one of those across; none where hosts have unequal parts."""
-        hosts: dict[int, list[int]] = {}
-        for device in self.group:
-            hosts.setdefault(self.machine.devices[device].host, []).append(device)
-        parts = list(hosts.values())
-        if len(parts) == 1 or len({len(part) for part in parts}) > 1 or len(parts[0]) == 1:
-            return None, None, len(parts)
-        across = [pair for column in zip(*parts, strict=True) for pair in _ring(column)]
-        return self._step([pair for part in parts for pair in _ring(part)]), self._step(across), len(parts)
+    @cached_property
+    def _flat(self) -> _Flat:
+        """The steps of all that is no tree."""
+        group, power = self.group, 1 << (self.count.bit_length() - 1)
+        first = np.arange(power)
+        halvings = [(group[first], group[first ^ (power >> k)]) for k in range(1, power.bit_length())]
+        parts = self._parts()
+        levels = [_joined([_ring(part) for part in parts]), _joined([_ring(c) for c in np.transpose(parts)])]
+        pairs = [_ring(group), *halvings, (group[power:], group[: self.count - power]), *(levels if parts else [])]
+        steps = self._steps(pairs)
+        end = 1 + len(halvings)
+        within, across = steps[end + 1 :] if parts else ((), ())
+        return _Flat(steps[0], steps[1:end], steps[end], within, across, len(parts))
 
-    def _step(self, pairs: Iterable[tuple[int, int]]) -> Step:
-        """Seconds of one message between every pair at the same time."""
-        links, routes = self.machine.links, [self.machine.route(*pair) for pair in pairs]
-        shared: dict[int, int] = {}
-        for route in routes:
-            for link in route:
-                shared[link] = shared.get(link, 0) + 1
-        latency = np.array([sum(links[k].latency_seconds for k in route) for route in routes])
-        per_byte = np.array([max((shared[k] / links[k].bandwidth for k in r), default=0.0) for r in routes])
+    def _parts(self) -> list[Array]:
+        """The devices of every host; none where hosts have unequal parts, or two levels would be one."""
+        host = np.array([self.machine.devices[d].host for d in self.group.tolist()])
+        parts = [self.group[host == h] for h in dict.fromkeys(host.tolist())]
+        is_one_level = len(parts) == 1 or len({len(part) for part in parts}) > 1 or len(parts[0]) == 1
+        return [] if is_one_level else parts
 
-        def seconds(size: float, sums: bool) -> float:
-            moving = float(np.max(latency + size * per_byte))
-            return moving + (self.overhead + 3 * size / self.bandwidth if sums else 0.0)
+    @cached_property
+    def _levels(self) -> list[Step]:
+        """The levels of a binomial tree, as `exchange.tree_order` hangs it."""
+        place = np.arange(1, self.count)
+        levels = [place[place & -place == 1 << k] for k in range((self.count - 1).bit_length())]
+        return self._steps([(self.group[at & (at - 1)], self.group[at]) for at in levels])
 
-        return seconds
+    def _steps(self, pairs: Sequence[Pairs]) -> list[Step]:
+        """The different messages of some steps, whose pairs send at the same time."""
+        source, target = _joined(pairs)
+        step = np.repeat(np.arange(len(pairs)), [len(senders) for senders, _ in pairs])
+        links = len(self.machine.link_bandwidth)  # the last is none
+        routes = self.machine.routes[source, target] % links
+        used = step[:, None] * links + routes
+        per_byte = np.max(
+            np.bincount(used.reshape(-1))[used] / self.machine.link_bandwidth[routes], axis=1, initial=0.0
+        )
+        messages: list[set[tuple[float, float]]] = [set() for _ in pairs]
+        latency = self.machine.latency_seconds[source, target]
+        for k, *message in zip(step.tolist(), latency.tolist(), per_byte.tolist(), strict=True):
+            messages[k].add((message[0], message[1]))
+        return [tuple(sorted(each)) for each in messages]
 
 
-def _ring(devices: Sequence[int]) -> list[tuple[int, int]]:
+class _Flat(NamedTuple):
+    """Steps; `within` and `across` hosts are empty where there are no two levels, `extra` for a power of two."""
+
+    ring: Step
+    halvings: list[Step]
+    extra: Step
+    within: Step
+    across: Step
+    hosts: int
+
+
+def _ring(devices: Array) -> Pairs:
     """Every device and its neighbour."""
-    return [(d, devices[(k + 1) % len(devices)]) for k, d in enumerate(devices)]
+    return devices, np.roll(devices, -1)
 
 
-def _levels(devices: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """The pairs of a binomial tree by level, as `exchange.tree_order` hangs them."""
-    levels: dict[int, list[tuple[int, int]]] = {}
-    for k in range(1, len(devices)):
-        levels.setdefault(k & -k, []).append((devices[k & (k - 1)], devices[k]))
-    return list(levels.values())
+def _joined(pairs: Sequence[Pairs]) -> Pairs:
+    """All pairs, one after the other."""
+    none = np.zeros(0, np.int64)
+    return np.concatenate([none, *(s for s, _ in pairs)]), np.concatenate([none, *(t for _, t in pairs)])

@@ -15,7 +15,7 @@ from taskflow.dtypes import HALF, known_dtype
 from taskflow.layout import parse_orders
 from taskflow.machine.device import check_not_negative
 from taskflow.operator import Backward, Kernel, Operator, term_sizes, term_text
-from taskflow.pattern import Pattern, Window, bind
+from taskflow.pattern import BoundPattern, Pattern, Window, bind
 from taskflow.precision import Precision, wide_outputs
 from taskflow.random import Constant, Distribution
 from taskflow.region import LogicalRegion
@@ -35,6 +35,7 @@ class Graph:
         self.precision = Precision()
         self.differentiations = 0  # so that backward functions can tell one call of `differentiate` from another
         self._names: set[str] = set()
+        self._bounds: dict[object, BoundPattern] = {}  # equal layers share one, and what is derived from it
         self._follows: str | None = None
 
     # -- regions ---------------------------------------------------------------------------------------------------
@@ -178,6 +179,8 @@ class Graph:
             sizes or {},
             windows or {},
         )
+        key = pattern, bound.shapes, tuple(bound.extents.items()), tuple(bound.windows.items())
+        bound = self._bounds.setdefault(key, bound)
         positions = tuple(_position(name, w, inputs) for w in writes)
         for k in positions:
             if sum(r.name == inputs[k].name for r in inputs) > 1:  # a gradient may come under other axis names

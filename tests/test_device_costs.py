@@ -9,7 +9,7 @@ from taskflow import CostModel, Device, MachineModel, lower
 from taskflow.backend.fake import FakeStreams
 from taskflow.backend.timing import DeviceClock
 from taskflow.rehearse import can_rehearse
-from tests.execute.test_streamed import network
+from tests.execute.gpu.test_streamed import network
 from tests.strategies import random_strategy
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import ops
 from tests.ops.cases import CASES
+from tests.traced import Trace
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,17 +32,39 @@ GIVEN = {(kind, axis) for cell in ("lstm", "gru", "rnn") for kind in (cell, f"{c
 TIED = {"count_dropped", "expert_slots", "mixture_of_experts"}
 
 
-@pytest.fixture(scope="module")
-def table() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("operators_table", ROOT / "docs" / "operators.py")
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{name}_table", ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_table_is_up_to_date(table: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def table() -> ModuleType:
+    return load("operators")
+
+
+@pytest.mark.parametrize("name", ["operators", "cuda_operators"])
+def test_the_table_is_up_to_date(name: str) -> None:
+    table = load(name)
     assert table.TARGET.read_text(encoding="utf-8") == table.text(), "run `make docs`"
+
+
+# Operators whose kernels still take memory in a step on a GPU.
+ALLOCATE = {"memory_linear_attention", "multihead_attention, memory-linear"}
+
+
+def test_no_model_allocates_or_waits_on_a_gpu() -> None:
+    cuda = load("cuda_operators")
+    rows = [line.split("|")[-3:-1] for line in map(cuda.model_row, cuda.TINY)]
+    assert all([int(number) for number in row] == [0, 0] for row in rows), rows
+    wasteful = {name for name, case in cuda.table_of_operators().shown().items() if is_wasteful(cuda.ways(case))}
+    assert wasteful <= ALLOCATE
+
+
+def is_wasteful(ways: tuple[list[Trace], list[Trace]]) -> bool:
+    return any(trace.allocations or trace.waits for found in ways for trace in found)
 
 
 def test_every_public_function_is_in_the_table(table: ModuleType) -> None:

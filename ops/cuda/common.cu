@@ -2,7 +2,7 @@
 #ifndef TASKFLOW_COMMON
 #define TASKFLOW_COMMON
 
-#include "types.cu"
+#include "taskflow/types.cu"
 
 // Arrays are contiguous; extents and indices are 64-bit. A kernel is `name<T>`, exported as `name_float32` and so on.
 #define THREAD (blockIdx.x * (long long)blockDim.x + threadIdx.x)

@@ -104,3 +104,30 @@ SLOTS(long long, int64)
   ROWS(T, A, name, int, int32)        \
   ROWS(T, A, name, long long, int64)
 FOR_ALL_TYPES(ROWS_OF)
+
+// A block for each expert of this task: its fraction of all `total` choices.
+#define LOAD(T, A, name, I, index)                                                                                    \
+  extern "C" __global__ void expert_load_##name##_##index(const I* choices, T* load, long long lo, long long count,   \
+                                                          long long total) {                                          \
+    __shared__ long long shared[BLOCK];                                                                               \
+    long long own = 0;                                                                                                \
+    for (long long k = threadIdx.x; k < count; k += BLOCK) own += (long long)choices[k] == lo + (long long)blockIdx.x;\
+    own = block_sum(own, shared);                                                                                     \
+    if (threadIdx.x == 0) load[blockIdx.x] = (A)own / (A)total;                                                       \
+  }
+#define LOAD_OF(T, A, name)    \
+  LOAD(T, A, name, int, int32) \
+  LOAD(T, A, name, long long, int64)
+FOR_ALL_TYPES(LOAD_OF)
+
+// One block: how many choices got no slot.
+#define DROPPED(I, index)                                                                                             \
+  extern "C" __global__ void count_dropped_##index(const I* slots, long long* out, long long count) {                 \
+    __shared__ long long shared[BLOCK];                                                                               \
+    long long own = 0;                                                                                                \
+    for (long long k = threadIdx.x; k < count; k += BLOCK) own += slots[k] < 0;                                       \
+    own = block_sum(own, shared);                                                                                     \
+    if (threadIdx.x == 0) *out = own;                                                                                 \
+  }
+DROPPED(int, int32)
+DROPPED(long long, int64)

@@ -1,4 +1,5 @@
-// Softmax over rows and its gradient, a block for each row; the gates of an LSTM and theirs, a thread for each element.
+// Softmax over rows and its gradient, a block for each row; the gates of LSTMs and GRUs and theirs, a thread for each
+// element.
 #include "common.cu"
 
 #define SOFTMAX_ROWS(T, A, name)                                                                                      \
@@ -56,3 +57,37 @@
     gc[k] = state * f;                                                                                                \
   }
 FOR_ALL_TYPES(SOFTMAX_ROWS)
+
+#define SIGMOID(x) (0.5f + 0.5f * tanh(0.5f * (x)))
+// Gates lie as (samples, 3, hidden) in the order r, z, n: those from the input, and those from the state.
+#define GRU(T, A, name)                                                                                               \
+  extern "C" __global__ void gru_cell_##name(const T* from_x, const T* from_h, const T* h, T* new_h, long long hidden,\
+                                             long long count) {                                                       \
+    long long k = THREAD;                                                                                             \
+    if (k >= count) return;                                                                                           \
+    long long at = k / hidden * 3 * hidden + k % hidden;                                                              \
+    A r = SIGMOID((A)from_x[at] + (A)from_h[at]);                                                                     \
+    A z = SIGMOID((A)from_x[at + hidden] + (A)from_h[at + hidden]);                                                   \
+    A n = tanh((A)from_x[at + 2 * hidden] + r * (A)from_h[at + 2 * hidden]);                                          \
+    new_h[k] = n + z * ((A)h[k] - n);                                                                                 \
+  }                                                                                                                   \
+  extern "C" __global__ void gru_cell_gradient_##name(const T* g, const T* from_x, const T* from_h, const T* h, T* gx,\
+                                                      T* gh, T* gstate, long long hidden, long long count) {          \
+    long long k = THREAD;                                                                                             \
+    if (k >= count) return;                                                                                           \
+    long long at = k / hidden * 3 * hidden + k % hidden;                                                              \
+    A above = g[k], scaled = from_h[at + 2 * hidden];                                                                 \
+    A r = SIGMOID((A)from_x[at] + (A)from_h[at]);                                                                     \
+    A z = SIGMOID((A)from_x[at + hidden] + (A)from_h[at + hidden]);                                                   \
+    A n = tanh((A)from_x[at + 2 * hidden] + r * scaled);                                                              \
+    A gn = above * ((A)1 - z) * ((A)1 - n * n), gr = gn * scaled * r * ((A)1 - r);                                    \
+    A gz = ((A)h[k] - n) * above * z * ((A)1 - z);                                                                    \
+    gx[at] = gr;                                                                                                      \
+    gx[at + hidden] = gz;                                                                                             \
+    gx[at + 2 * hidden] = gn;                                                                                         \
+    gh[at] = gr;                                                                                                      \
+    gh[at + hidden] = gz;                                                                                             \
+    gh[at + 2 * hidden] = gn * r;                                                                                     \
+    gstate[k] = above * z;                                                                                            \
+  }
+FOR_ALL_TYPES(GRU)

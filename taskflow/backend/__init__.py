@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
 from taskflow.backend.crew import Crew, crew, thread_limit
+from taskflow.backend.folding import fold_launch
 from taskflow.backend.half import for_dtypes, takes_half
+from taskflow.backend.inspecting import inspect_launch, poison_launch
 from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
@@ -60,10 +62,13 @@ __all__ = [
     "crew",
     "cuda_kernel",
     "find_gpus",
+    "fold_launch",
     "for_dtypes",
+    "inspect_launch",
     "is_compiled",
     "make_backend",
     "on_cuda",
+    "poison_launch",
     "takes_half",
     "thread_limit",
     "together",

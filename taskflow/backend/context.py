@@ -37,6 +37,11 @@ def is_compiled(kernel: Callable[..., None]) -> bool:
     return getattr(getattr(kernel, "func", kernel), _COMPILED, False)
 
 
+def origin(array: Any) -> Any:
+    """The first element of a view, as an array: a kernel that is told the steps of an array gets where it begins."""
+    return array[(*[slice(0, 1)] * array.ndim, ...)]
+
+
 class Workspace:
     """Scratch memory of one device, shared by its tasks: they run one after the other."""
 

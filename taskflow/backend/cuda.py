@@ -30,7 +30,7 @@ from cupy.cuda import nvtx, runtime
 from taskflow.backend.context import Array
 from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
 from taskflow.backend.cublaslt import CublasLt, load_library
-from taskflow.backend.cuda_ranks import FLAGS, make_communicators, place_of, share
+from taskflow.backend.cuda_ranks import FLAGS, communicator_bytes, make_communicators, place_of, share
 from taskflow.backend.cudnn import Cudnn, Plan, find_cudnn
 from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
@@ -214,6 +214,9 @@ class CudaStreams(StreamBackend):
         self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
     ) -> dict[tuple[int, ...], Communicator]:
         return make_communicators(self.gpu(device), groups, ranks)
+
+    def communicator_bytes(self, peers: int) -> int:
+        return communicator_bytes(peers)
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 

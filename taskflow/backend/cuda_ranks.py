@@ -2,7 +2,7 @@
 
 IPC facts: a handle names the whole block that cudaMalloc took, so the offset in it travels, too; a process cannot open
 its own handle; memory of cudaMallocAsync has none. NCCL facts: calls of one rank must be on one stream in the order
-that all ranks share (`taskflow.execute.together` sees to it); two ranks on one GPU are refused as "duplicate" unless
+that all ranks share (`execute.gpu.together` sees to it); two ranks on one GPU are refused as "duplicate" unless
 NCCL takes them for two hosts (NCCL_HOSTID), when it moves everything through sockets: slow, but right (measured on an
 H200 with NCCL 2.28.9).
 
@@ -23,7 +23,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from taskflow.backend.context import Array
-from taskflow.backend.nccl import NcclRanks
+from taskflow.backend.nccl import NcclBuffers, NcclRanks, is_short_of_memory
 from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.variant import CudaSource
 from taskflow.system import host_name
@@ -117,11 +117,25 @@ def make_communicators(
         os.environ["NCCL_HOSTID"] = f"rank {ranks.rank}"
     ids = ranks.gather({k: nccl.get_unique_id() for k, g in enumerate(groups) if g[0] == ranks.rank})
     with cupy.cuda.Device(gpu):
-        return {
-            group: NcclRanks(group, ranks.rank, ids[group[0]][k], nccl, _current_stream)
-            for k, group in enumerate(groups)
-            if ranks.rank in group
-        }
+        try:
+            return {
+                group: NcclRanks(group, ranks.rank, ids[group[0]][k], nccl, _current_stream, _is_short)
+                for k, group in enumerate(groups)
+                if ranks.rank in group
+            }
+        except nccl.NcclError as error:
+            if _is_short(error):
+                raise MemoryError("buffers of NCCL") from error
+            raise
+
+
+def _is_short(error: Exception) -> bool:
+    return is_short_of_memory(error, int(runtime.memGetInfo()[0]), communicator_bytes(1))
+
+
+def communicator_bytes(peers: int) -> int:
+    """See `StreamBackend.communicator_bytes`."""
+    return NcclBuffers.of(os.environ).bytes_for(peers)
 
 
 def _current_stream() -> int:

@@ -5,11 +5,54 @@ Not yet run on hardware; tests/backend/test_nccl.py has the arguments of every c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from taskflow.backend.ranks import SUMS, Communicator, Part
+
+_GRAIN_BYTES = 2 << 20  # of what cuMemCreate gives
+_LL_BYTES, _LL128_BYTES = 8 * 512 * 8 * 16, 120 * 640 * 8 * 8  # buffers of the two protocols for small messages
+_CUDA_ERROR = 1  # ncclUnhandledCudaError: also that there was no memory
+
+
+@dataclass(frozen=True)
+class NcclBuffers:
+    """What NCCL takes of a GPU, at most: buffers of a fixed size for every channel and peer of a communicator.
+
+    A receiver has a buffer for each protocol, 4 MiB + 512 KiB + 4800 KiB by default (computeBuffSizes of init.cc),
+    which one allocation of whole grains of 2 MiB holds, and a sender has one grain: 10485760 and 2097152 bytes, as
+    NCCL's own log lists them (NVIDIA/nccl#1685). Rings have two connections whatever their length, and what is taken is
+    linear in the channels (#986), of which 32 have been seen. Algorithms in switches and networks may take more.
+
+    Attributes:
+        buffer_bytes: of the protocol for large messages.
+        channels: at most.
+    """
+
+    buffer_bytes: int = 4 << 20
+    channels: int = 32
+
+    @staticmethod
+    def of(environment: Mapping[str, str]) -> NcclBuffers:
+        """As the variables of NCCL in an environment say."""
+        usual = NcclBuffers()
+        size, channels = environment.get("NCCL_BUFFSIZE", ""), environment.get("NCCL_MAX_NCHANNELS", "")
+        return NcclBuffers(
+            int(size) if size.isdecimal() else usual.buffer_bytes,
+            min(int(channels), usual.channels) if channels.isdecimal() else usual.channels,
+        )
+
+    def bytes_for(self, peers: int) -> int:
+        """Of one communicator, on a rank that exchanges data with so many others in it."""
+        whole = self.buffer_bytes + _LL_BYTES + _LL128_BYTES
+        return peers * self.channels * (-(-whole // _GRAIN_BYTES) * _GRAIN_BYTES + _GRAIN_BYTES)
+
+
+def is_short_of_memory(error: Exception, free_bytes: int, needed_bytes: int) -> bool:
+    """Whether an error of NCCL is, in all likelihood, that a GPU has no memory left."""
+    return getattr(error, "status", None) == _CUDA_ERROR and free_bytes < needed_bytes
 
 
 class NcclRanks(Communicator):
@@ -19,6 +62,7 @@ class NcclRanks(Communicator):
         group, rank, unique_id: whose they are, and who this is; `unique_id` is the same in all of the group.
         library: the module `cupy.cuda.nccl`.
         current_stream: the stream on which a call is launched, as a pointer.
+        is_short: whether an error means that there was no memory (the first call connects ranks): a MemoryError then.
     """
 
     def __init__(
@@ -28,8 +72,9 @@ class NcclRanks(Communicator):
         unique_id: bytes,
         library: Any,
         current_stream: Callable[[], int],
+        is_short: Callable[[Exception], bool] = lambda error: False,
     ) -> None:
-        self._nccl, self._current_stream = library, current_stream
+        self._nccl, self._current_stream, self._is_short = library, current_stream, is_short
         self.group = group
         self._comm = self._nccl.NcclCommunicator(len(group), unique_id, group.index(rank))
 
@@ -39,7 +84,14 @@ class NcclRanks(Communicator):
         return [partial(self._launch, made)] if made else []
 
     def _launch(self, calls: Sequence[Callable[[int], object]]) -> None:
-        stream = self._current_stream()
+        try:
+            self._launch_group(calls, self._current_stream())
+        except Exception as error:
+            if self._is_short(error):
+                raise MemoryError("buffers of NCCL") from error
+            raise
+
+    def _launch_group(self, calls: Sequence[Callable[[int], object]], stream: int) -> None:
         self._nccl.groupStart()
         try:
             for call in calls:

@@ -163,6 +163,10 @@ class StreamBackend(ABC):
         `most_bytes` is the most that a rank gives to others in one call.
         """
 
+    def communicator_bytes(self, peers: int) -> int:
+        """An estimate of what a communicator takes of a device on a rank that has so many peers in it."""
+        return 0
+
     def host_waits(self, is_over: Callable[[], bool]) -> None:
         """Return when something that no stream does is over."""
         while not is_over():

@@ -77,14 +77,22 @@ class CudaSource:
 
     @property
     def text(self) -> str:
-        """The source, with the files of the same folder that it includes in place of their `#include` lines."""
+        """The source, with the files that it includes in place of their `#include "name"` lines.
+
+        They are of the same folder, or `taskflow/types.cu`: float16 and bfloat16, stored as such.
+        """
         return _read(self.path) + "\n" + self.generated
 
 
 @cache
 def _read(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
-    return "\n".join(_read(path.parent / line.split('"')[1]) if _is_include(line) else line for line in lines)
+    return "\n".join(_read(_included(path, line.split('"')[1])) if _is_include(line) else line for line in lines)
+
+
+def _included(path: Path, name: str) -> Path:
+    folder, _, file = name.rpartition("/")
+    return Path(__file__).with_name(file) if folder == "taskflow" else path.parent / name
 
 
 def _is_include(line: str) -> bool:

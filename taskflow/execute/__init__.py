@@ -2,9 +2,7 @@
 
 `executor` is the whole; `expand` writes collectives out as the rows of one rank, `program` binds rows to arrays,
 `persistent` holds what lives across steps. Data moves inside a process, through `shared` memory or by messages;
-`streamed` is for GPUs: `events` says where streams wait for each other, `staging` brings feeds in, `replay` captures;
-`carriers` chooses between `peers` (mapped memory), `together` (NCCL, as `library` plans) and messages; `trial` and
-`ledger` know before the first step what memory it takes.
+the folder `gpu` is for GPUs.
 `emulate` waits instead of computing; `fold` adds and copies in one pass; `progress` and `watchdog` know who waits.
 """
 

@@ -35,7 +35,7 @@ from taskflow.task import Array, Kind, TaskGraph
 from taskflow.timeline import Timeline
 
 if TYPE_CHECKING:
-    from taskflow.execute.gpus import Meeting
+    from taskflow.execute.gpu.meeting import Meeting
 
 EXCHANGES = ("auto", "shared", "messages", "nccl")
 
@@ -49,12 +49,12 @@ class Executor:
         task_graph: from `lower`; the same on every rank.
         seed: of initial values and random operators.
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
-        check: poison memory and verify privileges of every task (slow).
+        check: poison memory and verify privileges of every task (slow); GPUs then capture no graphs.
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
         exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
             ranks are on one host and it has room. On GPUs `shared` is CUDA IPC, there is `nccl`, too, and `auto`
-            chooses for every pair of ranks and every collective (`taskflow.execute.carriers`).
+            chooses for every pair of ranks and every collective (`taskflow.execute.gpu.carriers`).
         costs: how long tasks take on `emulated` devices; default: analytic.
         watchdog_seconds: when nothing moves for so long in a step, log who waits for whom; 0 switches it off.
         watchdog_aborts: then also end all ranks.
@@ -98,7 +98,7 @@ class Executor:
         self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
         check_memory(task_graph, self.plan)
         can_share = share is None or share.memory.is_shared
-        gpus = self._meet(backend, share, check, exchange, can_share) if self._kind == "cuda" else None
+        gpus = self._meet(backend, share, exchange, can_share) if self._kind == "cuda" else None
         self._backend = gpus.backend if gpus else None
         self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
@@ -143,12 +143,10 @@ class Executor:
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    def _meet(
-        self, backend: StreamBackend | None, share: Executor | None, check: bool, exchange: str, can_share: bool
-    ) -> Meeting:
-        from taskflow.execute.gpus import Meeting, find_backend  # who has no GPU need not wait for it
+    def _meet(self, backend: StreamBackend | None, share: Executor | None, exchange: str, can_share: bool) -> Meeting:
+        from taskflow.execute.gpu.meeting import Meeting, find_backend  # who has no GPU need not wait for it
 
-        found = find_backend(backend, share._backend if share else None, check)
+        found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, exchange, can_share)
 
     def _compiler(self, args: tuple[Any, ...]) -> Compiler:

@@ -285,8 +285,10 @@ class Compiler:
             return point_call(self.graph, row, views, partial(self._part_context, row), self.crew)
         kernel = for_dtypes(self._kernel(launch.kernel), views, *access(privileges))
         call = partial(kernel, context, *views)
-        if not self.check:
-            return call
+        return self._checked(row, views, privileges, call) if self.check else call
+
+    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
+        """The call of a point with its privileges verified."""
         makes = [v for v, p in zip(views, privileges, strict=True) if p in (Privilege.WRITE, Privilege.REDUCE)]
         return checked(str(self.graph[row]), views[: len(views) - len(makes)], makes, call)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lower.boxes import covers, inner, intersect, overlaps, put, same, volume
+from taskflow.lower.boxes import covers, inner, intersect, leaf, overlaps, put, same, volume
 from taskflow.lower.moves import add_arg, cut_out, needs_of
 from taskflow.lower.owners import owners_of
 from taskflow.lower.sorting import bits, sort
@@ -148,7 +148,7 @@ def choose_sources(tile: Tile, points: Points, needers: Any) -> tuple[Any, int]:
     return source, len(tile.leader)
 
 
-@inner
+@leaf
 def has_replica(owner: Any, source: Any, tile: Tile, p: Points) -> bool:
     """True where an owner that contributes nothing has a replica of a partial result all the same."""
     for device in owner:
@@ -216,7 +216,7 @@ def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
     return lacking, count
 
 
-@inner
+@leaf
 def missing(s: State, need: int) -> int:
     """How many pieces of a needed box are not valid on its device; they are left in `work`."""
     target = find_instance(s, s.m[s.m[AT.need] + 3 * need], s.m, s.m[AT.need_box] + need * s.w)
@@ -303,7 +303,7 @@ def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
     return which[order], ptr, box[: count * w]
 
 
-@inner
+@leaf
 def own_volume(s: State, need: int, order: Any, tile_ptr: Any, tile_box: Any) -> int:
     """Points of the tiles that a device holds where it needs them, and of what it lacks."""
     target, points = find_instance(s, s.m[s.m[AT.need] + 3 * need], s.m, s.m[AT.need_box] + need * s.w), 0
@@ -343,7 +343,7 @@ def nearest(s: State, holders: Any, lacking: Any, hosts: Any) -> tuple[Any, int]
     return found, sent
 
 
-@inner
+@leaf
 def add_collective(s: State, slot: int, first: int, begin: int, middle: int, code: int, moved: int) -> bool:
     """A row with the arguments since `begin`, of which it reads those before `middle`.
 

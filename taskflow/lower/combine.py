@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lower.boxes import inner, put
+from taskflow.lower.boxes import inner, leaf, put
 from taskflow.lower.collective import reduce_together
 from taskflow.lower.moves import add_arg, add_row, copy_in_rounds
 from taskflow.lower.owners import owners_of
@@ -56,7 +56,7 @@ def place_partials(s: State, op: int, begin: int, tile: Tile, p: Points) -> None
                     is_first = False
 
 
-@inner
+@leaf
 def fold_local(s: State, slot: int, first: int, tile: Tile, p: Points) -> None:
     """Fold the partial results that a device has of one tile into the first of them."""
     ptr = tile.ptr
@@ -119,7 +119,7 @@ def sum_tiles(s: State, v: int, slot: int, first: int, order: Any, tile_ptr: Any
         hold(s, owner[i], target, piece, i * s.w)
 
 
-@inner
+@leaf
 def gather_parts(
     s: State, owner: int, piece: Any, i: int, tile: Tile, p: Points, parts: Any, copies: Any, boxes: Any, copied: int
 ) -> int:

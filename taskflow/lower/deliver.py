@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lower.boxes import inner, intersect, overlaps, same, volume
+from taskflow.lower.boxes import inner, intersect, leaf, overlaps, same, volume
 from taskflow.lower.collective import gather_together, missing
 from taskflow.lower.moves import copy_in_rounds, cut_out, needs_of
 from taskflow.lower.sorting import sort
@@ -40,7 +40,7 @@ def deliver(s: State, v: int, slot: int, first: int, c: Any) -> None:
     copy_in_rounds(s, slot, first, copies[: 4 * copied], boxes)
 
 
-@inner
+@leaf
 def holders_of(s: State, need: int, sources: int, target: int, hosts: Any, near: Any) -> int:
     """Who has a part of a need: first what its device has elsewhere, then its host; replicas serve different readers.
 
@@ -66,7 +66,7 @@ def holders_of(s: State, need: int, sources: int, target: int, hosts: Any, near:
     return n
 
 
-@inner
+@leaf
 def copy_from(s: State, k: int, device: int, target: int, left: int, copies: Any, boxes: Any, copied: int) -> int:
     """Copies of all pieces in `work[:left]` that `held[k]` has; the new number of copies."""
     for w in range(left):

@@ -68,6 +68,7 @@ class Lowering:
         self.store = PointStore(self.operators, self.op_kind)
         self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
         self._fragments: dict[tuple[object, ...], Fragment] = {}
+        self._point_columns: dict[int, dict[str, Array]] = {}  # by the identity of points
 
     def lower(self, strategy: Strategy) -> TaskGraph:
         """See `taskflow.lower`."""
@@ -258,22 +259,30 @@ class Lowering:
         self, launch: int, slot: int, points: Points, fragments: Sequence[Fragment] | None, first_instance: Array
     ) -> dict[str, Array]:
         """The rows of an operator; without fragments, the instances are left open."""
-        op, count = points.operator, len(points)
-        args = len(op.args)
+        count, args = len(points), len(points.operator.args)
         instance = np.full((count, args), -1, np.int64)
-        boxes = np.zeros((count, args, 2, self.ndim), np.int64)
-        size = np.zeros(count, np.int64)
         for k, (number, event) in enumerate(self._arguments[slot]):
+            if fragments is None:
+                break
+            fragment = fragments[number]
+            local = fragment.event_instance[fragment.event_ptr[event] : fragment.event_ptr[event + 1]]
+            instance[:, k] = np.where(local < 0, -1, local + first_instance[number])
+        if id(points) not in self._point_columns:  # which the store keeps
+            self._point_columns[id(points)] = self._columns_of(points)
+        alone = self._point_columns[id(points)]
+        return alone | {"launch": np.full(count, launch, np.int64), "arg_instance": instance.reshape(-1)}
+
+    def _columns_of(self, points: Points) -> dict[str, Array]:
+        """The columns of rows that points alone decide."""
+        op, count = points.operator, len(points)
+        boxes, size = np.zeros((count, len(op.args), 2, self.ndim), np.int64), np.zeros(count, np.int64)
+        for k, region in enumerate(op.args):
             box = points.box(k)
-            if fragments is not None:
-                fragment = fragments[number]
-                local = fragment.event_instance[fragment.event_ptr[event] : fragment.event_ptr[event + 1]]
-                instance[:, k] = np.where(local < 0, -1, local + first_instance[number])
             boxes[:, k, :, : box.shape[1]] = box.transpose(0, 2, 1)
-            size += np.prod(np.maximum(box[:, :, 1] - box[:, :, 0], 0), axis=1) * op.args[k].itemsize
+            size += np.prod(np.maximum(box[:, :, 1] - box[:, :, 0], 0), axis=1) * region.itemsize
         return {
             "kind": np.full(count, int(Kind.POINT), np.uint8),
-            "launch": np.full(count, launch, np.int64),
+            "launch": np.zeros(0, np.int64),
             "point": np.arange(count),
             "region": np.full(count, -1, np.int64),
             "device": points.place,
@@ -281,8 +290,8 @@ class Lowering:
             "collective": np.zeros(count, np.uint8),
             "bytes": size,
             "flops": points.flops,
-            "arg_count": np.full(count, args, np.int64),
-            "arg_instance": instance.reshape(-1),
+            "arg_count": np.full(count, len(op.args), np.int64),
+            "arg_instance": np.zeros(0, np.int64),
             "arg_box": boxes.reshape(-1, 2, self.ndim),
             "arg_privilege": np.tile(np.array(_privileges(points), np.uint8), count),
         }

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lower.boxes import inner, is_empty, overlaps, put, same, subtract, volume
+from taskflow.lower.boxes import inner, is_empty, leaf, overlaps, put, same, subtract, volume
 from taskflow.lower.sorting import bits, sort
 from taskflow.lower.state import (
     ARGS,
@@ -30,7 +30,7 @@ from taskflow.lower.state import (
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
-@inner
+@leaf
 def add_arg(s: State, instance: int, boxes: Any, i: int, privilege: int) -> None:
     """One more argument of the row that is added next."""
     k = append(s, ARGS, MANY * s.size)
@@ -39,7 +39,7 @@ def add_arg(s: State, instance: int, boxes: Any, i: int, privilege: int) -> None
         put(s.m, s.m[AT.arg_box] + k * s.w, boxes, i, s.w)
 
 
-@inner
+@leaf
 def add_row(s: State, slot: int, first: int, kind: int, source: int, device: int) -> None:
     """A row with the arguments appended since the last one; `first` is the first row of its version."""
     k = append(s, ROWS, s.size)
@@ -80,7 +80,7 @@ def copy_in_rounds(s: State, slot: int, first: int, copies: Any, boxes: Any) -> 
 # -- what is needed where --------------------------------------------------------------------------------------------
 
 
-@inner
+@leaf
 def add_need(s: State, v: int, device: int, boxes: Any, i: int) -> None:
     """Version `v` is needed in the box on `device`; each need counts once."""
     k = s.m[s.m[AT.need_at] + v * s.devices + device]
@@ -154,7 +154,7 @@ def needs_of(s: State, v: int) -> Any:
     return found
 
 
-@inner
+@leaf
 def cut_out(s: State, left: int, boxes: Any, i: int) -> int:
     """Take a box out of `work[:left]`; the new length."""
     is_hit = False
@@ -222,7 +222,7 @@ def sorted_boxes(device: Any, boxes: Any, devices: int, w: int) -> Any:
     return order
 
 
-@inner
+@leaf
 def comes_before(boxes: Any, i: int, j: int, w: int) -> bool:
     """The larger box first, then by lower corner, then by upper corner."""
     a, b = volume(boxes, i, w), volume(boxes, j, w)

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from taskflow.cost import Rates
-from taskflow.lower.boxes import inner, is_empty, put
+from taskflow.lower.boxes import inner, is_empty, leaf, put
 from taskflow.lower.combine import combine
 from taskflow.lower.deliver import deliver, name_copies
 from taskflow.lower.life import Lives
@@ -236,7 +236,7 @@ def begin_version(
         feed(s, slot, first)
 
 
-@inner
+@leaf
 def produce(s: State, slot: int, begin: int, end: int, updates: bool, p: Points) -> None:
     """The points of an event make their boxes valid; one that updates them was noted as their last reader already."""
     for point in range(begin, end):
@@ -247,7 +247,7 @@ def produce(s: State, slot: int, begin: int, end: int, updates: bool, p: Points)
         hold(s, p.place[point], k, p.box, point * s.w)
 
 
-@inner
+@leaf
 def feed(s: State, slot: int, first: int) -> None:
     """Every instance is filled from the caller's feed."""
     for device in range(s.devices):
@@ -259,7 +259,7 @@ def feed(s: State, slot: int, first: int) -> None:
             k = s.m[s.m[AT.inst_next] + k]
 
 
-@inner
+@leaf
 def consume(s: State, slot: int, begin: int, end: int, updates: bool, p: Points) -> None:
     """The points of an event read, and then perhaps update, their boxes."""
     for point in range(begin, end):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.cost import Rates
-from taskflow.lower.boxes import inner, volume
+from taskflow.lower.boxes import inner, leaf, volume
 from taskflow.lower.sorting import bits, sort
 from taskflow.lower.state import AT, COLLECTIVE, COPY, EDGES, FEED, INSTANCES, ROWS, State
 from taskflow.lower.thinning import Lanes, is_implied, thin
@@ -99,7 +99,7 @@ def pack(s: State, lanes: Lanes, itemsize: int, p: Packed, rates: Rates) -> Any:
     return FITS
 
 
-@inner
+@leaf
 def lacking_column(p: Packed, rows: int, collectives: int, edges: int, versions: int, slots: int) -> int:
     """A column that has no room for so much more, or FITS."""
     if p.length[ROW] + rows + 1 >= len(p.seconds):
@@ -180,7 +180,7 @@ def edge_keys(s: State, lanes: Lanes) -> tuple[Any, tuple[int, int]]:
     return keys[:n], (of_row, of_slot)
 
 
-@inner
+@leaf
 def pack_edges(keys: Any, places: tuple[int, int], ops: int, slots: int, row: int, version_row: Any, p: Packed) -> None:
     """Dependences of all rows, which are appended: within slots by row, between slots as runs.
 
@@ -216,7 +216,7 @@ def pack_edges(keys: Any, places: tuple[int, int], ops: int, slots: int, row: in
     p.length[ROW], p.length[WITHIN], p.length[RUN], p.length[RUN_PTR] = end, within, n, ptr + slots + 1
 
 
-@inner
+@leaf
 def extend(run: Any, a: int, o: int, b: int) -> bool:
     """Make the edge from row `a` to row `b` of slot `o` a part of the run, if it is the next in step."""
     if run[1] != o:

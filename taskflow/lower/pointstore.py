@@ -1,4 +1,8 @@
-"""The points of operators under configurations, numbered, as flat columns that compiled code fills and reads."""
+"""The points of operators under configurations, numbered, as flat columns that compiled code fills and reads.
+
+Configurations of equal degrees whose devices repeat in the same places have the same points but for the devices. So of
+these, points are found once, the first being the model of all others, which share its boxes.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ class Places(NamedTuple):
 
 # The columns that grow together, by their place in `length`.
 GROWING = (("place", "flops", "bytes"), ("box",), ("colour",), ("partial",), ("span",), ("record",))
-RECORD = 5
+PLACE, RECORD = 0, 5
 
 
 class PointStore:
@@ -50,6 +54,9 @@ class PointStore:
     Args:
         operators: of the graph.
         kind: per operator, a number; those that are partitioned alike have the same.
+
+    Attributes:
+        model: per number of points the number of those that are the same but for the devices, which came first.
     """
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
@@ -58,6 +65,9 @@ class PointStore:
         place, size, box, colour, partial, span = (np.zeros(room, np.int64) for _ in range(6))
         record, term = np.zeros((room, 10), np.int64), np.zeros(0, np.int64)
         self.table = Places(length, place, np.zeros(room), size, box, colour, partial, span, record, term)
+        self.model: list[int] = []
+        self._models: dict[tuple[object, ...], tuple[int, Array]] = {}
+        self._seated: tuple[ParallelConfig, Array, tuple[int, ...]] | None = None  # of the last configuration
         self._made: list[tuple[int, ParallelConfig]] = []
         self._points: dict[int, Points] = {}
         self._numbers: dict[tuple[int, ParallelConfig], int] = {}
@@ -74,7 +84,7 @@ class PointStore:
         key = self.kind[slot], config
         found = self._numbers.get(key)
         if found is None:
-            found = self._numbers[key] = self._add(slot, config)
+            found = self._numbers[key] = self._place(slot, config)
         return found
 
     def count(self, number: int) -> int:
@@ -91,6 +101,43 @@ class PointStore:
         if number not in self._points:
             self._points[number] = self._read(number)
         return self._points[number]
+
+    def _place(self, slot: int, config: ParallelConfig) -> int:
+        """Add the points of a configuration: those of its model on other devices, if there is one."""
+        devices, seats = self._seating(config)
+        key = self.kind[slot], config.degrees, seats
+        if key in self._models:
+            model, seat = self._models[key]
+            return self._add_like(model, slot, config, devices[seat])
+        number, seat_of = self._add(slot, config), {d: k for k, d in enumerate(devices.tolist())}
+        places = self.table.place[self.span(number)].tolist()
+        self._models[key] = number, np.array([seat_of[d] for d in places], np.int64)
+        self.model.append(number)
+        return number
+
+    def _seating(self, config: ParallelConfig) -> tuple[Array, tuple[int, ...]]:
+        """The different devices of a configuration, and which of them each point has; () for the next one each."""
+        if self._seated is None or self._seated[0] is not config:
+            devices = tuple(dict.fromkeys(config.devices))
+            seats = () if len(devices) == len(config.devices) else tuple(map(devices.index, config.devices))
+            self._seated = config, np.array(devices, np.int64), seats
+        return self._seated[1:]
+
+    def _add_like(self, model: int, slot: int, config: ParallelConfig, place: Array) -> int:
+        """Add the points of a model on other devices."""
+        number, first, count = len(self._made), int(self.table.length[PLACE]), len(place)
+        while first + count > len(self.table.place):
+            self.table = doubled(self.table, GROWING[PLACE])
+        if number >= len(self.table.record):
+            self.table = doubled(self.table, GROWING[RECORD])
+        table, old, new = self.table, self.span(model), slice(first, first + count)
+        table.place[new], table.flops[new], table.bytes[new] = place, table.flops[old], table.bytes[old]
+        table.record[number] = table.record[model]
+        table.record[number, 0] = first
+        table.length[PLACE], table.length[RECORD] = first + count, number + 1
+        self._made.append((slot, config))
+        self.model.append(model)
+        return number
 
     def _add(self, slot: int, config: ParallelConfig) -> int:
         from taskflow.grid import FAULT, FITS, add_points  # numba: imported on first use

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lower.boxes import inner
+from taskflow.lower.boxes import inner, leaf
 
 RUN = 16
 
 
-@inner
+@leaf
 def sort_run(keys: Any, begin: int, end: int) -> None:
     """Sort `keys[begin:end]` by insertion."""
     for i in range(begin + 1, end):
@@ -25,7 +25,7 @@ def sort_run(keys: Any, begin: int, end: int) -> None:
         keys[j] = key
 
 
-@inner
+@leaf
 def merge(keys: Any, begin: int, middle: int, end: int, out: Any) -> None:
     """Merge two sorted runs of `keys` into `out`, at the same place."""
     i, j = begin, middle
@@ -56,7 +56,7 @@ def sort(keys: Any) -> Any:
     return keys
 
 
-@inner
+@leaf
 def bits(number: int) -> int:
     """How many bits hold the numbers from 0 to `number`."""
     found = 0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from taskflow.lower.boxes import covers, inner, overlaps, put
+from taskflow.lower.boxes import covers, inner, leaf, overlaps, put
 
 # Numbers of NumPy: for every number of Python that is passed on, numba compiles a function once more.
 READ, WRITE, READ_WRITE = np.arange(3)  # of task.Privilege
@@ -143,7 +143,7 @@ def place_tables(m: Any, size: int, w: int, devices: int, versions: int) -> Stat
 tables = inner(place_tables)
 
 
-@inner
+@leaf
 def clear(s: State) -> None:
     """Nothing is there yet."""
     for k in range(COUNTS):
@@ -152,7 +152,7 @@ def clear(s: State) -> None:
         s.m[k] = -1
 
 
-@inner
+@leaf
 def append(s: State, what: int, capacity: int) -> int:
     """The next free place, or -1 where there is none."""
     place: int = s.m[what]
@@ -166,7 +166,7 @@ def append(s: State, what: int, capacity: int) -> int:
 # -- instances and what is known of them -----------------------------------------------------------------------------
 
 
-@inner
+@leaf
 def add_instance(s: State, device: int, boxes: Any, i: int, partial: bool) -> int:
     """A new instance."""
     k: int = append(s, INSTANCES, s.size)
@@ -182,7 +182,7 @@ def add_instance(s: State, device: int, boxes: Any, i: int, partial: bool) -> in
     return k
 
 
-@inner
+@leaf
 def find_instance(s: State, device: int, boxes: Any, i: int) -> int:
     """The first instance on `device` that holds values and covers the box, or -1."""
     k: int = s.m[s.m[AT.value_first] + device]
@@ -191,7 +191,7 @@ def find_instance(s: State, device: int, boxes: Any, i: int) -> int:
     return k
 
 
-@inner
+@leaf
 def add_edge(s: State, slot: int, index: int, access: int) -> None:
     """A task waits for the one of an access, if that is another."""
     task = s.m[AT.access_task] + 2 * access
@@ -203,7 +203,7 @@ def add_edge(s: State, slot: int, index: int, access: int) -> None:
         s.m[at], s.m[at + 1], s.m[at + 2], s.m[at + 3] = slot, index, s.m[task], s.m[task + 1]
 
 
-@inner
+@leaf
 def wait_for(s: State, head: int, boxes: Any, i: int, slot: int, index: int) -> None:
     """Edges to all accesses of a chain, latest first, that overlap the box.
 
@@ -219,7 +219,7 @@ def wait_for(s: State, head: int, boxes: Any, i: int, slot: int, index: int) -> 
         k = s.m[s.m[AT.access_next] + k]
 
 
-@inner
+@leaf
 def is_arrival(s: State, access: int) -> bool:
     """Whether it is by a copy or a fold of the version that is being moved."""
     task = s.m[AT.access_task] + 2 * access
@@ -229,7 +229,7 @@ def is_arrival(s: State, access: int) -> bool:
     return bool(kind == COPY or kind == FOLD)  # noqa: SIM109
 
 
-@inner
+@leaf
 def take_over(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
     """Edges to all accesses of a chain that overlap the box; those that lie within it are dropped."""
     before, k = -1, s.m[heads + instance]
@@ -247,7 +247,7 @@ def take_over(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int
         k = after
 
 
-@inner
+@leaf
 def remember(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
     """Put an access in front of a chain."""
     k = append(s, ACCESSES, MANY * s.size)
@@ -258,7 +258,7 @@ def remember(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int,
         s.m[heads + instance] = k
 
 
-@inner
+@leaf
 def note_read(s: State, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
     """A task reads the box: it waits for those who wrote any of it. (There is no instance only if there is no room.)"""
     if instance < 0:
@@ -267,7 +267,7 @@ def note_read(s: State, instance: int, boxes: Any, i: int, slot: int, index: int
     remember(s, s.m[AT.readers], instance, boxes, i, slot, index)
 
 
-@inner
+@leaf
 def note_write(s: State, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
     """A task writes the box: it waits for those who read or wrote any of it."""
     if instance < 0:
@@ -277,7 +277,7 @@ def note_write(s: State, instance: int, boxes: Any, i: int, slot: int, index: in
     remember(s, s.m[AT.writers], instance, boxes, i, slot, index)
 
 
-@inner
+@leaf
 def hold(s: State, device: int, instance: int, boxes: Any, i: int) -> int:
     """The box is valid in the instance from now on."""
     k: int = append(s, HELD, s.size)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.lower.boxes import inner
+from taskflow.lower.boxes import inner, leaf
 from taskflow.lower.state import AT, COLLECTIVE, COPY, FEED, State
 
 COMPUTING, RECEIVING, HOST, SENDING = range(4)  # rows of `Lanes.stream`
@@ -37,7 +37,7 @@ class Lanes(NamedTuple):
     version_row: Any
 
 
-@inner
+@leaf
 def lane_of(s: State, slot: int, index: int, lanes: Lanes) -> int:
     """A stream that the row occupies; -1: it is a collective, which occupies those of many devices."""
     if slot < lanes.ops:
@@ -57,14 +57,14 @@ def first_points(events: Any, event_ptr: Any, ops: int) -> Any:
     return first
 
 
-@inner
+@leaf
 def is_implied(s: State, e: int, lanes: Lanes) -> bool:
     """Whether both rows of the edge at `m[e]` occupy the same stream."""
     lane = lane_of(s, s.m[e], s.m[e + 1], lanes)
     return bool(lane >= 0 and lane == lane_of(s, s.m[e + 2], s.m[e + 3], lanes))
 
 
-@inner
+@leaf
 def sending_of(s: State, slot: int, index: int, lanes: Lanes) -> int:
     """The stream in which a row sends to another device, if there is one; else as `lane_of`."""
     if slot >= lanes.ops:

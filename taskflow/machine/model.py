@@ -215,10 +215,14 @@ class MachineModel:
         return total
 
     @cached_property
+    def link_bandwidth(self) -> Array:
+        """(links + 1,) bytes/s of every link, and behind them of none (-1 in `routes`): no limit."""
+        return np.array([*(link.bandwidth for link in self.links), np.inf])
+
+    @cached_property
     def bandwidth(self) -> Array:
         """(devices, devices) bytes/s of the narrowest link on the way; within a device, of its memory."""
-        of_links = np.array([*(link.bandwidth for link in self.links), np.inf])
-        narrowest: Array = of_links[self.routes].min(axis=2, initial=np.inf)
+        narrowest: Array = self.link_bandwidth[self.routes].min(axis=2, initial=np.inf)
         np.fill_diagonal(narrowest, [d.memory_bandwidth for d in self.devices])
         return narrowest
 

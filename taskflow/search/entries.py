@@ -12,13 +12,13 @@ from typing import Any
 import numba
 import numpy as np
 
-from taskflow.lower.boxes import inner
+from taskflow.lower.boxes import inner, leaf
 from taskflow.search.stretches import BY_DEVICES, BY_POINTS_AND_USED
 
 FREE = -1
 
 
-@inner
+@leaf
 def hash_of(keys: Any, begin: int, end: int) -> Any:
     """A number of 43 bits: what is multiplied fits into 63."""
     found = 0
@@ -28,7 +28,7 @@ def hash_of(keys: Any, begin: int, end: int) -> Any:
     return found
 
 
-@inner
+@leaf
 def place_of(table: Any, keys: Any, key_ptr: Any, entry: int) -> int:
     """Where an entry with the key of this one stands in the table, or the place where it belongs."""
     begin, end = key_ptr[entry], key_ptr[entry + 1]
@@ -38,7 +38,7 @@ def place_of(table: Any, keys: Any, key_ptr: Any, entry: int) -> int:
     return int(at)
 
 
-@inner
+@leaf
 def is_same(keys: Any, key_ptr: Any, other: int, begin: int, end: int) -> bool:
     """Whether an entry's key is `keys[begin:end]`."""
     first = key_ptr[other]
@@ -64,7 +64,7 @@ def forget_last(table: Any, keys: Any, key_ptr: Any, first: int, end: int) -> No
         table[place_of(table, keys, key_ptr, entry)] = FREE
 
 
-@inner
+@leaf
 def add_presence(presence: Any, points: int, record: Any, place: Any, change: int, seen: Any, stamp: int) -> None:
     """Count an operator, or no longer, on every device that has a point of it; `seen` is marked with the stamp."""
     for p in range(record[points, 0], record[points, 0] + record[points, 1]):
@@ -106,10 +106,11 @@ def mark_regions(slots: Any, region_ptr: Any, region: Any, presence: Any, old_pr
     return marked
 
 
-@inner
+@leaf
 def put_devices(keys: Any, at: int, ops: Any, numbers: Any, record: Any, place: Any, is_used: Any) -> int:
     """Append the devices that have points of some operators; the new end of the key."""
-    is_used[:] = False
+    for d in range(len(is_used)):
+        is_used[d] = False
     for slot in ops:
         first, count = record[numbers[slot], 0], record[numbers[slot], 1]
         for p in range(first, first + count):

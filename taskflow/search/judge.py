@@ -71,9 +71,11 @@ class Judge:
         self._own: dict[int, str] = {}  # operators that are named although they follow another
         self._alike = {name: self._likeness(slots) for name, slots in self._followers.items()}
         self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
+        self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
         streams = STREAMS * self._devices + len(self.machine.links)
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
-        self._alive = np.zeros((len(self.lowering.operators) + 1, self._devices), np.int64)
+        self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
+        self._peaks, self._affected = np.zeros(self._devices, np.int64), np.zeros(self._devices, np.bool_)
         stretches = len(self.layout.stretch)
         self.program = Program(stretches, streams, min(MARKS, -(-stretches // 12)))
         self._proposed: _Proposal | None = None
@@ -88,7 +90,7 @@ class Judge:
         self.accept()
         self._allowed = self._capacity
         if math.isfinite(seconds):  # its plan fits
-            self._allowed = np.maximum(self._capacity, self._peak(is_proposed=False))
+            self._allowed = np.maximum(self._capacity, self._peaks)
         return seconds
 
     def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
@@ -129,7 +131,7 @@ class Judge:
         p = self._proposed
         assert p is not None, "nothing was proposed, or it was refused"
         self.program.accept()
-        self._peak(is_kept=True)
+        self._peak(self._peaks, is_kept=True)
         self.index.accept()
         if isinstance(p.changes, Strategy):
             self.strategy = p.changes
@@ -169,6 +171,18 @@ class Judge:
         Raises:
             ValueError: one of them cannot be split so.
         """
+        held = self._joined.get((name, id(config)))
+        if held is None or held[0] is not config:
+            if len(self._joined) > PREPARED:
+                self._joined.clear()
+            columns = np.vstack([self._slots[name], self._prepared_columns(name, config)])
+            held = self._joined[name, id(config)] = config, columns
+        if not own:
+            return held[1]
+        return np.ascontiguousarray(held[1][:, [own.get(slot, name) == name for slot in held[1][0].tolist()]])
+
+    def _prepared_columns(self, name: str, config: ParallelConfig) -> Array:
+        """The last two rows of `_columns`, which are the same for operators that are alike."""
         key = self._alike[name], id(config)
         held = self._prepared.get(key)
         if held is None or held[0] is not config:
@@ -176,10 +190,7 @@ class Judge:
                 self._prepared.clear()
             check_config(self._known[name], config, self._devices)
             held = self._prepared[key] = config, self._prepare(self._followers[name], config)
-        columns = np.vstack([self._slots[name], held[1]])
-        if own:
-            columns = columns[:, [own.get(slot, name) == name for slot in columns[0].tolist()]]
-        return columns
+        return held[1]
 
     def _likeness(self, slots: Sequence[int]) -> tuple[int, ...]:
         """Operators with the same have the same points and entries, and so have those that follow them."""
@@ -195,7 +206,7 @@ class Judge:
     def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float, is_forced: bool = False) -> float:
         joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         known = self.pool.entries
-        missing = self.index.find(np.ascontiguousarray(joined), known, self.lowering.store)
+        missing = self.index.find(joined, known, self.lowering.store)
         if len(missing) and not self._enter(missing, p, limit, known):
             return math.inf
         seconds = self._simulate(p, limit)
@@ -316,7 +327,7 @@ class Judge:
         """
         if np.all(p.bytes <= self._capacity):
             return True
-        peak = self._peak()
+        peak = self._peak(self._peaks.copy())
         allowed = self._capacity if isinstance(p.changes, Strategy) else self._allowed
         if np.all(peak <= allowed):
             return True
@@ -326,21 +337,22 @@ class Judge:
         self.last_refusal = f"device {device} needs {int(peak[device])} bytes and has {self._capacity[device]}"
         return False
 
-    def _peak(self, is_proposed: bool = True, is_kept: bool = False) -> Array:
-        """The peak of every device of the proposed or current strategy; `is_kept`: it becomes current instead."""
+    def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
+        """The peaks of all devices, of which those that the proposal changes; `is_kept`: it becomes the current one."""
         from taskflow.search.resimulate import alive_peak  # numba: imported on first use
 
-        index, regions = self.index, self.index.changed[1]
-        found: Array = alive_peak(
+        alive_peak(
             self._alive,
             self.layout.alive,
-            regions if is_proposed else regions[:0],
-            index.fragment,
-            index.new_fragment,
+            self.index.changed[1],
+            self.index.fragment,
+            self.index.new_fragment,
             self.pool.packed.bytes,
+            peaks,
+            self._affected,
             is_kept,
         )
-        return found
+        return peaks
 
     def fits(self, strategy: Strategy) -> bool:
         """Whether the memory plan of a strategy fits into every device."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from taskflow.lower.boxes import inner
+from taskflow.lower.boxes import leaf
 
 # Places in `Program.top`: how far `code`, ends and `chain` are filled, now and (behind NEW) with what is proposed; how
 # many stretches are laid anew, from which stretch on the proposed ends are not the current ones, and a counter.
@@ -36,14 +36,15 @@ class Rows(NamedTuple):
     streams: Any
 
 
-@inner
+@leaf
 def lay_changed(
     regions: Any, new_op: Any, new_fragment: Any, stretch: Any, touch_ptr: Any, touch: Any, local_ptr: Any, local: Any,
     rows: Rows, top: Any, place: Any, new_place: Any, laid: Any, stamp: Any, code: Any, seconds: Any, chain: Any,
     ends: int,
 ) -> int:  # fmt: skip
     """Lay all stretches that changed regions have to do with: 0, or how many rows there should be room for."""
-    top[NEW : NEW + 3] = top[:3]
+    for k in range(3):
+        top[NEW + k] = top[k]
     top[STAMP] += 1
     for r in regions:
         for k in range(local_ptr[r], local_ptr[r + 1]):
@@ -62,7 +63,7 @@ def lay_changed(
     return needed if top[NEW + CHAIN] > len(chain) else 0
 
 
-@inner
+@leaf
 def find_places(
     laid: Any, op: Any, fragment: Any, stretch: Any, rows: Rows, top: Any, place: Any, new_place: Any
 ) -> None:
@@ -82,7 +83,7 @@ def find_places(
             top[NEW + END] += number
 
 
-@inner
+@leaf
 def lay_rows(laid: Any, place: Any, code: Any, seconds: Any, rows: Rows) -> None:
     """Seconds and streams of the rows of the stretches."""
     for b in laid:
@@ -91,15 +92,16 @@ def lay_rows(laid: Any, place: Any, code: Any, seconds: Any, rows: Rows) -> None
             queue = rows.queue[row]
             begin, count = rows.queue_ptr[queue], rows.queue_ptr[queue + 1] - rows.queue_ptr[queue]
             seconds[at] = rows.seconds[row]
-            code[at, 0] = rows.streams[begin]
+            code[at, 0] = code[at, 6] = code[at, 7] = rows.streams[begin]
             code[at, 1] = rows.streams[begin + 1] if count > 1 else rows.streams[begin]
-            code[at, 2] = code[at, 3] = 0
-            code[at, 4] = -1
-            code[at, 5] = queue if count > 2 else -1
+            if count > 2:
+                code[at, 6], code[at, 7] = rows.streams[begin + 2], rows.streams[begin + min(count, 4) - 1]
+            code[at, 2] = code[at, 3] = code[at, 4] = 0
+            code[at, 5] = queue if count > 4 else 0
             at += 1
 
 
-@inner
+@leaf
 def lay_within(laid: Any, stretch: Any, place: Any, top: Any, code: Any, chain: Any, rows: Rows) -> None:
     """What rows of a version wait for within it."""
     for b in laid:
@@ -110,7 +112,7 @@ def lay_within(laid: Any, stretch: Any, place: Any, top: Any, code: Any, chain: 
                     await_ends(place[b, 0] + i, 0, place[b, 1] + rows.within[k], 0, 1, top, code, chain)
 
 
-@inner
+@leaf
 def lay_runs(
     laid: Any, fragment: Any, touch_ptr: Any, touch: Any, local_ptr: Any, local: Any, rows: Rows, top: Any, place: Any,
     code: Any, chain: Any,
@@ -127,7 +129,7 @@ def lay_runs(
                 await_ends(waits, run[r, 3], awaited, run[r, 4], run[r, 5], top, code, chain)
 
 
-@inner
+@leaf
 def await_ends(
     row: int, step: int, awaited: int, further: int, count: int, top: Any, code: Any, chain: Any
 ) -> None:  # fmt: skip

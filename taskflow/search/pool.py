@@ -8,6 +8,7 @@ A strategy is then one entry number for every operator and every region. Equal l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +36,7 @@ GROWING = (
 )
 ROW, VERSION, RUN_PTR, ENTRY, PENDING, MEMBER = 0, 2, 3, 5, 6, 7
 NOTHING = 0  # an entry of no rows
+ROOM = 1024  # of every column, to begin with
 
 
 class Pool:
@@ -49,6 +51,9 @@ class Pool:
         self.queues = Queues(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
+        self._models: dict[tuple[int, int], int] = {}  # first row of operators with points that others are like
+        is_alike = len({replace(d, host=0) for d in lowering.machine.devices}) == 1
+        self._are_seconds_alike = is_alike and isinstance(costs, AnalyticCosts)
         self._groups: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
 
     @property
@@ -65,24 +70,45 @@ class Pool:
         """The entries of operators with points of these numbers."""
         keys = [(self.lowering.cost_kind[slot], number) for slot, number in zip(slots, numbers, strict=True)]
         new = {key: slot for key, slot in zip(keys, slots, strict=True) if key not in self._ops}
+        if self._are_seconds_alike:
+            new = {key: slot for key, slot in new.items() if not self._add_like(key)}
         if new:
             self._add_ops(new)
         return [self._ops[key] for key in keys]
 
+    def _add_like(self, key: tuple[int, int]) -> bool:
+        """Append the rows of an operator that are those of another on other devices; False: there is none."""
+        kind, number = key
+        model = self._models.get((kind, self.lowering.store.model[number]))
+        if model is None:
+            return False
+        place = self.lowering.store.table.place[self.lowering.store.span(number)]
+        row = self._add_rows(place)
+        self.packed.seconds[row : row + len(place)] = self.packed.seconds[model : model + len(place)]
+        self._ops[key] = self.op_rows.add(np.array([[row, len(place)]]))
+        return True
+
+    def _add_rows(self, place: Array) -> int:
+        """Append rows that compute on these devices; the first of them."""
+        row, count = int(self.packed.length[ROW]), len(place)
+        while row + count + 1 >= len(self.packed.seconds):
+            self._grow(ROW)
+        self.packed.queue[row : row + count] = self.queues.compute(place)
+        self.packed.within_ptr[row : row + count + 1] = self.packed.within_ptr[row]
+        self.packed.length[ROW] = row + count
+        return row
+
     def _add_ops(self, new: dict[tuple[int, int], int]) -> None:
         """Append the rows of operators: (kind, number of the points) -> operator."""
-        store, row = self.lowering.store, int(self.packed.length[ROW])
+        store = self.lowering.store
         spans = [store.span(number) for _, number in new]
         place = np.concatenate([store.table.place[span] for span in spans])
-        end = row + len(place)
-        while end + 1 >= len(self.packed.seconds):
-            self._grow(ROW)
-        self.packed.seconds[row:end] = self._seconds(new, spans, place)
-        self.packed.queue[row:end] = self.queues.compute(place)
-        self.packed.within_ptr[row : end + 1] = self.packed.within_ptr[row]
-        self.packed.length[ROW] = end
+        seconds = self._seconds(new, spans, place)
+        row = self._add_rows(place)
+        self.packed.seconds[row : row + len(place)] = seconds
         for key, span in zip(new, spans, strict=True):
             self._ops[key] = self.op_rows.add(np.array([[row, span.stop - span.start]]))
+            self._models.setdefault((key[0], store.model[key[1]]), row)
             row += span.stop - span.start
 
     def _seconds(self, new: dict[tuple[int, int], int], spans: Sequence[slice], place: Array) -> Array:
@@ -115,6 +141,7 @@ class Pool:
         for column, more in ((VERSION, versions), (RUN_PTR, slots + 1)):
             while more > len(getattr(self.packed, GROWING[column][0])):
                 self._grow(column)
+            getattr(self.packed, GROWING[column][0])[:more] = 0
             self.packed.length[column] = more
         self.packed.length[ENTRY] = 1
 
@@ -138,12 +165,11 @@ def _empty(devices: int) -> Packed:
     """Columns with room for a little."""
     from taskflow.lower.packing import Packed  # numba: imported on first use
 
-    room = 1024
-    one = [np.zeros(room, np.int64) for _ in range(5)]
-    wide = [np.zeros((room, n), np.int64) for n in (2, 6, 4, devices, 5)]
+    one = [np.zeros(ROOM, np.int64) for _ in range(5)]
+    wide = [np.zeros((ROOM, n), np.int64) for n in (2, 6, 4, devices, 5)]
     return Packed(
         np.zeros(8, np.int64),
-        np.zeros(room),
+        np.zeros(ROOM),
         one[0],
         one[1],
         one[2],

@@ -28,10 +28,11 @@ class Program:
         place, new_place: (stretches, 4) first line of each, place of its first end, number of rows, first of them in
             the pool; of the current and the proposed strategy, which differ in `laid[: top[LAID]]`.
         stamp: per stretch when it was laid last.
-        code: (n, 6) of every line: two streams (the same where there is one); the places of two ends (0: none); the
-            first of further ends in `chain`, or -1; the set of its streams where there are more than two, or -1.
+        code: (n, 8) of every line: two streams (the same where there is one); the places of two ends (0: none); the
+            first of further ends in `chain`, or 0; the set of its streams where there are more than four, or 0, which
+            is a set of one; two further streams (the first again where there is none).
         seconds: of every line.
-        chain: (n, 4) the place of an end, the step to the next, how many; and more of the same line, or -1.
+        chain: (n, 4) the place of an end, the step to the next, how many; and more of the same line, or 0.
         end, new_end: ends of rows, the first being no row's.
         every, marks, new_marks: see `resimulate`.
     """
@@ -46,7 +47,7 @@ class Program:
         self._make_room(0)
 
     def _make_room(self, rows: int) -> None:
-        self.code, self.seconds = np.zeros((rows, 6), np.int32), np.zeros(rows)
+        self.code, self.seconds = np.zeros((rows, 8), np.uint32), np.zeros(rows)
         self.chain = np.zeros((rows, 4), np.int32)
         self.end, self.new_end = np.zeros(rows + 1), np.zeros(rows + 1)
 
@@ -62,7 +63,7 @@ class Program:
         self.place[:, 1] = np.cumsum(self.place[:, 2]) - self.place[:, 2] + 1
         self.new_place[:] = self.place
         self.top[:] = self.stamp[:] = 0
-        self.top[1] = 1 + len(ends)
+        self.top[1], self.top[2] = 1 + len(ends), 1
 
     def accept(self) -> None:
         """The proposed strategy is the current one."""

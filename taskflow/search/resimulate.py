@@ -16,14 +16,15 @@ from typing import Any
 import numba
 import numpy as np
 
-from taskflow.lower.boxes import inner
+from taskflow.lower.boxes import leaf
 from taskflow.search.laying import DIRTY, LAID, Rows, lay_changed
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 TOO_SHORT = -1.0
+ONE = np.uint64(1)  # what has no sign needs no look whether it counts from the end
 
 
-@inner
+@leaf
 def add_work(work: Any, sign: float, first: int, count: int, rows: Rows) -> None:
     """Add what rows of the pool take to the work of their streams."""
     for row in range(first, first + count):
@@ -32,7 +33,7 @@ def add_work(work: Any, sign: float, first: int, count: int, rows: Rows) -> None
             work[rows.streams[k]] += sign * rows.seconds[row]
 
 
-@inner
+@leaf
 def change_ops(work: Any, slots: Any, old: Any, new: Any, rows: Rows) -> None:
     """Exchange the entries of some operators in the work of all streams; -1: none."""
     for slot in slots:
@@ -41,7 +42,7 @@ def change_ops(work: Any, slots: Any, old: Any, new: Any, rows: Rows) -> None:
         add_work(work, 1.0, rows.op_rows[new[slot], 0], rows.op_rows[new[slot], 1], rows)
 
 
-@inner
+@leaf
 def change_regions(work: Any, size: Any, regions: Any, old: Any, new: Any, sizes: Any, rows: Rows) -> None:
     """Exchange the entries of some regions in the work of all streams and the bytes of all devices."""
     for r in regions:
@@ -52,7 +53,7 @@ def change_regions(work: Any, size: Any, regions: Any, old: Any, new: Any, sizes
             size[device] += sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
 
 
-@inner
+@leaf
 def change_stretches(
     done: Any, stretch: Any, begin: int, stop: int, old_op: Any, new_op: Any, old: Any, new: Any, rows: Rows
 ) -> None:
@@ -67,13 +68,13 @@ def change_stretches(
             add_version(done, 1.0, rows.entry[new[r], 2] + stretch[b, 2], rows)
 
 
-@inner
+@leaf
 def add_version(work: Any, sign: float, version: int, rows: Rows) -> None:
     """Add what the rows of a version take to the work of their streams."""
     add_work(work, sign, rows.version[version, 0], rows.version[version, 1], rows)
 
 
-@inner
+@leaf
 def first_changed(
     last: int, regions: Any, old: Any, new: Any, life_ops: Any, local_ptr: Any, local: Any, rows: Rows
 ) -> int:
@@ -91,18 +92,19 @@ def first_changed(
     return first
 
 
-@inner
+@leaf
 def catch_up(top: Any, first: int, every: int, place: Any, old_end: Any, end: Any, old_marks: Any, marks: Any) -> None:
     """Ends and marks before stretch `first` are those of the current strategy; they were so up to `top[DIRTY]`."""
     for b in range(top[DIRTY], first):
         for i in range(place[b, 1], place[b, 1] + place[b, 2]):
             end[i] = old_end[i]
     for k in range(top[DIRTY] // every, first // every):
-        marks[k] = old_marks[k]
+        for i in range(marks.shape[1]):
+            marks[k, i] = old_marks[k, i]
     top[DIRTY] = first
 
 
-@inner
+@leaf
 def pass_stretches(
     begin: int, stop: int, place: Any, code: Any, seconds: Any, chain: Any, end: Any, free: Any, queue_ptr: Any,
     streams: Any, limit: float,
@@ -110,26 +112,31 @@ def pass_stretches(
     """Time the rows of some stretches; the last end, or one above the limit. See `program.Program`."""
     last = 0.0
     for b in range(begin, stop):
-        row = place[b, 1]
-        for at in range(place[b, 0], place[b, 0] + place[b, 2]):
-            one, other, more, queue = code[at, 0], code[at, 1], code[at, 4], code[at, 5]
+        at, row = np.uint64(place[b, 0]), np.uint64(place[b, 1])
+        for _ in range(place[b, 2]):
+            one, other, third, fourth = code[at, 0], code[at, 1], code[at, 6], code[at, 7]
+            more, queue = code[at, 4], code[at, 5]
             start = max(max(end[code[at, 2]], end[code[at, 3]]), max(free[one], free[other]))
-            while more >= 0:
+            if third != one:
+                start = max(start, max(free[third], free[fourth]))
+            while more > 0:
                 awaited, step = chain[more, 0], chain[more, 1]
                 for _ in range(chain[more, 2]):
                     start = max(start, end[awaited])
                     awaited += step
                 more = chain[more, 3]
-            if queue >= 0:
+            if queue > 0:
                 for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
                     start = max(start, free[streams[k]])
             finish = start + seconds[at]
             free[one] = free[other] = end[row] = finish
-            if queue >= 0:
+            if third != one:
+                free[third] = free[fourth] = finish
+            if queue > 0:
                 for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
                     free[streams[k]] = finish
             last = max(last, finish)
-            row += 1
+            at, row = at + ONE, row + ONE
         if last > limit:
             break
     return last
@@ -236,25 +243,42 @@ def resimulate(
 
 
 @numba.njit(cache=True)
-def alive_peak(change: Any, spans: Any, regions: Any, old: Any, new: Any, sizes: Any, keeps: bool) -> Any:
+def alive_peak(
+    change: Any, spans: Any, regions: Any, old: Any, new: Any, sizes: Any, peak: Any, affected: Any, keeps: bool
+) -> None:
     """The most bytes that are alive on each device at any time, if all instances of a region live as long as it does.
 
     Args:
-        change: (operators + 1, devices) what becomes alive before each operator, less what is dead by then.
+        change: (devices, operators + 1) what becomes alive before each operator, less what is dead by then.
         spans: (regions, 2) first and last operator between which a region is needed.
         regions, old, new, sizes: see `resimulate`; those that change.
+        peak: of the devices before the change; gets those after it.
+        affected: (devices,) memory for whether a device has other sizes.
         keeps: leave `change` changed.
     """
-    devices = change.shape[1]
-    after = change if keeps else change.copy()
+    affected[:] = False
+    change_sizes(change, spans, regions, old, new, sizes, affected, 1)
+    for device in range(len(peak)):
+        if affected[device]:
+            now, most = 0, 0
+            for op in range(change.shape[1]):
+                now += change[device, op]
+                most = max(most, now)
+            peak[device] = most
+    if not keeps:
+        change_sizes(change, spans, regions, old, new, sizes, affected, -1)
+
+
+@leaf
+def change_sizes(
+    change: Any, spans: Any, regions: Any, old: Any, new: Any, sizes: Any, affected: Any, sign: int
+) -> None:
+    """Exchange the entries of some regions in `change`, or take that back."""
     for r in regions:
-        for device in range(devices):
+        first, end = spans[r, 0], spans[r, 1] + 1
+        for device in range(len(affected)):
             more = sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
-            after[spans[r, 0], device] += more
-            after[spans[r, 1] + 1, device] -= more
-    now, peak = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
-    for op in range(0 if keeps else len(after)):
-        for device in range(devices):
-            now[device] += after[op, device]
-            peak[device] = max(peak[device], now[device])
-    return peak
+            if more != 0:
+                affected[device] = True
+                change[device, first] += sign * more
+                change[device, end] -= sign * more

@@ -55,6 +55,7 @@ class SearchResult:
         proposals: number of strategies judged, on all ranks together.
         lower_bound_seconds: no strategy of the space is faster (see `bound`); 0 where the costs prove nothing.
         is_locally_optimal: whether every change of one operator was tried and none is faster.
+        left_out: the starts that are not in the space that was given.
     """
 
     strategy: Strategy
@@ -64,6 +65,7 @@ class SearchResult:
     proposals: int
     lower_bound_seconds: float = 0.0
     is_locally_optimal: bool = False
+    left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         best = min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
@@ -74,7 +76,8 @@ class SearchResult:
         )
         if self.lower_bound_seconds > 0:
             text += f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
-        return text + (", no change of one operator is faster" if self.is_locally_optimal else "")
+        text += ", no change of one operator is faster" if self.is_locally_optimal else ""
+        return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
 
 
 def search(
@@ -107,7 +110,8 @@ def search(
             parallel and one weird trick on all devices, a half, a quarter and so on.
         progress: called with (proposals done, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
-        space: what to search; default: `Space(graph, machine)`. The configurations of all starts are added.
+        space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
+            left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
         plan: start from what dynamic programming over added costs finds, too (`chain`). It lowers every two
             adjacent operators in some forty ways, which takes seconds to minutes, once for equal layers.
         until_local: go on beyond the budget until no change of one operator is faster.
@@ -123,12 +127,16 @@ def search(
     if proposals is None and seconds is None:
         proposals = PROPOSALS
     budget = Budget(proposals, seconds)
-    space = space or Space(graph, machine)
     judge = Judge(graph, machine, costs)
     named = {**_rules(graph, machine), **_checked(graph, machine, starts or {})}
     if plan:
         named["dynamic programming"] = dynamic_programming(graph, machine, costs).strategy
-    named = {name: space.include(strategy) for name, strategy in named.items()}
+    left_out: tuple[str, ...] = ()
+    if space is None:
+        space = Space(graph, machine)
+        named = {name: space.include(strategy) for name, strategy in named.items()}
+    else:
+        named, left_out = _inside(space, named)
     transport = transport or connect()
     baseline = _judge_starts(judge, named, space, seed)
     run = _Search(space, judge, budget, beta, progress, (seed, transport.rank))
@@ -142,6 +150,7 @@ def search(
         budget.done,
         lower_bound(space, costs) if costs.is_shared_out else 0.0,
         run.is_local,
+        left_out,
     )
     return _best_of(transport.gather(own))
 
@@ -178,6 +187,15 @@ def _checked(graph: Graph, machine: MachineModel, starts: Mapping[str, Strategy]
     return starts
 
 
+def _inside(space: Space, named: Mapping[str, Strategy]) -> tuple[dict[str, Strategy], tuple[str, ...]]:
+    """The starts that are in a space, and the names of those that are not."""
+    own = {name: space.own(strategy) for name, strategy in named.items()}
+    left_out = tuple(name for name, strategy in own.items() if strategy is None)
+    if left_out:
+        _log.info("search: starts that are not in the space are left out: %s", ", ".join(left_out))
+    return {name: strategy for name, strategy in own.items() if strategy is not None}, left_out
+
+
 def _judge_starts(judge: Judge, named: dict[str, Strategy], space: Space, seed: int) -> dict[str, float]:
     """Seconds of every start; random ones are added to `named` until one fits, if none of them does."""
     refusals = []
@@ -186,15 +204,16 @@ def _judge_starts(judge: Judge, named: dict[str, Strategy], space: Space, seed: 
         baseline[name] = judge.seconds(strategy)
         if not math.isfinite(baseline[name]):
             refusals.append(f"{name}: {judge.last_refusal}")
+    if len(refusals) < len(named):
+        return baseline
     generator = np.random.default_rng([seed, RANDOM_STARTS])
-    for k in range(RANDOM_STARTS if len(refusals) == len(named) else 0):
+    for k in range(RANDOM_STARTS):
         strategy = space.draw_strategy(generator)
         if math.isfinite(found := judge.seconds(strategy)):
             named[f"random {k}"], baseline[f"random {k}"] = strategy, found
             return baseline
-    if len(refusals) == len(named):
-        raise ValueError("search: no start fits into memory (" + "; ".join(refusals) + ")")
-    return baseline
+    why = "; ".join(refusals) or f"random strategy of the space: {judge.last_refusal}"
+    raise ValueError(f"search: no start fits into memory ({why})")
 
 
 class _Search:

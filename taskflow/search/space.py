@@ -131,6 +131,13 @@ class Space:
         """A strategy of configurations drawn one by one."""
         return Strategy.of_graph(self.graph, {name: self.draw(name, generator) for name in self.names})
 
+    def own(self, strategy: Strategy) -> Strategy | None:
+        """`strategy` in the space's own objects; None if it uses what the space does not have."""
+        found = {name: self.find(name, strategy[name]) for name in self.names}
+        if len(strategy) > len(found) or None in found.values():  # more names: of operators that follow another
+            return None
+        return Strategy.of_graph(self.graph, {name: config for name, config in found.items() if config is not None})
+
     def include(self, strategy: Strategy) -> Strategy:
         """Add what `strategy` uses, if it is missing; gives the strategy in the space's own objects."""
         own = strategy.copy()

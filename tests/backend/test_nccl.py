@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taskflow.backend import Part
-from taskflow.backend.nccl import NcclRanks
+from taskflow.backend.nccl import NcclBuffers, NcclRanks, is_short_of_memory
 
 SUM, MAX, BYTES, FLOAT32, BFLOAT16 = 0, 2, 1, 7, 9
 STREAM = 77
@@ -68,3 +68,38 @@ def test_a_group_ends_when_a_call_fails():
     with pytest.raises(ZeroDivisionError):
         launch()
     assert library.notes[-2:] == ["start", "end"]
+
+
+def test_what_a_communicator_takes():
+    """A channel and peer: the two allocations that NCCL's log lists (NVIDIA/nccl#1685)."""
+    assert NcclBuffers.of({"NCCL_MAX_NCHANNELS": "1"}).bytes_for(1) == 10485760 + 2097152
+    assert NcclBuffers.of({}).bytes_for(2) == 2 * 32 * 12582912
+    assert NcclBuffers.of({"NCCL_BUFFSIZE": "16", "NCCL_MAX_NCHANNELS": "64"}) == NcclBuffers(16, 32)
+    assert NcclBuffers.of({}).bytes_for(0) == 0
+
+
+class NcclError(RuntimeError):
+    def __init__(self, status):
+        self.status = status
+
+
+def test_an_error_for_want_of_memory_is_told_from_others():
+    assert is_short_of_memory(NcclError(1), 10, 20)
+    assert not is_short_of_memory(NcclError(1), 30, 20)  # there was room
+    assert not is_short_of_memory(NcclError(5), 10, 20)
+    assert not is_short_of_memory(RuntimeError("another"), 10, 20)
+
+
+@pytest.mark.parametrize("is_short, kind", [(True, MemoryError), (False, NcclError)])
+def test_a_first_call_that_finds_no_memory_says_so(is_short, kind):
+    class Failing(Recorder):
+        def allReduce(self, *args):
+            raise NcclError(1)
+
+    library = Failing()
+    (launch,) = NcclRanks((0, 1), 0, b"id", library, lambda: STREAM, lambda error: is_short).calls(
+        [Part("all_reduce", array(16, 4), array(32, 4))]
+    )
+    with pytest.raises(kind):
+        launch()
+    assert library.notes[-1] == "end"

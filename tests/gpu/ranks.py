@@ -13,7 +13,7 @@ from taskflow.backend import make_backend
 from taskflow.backend.fake import FakeStreams
 from taskflow.comm import connect
 from tests import laws
-from tests.execute.test_streamed import feeds, network
+from tests.execute.gpu.test_streamed import feeds, network
 from tests.ops.cases import CASES
 from tests.ops.test_gpu import trained
 from tests.strategies import Model, random_strategy

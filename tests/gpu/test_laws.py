@@ -34,6 +34,22 @@ def test_an_operator_gives_the_numbers_of_numpy(case, record):
     laws.assert_close(found, laws.one_device(model, machine, 3))
 
 
+@pytest.mark.parametrize("case", CASES[::3], ids=str)
+def test_kernels_keep_to_their_privileges(case):
+    model, machine = trained(case), MachineModel.uniform(1)
+    task_graph = lower(model.graph, taskflow.single_device(model.graph, machine), on_gpu(machine))
+    found = laws.run(task_graph, model.feeds, 2, backend=backend(), check=True)
+    laws.assert_close(found, laws.one_device(model, machine, 2))
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_any_strategy_keeps_to_its_privileges(data):
+    model = data.draw(operator_graphs())
+    machine, strategy = data.draw(strategies(model.graph, 4))
+    laws.any_strategy_is_one_device(model, on_gpu(machine), strategy, 2, backend=backend(), check=True)
+
+
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), record=st.booleans())
 def test_any_strategy_gives_the_numbers_of_one_device(data, record):

@@ -4,14 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import Executor, MachineModel, lower, measure_gpu
+import ops
+from taskflow import Executor, Graph, MachineModel, data_parallel, lower, measure_gpu, precision
 from taskflow.backend.fake import FakeStreams
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm import connect
+from taskflow.execute.progress import foldable_in_place
 from tests import laws
-from tests.execute.test_streamed import feeds, network
+from tests.execute.gpu.test_streamed import feeds, network
 from tests.ops.strategies import operator_graphs
-from tests.strategies import Model, random_strategy
+from tests.strategies import Model, feeds_of, random_strategy
 from tests.test_measure_gpu import ModelStreams
 
 EXCHANGES = ("auto", "shared", "messages", "nccl")
@@ -70,6 +72,64 @@ def test_links_are_timed_between_ranks(is_mapped, monkeypatch):
         assert found == pytest.approx({"latency_seconds": 2e-6, "bandwidth": 0.5e12}, rel=0.01)
     elif connect().rank == 0 and found:
         assert found["latency_seconds"] > 0
+
+
+class HungryStreams(FakeStreams):
+    """A library that takes memory for every peer."""
+
+    def communicator_bytes(self, peers):
+        return 1_000_000 * peers
+
+
+@pytest.mark.skipif(connect().size == 1, reason="one rank has no peers")
+def test_memory_of_the_library_is_in_the_account():
+    model, machine = classifier("float32"), on_gpus()
+    task_graph, rank = lower(model.graph, data_parallel(model.graph, machine), machine), connect().rank
+    with Executor(task_graph, backend=HungryStreams(), exchange="nccl") as step:
+        expected = step._streamed.ledger.expected[rank]["buffers of NCCL"]
+        text = step._streamed.ledger.describe(rank)
+    assert expected >= 1_000_000 and expected % 1_000_000 == 0
+    assert f"about {expected} of buffers of NCCL" in text
+    with Executor(task_graph, backend=HungryStreams(), exchange="shared") as step:
+        assert not step._streamed.ledger.expected[rank]
+
+
+def test_a_library_that_finds_no_memory_is_refused_with_numbers(monkeypatch):
+    def fail(self, *args):
+        raise MemoryError("buffers of NCCL")
+
+    model, machine = classifier("float32"), on_gpus()
+    task_graph = lower(model.graph, data_parallel(model.graph, machine), machine)
+    if connect().size > 1:
+        monkeypatch.setattr(HungryStreams, "communicators", fail)
+        with pytest.raises(ValueError, match=r"no room for \d+000000 bytes of buffers of NCCL; this executor holds .*"):
+            Executor(task_graph, backend=HungryStreams(), exchange="nccl")
+
+
+def classifier(dtype):
+    graph = Graph()
+    x, t = graph.input("x", (8, 6)), graph.input("t", (8,), "int32")
+    loss = ops.softmax_cross_entropy(ops.linear(ops.tanh(ops.linear(x, 10)), 4), t)
+    if dtype != "float32":
+        precision(graph, dtype)
+    ops.sgd(loss, lr=0.1)
+    return Model(graph, feeds_of(graph))
+
+
+@pytest.mark.skipif(connect().size == 1, reason="one rank folds nothing of others")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_folds_read_partial_sums_in_place_with_the_same_bits(dtype):
+    model, machine = classifier(dtype), on_gpus()
+    task_graph = lower(model.graph, data_parallel(model.graph, machine), machine)
+    expected = laws.run(task_graph, model.feeds, 3, backend=FakeStreams(), exchange="messages")
+    for record in (True, False):
+        found = laws.run(task_graph, model.feeds, 3, backend=FakeStreams(5), exchange="shared", record=record)
+        laws.assert_equal(found, expected)
+    with Executor(task_graph, backend=FakeStreams(), exchange="shared") as step:
+        rows = step._rows
+        copied = {item.row for item in step._streamed.items if item.role == "receive"}
+        read = {row for row in foldable_in_place(rows) if rows.device[row] == connect().rank}
+    assert read and not read & copied
 
 
 def test_shared_regions_are_one():

@@ -72,6 +72,14 @@ case(
     high=5,
 )
 case(
+    "embedding_bag, mean",
+    lambda i: ops.embedding_bag(i, 5, 3, mode="mean", dtype="float64"),
+    lambda v: v["embedding_bag.weight"][v["i"]].mean(2),
+    {"i": (4, 2, 3)},
+    ["i"],
+    high=5,
+)
+case(
     "embedding_bag of one row each",
     lambda i: ops.embedding_bag(i, 7, 2, dtype="float64"),
     lambda v: v["embedding_bag.weight"][v["i"][..., 0]],

@@ -15,7 +15,7 @@ from tests.ops.cases import CASES
 from tests.ops.strategies import operator_graphs
 from tests.ops.test_precision import MODELS, TOLERANCE
 from tests.ops.test_precision import trained as half_model
-from tests.strategies import Model, feeds_of, strategies
+from tests.strategies import Model, feeds_of, random_strategy, strategies
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [CudaSource(path) for path in sorted([*(ROOT / "ops/cuda").glob("*.cu"), *ROOT.glob("taskflow/**/*.cu")])]
@@ -56,6 +56,20 @@ def on_one_gpu(model, tolerance, steps=2):
     laws.assert_close(found, laws.one_device(model, machine, steps), tolerance)
 
 
+# Whose kernels count from the beginning of the region, or sum over a part of it.
+COUNTING = ("accuracy", "adaptive", "argmax", "avg_pool", "cross_entropy", "dot_inter", "embedding", "expert_load")
+COUNTING += ("gather", "gru_cell", "rotary", "top_k_acc", "topk")
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith(COUNTING) and "wide" not in c.name], ids=str)
+def test_a_split_operator_gives_the_numbers_of_numpy(case, seed):
+    model, machine = trained(case), MachineModel.uniform(3).with_rates(kind="cuda")
+    strategy, backend = random_strategy(model.graph, machine, seed), shim.ShimStreams(seed)
+    laws.any_strategy_is_one_device(model, machine, strategy, 2, backend=backend, record=False)
+
+
 @needs_compiler
 @pytest.mark.slow
 @settings(max_examples=max(1, settings().max_examples // 4))
@@ -86,9 +100,28 @@ def mixture(g):
     return ops.add(ops.softmax_cross_entropy(ops.linear(y, 4), t), balance)
 
 
+def tables(g):
+    """Rows and elements by index, turned, interacting; the accuracy beside the loss."""
+    words, picks, t = (g.input(name, (5, n), "int32") for name, n in (("words", 4), ("picks", 2), ("t", 2)))
+    h = ops.rotary_embedding(ops.unsqueeze(ops.embedding(words, 7, 8), 2))
+    h = ops.gather_rows(ops.squeeze(h, 2), picks)
+    y = ops.gather(ops.linear(h, 9), 2, ops.expand(ops.unsqueeze(t, 2), (5, 2, 6)))
+    g.output("accuracy", ops.accuracy(y, picks))
+    pairs = ops.dot_interaction([ops.embedding_bag(words, 5, 3), ops.embedding_bag(picks, 5, 3)])
+    return ops.add(ops.cross_entropy(y, picks, 3, 0.1), ops.mean(pairs))
+
+
+def pooled(g):
+    """Pools of all kinds, and a GRU over what is left."""
+    x, y = g.input("x", (3, 4, 9, 7)), g.input("y", (3, 4, 5))
+    h = ops.adaptive_max_pool2d(ops.avg_pool2d(ops.multiply(x, x), 3, 1, 1), (6, 5))
+    h = ops.reshape(ops.adaptive_avg_pool2d(h, (4, 3)), (3, 4, 12))
+    return ops.mean_squared_error(ops.gru(ops.linear(h, 6), 5)[0], y)
+
+
 @needs_compiler
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("build", [*MODELS, mixture])
+@pytest.mark.parametrize("build", [*MODELS, mixture, tables, pooled])
 def test_training_in_half(build, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
@@ -99,7 +132,7 @@ def test_training_in_half(build, dtype):
 def test_numbers_of_16_bits_are_those_of_numpy():
     """Every float16, and numbers that are rounded to it; the same for bfloat16."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    source = CudaSource(ROOT / "ops/cuda/types.cu").text + CASTS
+    source = CudaSource(ROOT / "taskflow/backend/types.cu").text + CASTS
     values = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.random.default_rng(1).integers(-9, 6, 20_000)
     values = np.concatenate([values[:-8], [0, -0.0, np.inf, -np.inf, 65519, 65520, 2.0**-25, 3 * 2.0**-26]]).astype(
         "f4"

@@ -119,7 +119,7 @@ CLASSES: dict[str, Build] = {
 INDICES: dict[str, Build] = {
     "embedding": lambda i: ops.embedding(i, 500, 64),
     "embedding_bag": lambda i: ops.embedding_bag(i, 500, 64),
-    "embedding_bag, mean": lambda i: ops.embedding_bag(i, 500, 64, "mean"),
+    "embedding_bag, mean": lambda i: ops.embedding_bag(i, 500, 64, mode="mean"),
 }
 
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import taskflow
-from taskflow import CostModel, Device, MachineModel, lower
+from taskflow import CostModel, Device, MachineModel, columns, lower
 from taskflow.rules import leaders, random_config
 from taskflow.search import judge as judging
+from taskflow.search import pool as pools
 from taskflow.search.judge import Judge
 from taskflow.simulate import schedule
 from tests import tiny
@@ -113,6 +114,25 @@ def test_a_pool_that_is_full_is_emptied(monkeypatch):
     assert judge.propose("fc0", strategy["fc0"]) == judged_from_scratch(graph, strategy, machine, costs)[-1]
     judge.accept()
     np.testing.assert_array_equal(judge.ends, judged_from_scratch(graph, strategy, machine, costs)[2])
+
+
+def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
+    """From one row on; what is behind the data is never read."""
+
+    def poisoned(data):
+        return np.concatenate([data, np.full_like(data, 1 << 40)])
+
+    monkeypatch.setattr(columns, "_doubled", poisoned)
+    monkeypatch.setattr(pools, "ROOM", 1)
+    graph, machine = network(layers=3), MachineModel.uniform(4)
+    costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
+    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    seconds = judge.start(strategy)
+    for op in leaders(graph) * 2:
+        strategy[op.name] = random_config(op, machine, generator)
+        judge.propose(op.name, strategy[op.name], seconds)  # some without the regions that are to be made
+        assert judge.propose(op.name, strategy[op.name]) == judged_from_scratch(graph, strategy, machine, costs)[-1]
+        judge.accept()
 
 
 def test_a_graph_of_one_operator():

@@ -143,6 +143,26 @@ def test_the_optimum_of_an_exhaustive_search_is_found():
         assert find(graph, machine, proposals=200, seed=seed, space=space).seconds == best.seconds
 
 
+def test_a_given_space_is_not_left():
+    """The best strategy uses both devices; a space of one device is kept to, and the other starts are named."""
+    graph, machine = small(), MachineModel.uniform(2, SLOW, 1e9)
+    space = Space(graph, machine, device_lists=[(0,)])
+    size = {name: space.size(name) for name in space.names}
+    result = find(graph, machine, space=space)
+    assert result.strategy == single_device(graph, machine) and find(graph, machine).seconds < result.seconds
+    assert set(result.baseline_seconds) == {"single device"} and size == {n: space.size(n) for n in space.names}
+    assert result.left_out == ("data parallel", "model parallel", "one weird trick", "operator placement")
+    assert str(result).endswith("not in the space: " + ", ".join(result.left_out))
+
+
+def test_a_space_with_none_of_the_starts_is_searched_from_a_random_one():
+    graph, machine = small(), MachineModel.uniform(3, SLOW, 1e9)
+    space = Space(graph, machine, device_lists=[(1,), (2,)])
+    result = find(graph, machine, space=space)
+    assert list(result.baseline_seconds) == ["random 0"]
+    assert {d for config in result.strategy.values() for d in config.devices} <= {1, 2}
+
+
 def test_dynamic_programming_may_be_a_start():
     graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
     result = find(graph, machine, plan=True, proposals=5)

@@ -7,25 +7,23 @@ from typing import Any
 
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm import Transport
-from taskflow.execute.carriers import Carriers, choose_carriers
-from taskflow.execute.device_memory import DeviceMemory
-from taskflow.execute.ledger import Ledger
-from taskflow.execute.streamed import StreamCompiler
-from taskflow.execute.trial import try_kernels
+from taskflow.execute.gpu.carriers import Carriers, choose_carriers
+from taskflow.execute.gpu.device_memory import DeviceMemory
+from taskflow.execute.gpu.ledger import Ledger
+from taskflow.execute.gpu.streamed import StreamCompiler
+from taskflow.execute.gpu.trial import try_kernels
 from taskflow.memory import MemoryPlan
 from taskflow.task import Array, TaskGraph
 
 _log = logging.getLogger(__name__)
 
 
-def find_backend(backend: StreamBackend | None, lender: StreamBackend | None, check: bool) -> StreamBackend:
+def find_backend(backend: StreamBackend | None, lender: StreamBackend | None) -> StreamBackend:
     """What runs the streams of this rank's GPUs: what was given, that of the executor that lends regions, or CuPy's.
 
     Raises:
-        ValueError: memory is to be checked, or the backend is not the lender's.
+        ValueError: the backend is not the lender's.
     """
-    if check:
-        raise ValueError("executor: check=True is for cpu and emulated devices")
     if backend is not None and lender is not None and backend is not lender:
         raise ValueError("executor: its backend is not that of the executor whose regions it shares")
     return backend or lender or make_backend()
@@ -66,7 +64,7 @@ class Meeting:
         """What compiles rows; `origin`: their rows in the task graph, `args`: of `Compiler`."""
         carriers = self.carriers.of_rows(origin)
         compiler = StreamCompiler(*args, backend=self.backend, carriers=carriers, ledger=self.ledger)
-        compiler.captures, compiler.times = capture, record
+        compiler.captures, compiler.times = capture and not compiler.check, record
         return compiler
 
     def try_program(self, compiler: StreamCompiler, is_borrowing: bool) -> None:

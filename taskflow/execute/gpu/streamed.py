@@ -1,17 +1,17 @@
 """Programs for GPUs: the rows of a rank as items on streams, with events where the graph needs them.
 
 Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a program of one call, which replays a step
-(`taskflow.execute.replay`). What follows from what:
+(`taskflow.execute.gpu.replay`). What follows from what:
 
 * Every row runs on the first stream that it occupies in the task graph: compute, receiving (copies and folds) or host
   copies; outputs leave on a fifth stream of the device.
 * An item waits for the rows that its row depends on, and, where an instance begins its life, for those who used its
-  memory before (`taskflow.execute.events` keeps the waits that are needed).
-* Between ranks there are three carriers (`taskflow.execute.carriers` chooses): memory that is mapped (`peers`), a
+  memory before (`taskflow.execute.gpu.events` keeps the waits that are needed).
+* Between ranks there are three carriers (`taskflow.execute.gpu.carriers` chooses): memory that is mapped (`peers`), a
   library (`together`), and messages through pinned memory of the host: device to host, MPI, host to device. Starting
   and awaiting a message is an item of the host, which runs while a step is issued, and never part of a captured graph.
-* Points whose kernels declare it (updates of parameters) run as one (`taskflow.execute.grouping`).
-* Feeds come by way of `taskflow.execute.staging`. Outputs are copied to pinned memory at the end of the step.
+* Points whose kernels declare it (updates of parameters) run as one (`taskflow.execute.gpu.grouping`).
+* Feeds come by way of `taskflow.execute.gpu.staging`. Outputs are copied to pinned memory at the end of the step.
 
 Not yet run on hardware: the tests run it on fake streams.
 """
@@ -25,20 +25,22 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, together
+from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, fold_launch, together
 from taskflow.comm import Message
-from taskflow.execute.carriers import Carriers
-from taskflow.execute.device_memory import Output
-from taskflow.execute.events import MemoryUses
-from taskflow.execute.grouped import GroupedRows
-from taskflow.execute.ledger import CONSTANTS, PACKING, SCRATCH, Ledger
-from taskflow.execute.peers import PeerRows
+from taskflow.execute.fold import fold
+from taskflow.execute.gpu.carriers import Carriers
+from taskflow.execute.gpu.device_check import DeviceChecks
+from taskflow.execute.gpu.device_memory import Output
+from taskflow.execute.gpu.events import MemoryUses
+from taskflow.execute.gpu.grouped import GroupedRows
+from taskflow.execute.gpu.ledger import CONSTANTS, PACKING, SCRATCH, Ledger
+from taskflow.execute.gpu.peers import PeerRows
+from taskflow.execute.gpu.replay import HOST, Item, StreamReplay
+from taskflow.execute.gpu.staging import Part, Staging, StepCells
+from taskflow.execute.gpu.together import LibraryRows
 from taskflow.execute.program import Call, Compiler, Program
-from taskflow.execute.replay import HOST, Item, StreamReplay
-from taskflow.execute.staging import Part, Staging, StepCells
-from taskflow.execute.together import LibraryRows
 from taskflow.geometry import Rect
-from taskflow.task import Array, Kind
+from taskflow.task import Array, Kind, Privilege
 
 STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
 _SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
@@ -76,6 +78,8 @@ class StreamCompiler(Compiler):
         self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
         self._choose_rows()
         self._groups = GroupedRows(self)
+        self._checks = DeviceChecks(self.backend, self.ledger, self.graph, self.memory.own) if self.check else None
+        self._poisoned: dict[int, int] = {}  # instance -> the item that poisons it
         super().compile()
         if self._peers is not None:
             self._peers.take_all_back()
@@ -93,6 +97,8 @@ class StreamCompiler(Compiler):
         )
         self.program = Program()
         self.program.add(self.replay, 0, "run")
+        if self._checks:
+            self.program.add(self._checks.verify, 0, "check")
         return self.program
 
     # -- items -----------------------------------------------------------------------------------------------------
@@ -108,15 +114,28 @@ class StreamCompiler(Compiler):
         of: Sequence[int] = (),
     ) -> int:
         """Append an item that uses these instances, for `row`, or for all rows `of`; its number."""
+        for instance in uses if self._checks else ():
+            self._poison(row, instance, stream)
         item = len(self.items)
         deps = [dep for r in of or (row,) for dep in self.graph.deps(r)]
         waits = {self._item_of[dep] for dep in deps if dep in self._item_of} | set(before)
         for instance in uses:
             waits.update(self._uses.use(instance, stream, item))
+        waits.update(self._poisoned[instance] for instance in uses if instance in self._poisoned)
         name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
         self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
         self._item_of[row] = item
         return item
+
+    def _poison(self, row: int, instance: int, stream: int) -> None:
+        """Before `row`, if it is the first to use an instance: nobody may rely on what its memory holds."""
+        region = self.graph.regions[int(self.graph.instance_region[instance])]
+        if instance in self.born or region.is_persistent or not self.drives_instance(instance):
+            return
+        assert self._checks is not None, "only checked programs poison"
+        self.born.add(instance)
+        call = self._checks.poison(self.memory.array(instance))
+        self._poisoned[instance] = self.add(call, row, "poison", stream, [instance])
 
     def add_crossing(
         self,
@@ -205,9 +224,14 @@ class StreamCompiler(Compiler):
     def _local(self, row: int) -> None:
         if row in self._groups.rows:
             return
-        uses = [i for i, _, _ in self.graph.args(row) if i >= 0]
+        elsewhere, stream = self._parts_of_peers(row), int(self.graph.streams[row, 0])
+        uses = [i for k, (i, _, _) in enumerate(self.graph.args(row)) if i >= 0 and k not in elsewhere]
         self._before(row, uses)
-        self.add(self._call(row), row, "run", int(self.graph.streams[row, 0]), uses)
+        if self._peers:
+            self._peers.await_parts(row, stream)
+        self.add(self._call(row), row, "run", stream, uses)
+        if self._peers:
+            self._peers.give_back(row, stream)
 
     def _before(self, row: int, instances: list[int]) -> None:
         """Await the messages that bring what `row` reads; within this rank, memory is the matter of events."""
@@ -235,11 +259,17 @@ class StreamCompiler(Compiler):
         self.backend.xp.copyto(target, part.array)
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
-        xp = self.backend.xp
-        combine = xp.maximum if self.graph.combine[int(self.graph.region[row])] == "max" else xp.add
-        args = self.graph.args(row)
-        first = views[0] if args[0][:2] == args[1][:2] else views[1]
-        return partial(_fold, xp, combine, views[0], [first, *views[2:]])
+        args, combine = self.graph.args(row), self.graph.combine[int(self.graph.region[row])]
+        for k, source in self._parts_of_peers(row).items():
+            views[k] = self.memory.view(source, args[k][1])
+        parts = [views[0] if args[0][:2] == args[1][:2] else views[1], *views[2:]]
+        if self.backend.uses_variants:
+            return fold_launch(self.backend, combine, views[0], parts)
+        return partial(fold, np.maximum if combine == "max" else np.add, views[0], parts, ())
+
+    def _parts_of_peers(self, row: int) -> dict[int, int]:
+        """Argument of a fold -> the instance in another rank's memory that it reads in place."""
+        return self._peers.parts_of(row) if self._peers else {}
 
     def _one(self, view: Array, writeable: bool = True) -> Array:
         return super()._one(view, writeable) if self.backend.xp is np else view
@@ -261,6 +291,10 @@ class StreamCompiler(Compiler):
         make = together(self._launch(rows[0]).kernel)
         assert make is not None, "only such rows are grouped"
         return make(self._context(rows[0], [rect for _, rect, _ in args[0]]), views)
+
+    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
+        assert self._checks is not None
+        return self._checks.checked(str(self.graph[row]), int(self.graph.device[row]), views, privileges, call)
 
     def _kernel(self, kernel: Any) -> Any:
         return cuda_kernel(kernel) if self.backend.uses_variants else kernel
@@ -348,12 +382,3 @@ class StreamCompiler(Compiler):
                 array, pinned = self._arrives.pop(other)
                 call = partial(self._to_device, array, self._packed(stream, array), pinned)
                 self.add(call, other, "receive", stream, [instance])
-
-
-def _fold(xp: Any, combine: Any, target: Array, parts: Sequence[Array]) -> None:
-    if len(parts) == 1 and parts[0] is not target:
-        xp.copyto(target, parts[0])
-    first = parts[0]
-    for other in parts[1:]:
-        combine(first, other, out=target)
-        first = target

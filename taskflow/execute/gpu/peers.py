@@ -3,6 +3,10 @@
 A transfer from s to t is: s signals that the data is ready; t awaits that, copies out of s's memory, and signals that
 it has; s awaits this only before it writes that memory again, or at the end of the step.
 
+A fold reads partial results where their owners left them: it awaits all of them, reads, and signals afterwards. Where
+another row waits for such a transfer meanwhile, it is copied instead (`progress.foldable_in_place`); the memory plan
+keeps its source until the fold.
+
 A step is one graph, and CUDA may run what a graph leaves open in any order, one after the other even. So whoever
 awaits something does so after all signals that this rank gives before, by row: then the first of all that are awaited
 is always on its way.
@@ -18,9 +22,10 @@ import numpy as np
 from taskflow.backend.ranks import COUNTERS, FLAG_BYTES
 from taskflow.errors import InternalError
 from taskflow.execute.program import Call
+from taskflow.execute.progress import foldable_in_place
 
 if TYPE_CHECKING:
-    from taskflow.execute.streamed import StreamCompiler
+    from taskflow.execute.gpu.streamed import StreamCompiler
 
 _ARRIVED, _AWAITED, _SENT = range(COUNTERS)
 
@@ -32,6 +37,11 @@ class PeerRows:
         self._compiler, self._slot = compiler, {row: k for k, row in enumerate(rows)}
         self._rank = compiler.transport.rank
         self._lent: dict[int, int] = {}  # rows whose data may still be read -> its instance
+        self._folds: dict[int, dict[int, int]] = {}  # fold -> argument -> the transfer whose source it reads
+        for copy, (fold, k) in foldable_in_place(compiler.graph).items():
+            if copy in self._slot:
+                self._folds.setdefault(fold, {})[k] = copy
+        self._merged = {copy for copies in self._folds.values() for copy in copies.values()}
         size = COUNTERS * len(rows) * FLAG_BYTES
         shared = compiler.backend.shared_zeros(self._rank, size, compiler.transport)
         if shared is None:
@@ -44,8 +54,25 @@ class PeerRows:
         source, device = int(graph.source[row]), int(graph.device[row])
         if source == self._rank:
             self._lend(row, device)
-        if device == self._rank:
+        if device == self._rank and row not in self._merged:
             self._take(row, source)
+
+    def parts_of(self, fold: int) -> dict[int, int]:
+        """Argument of a fold -> the instance of another rank that it reads."""
+        graph = self._compiler.graph
+        return {k: graph.args(copy)[0][0] for k, copy in self._folds.get(fold, {}).items()}
+
+    def await_parts(self, fold: int, stream: int) -> None:
+        """Before a fold on a stream: what it reads of others is ready."""
+        for copy in self._folds.get(fold, {}).values():
+            self._compiler.before([copy])
+            self._compiler.add_crossing(self._await(copy), copy, "await", stream, [], signals=False)
+
+    def give_back(self, fold: int, stream: int) -> None:
+        """After a fold: what it has read of others is theirs again."""
+        c = self._compiler
+        for copy in self._folds.get(fold, {}).values():
+            c.add_crossing(self._signal(copy, int(c.graph.source[copy])), copy, "signal", stream, [], awaits=False)
 
     def _lend(self, row: int, device: int) -> None:
         c = self._compiler

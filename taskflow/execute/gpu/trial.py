@@ -15,9 +15,9 @@ from functools import partial
 import numpy as np
 
 from taskflow.dtypes import is_floating
-from taskflow.execute.ledger import SCRATCH
-from taskflow.execute.replay import HOST, Item
-from taskflow.execute.streamed import StreamCompiler
+from taskflow.execute.gpu.ledger import LIBRARY, SCRATCH
+from taskflow.execute.gpu.replay import HOST, Item
+from taskflow.execute.gpu.streamed import StreamCompiler
 from taskflow.task import Privilege
 
 _MADE_UP = 0.5  # of floating-point numbers; integers may be indices, and are 0
@@ -43,7 +43,11 @@ def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: object) -> 
         item.call()
         return
     written = _written(compiler, item)
-    if kept and item.role == "together":
+    if item.role == "together" and not kept:
+        device = compiler.transport.rank  # its first call connects ranks, which takes memory
+        with compiler.ledger.room(device, LIBRARY, compiler.ledger.expected[device][LIBRARY]):
+            _run(compiler, item.stream, item.row, item.call, over)
+    elif kept and item.role == "together":
         for instance in sorted(written - kept):
             _run(compiler, item.stream, item.row, _filling(compiler, instance), over)
     elif item.role in ("await", "signal", "send", "fetch") or not written & kept:

@@ -21,7 +21,7 @@ import numpy as np
 
 from taskflow.backend import Run, StreamBackend
 from taskflow.errors import InternalError
-from taskflow.execute.ledger import Ledger
+from taskflow.execute.gpu.ledger import Ledger
 from taskflow.execute.program import Feed
 from taskflow.geometry import Rect
 from taskflow.task import Array

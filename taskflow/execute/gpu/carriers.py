@@ -23,7 +23,7 @@ import numpy as np
 from taskflow.backend import Place
 from taskflow.backend.ranks import SUMMED
 from taskflow.exchange import SUMS
-from taskflow.execute.library import LibraryPlan, plan_library
+from taskflow.execute.gpu.library import LibraryPlan, plan_library
 from taskflow.task import COLLECTIVES, Array, Kind, TaskGraph
 
 

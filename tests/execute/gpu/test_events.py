@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow.execute.events import plan_events
+from taskflow.execute.gpu.events import plan_events
 
 
 @st.composite

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taskflow.backend import together
-from taskflow.execute.grouping import group_rows
+from taskflow.execute.gpu.grouping import group_rows
 from taskflow.lower.lowering import kernel_name
 from taskflow.task import Kind
 
 if TYPE_CHECKING:
-    from taskflow.execute.streamed import StreamCompiler
+    from taskflow.execute.gpu.streamed import StreamCompiler
 
 
 class GroupedRows:
-    """The points of a program that run together; none where every item is timed.
+    """The points of a program that run together; none where every item is timed or checked.
 
     Attributes:
         rows: all of them.
@@ -25,7 +25,7 @@ class GroupedRows:
 
     def __init__(self, compiler: StreamCompiler) -> None:
         self._compiler = compiler
-        can_be = compiler.backend.uses_variants and not compiler.times
+        can_be = compiler.backend.uses_variants and not compiler.times and not compiler.check
         self._groups = group_rows(compiler.graph, compiler.plan, self._keys()) if can_be else {}
         self.rows = {row for groups in self._groups.values() for rows in groups for row in rows}
 

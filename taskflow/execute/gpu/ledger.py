@@ -1,7 +1,8 @@
 """The memory of GPUs by purpose: what an executor takes of each, refused with numbers where there is no room.
 
 All memory of an executor is taken through a ledger before its first step: the arena, blocks for feeds, cells, flags,
-and, in a trial of its kernels, their scratch memory. The workspaces of libraries count as well.
+and, in a trial of its kernels, their scratch memory. The workspaces of libraries count as well; the buffers of NCCL,
+which it takes as it connects ranks, are an estimate.
 """
 
 from __future__ import annotations
@@ -15,14 +16,21 @@ from taskflow.backend import StreamBackend
 from taskflow.task import Array
 
 INSTANCES, SCRATCH, PACKING, CONSTANTS = "instances", "scratch memory", "packing", "constants of kernels"
+LIBRARY = "buffers of NCCL"
 
 
 class Ledger:
-    """What is taken of the devices of this rank."""
+    """What is taken of the devices of this rank.
+
+    Attributes:
+        taken: device -> purpose -> bytes that were taken through the ledger.
+        expected: the same, estimated, for what libraries take by themselves.
+    """
 
     def __init__(self, backend: StreamBackend, devices: Sequence[int]) -> None:
         self._backend = backend
         self.taken: dict[int, Counter[str]] = {d: Counter() for d in devices}
+        self.expected: dict[int, Counter[str]] = {d: Counter() for d in devices}
 
     def take(self, device: int, purpose: str, size_bytes: int) -> Array:
         """A zeroed byte array on a device.
@@ -53,5 +61,6 @@ class Ledger:
         """What is taken, what libraries take, and what is free."""
         libraries, (free, total) = self._backend.library_bytes(device), self._backend.memory(device)
         parts = [f"{size} of {purpose}" for purpose, size in self.taken[device].items() if size]
+        parts += [f"about {size} of {purpose}" for purpose, size in self.expected[device].items() if size]
         held = " and ".join([*parts, *([f"{libraries} of workspaces of libraries"] if libraries else [])])
         return f"this executor holds {held or 'nothing'}, and {free} of {total} bytes are free"

@@ -12,14 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from taskflow.backend import Communicator, Part
-from taskflow.execute.library import LibraryCall, LibraryPlan
+from taskflow.execute.gpu.ledger import LIBRARY
+from taskflow.execute.gpu.library import LibraryCall, LibraryPlan
 from taskflow.execute.program import Call
 from taskflow.geometry import Rect
 from taskflow.memory import ALIGNMENT
 from taskflow.task import Array, TaskGraph
 
 if TYPE_CHECKING:
-    from taskflow.execute.streamed import StreamCompiler
+    from taskflow.execute.gpu.streamed import StreamCompiler
 
 
 class LibraryRows:
@@ -36,9 +37,7 @@ class LibraryRows:
         self._transfers = group_transfers(graph, transfers)
         world = tuple(range(compiler.transport.size))
         groups = [world, *(g for plan in plans.values() for g in plan.groups if g)]
-        self._communicators = compiler.backend.communicators(
-            self._rank, list(dict.fromkeys(groups)), compiler.transport, self._most_bytes()
-        )
+        self._communicators = self._connect(list(dict.fromkeys(groups)))
         self._world = self._communicators[world]
 
     @property
@@ -52,6 +51,25 @@ class LibraryRows:
             self._add_collective(row)
         elif row in self._transfers:
             self._add_transfers(self._transfers[row])
+
+    def _connect(self, groups: list[tuple[int, ...]]) -> dict[tuple[int, ...], Communicator]:
+        """Make the communicators; what they are expected to take is in the ledger before."""
+        backend, ledger, rank = self._compiler.backend, self._compiler.ledger, self._rank
+        expected = sum(backend.communicator_bytes(self._peers(group)) for group in groups if rank in group)
+        ledger.expected[rank][LIBRARY] += expected
+        with ledger.room(rank, LIBRARY, expected):
+            return backend.communicators(rank, groups, self._compiler.transport, self._most_bytes())
+
+    def _peers(self, group: tuple[int, ...]) -> int:
+        """With how many others of a group this rank exchanges data: two in rings, and each one that it sends to."""
+        graph, found = self._compiler.graph, set[int]()
+        calls = [call for plan in self._plans.values() for calls in plan.rounds for call in calls]
+        if len(group) == self._compiler.transport.size:
+            ends = [(int(graph.source[r]), int(graph.device[r])) for rows in self._transfers.values() for r in rows]
+            ends += [(call.root, d) for call in calls if call.kind == "send" for d in call.targets]
+            found = {a + b - self._rank for a, b in ends if self._rank in (a, b)}
+        in_rings = min(len(group) - 1, 2) if any(call.group == group for call in calls) else 0
+        return max(len(found), in_rings)
 
     def _most_bytes(self) -> int:
         """The most that one call moves."""

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import NotCapturable, StreamBackend
-from taskflow.execute.events import EventPlan, plan_events
-from taskflow.execute.staging import Staging, StepCells
+from taskflow.execute.gpu.events import EventPlan, plan_events
+from taskflow.execute.gpu.staging import Staging, StepCells
 
 Call = Callable[[], object]
 
-_UNTIMED = ("fetch", "await", "signal")  # what is no work of a row
+_UNTIMED = ("fetch", "await", "signal", "poison")  # what is no work of a row
 
 HOST = -1  # the "stream" of items that the host does itself
 

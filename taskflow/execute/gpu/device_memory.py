@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import StreamBackend
-from taskflow.execute.ledger import INSTANCES, Ledger
+from taskflow.execute.gpu.ledger import INSTANCES, Ledger
 from taskflow.execute.program import Memory
 from taskflow.geometry import Rect
 from taskflow.task import Array

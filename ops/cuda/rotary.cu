@@ -1,0 +1,21 @@
+// Pairs of features turned by angle = position * base^(-2 f / features), which is computed in float64; see ops/rotary.py.
+// Arrays are (samples, positions, heads, features) without gaps; the two of a pair are `apart` elements apart, and pairs
+// follow each other by `step`.
+#include "common.cu"
+
+#define ROTARY(T, A, name)                                                                                            \
+  extern "C" __global__ void turn_##name(const T* x, T* y, long long positions, long long heads, long long pairs,     \
+                                         long long step, long long apart, long long first_position,                   \
+                                         long long first_pair, long long all_pairs, double base, double sign,         \
+                                         long long count) {                                                           \
+    long long k = THREAD;                                                                                             \
+    if (k >= count) return;                                                                                           \
+    long long f = k % pairs, row = k / pairs, position = row / heads % positions;                                     \
+    double angle = (first_position + position) * pow(base, -2.0 * (first_pair + f) / (2.0 * all_pairs));              \
+    A cosine = (A)cos(angle), sine = (A)(sign * sin(angle));                                                          \
+    long long at = row * 2 * pairs + f * step;                                                                        \
+    A a = x[at], b = x[at + apart];                                                                                   \
+    y[at] = a * cosine - b * sine;                                                                                    \
+    y[at + apart] = b * cosine + a * sine;                                                                            \
+  }
+FOR_ALL_TYPES(ROTARY)

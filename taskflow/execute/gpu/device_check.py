@@ -1,0 +1,109 @@
+"""Checked execution on GPUs: what `check` does, by kernels, without a host that waits at every task.
+
+Every point looks at its arguments before and after, on its stream, and leaves what it finds in counters on the device;
+the host reads them at the end of the step and raises for the first point, in issue order, that broke a rule. What a
+point may only read is compared by a sum over all its bits: arrays of GPUs cannot be made read-only.
+
+Not yet run on hardware: the tests run the kernels as C++.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from taskflow.backend import StreamBackend, inspect_launch, poison_launch
+from taskflow.execute.check import poison, poisoned_elements
+from taskflow.execute.gpu.ledger import Ledger
+from taskflow.task import Array, Kind, Privilege, TaskGraph
+
+Call = Callable[[], object]
+_NUMBERS = 4  # of an argument: poisoned elements and the sum of its bits, before and after
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """Argument `number` of a task: what it may do with it, and its counters."""
+
+    task: str
+    number: int  # among the outputs, if it is one
+    privilege: Privilege
+    size: int
+    device: int
+    slot: int
+
+
+class DeviceChecks:
+    """The checks of a program for the devices of this rank."""
+
+    def __init__(self, backend: StreamBackend, ledger: Ledger, graph: TaskGraph, devices: Sequence[int]) -> None:
+        self._backend = backend
+        counts = np.diff(graph.arg_ptr) * (graph.kind == Kind.POINT)
+        size = {d: int(counts[graph.device == d].sum()) for d in devices}
+        blocks = {d: ledger.take(d, "counters of checks", max(n, 1) * _NUMBERS * 8) for d, n in size.items()}
+        self._counters = {d: block.view(np.uint64).reshape(-1, 2, 2) for d, block in blocks.items()}
+        self._used = dict.fromkeys(devices, 0)
+        self._arguments: list[_Argument] = []
+
+    def poison(self, array: Array) -> Call:
+        """A call that fills an array with the pattern."""
+        return poison_launch(self._backend, array) if self._backend.uses_variants else partial(poison, array)
+
+    def checked(
+        self, task: str, device: int, views: Sequence[Array], privileges: Sequence[Privilege], call: Call
+    ) -> Call:
+        """`call` with its privileges noted; `task` names it in errors."""
+        made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
+        before, after = [], []
+        for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
+            counters = self._note(task, k - made[0] if k in made else k, device, privilege, view)
+            before.append(self.poison(view) if k in made else self._inspect(view, counters[0]))
+            if privilege != Privilege.READ_WRITE:
+                after.append(self._inspect(view, counters[1]))
+        return partial(_all, (*before, call, *after))
+
+    def verify(self) -> None:
+        """At the end of a step.
+
+        Raises:
+            PermissionError: a kernel read memory that nobody wrote, wrote what it may only read, or left a part of its
+                output unwritten.
+        """
+        found = {device: self._backend.read(counters) for device, counters in self._counters.items()}
+        for argument in self._arguments:
+            (unread, bits), (unwritten, bits_after) = found[argument.device][argument.slot].tolist()
+            where, k = f"task {argument.task}", argument.number
+            if argument.privilege in (Privilege.WRITE, Privilege.REDUCE):
+                if unwritten:
+                    raise PermissionError(
+                        f"{where}: output {k}: leaves {unwritten} of {argument.size} elements unwritten"
+                    )
+            elif unread:
+                raise PermissionError(f"{where}: argument {k}: reads {unread} elements that no task wrote")
+            elif argument.privilege == Privilege.READ and bits != bits_after:
+                raise PermissionError(f"{where}: argument {k}: is only read, and has been written")
+
+    def _note(self, task: str, number: int, device: int, privilege: Privilege, view: Array) -> Any:
+        slot = self._used[device]
+        self._used[device] += 1
+        self._arguments.append(_Argument(task, number, privilege, view.size, device, slot))
+        return self._counters[device][slot]
+
+    def _inspect(self, array: Array, out: Array) -> Call:
+        if self._backend.uses_variants:
+            return inspect_launch(self._backend, array, out)
+        return partial(_inspect, array, out)
+
+
+def _all(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def _inspect(array: Array, out: Array) -> None:
+    out[0] = poisoned_elements(array)
+    out[1] = np.ascontiguousarray(array).reshape(-1).view(np.uint8).sum(dtype=np.uint64)

@@ -1,0 +1,127 @@
+"""Checked execution on GPUs, on fake streams: with NumPy, and with the kernels as C++."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import taskflow
+from taskflow import Device, Executor, Graph, MachineModel, lower
+from taskflow.backend.fake import FakeStreams
+from taskflow.backend.inspecting import inspect_launch, poison_launch
+from taskflow.execute.check import poison, poisoned_elements
+from tests import laws, shim, tiny
+from tests.execute.gpu.test_streamed import feeds, network
+from tests.ops.strategies import operator_graphs
+from tests.ops.test_precision import MODELS
+from tests.ops.test_precision import trained as half_model
+from tests.strategies import random_strategy, strategies
+
+TWO = MachineModel.uniform(2, Device(kind="cuda"))
+X = np.arange(24.0).reshape(6, 4)
+
+needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
+BACKENDS = [FakeStreams, pytest.param(shim.ShimStreams, marks=needs_compiler)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("strategy", [1, 2, 5])
+def test_a_checked_run_gives_the_same_numbers(backend, strategy):
+    graph = network()
+    task_graph = lower(graph, random_strategy(graph, TWO, strategy), TWO)
+    options = [{"record": False}, {"check": True, "record": False}, {"check": True}]
+    first, *others = (laws.run(task_graph, feeds()[0], 3, backend=backend(strategy), **o) for o in options)
+    for found in others:
+        laws.assert_equal(found, first)
+
+
+@pytest.mark.slow
+@settings(max_examples=max(1, settings().max_examples // 5))
+@given(data=st.data(), seed=st.integers(0, 99), starve=st.sampled_from((None, "receiving", "host copies", "compute")))
+def test_no_operator_breaks_its_privileges(data, seed, starve):
+    model = data.draw(operator_graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    backend = FakeStreams(seed, starve)
+    laws.any_strategy_is_one_device(model, machine.with_rates(kind="cuda"), strategy, 2, backend=backend, check=True)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("build", MODELS)
+def test_no_kernel_for_gpus_breaks_its_privileges(build):
+    model = half_model(build, "float16")
+    task_graph = lower(model.graph, random_strategy(model.graph, TWO, 3), TWO)
+    laws.run(task_graph, model.feeds, 2, backend=shim.ShimStreams(), check=True)
+
+
+# -- kernels that do what they may not ---------------------------------------------------------------------------------
+
+
+def run(kernel, backend, change=None):
+    graph = Graph()
+    x = graph.input("x", (6, 4), "float64")
+    graph.output("y", graph.launch("bad", "b c -> b c", [x], kernel=kernel, flops=1))
+    task_graph = lower(graph, taskflow.single_device(graph, TWO), TWO)
+    if change is not None:
+        change(task_graph)
+    with Executor(task_graph, check=True, backend=backend()) as step:
+        step({"x": X})
+
+
+def leaves_a_row(ctx, x, y):
+    y[1:] = x[1:]
+
+
+def writes_its_input(ctx, x, y):
+    x[2, 1] = 7
+    y[...] = x
+
+
+def half_is_fed(task_graph):
+    """A fault in lowering: the feed fills half of what the point reads."""
+    task_graph.arg_box[0, :, 0] = (0, 3)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "kernel, change, what",
+    [
+        (leaves_a_row, None, "output 0: leaves 4 of 24 elements unwritten"),
+        (tiny._copy, half_is_fed, "argument 0: reads 12 elements that no task wrote"),
+    ],
+)
+def test_a_fault_is_found(backend, kernel, change, what):
+    with pytest.raises(PermissionError, match=what) as caught:
+        run(kernel, backend, change)
+    assert str(caught.value) == f"task 1: point bad[0] @0 384 B, after [0]: {what}"
+
+
+@needs_compiler
+def test_a_kernel_that_writes_its_input_is_found():
+    """Arrays of GPUs cannot be made read-only, as those of NumPy."""
+    with pytest.raises(PermissionError) as caught:
+        run(writes_its_input, shim.ShimStreams)
+    what = "argument 0: is only read, and has been written"
+    assert str(caught.value) == f"task 1: point bad[0] @0 384 B, after [0]: {what}"
+
+
+# -- kernels of the checks ---------------------------------------------------------------------------------------------
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "int32", "float64"])
+def test_arrays_are_looked_at_where_they_lie(dtype):
+    whole = np.arange(240).reshape(4, 5, 12).astype(dtype)
+    view, out, backend = whole[1:, ::2, 3:10:3].transpose(1, 2, 0), np.zeros(2, np.uint64), shim.ShimStreams()
+    expected = whole.copy()
+    poison(expected[1:, ::2, 3:10:3])
+    inspect_launch(backend, view, out)()
+    before = out.copy()
+    poison_launch(backend, view)()
+    np.testing.assert_array_equal(whole, expected)
+    inspect_launch(backend, view, out)()
+    assert out[0] == poisoned_elements(view) == (view.size if view.itemsize > 1 else 0)
+    assert before[0] == 0 and before[1] != out[1]
+    view[0, 0, 0], view[0, 1, 0] = 0, 1
+    inspect_launch(backend, view, out)()
+    assert out[0] == (view.size - 2 if view.itemsize > 1 else 0)
