@@ -32,6 +32,7 @@ from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
 from taskflow.backend.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda_ranks import FLAGS, communicator_bytes, make_communicators, place_of, share
 from taskflow.backend.cudnn import Cudnn, Plan, find_cudnn
+from taskflow.backend.kernels import Kernels
 from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
@@ -102,7 +103,7 @@ class CudaStreams(StreamBackend):
         self._blas: dict[int, Cublas] = {}
         self._lt: dict[int, CublasLt] = {}
         self._cudnn: dict[int, Cudnn | None] = {}
-        self._modules: dict[tuple[str, int], Any] = {}
+        self._kernels = Kernels(_load_kernel)
         self._current: _Stream | None = None
         self._guard: ExitStack | None = None
 
@@ -222,12 +223,7 @@ class CudaStreams(StreamBackend):
 
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
         gpu = self._current.gpu if self._current else 0
-        key = name, gpu
-        if key not in self._modules:
-            if self.is_capturing:
-                raise NotCapturable(f"kernel '{name}' is compiled")
-            self._modules[key] = cupy.RawModule(code=source, options=_OPTIONS).get_function(name)
-        function = self._modules[key]
+        function = self._kernels.find(source, name, gpu, self.is_capturing)
 
         def launch(threads: int, block: int, args: Sequence[Any]) -> None:
             function((-(-threads // block),), (block,), tuple(map(_argument, args)))
@@ -324,6 +320,10 @@ class CudaStreams(StreamBackend):
         if self._guard is not None:
             self._guard.close()
             self._guard = None
+
+
+def _load_kernel(source: str, name: str) -> Any:
+    return cupy.RawModule(code=source, options=_OPTIONS).get_function(name)
 
 
 def _malloc(size_bytes: int) -> Any:
