@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,15 @@ class StreamBackend(ABC):
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
         """The CUDA kernel `name` of a text: a call of how many threads there are at least, how many in a block, and
         the arguments."""
+
+    @contextmanager
+    def tf32(self, is_used: bool) -> Iterator[None]:
+        """What is launched within the block may round to TensorFloat-32, or may not."""
+        before, self.uses_tf32 = self.uses_tf32, is_used
+        try:
+            yield
+        finally:
+            self.uses_tf32 = before
 
     def library_plan(
         self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
