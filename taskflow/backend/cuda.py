@@ -32,6 +32,7 @@ from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
 from taskflow.backend.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda_ranks import FLAGS, communicator_bytes, make_communicators, place_of, share
 from taskflow.backend.cudnn import Cudnn, Plan, find_cudnn
+from taskflow.backend.jobs import gpu_of
 from taskflow.backend.kernels import Kernels
 from taskflow.backend.ranks import Communicator, Place, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
@@ -98,7 +99,7 @@ class CudaStreams(StreamBackend):
         if not cupy.cuda.is_available():
             raise ValueError("executor: devices are of kind 'cuda', and CuPy finds no GPU and driver")
         count: int = runtime.getDeviceCount()
-        self._first, self._count, self._is_checked = local_rank(), count, is_checked
+        self._count, self._is_checked = count, is_checked
         self.xp = _Arrays(self)
         self._blas: dict[int, Cublas] = {}
         self._lt: dict[int, CublasLt] = {}
@@ -108,9 +109,8 @@ class CudaStreams(StreamBackend):
         self._guard: ExitStack | None = None
 
     def gpu(self, device: int) -> int:
-        """The GPU of a device: ranks, or the devices of one process, take turns where GPUs are fewer."""
-        number: int = (self._first if world_size() > 1 else device) % self._count
-        return number
+        """The GPU of a device."""
+        return gpu_of(device, self._count)
 
     def name(self, device: int) -> str:
         found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
@@ -349,17 +349,6 @@ def _argument(value: Any) -> Any:
 
 def _refuse_memory(size: int) -> Any:
     raise RuntimeError(f"a kernel allocates {size} bytes in a step; take them from ctx.scratch")
-
-
-def world_size() -> int:
-    """Ranks of this job."""
-    return int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or 1)
-
-
-def local_rank() -> int:
-    """Number of this rank among those of its host."""
-    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK")
-    return next((int(os.environ[n]) for n in names if n in os.environ), 0)
 
 
 # -- what there is ---------------------------------------------------------------------------------------------------
