@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import cupy
@@ -28,14 +28,14 @@ import numpy as np
 from cupy.cuda import nvtx, runtime
 
 from taskflow.backend.context import Array
-from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
+from taskflow.backend.cublas import WORKSPACE, WORKSPACE_BYTES, Cublas
 from taskflow.backend.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda_ranks import FLAGS, communicator_bytes, make_communicators, place_of, share
 from taskflow.backend.cudnn import Cudnn, Plan, find_cudnn
 from taskflow.backend.jobs import gpu_of
 from taskflow.backend.kernels import Kernels
 from taskflow.backend.ranks import Communicator, Place, Ranks
-from taskflow.backend.streams import Call, NotCapturable, StreamBackend
+from taskflow.backend.streams import Call, NoRoom, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault
@@ -163,8 +163,8 @@ class CudaStreams(StreamBackend):
             free, total = runtime.memGetInfo()
         return int(free), int(total)
 
-    def library_bytes(self, device: int) -> int:
-        return WORKSPACE_BYTES if self.gpu(device) in self._blas else 0
+    def library_bytes(self, device: int) -> Mapping[str, int]:
+        return {WORKSPACE: WORKSPACE_BYTES} if self.gpu(device) in self._blas else {}
 
     def pinned(self, size_bytes: int) -> Array:
         found: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
@@ -238,7 +238,7 @@ class CudaStreams(StreamBackend):
         if current.gpu not in self._blas:
             if self.is_capturing:
                 raise NotCapturable("a handle of cuBLAS is made")
-            self._blas[current.gpu] = Cublas(_malloc)
+            self._blas[current.gpu] = Cublas(partial(_malloc, purpose=WORKSPACE))
         blas = self._blas[current.gpu]
         blas.uses_tf32 = self.uses_tf32
         blas.use(current.stream.ptr)
@@ -326,14 +326,14 @@ def _load_kernel(source: str, name: str) -> Any:
     return cupy.RawModule(code=source, options=_OPTIONS).get_function(name)
 
 
-def _malloc(size_bytes: int) -> Any:
+def _malloc(size_bytes: int, purpose: str = "memory") -> Any:
     """A block of its own, of no pool."""
     try:
         return cupy.cuda.Memory(size_bytes)
     except runtime.CUDARuntimeError as error:
         if error.status != _NO_MEMORY:
             raise
-        raise MemoryError(f"{size_bytes} bytes") from error
+        raise NoRoom(size_bytes, purpose) from error
 
 
 def _pointer(array: Array) -> int:

@@ -27,6 +27,14 @@ class NotCapturable(Exception):
     """What was launched cannot be part of a captured graph."""
 
 
+class NoRoom(MemoryError):
+    """A device has no room for so many bytes of `purpose`."""
+
+    def __init__(self, size_bytes: int, purpose: str) -> None:
+        super().__init__(f"{size_bytes} bytes of {purpose}")
+        self.size_bytes, self.purpose = size_bytes, purpose
+
+
 class StreamBackend(ABC):
     """Streams, events, memory and graphs of the GPUs of one process; device numbers are those of the task graph.
 
@@ -89,9 +97,9 @@ class StreamBackend(ABC):
     def memory(self, device: int) -> tuple[int, int]:
         """Bytes of a device that are free, and all of them."""
 
-    def library_bytes(self, device: int) -> int:
-        """Bytes of a device that libraries hold as workspaces of their own, as far as is known."""
-        return 0
+    def library_bytes(self, device: int) -> Mapping[str, int]:
+        """What libraries hold of a device as workspaces of their own, as far as is known: purpose -> bytes."""
+        return {}
 
     @abstractmethod
     def pinned(self, size_bytes: int) -> Array:
