@@ -11,7 +11,7 @@ from functools import partial
 
 from ops import gpu_attention
 from ops.build import distinct, first, term, terms
-from ops.linear_attention import block_shape, blocks, check_heads, heads
+from ops.linear_attention import block, block_shape, blocks, check_heads, heads
 from ops.tiles import Array, Context
 from taskflow import LogicalRegion, Operator, on_cuda
 
@@ -84,10 +84,9 @@ def _backward(
 def _forward(
     ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
 ) -> None:
-    for rows, scores in blocks(ctx, q, k, 0, scale, is_causal):
-        most, total = (
-            ctx.scratch(slot, (*block_shape(q, k)[:3], 1), q.dtype)[:, :, : scores.shape[2]] for slot in "mt"
-        )
+    for rows, scores in blocks(ctx, heads(q), heads(k), 0, scale, is_causal):
+        shape = *block_shape(heads(q), heads(k))[:3], 1
+        most, total = (ctx.scratch(slot, shape, q.dtype)[:, :, : scores.shape[2]] for slot in "mt")
         ctx.xp.max(scores, axis=3, keepdims=True, out=most)
         ctx.xp.subtract(scores, most, out=scores)
         ctx.xp.exp(scores, out=scores)
@@ -122,12 +121,12 @@ def _gradients(
     ctx.xp.multiply(gy, y, out=products)
     inner = ctx.scratch("inner", y.shape[:3], y.dtype)
     ctx.xp.sum(products, axis=3, out=inner)
-    for rows, scores in blocks(ctx, q, k, 3, scale, is_causal):
+    for rows, scores in blocks(ctx, heads(q), heads(k), 3, scale, is_causal):
         ctx.xp.subtract(scores, statistics[:, :, rows, None], out=scores)
         weights, g = ctx.xp.exp(scores, out=scores), heads(gy[:, rows])
         ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
         ctx.xp.add(gv, heads(part_v), out=gv)
-        slopes = ctx.scratch("slopes", block_shape(q, k), q.dtype)[:, :, : scores.shape[2]]
+        slopes = block(ctx, "slopes", heads(q), heads(k), rows)
         ctx.xp.matmul(g, heads(v).swapaxes(2, 3), out=slopes)
         ctx.xp.subtract(slopes, inner[:, rows].swapaxes(1, 2)[..., None], out=slopes)
         ctx.xp.multiply(slopes, weights, out=slopes)

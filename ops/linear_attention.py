@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from math import prod
 
+import numpy as np
+
+from ops import gpu_attention
 from ops.build import check_ndim, check_region, distinct, first, term, terms
 from ops.formula import formula
-from ops.tiles import Array, Context
+from ops.tiles import Array, Context, contiguous, deliver, work_array
 from taskflow import LogicalRegion, Operator
 
 _BLOCK_BYTES = 1 << 20  # of the scores of some queries: they stay near the core
@@ -106,27 +110,41 @@ def blocks(
 ) -> Iterator[tuple[slice, Array]]:
     """Some queries at a time, and their scores (batch, heads, queries, keys): minus infinity for keys behind.
 
-    `number` is that of `q` among the arguments of the kernel; `k` is the next.
+    `q` and `k` have heads before points; `number` is that of `q` among the arguments of the kernel, `k` is the next.
     """
-    queries, shape = q.shape[1], block_shape(q, k)
-    count = shape[2]
-    memory = ctx.scratch("scores", shape, q.dtype)
-    numbers = [ctx.xp.arange(ctx.rect(r).lo[1], ctx.rect(r).hi[1]) for r in (number, number + 1)]
+    queries, count = q.shape[2], block_shape(q, k)[2]
+    first = ctx.rect(number).lo[1] + 1 - ctx.rect(number + 1).lo[1]  # keys that the first query sees
     for start in range(0, queries, count):
         rows = slice(start, min(start + count, queries))
-        scores = memory[:, :, : rows.stop - start]
-        ctx.xp.matmul(heads(q[:, rows]), heads(k).swapaxes(2, 3), out=scores)
-        ctx.xp.multiply(scores, scale, out=scores)
-        if is_causal:
-            ctx.xp.copyto(scores, -ctx.xp.inf, where=numbers[1] > numbers[0][rows, None])
+        scores = block(ctx, "scores", q, k, rows)
+        ctx.xp.matmul(q[:, :, rows], k.swapaxes(2, 3), out=scores)
+        _scale_and_mask(ctx, scores, scale, first + start if is_causal else k.shape[2])
         yield rows, scores
+
+
+def block(ctx: Context, slot: str, q: Array, k: Array, rows: slice) -> Array:
+    """Scratch memory for the scores of some queries, without gaps."""
+    shape = block_shape(q, k)
+    found = (*shape[:2], rows.stop - rows.start, shape[3])
+    return ctx.scratch(slot, (prod(shape),), q.dtype)[: prod(found)].reshape(found)
 
 
 def block_shape(q: Array, k: Array) -> tuple[int, int, int, int]:
     """Of the scores of so many queries that they stay near the core."""
-    batch, queries, count, _ = q.shape
-    keys = k.shape[1]
+    batch, count, queries, _ = q.shape
+    keys = k.shape[2]
     return batch, count, max(1, min(queries, _BLOCK_BYTES // max(batch * count * keys * q.itemsize, 1))), keys
+
+
+def _scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None:
+    """See `gpu_attention.scale_and_mask`."""
+    if ctx.is_cuda:
+        gpu_attention.scale_and_mask(ctx, scores, scale, seen)
+        return
+    queries, keys = scores.shape[2:]
+    np.multiply(scores, scale, out=scores)
+    if seen < keys:
+        np.copyto(scores, -np.inf, where=np.arange(keys) >= seen + np.arange(queries)[:, None])
 
 
 def heads(a: Array) -> Array:
@@ -134,13 +152,29 @@ def heads(a: Array) -> Array:
     return a.swapaxes(1, 2)
 
 
+def _by_head(ctx: Context, **arrays: Array) -> list[Array]:
+    """The same, without gaps on a GPU: products of many matrices want these evenly spaced."""
+    return [contiguous(ctx, slot, heads(a)) if ctx.is_cuda else heads(a) for slot, a in arrays.items()]
+
+
+def _result(ctx: Context, slot: str, a: Array) -> Array:
+    """Memory for an output of such products, which `_deliver` brings to its place."""
+    return work_array(ctx, slot, heads(a)) if ctx.is_cuda else heads(a)
+
+
+def _deliver(ctx: Context, work: Array, a: Array) -> None:
+    if ctx.is_cuda:
+        deliver(ctx, work, heads(a))
+
+
 def _largest(ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, is_causal: bool) -> None:
-    for rows, scores in blocks(ctx, q, k, 0, scale, is_causal):
-        ctx.xp.max(scores, axis=3, out=largest[:, rows].swapaxes(1, 2))
+    query, key = _by_head(ctx, q=q, k=k)
+    for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
+        ctx.xp.max(scores, axis=3, out=heads(largest[:, rows]))
 
 
 def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
-    ctx.xp.subtract(scores, largest.swapaxes(1, 2)[..., None], out=scores)
+    ctx.xp.subtract(scores, heads(largest)[..., None], out=scores)
     return ctx.xp.exp(scores, out=scores)
 
 
@@ -156,10 +190,13 @@ def _sums(
     scale: float,
     is_causal: bool,
 ) -> None:
-    for rows, scores in blocks(ctx, q, k, 0, scale, is_causal):
+    query, key, value = _by_head(ctx, q=q, k=k, v=v)
+    made = _result(ctx, "out", out)
+    for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
         weights = _exponentials(ctx, scores, largest[:, rows])
-        ctx.xp.sum(weights, axis=3, out=total[:, rows].swapaxes(1, 2))
-        ctx.xp.matmul(weights, heads(v), out=heads(out[:, rows]))
+        ctx.xp.sum(weights, axis=3, out=heads(total[:, rows]))
+        ctx.xp.matmul(weights, value, out=made[:, :, rows])
+    _deliver(ctx, made, out)
 
 
 def _gradients(
@@ -179,16 +216,19 @@ def _gradients(
 ) -> None:
     gk.fill(0)
     gv.fill(0)
+    query, key, value, gout = _by_head(ctx, q=q, k=k, v=v, gsum=gsum)
     part_k, part_v = (ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
-    for rows, scores in blocks(ctx, q, k, 2, scale, is_causal):
-        weights, g = _exponentials(ctx, scores, largest[:, rows]), heads(gsum[:, rows])
+    made = _result(ctx, "gq", gq)
+    for rows, scores in blocks(ctx, query, key, 2, scale, is_causal):
+        weights, g = _exponentials(ctx, scores, largest[:, rows]), gout[:, :, rows]
         ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
         gv += heads(part_v)
-        slopes = ctx.scratch("slopes", block_shape(q, k), q.dtype)[:, :, : scores.shape[2]]
-        ctx.xp.matmul(g, heads(v).swapaxes(2, 3), out=slopes)
-        slopes += gtotal[:, rows].swapaxes(1, 2)[..., None]
+        slopes = block(ctx, "slopes", query, key, rows)
+        ctx.xp.matmul(g, value.swapaxes(2, 3), out=slopes)
+        slopes += heads(gtotal[:, rows])[..., None]
         slopes *= weights
         slopes *= scale
-        ctx.xp.matmul(slopes, heads(k), out=heads(gq[:, rows]))
-        ctx.xp.matmul(slopes.swapaxes(2, 3), heads(q[:, rows]), out=part_k)
+        ctx.xp.matmul(slopes, key, out=made[:, :, rows])
+        ctx.xp.matmul(slopes.swapaxes(2, 3), query[:, :, rows], out=part_k)
         gk += heads(part_k)
+    _deliver(ctx, made, gq)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from taskflow.backend.jobs import world_size
 from taskflow.ending import end_all_ranks, end_together
 from taskflow.errors import InternalError
 from taskflow.launch import rank_settings
@@ -217,9 +218,3 @@ def _map_file(path: str, size: int) -> Array:
 def connect() -> Transport:
     """The transport of this process; made once, since MPI is initialised once."""
     return MpiTransport() if world_size() > 1 else LocalTransport()
-
-
-def world_size() -> int:
-    """Number of ranks that the launcher started, from its environment: no MPI is loaded to find out."""
-    names = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
-    return next((int(os.environ[n]) for n in names if n in os.environ), 1)

@@ -1,7 +1,8 @@
 """Measured costs on GPUs: each kernel timed on a device by its events, on made-up arrays that lie as in the executor.
 
 `CostModel.measured` asks this for rows of `cuda` devices. Kernels run as they do in a step: the variant for CUDA where
-an operator has one, scratch memory that is there already, numbers of the step in cells.
+an operator has one, scratch memory that is there already, numbers of the step in cells, products in the precision of
+the graph.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class DeviceTimes:
         )
         kernel = cuda_kernel(launch.kernel) if self._backend.uses_variants else launch.kernel
         kernel = for_dtypes(kernel, arrays, *access([privilege for _, _, privilege in args]))
-        return clock.seconds(partial(kernel, context, *arrays))
+        with self._backend.tf32(task_graph.uses_tf32):
+            return clock.seconds(partial(kernel, context, *arrays))
 
     def move(self, device: int, shape: Sequence[int], dtype: str, adds: int) -> float:
         """Seconds of a copy within a device, or of so many additions."""

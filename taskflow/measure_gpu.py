@@ -22,7 +22,7 @@ from taskflow.efficiency import fit_device
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
 
-_DTYPES = ("float64", "float16", "bfloat16")
+_DTYPES = ("float64", "float16", "bfloat16", "tf32")
 _PRODUCTS = (128, 512, 1024, 2048, 4096)
 _COPIES = (1 << 14, 1 << 18, 1 << 21, 1 << 24, 1 << 27)
 _LARGE_PRODUCT = 4096
@@ -69,9 +69,11 @@ def device_rates(device: Device, clock: DeviceClock, backend: StreamBackend) -> 
 
 
 def product_seconds(clock: DeviceClock, backend: StreamBackend, n: int, dtype: str = "float32") -> float:
-    """Seconds of a product of two n x n matrices."""
-    a, b, out = (clock.array((n, n), dtype) for _ in range(3))
-    return clock.seconds(partial(backend.xp.matmul, a, b, out=out))
+    """Seconds of a product of two n x n matrices; `tf32`: of float32 ones in TensorFloat-32."""
+    is_tf32 = dtype == "tf32"
+    a, b, out = (clock.array((n, n), "float32" if is_tf32 else dtype) for _ in range(3))
+    with backend.tf32(is_tf32):
+        return clock.seconds(partial(backend.xp.matmul, a, b, out=out))
 
 
 def _other_rates(clock: DeviceClock, backend: StreamBackend) -> dict[str, float]:

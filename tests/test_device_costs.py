@@ -3,9 +3,10 @@
 import json
 
 import numpy as np
+import pytest
 
 import taskflow
-from taskflow import CostModel, Device, MachineModel, lower
+from taskflow import CostModel, Device, Graph, MachineModel, lower, precision, single_device
 from taskflow.backend.fake import FakeStreams
 from taskflow.backend.timing import DeviceClock
 from taskflow.rehearse import can_rehearse
@@ -46,6 +47,21 @@ def test_times_are_kept_by_kernel_tiles_and_gpu(tmp_path):
     again = CostModel.measured(task_graph.machine, path, backend)
     np.testing.assert_array_equal(again._points(task_graph, np.flatnonzero(points)), first[points])
     assert backend.count == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "tf32"])
+def test_kernels_are_timed_in_the_precision_of_the_graph(dtype):
+    backend, noted, graph = FakeStreams(), set(), Graph()
+
+    def kernel(ctx, x, y):
+        noted.add(backend.uses_tf32)
+
+    graph.output("y", graph.launch("y", "b -> b", [graph.input("x", (4,), "float32")], kernel=kernel))
+    precision(graph, dtype)
+    machine = MachineModel.uniform(1, Device(kind="cuda"))
+    task_graph = lower(graph, single_device(graph, machine), machine)
+    CostModel.measured(machine, backend=backend).seconds(task_graph)
+    assert noted == {dtype == "tf32"} and not backend.uses_tf32
 
 
 def test_what_cannot_be_captured_is_launched_again_and_again():

@@ -51,16 +51,12 @@ def test_the_table_is_up_to_date(name: str) -> None:
     assert table.TARGET.read_text(encoding="utf-8") == table.text(), "run `make docs`"
 
 
-# Operators whose kernels still take memory in a step on a GPU.
-ALLOCATE = {"memory_linear_attention", "multihead_attention, memory-linear"}
-
-
 def test_no_model_allocates_or_waits_on_a_gpu() -> None:
     cuda = load("cuda_operators")
     rows = [line.split("|")[-3:-1] for line in map(cuda.model_row, cuda.TINY)]
     assert all([int(number) for number in row] == [0, 0] for row in rows), rows
     wasteful = {name for name, case in cuda.table_of_operators().shown().items() if is_wasteful(cuda.ways(case))}
-    assert wasteful <= ALLOCATE
+    assert wasteful == set()
 
 
 def is_wasteful(ways: tuple[list[Trace], list[Trace]]) -> bool:

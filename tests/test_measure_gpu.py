@@ -8,7 +8,7 @@ from taskflow.measure_gpu import measure_host_link
 
 
 class ModelStreams(FakeStreams):
-    """A GPU that takes 2 us to launch, 1e14 flop/s for products and 1e12 bytes/s for everything else."""
+    """A GPU that takes 2 us to launch, 1e14 flop/s for products (4e14 in TF32) and 1e12 bytes/s for everything else."""
 
     def __init__(self):
         super().__init__()
@@ -16,7 +16,7 @@ class ModelStreams(FakeStreams):
         self._passed = 0.0
 
     def matmul(self, a, b, out):
-        self._passed += 2e-6 + 2 * len(a) ** 3 / 1e14
+        self._passed += 2e-6 + 2 * len(a) ** 3 / (4e14 if self.uses_tf32 else 1e14)
 
     def copyto(self, target, source):
         self._passed += 2e-6 + 2 * source.nbytes / 1e12
@@ -39,6 +39,7 @@ def test_rates_are_those_of_the_device():
     assert device.flops_per_second * device.compute_efficiency == pytest.approx(1e14, rel=0.05)
     assert device.memory_bandwidth * device.memory_efficiency == pytest.approx(1e12, rel=0.05)
     assert device.rates["float64"] == pytest.approx(1e14, rel=0.05)
+    assert device.rates["tf32"] == pytest.approx(4e14, rel=0.05)
     assert machine.links[0].bandwidth == pytest.approx(0.5e12, rel=0.05)
     assert machine.links[0].latency_seconds == pytest.approx(2e-6, rel=0.01)
 

@@ -10,7 +10,7 @@ from taskflow.backend.folding import fold_launch
 from taskflow.backend.half import for_dtypes, takes_half
 from taskflow.backend.inspecting import inspect_launch, poison_launch
 from taskflow.backend.ranks import Communicator, Part, Place
-from taskflow.backend.streams import NotCapturable, StreamBackend
+from taskflow.backend.streams import NoRoom, NotCapturable, StreamBackend
 from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ __all__ = [
     "Context",
     "Crew",
     "CudaSource",
+    "NoRoom",
     "NotCapturable",
     "Part",
     "Place",

@@ -23,6 +23,7 @@ _NONE, _TRANSPOSED = 0, 1
 TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}  # cudaDataType
 COMPUTE_TYPES = {"float16": 68, "bfloat16": 68, "float32": 68, "float64": 70, "tf32": 77}  # cublasComputeType
 _DEFAULT_ALGORITHM = -1
+WORKSPACE = "the workspace of cuBLAS"
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
 
 

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import cupy
@@ -28,12 +28,14 @@ import numpy as np
 from cupy.cuda import nvtx, runtime
 
 from taskflow.backend.context import Array
-from taskflow.backend.cublas import WORKSPACE_BYTES, Cublas
+from taskflow.backend.cublas import WORKSPACE, WORKSPACE_BYTES, Cublas
 from taskflow.backend.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda_ranks import FLAGS, communicator_bytes, make_communicators, place_of, share
 from taskflow.backend.cudnn import Cudnn, Plan, find_cudnn
+from taskflow.backend.jobs import gpu_of
+from taskflow.backend.kernels import Kernels
 from taskflow.backend.ranks import Communicator, Place, Ranks
-from taskflow.backend.streams import Call, NotCapturable, StreamBackend
+from taskflow.backend.streams import Call, NoRoom, NotCapturable, StreamBackend
 from taskflow.errors import InternalError
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault
@@ -97,19 +99,18 @@ class CudaStreams(StreamBackend):
         if not cupy.cuda.is_available():
             raise ValueError("executor: devices are of kind 'cuda', and CuPy finds no GPU and driver")
         count: int = runtime.getDeviceCount()
-        self._first, self._count, self._is_checked = local_rank(), count, is_checked
+        self._count, self._is_checked = count, is_checked
         self.xp = _Arrays(self)
         self._blas: dict[int, Cublas] = {}
         self._lt: dict[int, CublasLt] = {}
         self._cudnn: dict[int, Cudnn | None] = {}
-        self._modules: dict[tuple[str, int], Any] = {}
+        self._kernels = Kernels(_load_kernel)
         self._current: _Stream | None = None
         self._guard: ExitStack | None = None
 
     def gpu(self, device: int) -> int:
-        """The GPU of a device: ranks, or the devices of one process, take turns where GPUs are fewer."""
-        number: int = (self._first if world_size() > 1 else device) % self._count
-        return number
+        """The GPU of a device."""
+        return gpu_of(device, self._count)
 
     def name(self, device: int) -> str:
         found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
@@ -162,8 +163,8 @@ class CudaStreams(StreamBackend):
             free, total = runtime.memGetInfo()
         return int(free), int(total)
 
-    def library_bytes(self, device: int) -> int:
-        return WORKSPACE_BYTES if self.gpu(device) in self._blas else 0
+    def library_bytes(self, device: int) -> Mapping[str, int]:
+        return {WORKSPACE: WORKSPACE_BYTES} if self.gpu(device) in self._blas else {}
 
     def pinned(self, size_bytes: int) -> Array:
         found: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
@@ -222,12 +223,7 @@ class CudaStreams(StreamBackend):
 
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
         gpu = self._current.gpu if self._current else 0
-        key = name, gpu
-        if key not in self._modules:
-            if self.is_capturing:
-                raise NotCapturable(f"kernel '{name}' is compiled")
-            self._modules[key] = cupy.RawModule(code=source, options=_OPTIONS).get_function(name)
-        function = self._modules[key]
+        function = self._kernels.find(source, name, gpu, self.is_capturing)
 
         def launch(threads: int, block: int, args: Sequence[Any]) -> None:
             function((-(-threads // block),), (block,), tuple(map(_argument, args)))
@@ -242,7 +238,7 @@ class CudaStreams(StreamBackend):
         if current.gpu not in self._blas:
             if self.is_capturing:
                 raise NotCapturable("a handle of cuBLAS is made")
-            self._blas[current.gpu] = Cublas(_malloc)
+            self._blas[current.gpu] = Cublas(partial(_malloc, purpose=WORKSPACE))
         blas = self._blas[current.gpu]
         blas.uses_tf32 = self.uses_tf32
         blas.use(current.stream.ptr)
@@ -326,14 +322,18 @@ class CudaStreams(StreamBackend):
             self._guard = None
 
 
-def _malloc(size_bytes: int) -> Any:
+def _load_kernel(source: str, name: str) -> Any:
+    return cupy.RawModule(code=source, options=_OPTIONS).get_function(name)
+
+
+def _malloc(size_bytes: int, purpose: str = "memory") -> Any:
     """A block of its own, of no pool."""
     try:
         return cupy.cuda.Memory(size_bytes)
     except runtime.CUDARuntimeError as error:
         if error.status != _NO_MEMORY:
             raise
-        raise MemoryError(f"{size_bytes} bytes") from error
+        raise NoRoom(size_bytes, purpose) from error
 
 
 def _pointer(array: Array) -> int:
@@ -349,17 +349,6 @@ def _argument(value: Any) -> Any:
 
 def _refuse_memory(size: int) -> Any:
     raise RuntimeError(f"a kernel allocates {size} bytes in a step; take them from ctx.scratch")
-
-
-def world_size() -> int:
-    """Ranks of this job."""
-    return int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or 1)
-
-
-def local_rank() -> int:
-    """Number of this rank among those of its host."""
-    names = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK")
-    return next((int(os.environ[n]) for n in names if n in os.environ), 0)
 
 
 # -- what there is ---------------------------------------------------------------------------------------------------

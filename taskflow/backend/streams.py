@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,14 @@ Event = Any
 
 class NotCapturable(Exception):
     """What was launched cannot be part of a captured graph."""
+
+
+class NoRoom(MemoryError):
+    """A device has no room for so many bytes of `purpose`."""
+
+    def __init__(self, size_bytes: int, purpose: str) -> None:
+        super().__init__(f"{size_bytes} bytes of {purpose}")
+        self.size_bytes, self.purpose = size_bytes, purpose
 
 
 class StreamBackend(ABC):
@@ -88,9 +97,9 @@ class StreamBackend(ABC):
     def memory(self, device: int) -> tuple[int, int]:
         """Bytes of a device that are free, and all of them."""
 
-    def library_bytes(self, device: int) -> int:
-        """Bytes of a device that libraries hold as workspaces of their own, as far as is known."""
-        return 0
+    def library_bytes(self, device: int) -> Mapping[str, int]:
+        """What libraries hold of a device as workspaces of their own, as far as is known: purpose -> bytes."""
+        return {}
 
     @abstractmethod
     def pinned(self, size_bytes: int) -> Array:
@@ -104,6 +113,15 @@ class StreamBackend(ABC):
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
         """The CUDA kernel `name` of a text: a call of how many threads there are at least, how many in a block, and
         the arguments."""
+
+    @contextmanager
+    def tf32(self, is_used: bool) -> Iterator[None]:
+        """What is launched within the block may round to TensorFloat-32, or may not."""
+        before, self.uses_tf32 = self.uses_tf32, is_used
+        try:
+            yield
+        finally:
+            self.uses_tf32 = before
 
     def library_plan(
         self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,7 +75,7 @@ class CudaSource:
     path: Path
     generated: str = ""
 
-    @property
+    @cached_property  # one string, whose hash Python keeps: kernels are found by it at every launch
     def text(self) -> str:
         """The source, with the files that it includes in place of their `#include "name"` lines.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taskflow.backend import find_gpus
+from taskflow.backend.jobs import sharing, world_size
 from taskflow.machine.device import Device, Link
 from taskflow.machine.machinefile import move_place, preset_text, read_machine, write_machine
 from taskflow.machine.routes import Array, find_routes, link_lengths
@@ -28,11 +29,10 @@ _PCIE = 5e10  # bytes/s of PCIe 5.0 x16, measured 53e9 on an H200's host
 
 
 def _gpu_device(gpus: Sequence[Any], count: int) -> Device:
-    """The device that stands for each of `count` (0: as many as there are), which share GPUs if those are fewer."""
-    sharing = max(1, -(-count // len(gpus)))
+    """The device that stands for each of `count`; those of one host share its GPUs if these are fewer."""
     return Device(
         kind="cuda",
-        memory_bytes=int(min(g.memory_bytes for g in gpus) * 0.9) // sharing,
+        memory_bytes=int(min(g.memory_bytes for g in gpus) * 0.9) // sharing(count, len(gpus)),
         flops_per_second=min(g.flops_per_second for g in gpus),
         memory_bandwidth=min(g.memory_bandwidth for g in gpus),
         overhead_seconds=1.2e-6,  # of a kernel in a captured graph (measured on an H200)
@@ -92,9 +92,10 @@ class MachineModel:
         gpus = () if kind == "cpu" else find_gpus()
         if kind == "cuda" and not gpus:
             raise ValueError("local machine: CuPy is not installed or finds no GPU and driver")
-        count = devices or int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE") or 0)
+        count = devices or world_size(default=0)
         if gpus:
-            return MachineModel.uniform(count or len(gpus), _gpu_device(gpus, count), _PCIE, name="local")
+            count = count or len(gpus)
+            return MachineModel.uniform(count, _gpu_device(gpus, count), _PCIE, name="local")
         count = count or 1
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // count
         return MachineModel.uniform(count, Device(memory_bytes=memory), name="local")

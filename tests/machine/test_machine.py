@@ -1,6 +1,8 @@
 """Machine models: presets, files, joined machines, and the routes of transfers."""
 
+import os
 from itertools import pairwise
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, Link, MachineModel, ParallelConfig, Strategy, lower, simulate
+from taskflow.backend.jobs import gpu_of
 from taskflow.machine.machinefile import preset_names, preset_text
 
 PRESETS = ("a100", "h100", "h200", "k80", "laptop", "p100", "v100")
@@ -61,6 +64,46 @@ def test_a_v100_has_six_nvlinks():
     of_zero = [link.bandwidth for link in machine.links if link.ends[0] == 0 and isinstance(link.ends[1], int)]
     assert sum(of_zero) == 6 * 25e9
     assert ends(machine, 0, 7) == [(0, 4), (4, 7)], "of the two-link ways the wider one"
+
+
+# Ranks of the job, ranks of this host, the number of this rank on it, GPUs of it: how many share one, and which it has.
+JOBS = {
+    "one host, 2 ranks, 1 GPU": (2, 2, 1, 1, 2, 0),
+    "one host, 3 ranks, 2 GPUs": (3, 3, 2, 2, 2, 0),
+    "2 hosts of 8 GPUs": (16, 8, 7, 8, 1, 7),
+    "2 hosts of 4 ranks and 8 GPUs": (8, 4, 3, 8, 1, 3),
+}
+
+
+def pretend_gpus(monkeypatch, count):
+    """So many GPUs, and no launcher."""
+    for name in [n for n in os.environ if n.startswith(("OMPI_COMM", "PMI_", "MPI_"))]:
+        monkeypatch.delenv(name)
+    gpu = SimpleNamespace(memory_bytes=80 << 30, flops_per_second=1e14, memory_bandwidth=1e12)
+    monkeypatch.setattr("taskflow.machine.model.find_gpus", lambda: (gpu,) * count)
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize("prefix", [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_"), ("PMI_SIZE", "PMI_LOCAL_")])
+def test_the_ranks_of_a_host_share_its_gpus(monkeypatch, job, prefix):
+    ranks, here, rank, gpus, shared, gpu = job
+    pretend_gpus(monkeypatch, gpus)
+    names = prefix[0], f"{prefix[1]}SIZE", f"{prefix[1]}RANK"
+    for name, value in zip(names, (ranks, here, rank), strict=True):
+        monkeypatch.setenv(name, str(value))
+    machine = MachineModel.local()
+    assert [d.kind for d in machine.devices] == ["cuda"] * ranks
+    assert {d.memory_bytes for d in machine.devices} == {int((80 << 30) * 0.9) // shared}
+    assert gpu_of(rank, gpus) == gpu
+
+
+@pytest.mark.parametrize("devices, count, shared", [(None, 4, 1), (2, 2, 1), (6, 6, 2)])
+def test_the_devices_of_one_process_take_turns_on_its_gpus(monkeypatch, devices, count, shared):
+    pretend_gpus(monkeypatch, 4)
+    machine = MachineModel.local(devices)
+    assert len(machine.devices) == count
+    assert machine.devices[0].memory_bytes == int((80 << 30) * 0.9) // shared
+    assert gpu_of(5, 4) == 1
 
 
 def test_all_transfers_of_a_host_share_its_network_card():

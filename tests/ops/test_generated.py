@@ -1,11 +1,17 @@
 """Kernels made from expressions: arrays of any layout and dtype, sums and maxima of any size, and sources for GPUs."""
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
 
 from ops import generated
 from ops.expressions import Expression
+from taskflow import CudaSource
 from tests import shim
+from tests.models.tiny import TINY, build
+from tests.test_docs import load
+from tests.traced import TracedStreams, traces
 
 needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 TEXT = (
@@ -128,3 +134,36 @@ def test_sources_compile_for_gpus(architecture, dtypes):
     ):
         options = core.ProgramOptions(arch=architecture, std="c++17")
         assert len(core.Program(source.text, "c++", options).compile("cubin").code) > 0
+
+
+def made_for_operators(monkeypatch):
+    """Name -> source of the kernels made from the expressions of all operators and models."""
+    found = {}
+
+    def kernel(self, source, name):
+        if name.startswith("generated_"):
+            found[name.removesuffix("_end")] = source
+        return lambda threads, block, args: None
+
+    monkeypatch.setattr(TracedStreams, "kernel", kernel)
+    cuda = load("cuda_operators")
+    for case in cuda.table_of_operators().shown().values():
+        cuda.ways(case)
+    for name in TINY:
+        traces(build(name, batch=5, dtype="float32", **TINY[name]))
+    return found
+
+
+def test_kernels_of_all_operators_compile_for_gpus(monkeypatch):
+    """All of one dtype to compute in, and what they share once, are one program."""
+    core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
+    common, programs = CudaSource(generated._COMMON).text, defaultdict(list)
+    for source in made_for_operators(monkeypatch).values():
+        assert source.startswith(common)
+        programs[source.removeprefix(common).split(";")[0].strip()].append(source.removeprefix(common))
+    assert set(programs) == {"typedef double A", "typedef float A"}
+    assert sum(map(len, programs.values())) > 100
+    for (wide, kernels), architecture in zip(sorted(programs.items()), ("sm_80", "sm_90"), strict=True):
+        text = "\n".join([common, *kernels])
+        options = core.ProgramOptions(arch=architecture, std="c++17")
+        assert len(core.Program(text, "c++", options).compile("cubin").code) > 0, wide

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from taskflow.backend import StreamBackend
+from taskflow.backend import NoRoom, StreamBackend
 from taskflow.task import Array
 
 INSTANCES, SCRATCH, PACKING, CONSTANTS = "instances", "scratch memory", "packing", "constants of kernels"
@@ -53,14 +53,25 @@ class Ledger:
         try:
             yield
         except MemoryError as error:
-            raise ValueError(
-                f"device {device}: no room for {size_bytes} bytes of {purpose}; {self.describe(device)}"
-            ) from error
+            raise self._refusal(device, f"{size_bytes} bytes of {purpose}") from error
+
+    @contextmanager
+    def trial(self, device: int) -> Iterator[None]:
+        """The same where it is the backend that allocates: workspaces of libraries, and what kernels allocate."""
+        try:
+            yield
+        except MemoryError as error:
+            what = error if isinstance(error, NoRoom) else f"what a kernel allocates ({error})"
+            raise self._refusal(device, str(what)) from error
+
+    def _refusal(self, device: int, what: str) -> ValueError:
+        return ValueError(f"device {device}: no room for {what}; {self.describe(device)}")
 
     def describe(self, device: int) -> str:
         """What is taken, what libraries take, and what is free."""
         libraries, (free, total) = self._backend.library_bytes(device), self._backend.memory(device)
         parts = [f"{size} of {purpose}" for purpose, size in self.taken[device].items() if size]
         parts += [f"about {size} of {purpose}" for purpose, size in self.expected[device].items() if size]
-        held = " and ".join([*parts, *([f"{libraries} of workspaces of libraries"] if libraries else [])])
+        parts += [f"{size} of {purpose}" for purpose, size in libraries.items()]
+        held = " and ".join(parts)
         return f"this executor holds {held or 'nothing'}, and {free} of {total} bytes are free"

@@ -74,7 +74,7 @@ class StreamCompiler(Compiler):
         points = int((self.graph.kind == Kind.POINT).sum())
         self.cells = StepCells(self.backend, self.ledger, self.run, self.memory.own, points)
         self.workspaces = {d: Workspace(self.ledger.maker(d, SCRATCH)) for d in self.memory.own}
-        self._packing = {s: Workspace(self.ledger.maker(s % self._devices, PACKING)) for s in self._streams}
+        self._packing = {s: Workspace(self.ledger.maker(self.device(s), PACKING)) for s in self._streams}
         self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
         self._choose_rows()
         self._groups = GroupedRows(self)
@@ -167,6 +167,10 @@ class StreamCompiler(Compiler):
     def stream(self, number: int) -> Any:
         """A stream by its number."""
         return self._streams[number]
+
+    def device(self, number: int) -> int:
+        """The device of a stream."""
+        return number % self._devices
 
     def sending(self, device: int) -> int:
         """The stream from which data leaves a device."""
