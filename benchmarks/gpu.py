@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,10 +28,10 @@ import gpu_models
 import gpu_nccl
 import numpy as np
 from gpu_models import CASES, CURVES, REFERENCES, TINY_REFERENCES, Case
+from gpu_setting import Setting, find_torch, lines_of, say, verdict
 
 import taskflow
-from taskflow import CostModel, Device, Executor, Graph, MachineModel, lower
-from taskflow.backend import StreamBackend, make_backend
+from taskflow import CostModel, Executor, Graph, MachineModel, lower
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm import connect
 from taskflow.measure import measure_machine
@@ -46,51 +44,6 @@ STEPS_SECONDS = {"mlp": 80, "cnn": 100, "gpt": 110, "dlrm": 60}  # torch.compile
 CARRIERS = ("shared", "messages", "nccl")
 HOST_SECONDS, GEMM_SHARE, HIDDEN_SHARE, PREDICTED_ERROR, COMPILED_RATIO = 50e-6, 0.9, 0.95, 0.1, 1.1
 FLOAT32_ERROR = 1e-4
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A GPU, or a fake of it with tiny models and few steps."""
-
-    is_fake: bool = False
-
-    def backend(self) -> StreamBackend:
-        """What runs the streams; of one executor."""
-        if not self.is_fake:
-            return make_backend()
-        from taskflow.backend.fake import FakeStreams
-
-        return FakeStreams()
-
-    def machine(self, devices: int = 1) -> MachineModel:
-        """The GPU at hand, once for every rank."""
-        if self.is_fake:
-            return MachineModel.uniform(devices, Device("cuda", memory_bytes=1 << 40))
-        return MachineModel.local(devices, "cuda")
-
-    def cases(self) -> Mapping[str, Case]:
-        """The models that are timed."""
-        return gpu_models.tiny_cases() if self.is_fake else CASES
-
-    def count(self, number: int) -> int:
-        """So many steps, or few."""
-        return min(number, 3) if self.is_fake else number
-
-    def executor(self, graph: Graph, **options: Any) -> Executor:
-        """One device runs a graph; steps are captured."""
-        machine = self.machine()
-        task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
-        return Executor(task_graph, backend=self.backend(), **{"record": False, "allow_nan": True, **options})
-
-
-def verdict(is_met: bool, wanted: str) -> str:
-    """The end of a line."""
-    return f"asked {wanted}: {'yes' if is_met else 'NO'}"
-
-
-def say(*words: object) -> None:
-    """Print at once: what a part printed is kept when it is stopped."""
-    print(*words, flush=True)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -383,35 +336,6 @@ WHOLE_SECONDS = 570.0
 
 
 # -- running parts -----------------------------------------------------------------------------------------------------
-
-
-def find_torch(setting: Setting) -> Any:
-    """The PyTorch side, None where it cannot be imported or the device is a fake."""
-    if setting.is_fake:
-        return None
-    try:
-        import gpu_torch
-    except ImportError as error:
-        say(f"  no PyTorch: {error}")
-        return None
-    return gpu_torch
-
-
-def lines_of(command: list[str], seconds: float, environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """What a command prints within a time, and how it ended, if that was not well."""
-    with subprocess.Popen(
-        ["timeout", "-k", "5", str(seconds), *command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            yield line.rstrip("\n")
-    if process.returncode:
-        why = f"takes more than {seconds:.0f} s" if process.returncode in (124, 137) else f"ends: {process.returncode}"
-        yield f"FAILED: {' '.join(command[-3:])} {why}"
 
 
 def run_part(name: str, setting: Setting) -> None:
