@@ -7,7 +7,8 @@ Bench's: patterns and kernels are our own code (`taskbench_graph.py`).
 
 It is found by shrinking the iteration count by the square root of 2 until the rate falls below half of the peak, with
 interpolation between the two last counts, and is the median of several such rounds; systems take turns in a round,
-but dask and ray, which are far slower, come last.
+but dask and ray, which are far slower, come last. With `--kernel empty` a task does nothing, and what it takes is the
+runtime's overhead alone: a compiled kernel takes half a microsecond to be called.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ ALONE = ("serial", "dask threads", "ray")  # rank 0 runs them, the others sleep
 SLOW_ROWS = {"dask threads": 100, "ray": 20}  # a thousand rows of these take minutes
 REPEAT = 7  # runs behind each other at every iteration count
 STEP = math.sqrt(2.0)
+_SHORTEST_TICK = 1e-10  # seconds of an iteration that does something
 
 
 @dataclass
@@ -68,6 +70,9 @@ class Measured:
     def round(self, tick: float) -> None:
         """One overhead and one METG, when an iteration takes `tick` seconds at the peak rate."""
         self.overheads.append(overhead := self.granularity(0))
+        if tick < _SHORTEST_TICK:  # an empty kernel has no granularity
+            self.metgs.append(math.nan)
+            return
         count = max(2.0, 8 * overhead / tick)
         limit = 64 * count
         while (efficiency := self._efficiency(count, tick))[0] < 0.5:

@@ -117,7 +117,11 @@ def imbalance(memory, cell, iterations, row, column):
     compute(memory, cell, iterations // 2 + (iterations * (mixed >> 8) >> 24), row, column)
 
 
-KERNELS = {"compute": compute, "memory": stream, "imbalance": imbalance}
+def empty(memory, cell, iterations, row, column):
+    """Nothing: what is left of a task's time is the runtime's."""
+
+
+KERNELS = {"compute": compute, "memory": stream, "imbalance": imbalance, "empty": empty}
 Cells = list[np.ndarray]
 Work = Callable[[np.ndarray, int, int, int], None]  # (cell, iterations, row, column)
 System = Callable[[int], object]  # runs all tasks with so many iterations

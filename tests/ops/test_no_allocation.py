@@ -91,6 +91,7 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
         TOKENS,
         lambda x: ops.multihead_attention(x, 4, is_causal=True, memory_linear=True),
     ),
+    "feed_forward": (TOKENS, lambda x: ops.feed_forward(x, 512)),
     "fused attention": (TOKENS, lambda x: ops.multihead_attention(x, 4, is_causal=True, fused=True)),
     "rotary_embedding": (HEADS, ops.rotary_embedding),
     "lstm": (TOKENS, lambda x: ops.lstm(x, 64)[0]),
