@@ -13,6 +13,7 @@ import ops
 from taskflow import Graph, LogicalRegion
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Dense = Callable[[LogicalRegion, int, str, str], LogicalRegion]
 
 VOCABULARY, EXPERTS = 96, 8
 TABLES, ROWS, WIDTH = 8, 100_000, 64  # of the DLRM
@@ -57,11 +58,16 @@ def _values(random: np.random.Generator, region: LogicalRegion) -> Array:
     return random.integers(0, high, region.shape).astype(np.int32)
 
 
-def mlp(batch: int) -> LogicalRegion:
+def dense(h: LogicalRegion, width: int, name: str, relu: str) -> LogicalRegion:
+    """A layer with a ReLU, as two operators of these names."""
+    return ops.relu(ops.linear(h, width, name=name), name=relu)
+
+
+def mlp(batch: int, dense: Dense = dense) -> LogicalRegion:
     graph = Graph()
     h, t = graph.input("x", (batch, 784)), graph.input("t", (batch,), "int32")
     for k in (1, 2):
-        h = ops.relu(ops.linear(h, 4096, name=f"fc{k}"), name=f"relu{k}")
+        h = dense(h, 4096, f"fc{k}", f"relu{k}")
     return ops.softmax_cross_entropy(ops.linear(h, 10, name="fc"), t, name="loss")
 
 
@@ -70,13 +76,13 @@ def _images(batch: int) -> tuple[LogicalRegion, LogicalRegion]:
     return graph.input("x", (batch, 3, 32, 32)), graph.input("t", (batch,), "int32")
 
 
-def vgg(batch: int) -> LogicalRegion:
+def vgg(batch: int, dense: Dense = dense) -> LogicalRegion:
     h, t = _images(batch)
     for block, channels in enumerate((64, 128, 256), 1):
         for k in (1, 2):
             h = ops.relu(ops.conv2d(h, channels, 3, padding=1, name=f"conv{block}{k}"), name=f"relu{block}{k}")
         h = ops.max_pool2d(h, 2, name=f"pool{block}")
-    h = ops.relu(ops.linear(ops.flatten(h, name="flat"), 256, name="fc1"), name="relu1")
+    h = dense(ops.flatten(h, name="flat"), 256, "fc1", "relu1")
     return ops.softmax_cross_entropy(ops.linear(h, 10, name="fc"), t, name="loss")
 
 
@@ -154,7 +160,7 @@ def _word_loss(h: LogicalRegion, t: LogicalRegion) -> LogicalRegion:
     return ops.softmax_cross_entropy(y, t, name="loss")
 
 
-def dlrm(batch: int) -> LogicalRegion:
+def dlrm(batch: int, dense: Dense = dense) -> LogicalRegion:
     graph = Graph()
     x, t = graph.input("dense", (batch, 13)), graph.input("clicked", (batch, 1))
     rows = [graph.input(f"rows{k}", (batch, 1), "int32") for k in range(TABLES)]
@@ -162,10 +168,10 @@ def dlrm(batch: int) -> LogicalRegion:
     bags = [ops.embedding_bag(r, ROWS, WIDTH, name=f"table{k}", weight_init=small) for k, r in enumerate(rows)]
     h = x
     for k, width in enumerate((512, 256, WIDTH)):
-        h = ops.relu(ops.linear(h, width, name=f"bottom{k}"), name=f"bottom{k}.relu")
+        h = dense(h, width, f"bottom{k}", f"bottom{k}.relu")
     h = ops.concat([h, ops.dot_interaction([h, *bags], name="interaction")], 1, name="joined")
     for k, width in enumerate((512, 256)):
-        h = ops.relu(ops.linear(h, width, name=f"top{k}"), name=f"top{k}.relu")
+        h = dense(h, width, f"top{k}", f"top{k}.relu")
     return ops.binary_cross_entropy_with_logits(ops.linear(h, 1, name="click"), t, name="loss")
 
 

@@ -1,9 +1,10 @@
-"""Everything that is asked of the CUDA backend, measured on one GPU in less than ten minutes.
+"""Everything that is asked of the CUDA backend, measured on one GPU by two commands of less than ten minutes each.
 
-`python benchmarks/gpu.py` runs all parts and prints their tables; `--parts gemm ranks` some, `--out FILE` writes what
-was printed, too. Every part is a process of its own with a time limit: one that fails or hangs says so, and the others
-go on. PyTorch is optional; without it our side is timed alone. `--fake` runs all parts on a fake device of NumPy with
-tiny models, to see that they work: its figures mean nothing.
+`python benchmarks/gpu.py --parts speed` and `--parts numbers` run all parts and print their tables; without `--parts`
+one follows the other. `--parts gemm ranks` runs some, `--out FILE` writes what was printed, too. Every part is a
+process of its own with a time limit: one that fails or hangs says so, and the others go on. PyTorch is optional;
+without it our side is timed alone. `--fake` runs all parts on a fake device of NumPy with tiny models, to see that they
+work: its figures mean nothing.
 
 A line of a table ends with what is asked for and `yes` or `NO`.
 """
@@ -12,11 +13,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import gpu_cudnn
 import gpu_models
+import gpu_nccl
 import numpy as np
 from gpu_models import CASES, CURVES, REFERENCES, TINY_REFERENCES, Case
+from gpu_setting import Setting, find_torch, lines_of, say, verdict
 
 import taskflow
-from taskflow import CostModel, Device, Executor, Graph, MachineModel, lower
-from taskflow.backend import StreamBackend, make_backend
+from taskflow import CostModel, Executor, Graph, MachineModel, lower
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm import connect
 from taskflow.measure import measure_machine
@@ -40,54 +40,10 @@ from taskflow.measure_gpu import measure_host_link, product_seconds
 Array = np.ndarray[Any, np.dtype[Any]]
 
 RANKS, RANKS_SECONDS = 2, 45.0
+STEPS_SECONDS = {"mlp": 80, "cnn": 100, "gpt": 110, "dlrm": 60}  # torch.compile takes most of them
 CARRIERS = ("shared", "messages", "nccl")
 HOST_SECONDS, GEMM_SHARE, HIDDEN_SHARE, PREDICTED_ERROR, COMPILED_RATIO = 50e-6, 0.9, 0.95, 0.1, 1.1
 FLOAT32_ERROR = 1e-4
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A GPU, or a fake of it with tiny models and few steps."""
-
-    is_fake: bool = False
-
-    def backend(self) -> StreamBackend:
-        """What runs the streams; of one executor."""
-        if not self.is_fake:
-            return make_backend()
-        from taskflow.backend.fake import FakeStreams
-
-        return FakeStreams()
-
-    def machine(self, devices: int = 1) -> MachineModel:
-        """The GPU at hand, once for every rank."""
-        if self.is_fake:
-            return MachineModel.uniform(devices, Device("cuda", memory_bytes=1 << 40))
-        return MachineModel.local(devices, "cuda")
-
-    def cases(self) -> Mapping[str, Case]:
-        """The models that are timed."""
-        return gpu_models.tiny_cases() if self.is_fake else CASES
-
-    def count(self, number: int) -> int:
-        """So many steps, or few."""
-        return min(number, 3) if self.is_fake else number
-
-    def executor(self, graph: Graph, **options: Any) -> Executor:
-        """One device runs a graph; steps are captured."""
-        machine = self.machine()
-        task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
-        return Executor(task_graph, backend=self.backend(), **{"record": False, "allow_nan": True, **options})
-
-
-def verdict(is_met: bool, wanted: str) -> str:
-    """The end of a line."""
-    return f"asked {wanted}: {'yes' if is_met else 'NO'}"
-
-
-def say(*words: object) -> None:
-    """Print at once: what a part printed is kept when it is stopped."""
-    print(*words, flush=True)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -164,10 +120,12 @@ def gemm(setting: Setting) -> None:
     """Large products beside PyTorch's."""
     n = 32 if setting.is_fake else 8192
     torch_side = find_torch(setting)
-    for dtype in ("bfloat16", "float16", "float32"):
+    for dtype in ("bfloat16", "float16", "float32", "tf32"):
         backend = setting.backend()
+        backend.uses_tf32 = dtype == "tf32"
+        kept = "float32" if dtype == "tf32" else dtype
         try:
-            rate = 2.0 * n**3 / product_seconds(DeviceClock(backend, 0), backend, n, dtype)
+            rate = 2.0 * n**3 / product_seconds(DeviceClock(backend, 0), backend, n, kept)
         except (TypeError, KeyError, ModuleNotFoundError) as error:
             say(f"{n}^3 {dtype:9s} is not possible: {error}")
             continue
@@ -347,52 +305,37 @@ def rank_of(setting: Setting, exchange: str, steps: int = 4) -> None:
             say(f"{text}  {verdict(error <= FLOAT32_ERROR, f'{FLOAT32_ERROR:.0e}')}")
 
 
-PARTS: dict[str, tuple[Callable[[Setting], None], float]] = {  # and the most seconds that each may take
-    "facts": (facts, 60),
-    "correctness": (correctness, 200),  # numba compiles for a minute or two on a new machine
+def nccl(setting: Setting) -> None:
+    """NCCL with one rank: a sum over it, captured in a graph."""
+    backend, count = setting.backend(), 64 if setting.is_fake else 1 << 24
+    if not setting.is_fake and not backend.place(0).library:
+        say("NCCL is not installed")
+        return
+    is_right, seconds = gpu_nccl.all_reduce(backend, count)
+    say(f"all_reduce of {count} float32 in a graph, one rank: {seconds * 1e6:.1f} us  {verdict(is_right, 'its bits')}")
+
+
+PARTS: dict[str, tuple[Callable[[Setting], None], float]] = {  # and the seconds that each may take at least
+    "facts": (facts, 40),
+    "correctness": (correctness, 160),  # numba compiles for a minute or two on a new machine
     "gemm": (gemm, 40),
     "cudnn": (cudnn, 60),
-    **{f"steps {name}": ((lambda s, n=name: steps_of(s, n)), 120 if name == "gpt" else 70) for name in CASES},
-    "host": (host, 120),
-    "overlap": (overlap, 40),
+    **{f"steps {name}": ((lambda s, n=name: steps_of(s, n)), STEPS_SECONDS.get(name, 40)) for name in CASES},
+    "host": (host, 100),
+    "overlap": (overlap, 30),
     "predict": (predict, 60),
     "ranks": (ranks, 140),
+    "nccl": (nccl, 20),
     "curves": (curves, 60),
 }
-ORDER = ("facts", "host", "correctness", "gemm", "ranks", "predict", "overlap")  # first what matters most
+GROUPS = {  # each is one command; first what matters most
+    "speed": ("host", "gemm", *(f"steps {name}" for name in CASES)),
+    "numbers": ("facts", "correctness", "ranks", "nccl", "predict", "overlap", "curves", "cudnn"),
+}
 WHOLE_SECONDS = 570.0
 
 
 # -- running parts -----------------------------------------------------------------------------------------------------
-
-
-def find_torch(setting: Setting) -> Any:
-    """The PyTorch side, None where it cannot be imported or the device is a fake."""
-    if setting.is_fake:
-        return None
-    try:
-        import gpu_torch
-    except ImportError as error:
-        say(f"  no PyTorch: {error}")
-        return None
-    return gpu_torch
-
-
-def lines_of(command: list[str], seconds: float, environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """What a command prints within a time, and how it ended, if that was not well."""
-    with subprocess.Popen(
-        ["timeout", "-k", "5", str(seconds), *command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            yield line.rstrip("\n")
-    if process.returncode:
-        why = f"takes more than {seconds:.0f} s" if process.returncode in (124, 137) else f"ends: {process.returncode}"
-        yield f"FAILED: {' '.join(command[-3:])} {why}"
 
 
 def run_part(name: str, setting: Setting) -> None:
@@ -403,10 +346,10 @@ def run_part(name: str, setting: Setting) -> None:
         PARTS[name][0](setting)
 
 
-def run_parts(names: list[str], setting: Setting, keep: Callable[[str], object]) -> None:
-    """Run parts one after the other, each in a process; later ones get what time is left."""
+def run_parts(names: Sequence[str], setting: Setting, keep: Callable[[str], object]) -> None:
+    """Run parts one after the other, each in a process; the time that one leaves is for the others."""
     begin = time.perf_counter()
-    for name in names:
+    for k, name in enumerate(names):
         left = WHOLE_SECONDS - (time.perf_counter() - begin)
         if left < 5:
             keep(f"\n== {name}: not run, the ten minutes are over")
@@ -414,15 +357,25 @@ def run_parts(names: list[str], setting: Setting, keep: Callable[[str], object])
         keep(f"\n== {name}")
         part_begin = time.perf_counter()
         command = [sys.executable, __file__, "--part", name, *(["--fake"] if setting.is_fake else [])]
-        for line in lines_of(command, min(PARTS[name][1], left)):
+        spare = max(left - sum(PARTS[n][1] for n in names[k:]), 0)
+        for line in lines_of(command, min(PARTS[name][1] + spare, left)):
             keep(line)
         keep(f"   ({time.perf_counter() - part_begin:.0f} s)")
+
+
+def commands_of(wanted: Sequence[str] | None) -> list[list[str]]:
+    """Names of the parts of each ten minutes: of the groups and parts that are wanted, or all."""
+    if wanted is None:
+        return [list(names) for names in GROUPS.values()]
+    chosen = {part for name in wanted for part in GROUPS.get(name, (name,))}
+    return [[part for names in GROUPS.values() for part in names if part in chosen]]
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
+    choices = [*GROUPS, *PARTS]
+    parser.add_argument("--parts", nargs="+", choices=choices, metavar="PART", help=f"of {', '.join(choices)}")
     parser.add_argument("--part", help="run one part in this process")
     parser.add_argument("--out", type=Path, help="a file that gets what is printed")
     parser.add_argument("--fake", action="store_true", help="a fake device and tiny models: a trial")
@@ -439,8 +392,8 @@ def main(arguments: list[str] | None = None) -> None:
             file.write(line + "\n")
             file.flush()
 
-    in_order = [*ORDER, *(name for name in PARTS if name not in ORDER)]
-    run_parts([n for n in in_order if n in (options.parts or PARTS)], setting, keep)
+    for names in commands_of(options.parts):
+        run_parts(names, setting, keep)
 
 
 if __name__ == "__main__":

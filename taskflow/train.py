@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,8 @@ class Trainer:
         costs: default: measured, and rehearsed for the strategy that was chosen.
         learning_rate: schedule step -> rate, written to the region `learning_rate`.
         quiet: print nothing.
-        executor: further arguments of `Executor`.
+        executor: further arguments of `Executor`. On `cuda` devices `record` is off unless it is given here: steps are
+            then captured, and no timeline is kept.
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class Trainer:
         if costs is None and isinstance(self.costs, MeasuredCosts):
             rehearse(self.costs, self.task_graph)
         self.predicted_seconds: float = self._from_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
-        self.step = Executor(self.task_graph, seed=seed, **(executor or {}))
+        self._record = (executor or {}).get("record", all(d.kind != "cuda" for d in self.machine.devices))
+        self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
         self._evaluators: dict[int, tuple[Graph, Executor]] = {}
 
     def _from_rank_0(self, make: Callable[[], Any]) -> Any:
@@ -165,6 +167,8 @@ class Trainer:
             except SystemExit as leave:
                 end_all_leaving(leave)
                 raise
+            finally:
+                self.step.forget_next()
         return place.history
 
     def _train(
@@ -181,9 +185,9 @@ class Trainer:
             done = place.epoch * len(batches) + place.batch
             task = bar.add_task("train", total=epochs * len(batches), completed=done)
             while place.epoch < epochs:
-                for feeds in islice(batches.epoch(place.epoch), place.batch, None):
+                for feeds, then in _ahead(islice(batches.epoch(place.epoch), place.batch, None)):
                     interrupts.check()
-                    values = self._train_step(feeds)
+                    values = self._train_step(feeds, then)
                     times.append(self.step.seconds)
                     place.pass_batch(values)
                     keeper.keep_up(place)
@@ -192,10 +196,10 @@ class Trainer:
                 place.history.step_seconds = float(np.median(times)) if times else 0.0
                 self._print_epoch(place.epoch, place.history)
 
-    def _train_step(self, feeds: Feeds) -> dict[str, float]:
+    def _train_step(self, feeds: Feeds | None, then: Feeds | None) -> dict[str, float]:
         if self.learning_rate is not None:
             self.step.write("learning_rate", np.asarray(self.learning_rate(self.step.steps)))
-        return _scalars(self.step(feeds))
+        return _scalars(self.step(feeds, then))
 
     def evaluate(self, graph: Graph, batches: Batches) -> dict[str, float]:
         """Mean of every output of `graph` over `batches`, with the parameters as they are now."""
@@ -204,12 +208,15 @@ class Trainer:
     def _evaluate(self, graph: Graph, batches: Batches, between: Callable[[], None]) -> dict[str, float]:
         if id(graph) not in self._evaluators:
             task_graph = lower(graph, self.strategy.for_graph(graph), self.machine)
-            self._evaluators[id(graph)] = (graph, Executor(task_graph, share=self.step))
+            self._evaluators[id(graph)] = (graph, Executor(task_graph, share=self.step, record=self._record))
         step = self._evaluators[id(graph)][1]
         rows = []
-        for feeds in batches.epoch(0):
-            between()
-            rows.append(_scalars(step(feeds)))
+        try:
+            for feeds, then in _ahead(batches.epoch(0)):
+                between()
+                rows.append(_scalars(step(feeds, then)))
+        finally:
+            step.forget_next()
         return _means(rows)
 
     def _print_epoch(self, epoch: int, history: History) -> None:
@@ -242,6 +249,14 @@ class Trainer:
         self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
         for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
             self.console.print(f"peak memory of device {device}: {size} bytes")
+
+
+def _ahead(batches: Iterable[Feeds]) -> Iterator[tuple[Feeds | None, Feeds | None]]:
+    """What `Executor` gets in the steps of these batches: its feeds in the first one, then those of the next step."""
+    is_first = True
+    for feeds, then in pairwise(chain(batches, (None,))):
+        yield feeds if is_first else None, then
+        is_first = False
 
 
 def _scalars(values: Mapping[str, Array]) -> dict[str, float]:

@@ -53,9 +53,9 @@ def batches() -> taskflow.Batches:
     return taskflow.Batches({"x": x, "t": random.integers(0, 3, 5 * BATCH).astype(np.int32)}, BATCH)
 
 
-def trainer(rule=taskflow.data_parallel, **options) -> taskflow.Trainer:
-    """A trainer of the network, on a device for each rank."""
-    machine = taskflow.MachineModel.uniform(world_size())
+def trainer(rule=taskflow.data_parallel, machine=None, **options) -> taskflow.Trainer:
+    """A trainer of the network, by default on a device for each rank."""
+    machine = machine or taskflow.MachineModel.uniform(world_size())
     costs = taskflow.CostModel.analytic(machine)
     schedule = taskflow.cosine_schedule(0.02, 20, warmup=3)
     options = {"quiet": True, "seed": 3, "learning_rate": schedule} | options

@@ -21,12 +21,13 @@ def gpu():
 LINES = {
     "facts": ["fake GPU", "GiB free"],
     "correctness": ["mlp", "asked 1e-04: yes"],
-    "gemm": ["32^3 bfloat16", "32^3 float32"],
+    "gemm": ["32^3 bfloat16", "32^3 float32", "32^3 tf32"],
     "cudnn": ["convolutions", "attention", "attention.dx", "conv11.dweight", "all"],
-    "steps mlp": ["mlp, 64-128-128-128-10, batch 32, float32", "batch 32, bfloat16", "taskflow"],
+    "steps mlp": ["mlp, 64-128-128-128-10, batch 32, float32", "batch 32, tf32", "batch 32, bfloat16", "taskflow"],
     "steps gpt": ["batch 32, bfloat16"],
     "host": ["tiny gpt", "1 graphs and 0 issued parts"],
     "overlap": ["hidden"],
+    "nccl": ["all_reduce of 64 float32 in a graph, one rank", "asked its bits: yes"],
     "predict": ["median error", "of 5 models"],
     "curves": ["CNN of the demo", "GPT, 2 layers of 128", "bfloat16"],
 }
@@ -38,6 +39,14 @@ def test_a_part_runs(gpu, part, capsys):
     gpu.run_part(part, gpu.Setting(is_fake=True))
     said = capsys.readouterr().out
     assert all(line in said for line in LINES[part]), said
+
+
+def test_two_commands_run_all_parts_within_their_time(gpu):
+    commands = gpu.commands_of(None)
+    assert sorted(part for names in commands for part in names) == sorted(gpu.PARTS)
+    assert [gpu.commands_of([group]) for group in gpu.GROUPS] == [[names] for names in commands]
+    assert all(sum(gpu.PARTS[part][1] for part in names) <= gpu.WHOLE_SECONDS < 600 for names in commands)
+    assert gpu.commands_of(["ranks", "gemm"]) == [["gemm", "ranks"]]
 
 
 @pytest.mark.slow

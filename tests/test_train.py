@@ -1,10 +1,17 @@
-"""The trainer's report: predicted beside measured, with a warning where they are far apart."""
+"""The trainer: its report of predicted beside measured, and steps on GPUs, which are captured and fed ahead."""
+
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 import ops
-from taskflow import CostModel, Graph, MachineModel, Trainer, single_device
+from taskflow import CostModel, Device, Graph, MachineModel, Trainer, single_device
+from taskflow.backend.fake import FakeStreams
+from taskflow.comm import world_size
+from taskflow.execute.gpu.staging import Staging
+from taskflow.interrupt import Interrupted, Interrupts
+from tests import kept
 
 
 @pytest.fixture
@@ -29,3 +36,60 @@ def test_a_prediction_off_by_more_than_30_percent_is_reported(trainer, capsys, m
     assert "predicted step time: 2000.000 ms" in text
     assert f"measured step time:  {2000 * measured:.3f} ms ({measured:.2f} of predicted)" in text
     assert ("off by more than 30 %" in text) == warns
+
+
+def on(kind, **options):
+    """A trainer of the network with every kind of persistent region."""
+    machine = MachineModel.uniform(world_size(), Device(kind=kind))
+    executor = {"backend": FakeStreams()} if kind == "cuda" else {}
+    return kept.trainer(machine=machine, executor=executor | options)
+
+
+def validation():
+    return kept.network(training=False), kept.batches()
+
+
+def test_steps_on_gpus_are_captured_and_give_the_losses_of_cpus():
+    gpu, cpu = on("cuda"), on("cpu")
+    found, expected = (asdict(trainer.fit(kept.batches(), 2, validation=validation())) for trainer in (gpu, cpu))
+    for kind in ("outputs", "validation"):
+        np.testing.assert_allclose(found[kind]["loss"], expected[kind]["loss"], rtol=1e-6)
+    steps = gpu.step, *(step for _, step in gpu._evaluators.values())
+    assert all(step._streamed.replay.is_captured for step in steps)
+    assert found["step_seconds"] > 0
+
+
+def test_a_timeline_can_be_asked_for():
+    trainer = on("cuda", record=True)
+    trainer.fit(kept.batches(), 1)
+    assert trainer.step.timeline.seconds > 0
+
+
+def test_all_batches_of_an_epoch_but_its_first_are_fed_ahead(monkeypatch):
+    trainer, seen = on("cuda"), []
+    begin, stage = Staging.begin, Staging.stage
+    monkeypatch.setattr(Staging, "begin", lambda self, lead: seen.append("step") or begin(self, lead))
+    monkeypatch.setattr(Staging, "stage", lambda self: seen.append("feeds") or stage(self))
+    trainer.fit(kept.batches(), 2)
+    assert seen == 2 * ["step", "feeds", "feeds", *3 * ["step", "feeds"], "step"]  # a first batch within its own step
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_batch_that_was_fetched_ahead_of_a_signal_is_trained_later(kind, monkeypatch, tmp_path):
+    """Whoever stops goes on with the batch that comes next, the same trainer or another one."""
+    whole, stopped, other = on(kind), on(kind), on(kind)
+    expected = whole.fit(kept.batches(), 2).outputs
+    check = Interrupts.check
+
+    def stop_once(self):
+        if stopped.step.steps == 3:
+            monkeypatch.setattr(Interrupts, "check", check)
+            raise Interrupted(15)
+
+    monkeypatch.setattr(Interrupts, "check", stop_once)
+    with pytest.raises(SystemExit):
+        stopped.fit(kept.batches(), 2, checkpoint=tmp_path)
+    assert stopped.step.steps == 3
+    assert other.fit(kept.batches(), 2, checkpoint=tmp_path / "none").outputs == expected
+    assert stopped.fit(kept.batches(), 2, checkpoint=tmp_path).outputs == expected
+    assert kept.bits(stopped.step) == kept.bits(whole.step)

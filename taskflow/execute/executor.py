@@ -210,6 +210,13 @@ class Executor:
             raise FloatingPointError(f"step {step}: the loss is {loss}")
         return values
 
+    def forget_next(self) -> None:
+        """The next step is called with feeds, whatever the last one got as `then`."""
+        self._next = None
+        if self._streamed is not None:
+            self._streamed.replay.then = None
+            self._streamed.staging.forget()
+
     def _stage(self, feeds: Mapping[str, FeedValue]) -> None:
         assert self._streamed is not None
         self._accept(feeds)
@@ -225,14 +232,7 @@ class Executor:
                 if number in self._fed:
                     raise ValueError(f"feed '{region.name}': is missing")
                 continue
-            value = feeds[region.name]
-            if not callable(value):
-                value = np.asarray(value)
-                if value.shape != region.shape:
-                    raise ValueError(f"feed '{region.name}': has shape {value.shape}, the region {region.shape}")
-                if value.dtype != region.dtype:
-                    raise ValueError(f"feed '{region.name}': has dtype {value.dtype}, the region {region.dtype}")
-            self._feeds[number].value = value
+            self._feeds[number].fill(feeds[region.name], region.shape, region.dtype)
 
     def _replay(self) -> None:
         self._calls = calls = iter(self.program.calls)

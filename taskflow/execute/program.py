@@ -34,6 +34,16 @@ class Feed:
     name: str
     value: Any = None
 
+    def fill(self, value: Any, shape: tuple[int, ...], dtype: str) -> None:
+        """Take the fed value: an array of the region's shape and dtype, or a function."""
+        if not callable(value):
+            value = np.asarray(value)
+            if value.shape != shape:
+                raise ValueError(f"feed '{self.name}': has shape {value.shape}, the region {shape}")
+            if value.dtype != dtype:
+                raise ValueError(f"feed '{self.name}': has dtype {value.dtype}, the region {dtype}")
+        self.value = value
+
     def into(self, target: Array, rect: Rect) -> None:
         """Copy the box `rect` of the fed value: of an array, or of a function Rect -> array."""
         if not callable(self.value):

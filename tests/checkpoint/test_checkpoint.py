@@ -171,13 +171,17 @@ def fit(folder, epochs=3, every=None, cut=None, by=None):
     trainer, batches = kept.trainer(), kept.batches()
     load = batches.epoch
 
+    def end():
+        if trainer.step.steps == cut:
+            if by is None:
+                raise Cut
+            signal.raise_signal(by)
+
     def epoch(number):
         for feeds in load(number):
-            if trainer.step.steps == cut:
-                if by is None:
-                    raise Cut
-                signal.raise_signal(by)
+            end()
             yield feeds
+        end()  # batches are fetched one step ahead: before the last step there is none any more
 
     batches.epoch = epoch
     history = trainer.fit(batches, epochs, (kept.network(training=False), kept.batches()), folder, every=every)

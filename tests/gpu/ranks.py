@@ -1,4 +1,4 @@
-"""A rank of `test_ranks`: laws 1 and 3 for operators under random strategies, all ranks on one GPU.
+"""A rank of `test_ranks`: laws 1 to 3 for operators under random strategies, all ranks on one GPU.
 
 `mpirun -n 2 python tests/gpu/ranks.py EXCHANGE [--fake]`: rank 0 prints `N models are right`.
 """
@@ -18,24 +18,27 @@ from tests.ops.cases import CASES
 from tests.ops.test_gpu import trained
 from tests.strategies import Model, random_strategy
 
-EVERY = 9  # of the cases
+RUNS = [(1, "auto"), *((n, e) for n in (2, 4) for e in ("shared", "messages")), (2, "nccl")]  # ranks, exchange
+EVERY = 4  # of the operators is in one run; no more than there are runs of several ranks, which meet all of them
 
 
-def models(is_fake):
-    """Some layers, and operators from all over the list."""
-    return [Model(network(), feeds()[0]), *([] if is_fake else map(trained, CASES[::EVERY]))]
+def operators(size, exchange):
+    """Cases from all over the list, others than in the run before."""
+    return [trained(case) for case in CASES[RUNS.index((size, exchange)) % EVERY :: EVERY]]
 
 
 def main(exchange, is_fake):
-    machine = MachineModel.uniform(connect().size).with_rates(kind="cuda")
-    chosen = models(is_fake)
-    for seed, model in enumerate(chosen):
+    size = connect().size
+    machine = MachineModel.uniform(size).with_rates(kind="cuda")
+    models = [Model(network(), feeds()[0]), *([] if is_fake else operators(size, exchange))]
+    for seed, model in enumerate(models):
         strategy = random_strategy(model.graph, machine, seed)
         options = {"backend": FakeStreams(seed) if is_fake else make_backend(), "exchange": exchange, "record": False}
         laws.any_strategy_is_one_device(model, machine, strategy, 3, **options)
+        laws.any_order_is_the_same(model, machine, strategy, 1, seed, **options)
         laws.runs_are_the_same(model, machine, strategy, 2, **options)
     if connect().rank == 0:
-        print(f"{len(chosen)} models are right")
+        print(f"{len(models)} models are right")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,12 @@ class Staging:
             self._backend.record(stream, self._events[device])
         self._is_staged = True
 
+    def forget(self) -> None:
+        """What is staged, if anything, is not for the next step."""
+        for device in self._devices if self._is_staged else ():
+            self._backend.synchronize(self._events[device])  # its pinned memory is filled again
+        self._is_staged = False
+
     def begin(self, lead: Any) -> None:
         """On the stream `lead`: the staged values become those of this step."""
         if not self._is_staged:
