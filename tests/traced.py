@@ -19,6 +19,7 @@ import numpy as np
 from numba.extending import typeof_impl
 
 from taskflow import Executor, Kind, MachineModel, lower, single_device
+from taskflow.backend.cublas import plan_gemm
 from taskflow.backend.fake import FakeStreams
 
 # Functions that give a view.
@@ -209,7 +210,7 @@ class _Arrays:
     def matmul(self, a, b, out=None):
         if self._recorder.trace is not None:
             self._recorder.trace.library += 1
-            self._recorder.trace.allocations += out is None
+            self._recorder.trace.allocations += out is None or _is_copied(a, b, out)
         if out is None:
             return self._traced(np.matmul(plain(a), plain(b)))
         return out
@@ -227,6 +228,13 @@ class _Arrays:
             return self._traced(found)
         plain(out)[...] = found
         return out
+
+
+def _is_copied(a, b, out):
+    """Whether cuBLAS needs a copy of a matrix; of several matrices each may be a call of its own."""
+    matrices = [x[(0,) * (x.ndim - 2)] if x.ndim > 2 and x.size else x for x in (a, b, out)]
+    ways = matrices, [m.T for m in (matrices[1], matrices[0], matrices[2])]
+    return all(m.ndim == 2 and m.size for m in matrices) and all(plan_gemm(*way) is None for way in ways)
 
 
 class TracedStreams(FakeStreams):

@@ -129,13 +129,26 @@ class Cublas:
             self._stream = stream
 
     def matmul(self, x: Any, y: Any, z: Any, xp: Any) -> Any:
-        """z = x y for arrays of two dimensions, or of more with equal leading ones; `xp` makes copies where needed."""
+        """z = x y for arrays of two dimensions, or of more with equal leading ones.
+
+        Where the steps of several leading dimensions make no batch, every index of the first is a call of its own; a
+        result whose columns lie one behind the other is asked for as its transpose. `xp` copies matrices with gaps in
+        both of their dimensions.
+        """
         if not z.size:
             return z
         if not x.shape[-1]:
             z.fill(0)
             return z
         x, y = (xp.broadcast_to(a, (*z.shape[:-2], *a.shape[-2:])) for a in (_matrix(x, 0), _matrix(y, 1)))
+        result = operand(z.shape, z.strides, z.itemsize)
+        if result is not None and result.is_transposed:
+            self.matmul(*(a.swapaxes(-1, -2) for a in (y, x, z)), xp)
+            return z
+        if z.ndim > 2 and plan_gemm(x, y, z) is None:
+            for k in range(z.shape[0]):
+                self.matmul(x[k], y[k], z[k], xp)
+            return z
         target = z if plan_gemm(z, z, z) is not None else xp.empty(z.shape, z.dtype)
         x, y = (a if operand(a.shape, a.strides, a.itemsize) else xp.ascontiguousarray(a) for a in (x, y))
         gemm = plan_gemm(x, y, target)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.backend.cublas import operand, plan_gemm
+from taskflow.backend.cublas import Cublas, operand, plan_gemm
 
 
 def column_major(memory, first, leading, rows, columns):
@@ -79,3 +79,26 @@ def test_a_batch_with_uneven_steps_cannot_be_read_in_place():
     a = np.zeros((3, 4, 5, 5))[:, ::2]
     assert operand(a.shape, a.strides, a.itemsize) is not None
     assert operand(a[:, :, 1:].shape, (*a.strides[:1], 8, *a.strides[2:]), 8) is None
+
+
+class NoCopies:
+    """An array module that may not allocate."""
+
+    broadcast_to = staticmethod(np.broadcast_to)
+
+    def __getattr__(self, name):
+        raise AssertionError(f"{name}: a copy")
+
+
+def test_leading_dimensions_that_make_no_batch_are_calls_and_not_copies():
+    blas, (b, s, h, d) = object.__new__(Cublas), (2, 3, 4, 5)
+    blas._call = carry_out
+    q, k = (np.random.default_rng(seed).normal(size=(b, s, h, d)).transpose(0, 2, 1, 3) for seed in (0, 1))
+    scores, back = np.zeros((b, h, s, s)), np.zeros((b, s, h, d)).transpose(0, 2, 1, 3)
+    blas.matmul(q, k.swapaxes(2, 3), scores, NoCopies())
+    np.testing.assert_allclose(scores, np.matmul(q, k.swapaxes(2, 3)))
+    blas.matmul(scores, k, back, NoCopies())
+    np.testing.assert_allclose(back, np.matmul(scores, k))
+    turned = np.zeros((b, h, d, s)).swapaxes(2, 3)
+    blas.matmul(scores, k, turned, NoCopies())
+    np.testing.assert_allclose(turned, np.matmul(scores, k))
