@@ -143,7 +143,7 @@ class Cublas:
         x, y = (xp.broadcast_to(a, (*z.shape[:-2], *a.shape[-2:])) for a in (_matrix(x, 0), _matrix(y, 1)))
         result = operand(z.shape, z.strides, z.itemsize)
         if result is not None and result.is_transposed:
-            self.matmul(*(a.swapaxes(-1, -2) for a in (y, x, z)), xp)
+            self.matmul(y.swapaxes(-1, -2), x.swapaxes(-1, -2), z.swapaxes(-1, -2), xp)
             return z
         if z.ndim > 2 and plan_gemm(x, y, z) is None:
             for k in range(z.shape[0]):
