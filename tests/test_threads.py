@@ -150,9 +150,32 @@ def test_blas_has_one_thread_while_a_crew_works():
 
     with threadpool_limits(2, "blas"):
         before = counts()
-        with Crew(2):
+        crew = Crew(2)
+        with crew:
+            with crew:
+                assert counts() == {1}
             assert counts() == {1}
         assert counts() == before
+
+
+def test_a_crew_that_is_busy_leaves_the_calls_to_who_asks():
+    crew, inside, seen = Crew(2), threading.Event(), []
+
+    def call():
+        seen.append(threading.get_ident())
+
+    def hold():
+        inside.set()
+        assert done.wait(10)
+
+    done = threading.Event()
+    other = threading.Thread(target=crew.run, args=([hold, int],))
+    other.start()
+    assert inside.wait(10)
+    crew.run([call, call])
+    done.set()
+    other.join()
+    assert seen == [threading.get_ident()] * 2
 
 
 def test_the_number_of_threads(monkeypatch):

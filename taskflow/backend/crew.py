@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from types import ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
+
+from taskflow.backend.jobs import local_size
 
 Call = Callable[[], object]
 
@@ -32,7 +34,8 @@ class Crew:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._limits: Any = None
+        self._limits: list[Any] = []  # of BLAS, of those who are with the crew now
+        self._is_busy = Lock()
         if size > 1:
             self._start()
 
@@ -51,7 +54,20 @@ class Crew:
             Thread(target=self._serve, args=(k,), name=f"taskflow-crew-{k}", daemon=True).start()
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Make all calls, each on a thread of its own; an error of any is raised once all have ended."""
+        """Make all calls, each on a thread of its own; an error of any is raised once all have ended.
+
+        When the crew works for another thread of the process already, this one makes all calls itself.
+        """
+        if not self._is_busy.acquire(blocking=False):
+            for call in calls:
+                call()
+            return
+        try:
+            self._run(calls)
+        finally:
+            self._is_busy.release()
+
+    def _run(self, calls: Sequence[Call]) -> None:
         others = range(1, len(calls))
         self._calls, self._round = list(calls), self._round + 1
         for k in others:
@@ -65,7 +81,7 @@ class Crew:
 
     def _hand_over(self, k: int) -> None:
         self._spin.write(self._rounds, k * _GAP, self._round, self._looks(_HEAD_START_SECONDS))
-        if self._sleeps[k * _GAP]:
+        if self._spin.read(self._sleeps, k * _GAP):
             self._alarms[k].put(None)
 
     def _serve(self, k: int) -> None:
@@ -84,10 +100,10 @@ class Crew:
         """Sleep until somebody rings, unless there is a round already; the latest round."""
         place = k * _GAP
         self._spin.write(self._sleeps, place, 1, 0)
-        if self._spin.await_change(self._rounds, place, done, 1) == done:
+        if self._spin.read(self._rounds, place) == done:
             self._alarms[k].get()
         self._spin.write(self._sleeps, place, 0, 0)
-        return int(self._spin.await_change(self._rounds, place, done, 1))
+        return int(self._spin.read(self._rounds, place))
 
     def _looks(self, seconds: float) -> int:
         return int(seconds * self._looks_per_second)
@@ -95,14 +111,14 @@ class Crew:
     def __enter__(self) -> None:
         """Keep BLAS to one thread a call."""
         if self.size > 1:
-            self._limits = self._libraries.limit(limits=1, user_api="blas")
+            self._limits.append(self._libraries.limit(limits=1, user_api="blas"))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let BLAS have its threads back."""
-        if self._limits is not None:
-            self._limits.restore_original_limits()
+        if self._limits:
+            self._limits.pop().restore_original_limits()
 
 
 def _looks_per_second(spin: ModuleType, looks: int = 1_000_000) -> float:
@@ -142,7 +158,7 @@ def thread_limit() -> int:
     text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if not text:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, cores // int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", 1)))
+        return max(1, cores // local_size())
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"OMP_NUM_THREADS: a number of threads from 1, not '{text}'")
     return int(text)

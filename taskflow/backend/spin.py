@@ -14,36 +14,38 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 
-def _cell(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    array = make_array(signature.args[0])(context, builder, args[0])  # type: ignore[no-untyped-call]
-    return builder.gep(array.data, [args[1]])
+def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    make: Any = make_array
+    return builder.gep(make(signature.args[0])(context, builder, args[0]).data, [args[1]])
 
 
-@intrinsic
-def peek(typing: Any, cells: Any, place: Any) -> Any:
-    """What a cell of int64 holds now."""
+def _peek(typing: Any, cells: Any, place: Any) -> Any:
+    """(cells, place) -> what a cell of int64 holds now."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_cell(context, builder, signature, args), "seq_cst", 8)
+        return builder.load_atomic(_address(context, builder, signature, args), "seq_cst", 8)
 
     return types.int64(cells, place), generate
 
 
-@intrinsic
-def poke(typing: Any, cells: Any, place: Any, value: Any) -> Any:
-    """Write a cell of int64, for all threads to see."""
+def _poke(typing: Any, cells: Any, place: Any, value: Any) -> Any:
+    """(cells, place, value): write a cell of int64, for all threads to see."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[2], _cell(context, builder, signature, args), "seq_cst", 8)
+        builder.store_atomic(args[2], _address(context, builder, signature, args), "seq_cst", 8)
         return context.get_dummy_value()
 
     return types.void(cells, place, types.int64), generate
 
 
+peek: Any = intrinsic(_peek)
+poke: Any = intrinsic(_poke)
+
+
 @numba.njit(cache=True, nogil=True)
-def write(cells, place, value, looks):  # type: ignore[no-untyped-def]
+def write(cells: Any, place: int, value: int, looks: int) -> int:
     """Write a cell, then look at it so often, to give another thread time; returns what those looks add up to."""
-    poke(cells, place, value)  # type: ignore[call-arg]
+    poke(cells, place, value)
     found = 0
     for _ in range(looks):
         found += peek(cells, place)
@@ -51,25 +53,31 @@ def write(cells, place, value, looks):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def await_value(cells, place, value, looks):  # type: ignore[no-untyped-def]
+def read(cells: Any, place: int) -> int:
+    """What a cell holds now."""
+    found: int = peek(cells, place)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def await_value(cells: Any, place: int, value: int, looks: int) -> bool:
     """Look until a cell holds `value`, at most so often; whether it does."""
     for _ in range(looks):  # noqa: SIM110 - compiled
-        if peek(cells, place) == value:  # type: ignore[call-arg]
+        if peek(cells, place) == value:
             return True
     return False
 
 
 @numba.njit(cache=True, nogil=True)
-def await_change(cells, place, value, looks):  # type: ignore[no-untyped-def]
-    """Look until a cell no longer holds `value`, at most so often; what it holds."""
+def exchange(ends: Any, rounds: Any, place: int, value: int, looks: int) -> int:
+    """Write a cell of `ends`, then look, at most so often, until the same cell of `rounds` no longer holds that value.
+
+    Returns what it holds.
+    """
+    poke(ends, place, value)
+    found: int = peek(rounds, place)
     for _ in range(looks):
-        if peek(cells, place) != value:  # type: ignore[call-arg]
+        if found != value:
             break
-    return peek(cells, place)  # type: ignore[call-arg]
-
-
-@numba.njit(cache=True, nogil=True)
-def exchange(ends, rounds, place, value, looks):  # type: ignore[no-untyped-def]
-    """Write a cell of `ends`, then look until the same cell of `rounds` no longer holds that; what it holds."""
-    poke(ends, place, value)  # type: ignore[call-arg]
-    return await_change(rounds, place, value, looks)
+        found = peek(rounds, place)
+    return found
