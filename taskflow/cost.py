@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import json
 import platform
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.backend import Context, StreamBackend, crew, is_compiled, make_backend, thread_limit
+from taskflow.backend import StreamBackend, crew, make_backend
 from taskflow.collective_cost import CollectiveCosts
 from taskflow.device_costs import DeviceTimes
-from taskflow.dtypes import is_floating
 from taskflow.efficiency import curve_seconds
 from taskflow.errors import CostError
 from taskflow.machine import MachineModel
-from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph
-from taskflow.threads import divided, point_call
+from taskflow.samples import kernel_key, sample_call, sample_move, time_call
+from taskflow.task import Array, Kind, Launch, TaskGraph
 
 FORMAT, VERSION = "taskflow-costs", 1
 
@@ -317,7 +314,7 @@ class MeasuredCosts(CostModel):
             shape, dtype = args[0][1].shape, task_graph.regions[int(task_graph.region[row])].dtype
             adds = len(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
             times = self._device_times(device)
-            found = times.move(device, shape, dtype, adds) if times else time_call(_sample_move(shape, dtype, adds))
+            found = times.move(device, shape, dtype, adds) if times else time_call(sample_move(shape, dtype, adds))
             self._by_move[key] = found
         return self._by_move[key]
 
@@ -335,67 +332,3 @@ class MeasuredCosts(CostModel):
         assert self._path is not None
         table = {"format": FORMAT, "version": VERSION, "processor": platform.processor(), "kernels": self._known}
         self._path.write_text(json.dumps(table, indent=0) + "\n")
-
-
-def _sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:
-    """A copy, or so many additions."""
-    target, other = sample_array(shape, dtype), sample_array(shape, dtype)
-    if not adds:
-        return partial(np.copyto, target, other)
-    return lambda: [np.add(target, other, out=target) for _ in range(adds)]
-
-
-def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
-    """What the time of a point depends on: its kernel, the shapes of its tiles and how they lie in memory."""
-    orders = [task_graph.order(n) for n in launch.args]
-    shapes = [rect.shape for _, rect, _ in task_graph.args(row)]
-    threads = f" | {count} threads" if (count := thread_limit()) > 1 else ""
-    return f"{launch.identity} | {shapes}" + (f" | {orders}" if task_graph.orders else "") + threads
-
-
-def sample_call(task_graph: TaskGraph, launch: Launch, row: int) -> Callable[[], object]:
-    """The kernel of a point on arrays of its own, which lie in memory as in the executor."""
-    args, arrays = task_graph.args(row), []
-    for (_, rect, privilege), number in zip(args, launch.args, strict=True):
-        order = task_graph.order(number)
-        array = sample_array(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
-        arrays.append(array.transpose(np.argsort(order)))
-        arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
-    return point_call(task_graph, row, arrays, lambda rects, intervals, thread: Context(rects, intervals), crew())
-
-
-def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool]) -> None:
-    """Run every `compiled` kernel of the devices that `drives` names once, so that no step has to compile.
-
-    What is compiled depends on dtypes and layouts, not on shapes, so the smallest point of each kernel will do.
-    """
-    threads = thread_limit()
-    smallest: dict[tuple[str, object, int], int] = {}
-    for row in np.flatnonzero(task_graph.kind == Kind.POINT).tolist():
-        launch = task_graph.launches[int(task_graph.launch[row])]
-        if is_compiled(launch.kernel) and drives(int(task_graph.device[row])):
-            parts = len(divided(task_graph, row, threads))  # whose layout may be another
-            key = launch.identity, tuple(tuple(task_graph.order(n)) for n in launch.args), parts
-            if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:
-                smallest[key] = row
-    for row in smallest.values():
-        sample_call(task_graph, task_graph.launches[int(task_graph.launch[row])], row)()
-
-
-def sample_array(shape: tuple[int, ...], dtype: str) -> Array:
-    """Values that are legal for any kernel: numbers between 0.1 and 1, or zeros where an index is expected."""
-    array = np.zeros(shape, dtype)
-    if is_floating(array.dtype.name):
-        array[...] = np.random.default_rng(0).uniform(0.1, 1.0, shape)
-    return array
-
-
-def time_call(call: Callable[[], object], budget_seconds: float = 0.005, most: int = 50) -> float:
-    """Median seconds of `call`, after one call that is not counted (compilation, first touch of memory)."""
-    call()
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < budget_seconds and len(times) < most):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return float(np.median(times))

@@ -24,17 +24,25 @@ class Part:
     rects: tuple[Rect, ...]
 
 
-def divide(
+@dataclass(frozen=True)
+class Division:
+    """Parts of a point, and the share of all elements it visits that the busiest of them does."""
+
+    parts: Sequence[Part]
+    share: float
+
+
+def divisions(
     bound: BoundPattern,
     intervals: Mapping[str, Interval],
     is_written: Sequence[bool],
     orders: Sequence[Sequence[int]],
     count: int,
-) -> list[Part]:
-    """Up to `count` parts of a point, along the axis for which they have the fewest elements to visit in all.
+) -> list[Division]:
+    """The ways to divide a point into up to `count` parts, those with the fewest elements to visit first.
 
-    An element that several parts read counts for each of them, and more where a part does not lie in one piece. It is
-    one part, the point, where no axis of all that it writes can be split.
+    An element that several parts read counts for each of them, and more where a part does not lie in one piece. There
+    is no way where no axis of all that the point writes can be split.
 
     Args:
         bound: the pattern.
@@ -44,8 +52,10 @@ def divide(
         count: parts that are wanted.
     """
     whole = _part(bound, intervals)
-    choices = [_along(bound, axis, intervals, count) for axis in _separating_axes(bound, intervals, is_written)]
-    return min(choices, key=lambda parts: _cost(parts, whole, orders), default=[whole])
+    all_elements = max(sum(rect.volume for rect in whole.rects), 1)
+    found = [_along(bound, axis, intervals, count) for axis in _separating_axes(bound, intervals, is_written)]
+    shared = [Division(parts, _visits(parts, whole, orders) / all_elements) for parts in found]
+    return sorted(shared, key=lambda division: division.share * len(division.parts))
 
 
 def _part(bound: BoundPattern, intervals: Mapping[str, Interval]) -> Part:
@@ -80,9 +90,9 @@ def _along(bound: BoundPattern, axis: str, intervals: Mapping[str, Interval], co
     return [_part(bound, {**intervals, axis: (a, b)}) for a, b in pairwise(ends)]
 
 
-def _cost(parts: Sequence[Part], whole: Part, orders: Sequence[Sequence[int]]) -> float:
-    """Elements that parts visit, were all of them as large as the largest."""
-    return len(parts) * max(
+def _visits(parts: Sequence[Part], whole: Part, orders: Sequence[Sequence[int]]) -> float:
+    """Elements that the busiest part visits."""
+    return max(
         sum(
             rect.volume * (1 if _is_one_piece(rect, all_of_it, order) else 1 + _STRIDED)
             for rect, all_of_it, order in zip(part.rects, whole.rects, orders, strict=True)

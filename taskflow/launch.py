@@ -13,7 +13,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -83,6 +85,17 @@ def rank_command(ranks: int, arguments: Sequence[str], options: Sequence[str] = 
     return [find_mpirun(), "-n", str(ranks), *options, sys.executable, "-m", "taskflow.rank", *arguments]
 
 
+@contextmanager
+def session_folder() -> Iterator[dict[str, str]]:
+    """A folder for the files of one mpirun, as a setting of its environment; it is removed at the end.
+
+    An mpirun that is killed leaves files named after its process number behind. Open MPI 5.0 does not start where it
+    finds one of its own number ("The PMIx server's listener thread failed to start"), and numbers are used again.
+    """
+    with tempfile.TemporaryDirectory(prefix="taskflow-", ignore_cleanup_errors=True) as folder:
+        yield {"PRTE_MCA_prte_tmpdir_base": folder}
+
+
 def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run `command` to its end and give its exit status (128 + signal if a signal ended it or the ranks).
 
@@ -96,19 +109,20 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
             sys.stderr.write("taskflow: asked the ranks to stop after this step; once more ends them at once\n")
         job.send_signal(signal.SIGUSR1 if len(asked) == 1 else signal.SIGTERM)
 
-    job = subprocess.Popen(
-        command,
-        env=environment,
-        process_group=0,  # so that Ctrl-C reaches the launcher alone
-        preexec_fn=end_with_parent,
-        stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
-    )
-    previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        status = job.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with session_folder() as session:
+        job = subprocess.Popen(
+            command,
+            env={**session, **environment},
+            process_group=0,  # so that Ctrl-C reaches the launcher alone
+            preexec_fn=end_with_parent,
+            stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
+        )
+        previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            status = job.wait()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
     if asked and status in (128 + signal.SIGUSR1, -signal.SIGUSR1):
         return 128 + asked[0]
     return status if status >= 0 else 128 - status

@@ -15,11 +15,12 @@ import numpy as np
 
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm import Transport, connect
-from taskflow.cost import CostModel, task_dtype, time_call
+from taskflow.cost import CostModel, task_dtype
 from taskflow.efficiency import fit_device
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
 from taskflow.measure_gpu import measure_gpus
+from taskflow.samples import time_call
 from taskflow.task import Kind, TaskGraph
 
 

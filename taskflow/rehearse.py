@@ -23,12 +23,14 @@ import numpy as np
 
 from taskflow.backend import Run
 from taskflow.comm import Transport, connect
-from taskflow.cost import MeasuredCosts, sample_array
+from taskflow.cost import MeasuredCosts
+from taskflow.execute.divide import divide_program
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.persistent import PersistentRegions
 from taskflow.execute.program import Feed, Memory, Program
 from taskflow.execute.shared import UnawaitedCompiler
 from taskflow.memory import plan_memory
+from taskflow.samples import sample_array
 from taskflow.simulate import schedule
 from taskflow.task import Array, Kind, TaskGraph
 
@@ -105,7 +107,9 @@ def _compile(task_graph: TaskGraph, transport: Transport) -> Program:
         number: Feed(rows.regions[number].name, sample_array(rows.regions[number].shape, rows.regions[number].dtype))
         for number in np.unique(rows.region[rows.kind == Kind.FEED]).tolist()
     }
-    program = UnawaitedCompiler(rows, plan, memory, transport, feeds, run, False).compile()
+    compiler = UnawaitedCompiler(rows, plan, memory, transport, feeds, run, False)
+    program = compiler.compile()
+    divide_program(compiler, program)
     program.rows = expansion.origin[program.rows].tolist()
     return program
 

@@ -1,62 +1,91 @@
 """Points on the threads of a device: a point that takes long enough is divided over them by its pattern.
 
-Takes a row of a task graph and views of its tiles; gives one call. So a rank with several cores needs no compiled
-parallel loops: every kernel that is right under any split is right on any number of threads.
+Takes rows of a task graph; says in which ways a point can be divided and what that takes, and gives the calls of its
+parts. So a rank with several cores needs no compiled parallel loops: every kernel that is right under any split is
+right on any number of threads. Which way is taken, `taskflow.sections` decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from taskflow.backend import Context, Crew, for_dtypes
-from taskflow.backend.crew import HANDOFF_SECONDS
-from taskflow.division import Part, divide
+from taskflow.backend import Context, for_dtypes
+from taskflow.division import Division, Part, divisions
 from taskflow.geometry import Rect
 from taskflow.task import Array, TaskGraph, access
 
 Call = Callable[[], object]
 MakeContext = Callable[[Sequence[Rect], Mapping[str, tuple[int, int]], int], Context]
 
+MEETING_SECONDS = 5e-5  # what it takes to hand parts to other threads and to wait for them
 
-def point_call(task_graph: TaskGraph, row: int, views: Sequence[Array], make_context: MakeContext, crew: Crew) -> Call:
-    """The call of a point of a CPU device.
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to compute a point: its parts, one a thread; and what the longest takes at the device's peak rates."""
+
+    parts: Sequence[Part]
+    seconds: float
+
+    @property
+    def lone_seconds(self) -> float:
+        """With a meeting of the threads for this point alone."""
+        return self.seconds + MEETING_SECONDS * (len(self.parts) > 1)
+
+
+def choices(task_graph: TaskGraph, row: int, count: int) -> list[Choice]:
+    """The ways to compute a point on `count` threads, the fastest first; whole is always one."""
+    device = task_graph.machine.devices[int(task_graph.device[row])]
+    computing = float(task_graph.flops[row] / device.flops_per_second)
+    moving = float(task_graph.bytes[row] / device.memory_bandwidth)
+    found = [Choice([whole_part(task_graph, row)], computing + moving)]
+    for way in _ways(task_graph, row, count) if count > 1 else ():
+        if _are_apart(task_graph, row, way.parts):
+            found.append(Choice(way.parts, computing / len(way.parts) + moving * way.share))
+    return sorted(found, key=lambda choice: choice.seconds)
+
+
+def _ways(task_graph: TaskGraph, row: int, count: int) -> list[Division]:
+    launch = task_graph.launches[int(task_graph.launch[row])]
+    orders = [task_graph.order(n) for n in launch.args]
+    intervals = launch.intervals(int(task_graph.point[row]))
+    return divisions(launch.bound, intervals, _is_written(task_graph, row), orders, count)
+
+
+def whole_part(task_graph: TaskGraph, row: int) -> Part:
+    """A point as its only part."""
+    launch = task_graph.launches[int(task_graph.launch[row])]
+    return Part(launch.intervals(int(task_graph.point[row])), tuple(rect for _, rect, _ in task_graph.args(row)))
+
+
+def best_alone(task_graph: TaskGraph, row: int, count: int) -> Choice:
+    """The way that is fastest for a point with nothing before or after it."""
+    return min(choices(task_graph, row, count), key=lambda choice: choice.lone_seconds)
+
+
+def part_calls(
+    task_graph: TaskGraph, row: int, parts: Sequence[Part], views: Sequence[Array], make_context: MakeContext
+) -> list[Call]:
+    """The calls of the parts of a point of a CPU device.
 
     Args:
         task_graph: the graph.
         row: its row.
+        parts: of the point.
         views: of the tiles, as its kernel may use them.
         make_context: from boxes, intervals and the number of a thread.
-        crew: the threads that share it.
     """
-    rects = tuple(rect for _, rect, _ in task_graph.args(row))
-    parts = divided(task_graph, row, crew.size)
-    is_read, is_written = access([privilege for _, _, privilege in task_graph.args(row)])
-    calls = []
+    args = task_graph.args(row)
+    is_read, is_written = access([privilege for _, _, privilege in args])
+    calls: list[Call] = []
     for thread, part in enumerate(parts):
-        inside = [_inside(v, a, b) for v, a, b in zip(views, part.rects, rects, strict=True)]
+        inside = [_inside(v, a, b) for v, a, (_, b, _) in zip(views, part.rects, args, strict=True)]
         context = make_context(part.rects, part.intervals, thread)
         kernel = for_dtypes(task_graph.launches[int(task_graph.launch[row])].kernel, inside, is_read, is_written)
         calls.append(partial(kernel, context, *inside))
-    return calls[0] if len(calls) == 1 else partial(crew.run, calls)
-
-
-def divided(task_graph: TaskGraph, row: int, count: int) -> list[Part]:
-    """The parts of a point for so many threads; itself where it is too short, or no split keeps parts apart."""
-    launch = task_graph.launches[int(task_graph.launch[row])]
-    whole = Part(launch.intervals(int(task_graph.point[row])), tuple(rect for _, rect, _ in task_graph.args(row)))
-    if count == 1 or not _is_worth(task_graph, row, count):
-        return [whole]
-    is_written = _is_written(task_graph, row)
-    parts = divide(launch.bound, whole.intervals, is_written, [task_graph.order(n) for n in launch.args], count)
-    return parts if _are_apart(task_graph, row, parts) else [whole]
-
-
-def _is_worth(task_graph: TaskGraph, row: int, count: int) -> bool:
-    """Whether threads save twice what it takes to hand them their parts, at the peak rates of the device."""
-    device = task_graph.machine.devices[int(task_graph.device[row])]
-    seconds = max(task_graph.flops[row] / device.flops_per_second, task_graph.bytes[row] / device.memory_bandwidth)
-    return bool(seconds * (1 - 1 / count) > 2 * HANDOFF_SECONDS)
+    return calls
 
 
 def _are_apart(task_graph: TaskGraph, row: int, parts: Sequence[Part]) -> bool:

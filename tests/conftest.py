@@ -51,7 +51,8 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(ranks: int, *arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         command = [Path(sys.executable).parent / "mpirun", "-n", str(ranks), sys.executable, *arguments]
-        environment = outside | launch.settings()
-        return subprocess.run(command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True)
+        with launch.session_folder() as session:
+            environment = outside | launch.settings() | session
+            return subprocess.run(command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True)
 
     return run

@@ -105,3 +105,11 @@ def test_the_version_is_shown(capsys):
         cli.main(["--version"])
     assert left.value.code == 0
     assert capsys.readouterr().out.startswith("taskflow ")
+
+
+@pytest.mark.mpi
+def test_what_a_killed_mpirun_of_the_same_number_left_behind_is_no_hindrance(tmp_path):
+    plant = "cd $TMPDIR; mkdir -m 700 ompi.$$; touch ompi.$$/pmix.$(hostname).tool.$$"
+    command = ["sh", "-c", f"{plant}; exec {launch.find_mpirun()} -n 1 true"]
+    environment = launch.launch_environment(os.environ, 1) | {"TMPDIR": str(tmp_path)}
+    assert launch.run_job(command, environment) == 0

@@ -22,7 +22,7 @@ LAYERS = (
     "region machine batches exchange efficiency",
     "pattern division operator layout",
     "graph strategy differentiate precision fuse",
-    "task streams threads cost device_costs collective_cost timeline partition rules experts",
+    "task streams threads sections samples cost device_costs collective_cost timeline partition rules experts",
     "lower",
     "order simulate memory comm interrupt",
     "search execute rehearse measure measure_gpu",

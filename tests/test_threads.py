@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from taskflow import Device, Executor, Graph, MachineModel, Window, lower, single_device
 from taskflow.backend import Crew, thread_limit
-from taskflow.division import divide
+from taskflow.division import divisions
 from taskflow.pattern import Pattern, bind
 from tests import laws
 from tests.ops.strategies import operator_graphs
@@ -26,7 +26,8 @@ def bound(text, *shapes, sizes=None, windows=None):
 def parts(bound, count, written=None, **intervals):
     orders = [range(len(shape)) for shape in bound.shapes]
     is_written = written or [k >= len(bound.pattern.inputs) for k in range(len(bound.terms))]
-    return divide(bound, {a: intervals.get(a, (0, n)) for a, n in bound.extents.items()}, is_written, orders, count)
+    whole = {a: intervals.get(a, (0, n)) for a, n in bound.extents.items()}
+    return next((way.parts for way in divisions(bound, whole, is_written, orders, count)), [bound])
 
 
 def axis_of(found):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, get_ident
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -35,7 +35,9 @@ class Crew:
     def __init__(self, size: int) -> None:
         self.size = size
         self._limits: list[Any] = []  # of BLAS, of those who are with the crew now
-        self._is_busy = Lock()
+        self._is_busy, self._owner = Lock(), 0
+        self._round, self._lists = 0, list[Sequence[Call]]()
+        self._errors = list[BaseException | None]()
         if size > 1:
             self._start()
 
@@ -45,8 +47,6 @@ class Crew:
         from taskflow.backend import spin
 
         self._spin, self._libraries = spin, threadpoolctl.ThreadpoolController()
-        self._round, self._calls = 0, list[Call]()
-        self._errors: list[BaseException | None] = [None] * self.size
         self._rounds, self._ends, self._sleeps = (np.zeros(self.size * _GAP, np.int64) for _ in range(3))
         self._looks_per_second = _looks_per_second(spin)
         self._alarms: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(self.size)]
@@ -54,30 +54,46 @@ class Crew:
             Thread(target=self._serve, args=(k,), name=f"taskflow-crew-{k}", daemon=True).start()
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Make all calls, each on a thread of its own; an error of any is raised once all have ended.
+        """Make all calls, each on a thread of its own; an error of any is raised once all have ended."""
+        self.start([[call] for call in calls[1:]])
+        try:
+            calls[0]()
+        except BaseException:
+            self.settle()
+            raise
+        self.finish()
 
-        When the crew works for another thread of the process already, this one makes all calls itself.
+    def start(self, lists: Sequence[Sequence[Call]]) -> None:
+        """Let every other thread make the calls of its list, one after the other, and go on meanwhile.
+
+        When the crew works for another thread of the process already, this one makes all these calls itself.
         """
         if not self._is_busy.acquire(blocking=False):
-            for call in calls:
-                call()
+            for calls in lists:
+                for call in calls:
+                    call()
             return
-        try:
-            self._run(calls)
-        finally:
-            self._is_busy.release()
-
-    def _run(self, calls: Sequence[Call]) -> None:
-        others = range(1, len(calls))
-        self._calls, self._round = list(calls), self._round + 1
-        for k in others:
+        self._owner, self._errors = get_ident(), [None] * self.size
+        self._lists, self._round = [[], *lists], self._round + 1
+        for k in range(1, len(self._lists)):
             self._hand_over(k)
-        self._errors[0] = _error_of(calls[0])
-        for k in others:
+
+    def finish(self) -> None:
+        """Wait until all that was started has ended; raises an error of any."""
+        for error in self.settle():
+            raise error
+
+    def settle(self) -> list[BaseException]:
+        """Wait until all that was started has ended, if anything was; the errors."""
+        if self._owner != get_ident():
+            return []
+        for k in range(1, len(self._lists)):
             while not self._spin.await_value(self._ends, k * _GAP, self._round, self._looks(_PATIENCE_SECONDS)):
                 time.sleep(0)  # let a signal be noticed
-        for error in filter(None, self._errors[: len(calls)]):
-            raise error
+        errors = [error for error in self._errors if error is not None]
+        self._owner = 0
+        self._is_busy.release()
+        return errors
 
     def _hand_over(self, k: int) -> None:
         self._spin.write(self._rounds, k * _GAP, self._round, self._looks(_HEAD_START_SECONDS))
@@ -93,7 +109,7 @@ class Crew:
             if found == done:
                 found = self._sleep(k, done)
             if found != done:
-                self._errors[k] = _error_of(self._calls[k])
+                self._errors[k] = _error_of(self._lists[k])
                 done = found
 
     def _sleep(self, k: int, done: int) -> int:
@@ -116,7 +132,8 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let BLAS have its threads back."""
+        """Wait for what is still under way after an error, and let BLAS have its threads back."""
+        self.settle()
         if self._limits:
             self._limits.pop().restore_original_limits()
 
@@ -130,9 +147,10 @@ def _looks_per_second(spin: ModuleType, looks: int = 1_000_000) -> float:
     return looks / (time.perf_counter() - begin)
 
 
-def _error_of(call: Call) -> BaseException | None:
+def _error_of(calls: Sequence[Call]) -> BaseException | None:
     try:
-        call()
+        for call in calls:
+            call()
     except BaseException as error:  # raised by the thread that waits
         return error
     return None

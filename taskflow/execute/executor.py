@@ -2,7 +2,7 @@
 
 The executor decides nothing: rows, order and streams come from the task graph, offsets from the memory plan. Under
 mpirun rank r drives device r; one process drives all devices. One thread of a rank steps; where it has more cores, long
-points are divided over other threads (`taskflow.threads`).
+points are divided over other threads (`taskflow.sections`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import numpy as np
 
 from taskflow.backend import Run, StreamBackend
 from taskflow.comm import Transport, connect
-from taskflow.cost import CostModel, warm_up
+from taskflow.cost import CostModel
 from taskflow.dtypes import HALF
 from taskflow.ending import end_all_leaving
+from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.persistent import PersistentRegions, borrow
@@ -31,6 +32,7 @@ from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.watchdog import watch
 from taskflow.geometry import Rect
 from taskflow.memory import check_memory, plan_memory
+from taskflow.samples import warm_up
 from taskflow.task import Array, Kind, TaskGraph
 from taskflow.timeline import Timeline
 
@@ -132,7 +134,7 @@ class Executor:
         self._finish = weakref.finalize(self, self.program.close)
         self._finish.atexit = False  # MPI frees all that is left when it ends
         if self._kind == "cpu":
-            warm_up(task_graph, self.transport.drives)
+            warm_up(rows, self.transport.drives, divide_program(compiler, self.program))
         self._clocked = getattr(compiler, "replay", None)  # of devices that keep their own time
         self._next: Mapping[str, FeedValue] | None = None
         self._times: list[float] = []

@@ -20,7 +20,6 @@ from taskflow.execute.fold import fold_call
 from taskflow.geometry import Rect
 from taskflow.memory import MemoryPlan
 from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
-from taskflow.threads import point_call
 
 Call = Callable[[], object]
 
@@ -176,6 +175,7 @@ class Compiler:
         self.program = Program()
         self.pending: dict[int, tuple[Call, int]] = {}  # row of a transfer -> (wait, instance on this rank)
         self.born: set[int] = set()
+        self.views: dict[int, list[Array]] = {}  # of points, as their kernels may use them
         self._views: dict[tuple[object, ...], Array] = {}
         self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
         self.workspaces = {d: Workspace() for d in memory.own}
@@ -291,8 +291,7 @@ class Compiler:
         for k, privilege in enumerate(privileges):
             if privilege == Privilege.READ:
                 views[k] = self._one(views[k], writeable=False)
-        if self.crew.size > 1:
-            return point_call(self.graph, row, views, partial(self._part_context, row), self.crew)
+        self.views[row] = views
         kernel = for_dtypes(self._kernel(launch.kernel), views, *access(privileges))
         call = partial(kernel, context, *views)
         return self._checked(row, views, privileges, call) if self.check else call
@@ -306,9 +305,9 @@ class Compiler:
         return self.graph.launches[int(self.graph.launch[row])]
 
     def _context(self, row: int, rects: list[Rect]) -> Context:
-        return self._part_context(row, rects, self._launch(row).intervals(int(self.graph.point[row])), 0)
+        return self.part_context(row, rects, self._launch(row).intervals(int(self.graph.point[row])), 0)
 
-    def _part_context(
+    def part_context(
         self, row: int, rects: Sequence[Rect], intervals: Mapping[str, tuple[int, int]], thread: int
     ) -> Context:
         """The context of a point, or of the part that a thread has of it."""
