@@ -7,7 +7,7 @@ from math import pi, sqrt
 from ops.elementwise import elementwise, launch
 from ops.pointwise import stands_for
 from ops.tiles import Array, Context, compiled_kernels, each_element
-from taskflow import LogicalRegion, compiled, on_cuda
+from taskflow import LogicalRegion, captured, compiled, on_cuda
 
 
 def relu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -100,6 +100,7 @@ _DENSITY = f"{1 / sqrt(2 * pi)} * exp(-0.5 * x * x)"
 @stands_for("max(x, 0)", "x")
 @on_cuda()
 @compiled
+@captured
 def _relu(ctx: Context, x: Array, y: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).relu, x, y)
 
@@ -107,6 +108,7 @@ def _relu(ctx: Context, x: Array, y: Array) -> None:
 @stands_for("where(y > 0, gy, 0)", "gy", "y")
 @on_cuda()
 @compiled
+@captured
 def relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
     """gx = gy where y > 0, else 0."""
     each_element(ctx, compiled_kernels(ctx).relu_gradient, gy, y, gx)
@@ -115,6 +117,7 @@ def relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
 @stands_for(f"x * {_NORMAL}", "x")
 @on_cuda()
 @compiled
+@captured
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).gelu, x, y)
 
@@ -122,6 +125,7 @@ def _gelu(ctx: Context, x: Array, y: Array) -> None:
 @stands_for(f"gy * ({_NORMAL} + x * ({_DENSITY}))", "gy", "x")
 @on_cuda()
 @compiled
+@captured
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).gelu_gradient, gy, x, gx)
 

@@ -19,7 +19,7 @@ from ops.linear_attention import memory_linear_attention
 from ops.product import Plan, contract, multiply_matrices
 from ops.softmax import softmax
 from ops.tiles import Array, Context, deliver, deliver_matrix, matrix, result_matrix, work_array
-from taskflow import LogicalRegion, Operator, compiled, on_cuda, takes_half
+from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda, takes_half
 
 
 def multihead_attention(
@@ -137,13 +137,16 @@ def _scores_on_gpu(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, 
 
 @compiled
 @on_cuda(_scores_on_gpu)
+@captured
 def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
     """Keys behind the query count as minus infinity, in partial sums too."""
     from ops import cpu_rows
 
     work = work_array(ctx, "scores", out)
     multiply_matrices(ctx, q, k, work, plan=plan)
-    cpu_rows.scale_and_mask(work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), _seen(ctx, out, is_causal))
+    ctx.call(
+        cpu_rows.scale_and_mask, work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), _seen(ctx, out, is_causal)
+    )
     deliver(ctx, work, out)
 
 
@@ -214,6 +217,7 @@ def _flat(ctx: Context, slot: str, a: Array) -> Array:
 
 
 @on_cuda()
+@captured
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
     if ctx.interval(summed)[0] != 0:
@@ -227,6 +231,7 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
 
 
 @on_cuda()
+@captured
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     flat = result_matrix(ctx, "gx", gx, 2)
     ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
@@ -234,6 +239,7 @@ def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 
 @on_cuda()
+@captured
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str) -> None:
     left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
     multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

@@ -15,7 +15,7 @@ from ops.build import check_region, distinct, first, term, terms
 from ops.expressions import Expression
 from ops.pointwise import pointwise
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import LogicalRegion, Operator, captured, on_cuda
 
 Operand = LogicalRegion | float
 Kernel = Callable[..., None]
@@ -158,6 +158,7 @@ def summed_axes(out: str, own: str) -> tuple[int, ...]:
 
 
 @on_cuda()
+@captured
 def _evaluate_summed(
     ctx: Context,
     *arrays: Array,
@@ -181,6 +182,7 @@ def _evaluate_summed(
         sum_over(ctx, product, out, axes=axes)
 
 
+@captured
 def sum_over(ctx: Context, x: Array, y: Array, *, axes: tuple[int, ...]) -> None:
     """`y` = the sum of `x` over `axes`, of which `y` has one point or lacks leading ones."""
     lead = (None,) * (x.ndim - y.ndim)

@@ -9,7 +9,7 @@ from ops.build import check_region, distinct, first, term, terms
 from ops.initializers import Init
 from ops.norms import composed_layer_norm
 from ops.tiles import Array, Context, contiguous, deliver, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda
 
 
 def layer_norm(
@@ -90,6 +90,7 @@ def _layer_norm_backward(
 
 @compiled
 @on_cuda(gpu.normalize_rows)
+@captured
 def _normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -97,27 +98,29 @@ def _normalize_rows(
 
     works = [work_array(ctx, k, a) for k, a in enumerate((y, mean, scale))]
     matrix, m, s = works[0].reshape(-1, x.shape[-1]), works[1].reshape(-1), works[2].reshape(-1)
-    cpu_rows.layer_norm(rows(ctx, "x", x), weight, bias, matrix, m, s, eps)
+    ctx.call(cpu_rows.layer_norm, rows(ctx, "x", x), weight, bias, matrix, m, s, eps)
     for work, a in zip(works, (y, mean, scale), strict=True):
         deliver(ctx, work, a)
 
 
 @compiled
 @on_cuda(gpu.gradient_rows)
+@captured
 def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     from ops import cpu_rows
 
     work = work_array(ctx, "gx", gx)
     m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
     out = work.reshape(-1, x.shape[-1])
-    cpu_rows.layer_norm_gradient(rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out)
+    ctx.call(cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out)
     deliver(ctx, work, gx)
 
 
 @compiled
 @on_cuda(gpu.row_sums)
+@captured
 def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     from ops import cpu_rows
 
     m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
-    cpu_rows.layer_norm_sums(rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, gweight, gbias)
+    ctx.call(cpu_rows.layer_norm_sums, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, gweight, gbias)

@@ -15,7 +15,7 @@ from ops.build import check_positive, check_region, distinct, first, term, terms
 from ops.expressions import Expression
 from ops.initializers import Init, bias_of, fan_in_uniform
 from ops.tiles import Array, Context, deliver_matrix, matrix, result_matrix, rows
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import LogicalRegion, Operator, captured, on_cuda
 
 Backward = Callable[..., Any]
 
@@ -96,6 +96,7 @@ def activated(name: str, inputs: list[LogicalRegion], activation: str, backward:
 
 
 @on_cuda()
+@captured
 def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     *bias, y = rest
     if ctx.interval("i")[0] != 0:
@@ -108,6 +109,7 @@ def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
 
 
 @on_cuda()
+@captured
 def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activation: str) -> None:
     """With Gelu the second output is its argument."""
     kept = rest[-1] if activation == "gelu_tanh" else None
@@ -161,6 +163,7 @@ def _backward_active(
 
 
 @on_cuda()
+@captured
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array, *, expression: Expression) -> None:
     expression.evaluate(ctx, {"g": gy, "x": x}, gx)
 
@@ -184,11 +187,13 @@ def gradients_of_parameters(op: Operator, gy: LogicalRegion, bias: bool) -> tupl
 
 
 @on_cuda()
+@captured
 def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     multiply(ctx, gy, weight, gx)
 
 
 @on_cuda()
+@captured
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
     multiply_gradients(ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
 
@@ -199,7 +204,7 @@ def multiply_gradients(ctx: Context, gy: Array, x: Array, gweight: Array, gbias:
     It counts once among the points of a split axis that the bias does not have.
     """
     if gbias and not counts:
-        gbias[0].fill(0)
+        ctx.xp.copyto(gbias[0], 0)
     elif gbias and _gradients_with(ctx, gy, x, gweight, gbias[0]):
         return
     elif gbias:

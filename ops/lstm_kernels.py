@@ -9,9 +9,10 @@ from typing import Any
 from ops import gpu_rows
 from ops.expressions import Expression
 from ops.tiles import Array, Context, contiguous, deliver, deliver_matrix, matrix, result_matrix, rows, work_array
-from taskflow import compiled, on_cuda
+from taskflow import captured, compiled, on_cuda
 
 
+@captured
 def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array) -> None:
     """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
     *biases, y = rest
@@ -21,7 +22,7 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
     if is_first["m"]:
         ctx.xp.matmul(matrix(ctx, "x", x), _matrix(ctx, "weight_ih", weight_ih).T, out=flat)
     else:
-        flat.fill(0)
+        ctx.xp.copyto(flat, 0)
     if is_first["i"]:
         product = ctx.scratch("product", flat.shape, flat.dtype)
         ctx.xp.matmul(matrix(ctx, "h", h), _matrix(ctx, "weight_hh", weight_hh).T, out=product)
@@ -30,6 +31,7 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
     deliver_matrix(ctx, flat, y, y.ndim - 2)
 
 
+@captured
 def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> None:
     """W x + bias; of partial sums over `axis` the first part adds the bias."""
     *biases, y = rest
@@ -71,12 +73,14 @@ def _gate_rows(ctx: Context, slot: object, a: Array) -> Array:
     return matrix(ctx, slot, a, a.ndim - 2)
 
 
+@captured
 def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
     flat = result_matrix(ctx, "gx", gx)
     ctx.xp.matmul(_gate_rows(ctx, "ggates", ggates), _matrix(ctx, "weight", weight), out=flat)
     deliver_matrix(ctx, flat, gx)
 
 
+@captured
 def weight_gradient(ctx: Context, *args: Array) -> None:
     """The sum over steps of ggatesᵀ x, as one product of the steps one after the other."""
     *inputs, gweight = args
@@ -94,10 +98,11 @@ def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
     height, width = parts[0].shape
     out = ctx.scratch((slot, "stacked"), (len(parts) * height, width), parts[0].dtype)
     for k, part in enumerate(parts):
-        out[k * height : (k + 1) * height] = part
+        ctx.xp.copyto(out[k * height : (k + 1) * height], part)
     return out
 
 
+@captured
 def input_gates(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     """W_ih x + biases for all steps, time first in memory."""
     *biases, y = rest
@@ -114,16 +119,19 @@ def _time_first(a: Array) -> Array:
     return a.transpose(1, 0, *range(2, a.ndim))
 
 
+@captured
 def inputs_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
     """The gradient of the inputs of all steps."""
     input_gradient(ctx, _time_first(ggates), weight, _time_first(gx))
 
 
+@captured
 def input_weight_gradient(ctx: Context, ggates: Array, x: Array, gweight: Array) -> None:
     """The sum over steps and samples of ggatesᵀ x."""
     weight_gradient(ctx, _time_first(ggates), _time_first(x), gweight)
 
 
+@captured
 def step_gates(ctx: Context, inputs: Array, h: Array, weight: Array, y: Array) -> None:
     """W_hh h + the part of the gates that the inputs made; once among the partial sums."""
     flat = result_matrix(ctx, "y", y, y.ndim - 2)
@@ -133,17 +141,19 @@ def step_gates(ctx: Context, inputs: Array, h: Array, weight: Array, y: Array) -
     deliver_matrix(ctx, flat, y, y.ndim - 2)
 
 
+@captured
 def side_by_side(ctx: Context, *args: Array) -> None:
     """The gradients of the steps' gates in their places, zeros for later steps that have none."""
     *parts, y = args
     first_step = ctx.rect(len(parts)).lo[1]
     if sum(part.shape[1] for part in parts if part.size) < y.shape[1]:
-        y.fill(0)
+        ctx.xp.copyto(y, 0)
     for k, part in enumerate(parts):
         if part.size:
             ctx.xp.copyto(y[:, k - first_step : k - first_step + 1], part)
 
 
+@captured
 def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
     """The sum over steps of ggatesᵀ h, as one product; `ggates` has all steps, of which the last may have no h."""
     *hs, gweight = args
@@ -155,6 +165,7 @@ def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
 
 
 @on_cuda(gpu_rows.sums_of_rows)
+@captured
 def bias_gradient(ctx: Context, *args: Array) -> None:
     *all_gates, gbias = args
     part = ctx.scratch("part", gbias.shape, gbias.dtype)
@@ -166,6 +177,7 @@ def bias_gradient(ctx: Context, *args: Array) -> None:
 
 @compiled
 @on_cuda(gpu_rows.lstm_cell)
+@captured
 def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
     """active = σ(i), σ(f), tanh(g), σ(o); c' = f c + i g; h' = o tanh(c')."""
     from ops import cpu_lstm
@@ -174,13 +186,14 @@ def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, activ
     samples, hidden = prod(c.shape[:-1]), c.shape[-1]
     wide = samples, 4, hidden
     out_h, out_c, out = works[0].reshape(samples, hidden), works[1].reshape(samples, hidden), works[2].reshape(wide)
-    cpu_lstm.cell(contiguous(ctx, "gates", gates).reshape(wide), rows(ctx, "c", c), out_h, out_c, out)
+    ctx.call(cpu_lstm.cell, contiguous(ctx, "gates", gates).reshape(wide), rows(ctx, "c", c), out_h, out_c, out)
     for work, a in zip(works, (new_h, new_c, active), strict=True):
         deliver(ctx, work, a)
 
 
 @compiled
 @on_cuda(gpu_rows.lstm_cell_gradient)
+@captured
 def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
     """gc' = gc + gh o (1 - tanh(c')²); the gates' gradients go through their activations; gc = gc' f.
 
@@ -197,7 +210,7 @@ def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> Non
     gates_work, c_work = work_array(ctx, "ggates", ggates), work_array(ctx, "gc", gc)
     before, after = rows(ctx, "c", c), rows(ctx, "new_c", new_c)
     gates, out = contiguous(ctx, "active", active).reshape(wide), gates_work.reshape(wide)
-    cpu_lstm.cell_gradient(gh, flowing, before, after, gates, out, c_work.reshape(samples, hidden))
+    ctx.call(cpu_lstm.cell_gradient, gh, flowing, before, after, gates, out, c_work.reshape(samples, hidden))
     deliver(ctx, gates_work, ggates)
     deliver(ctx, c_work, gc)
 
@@ -205,11 +218,12 @@ def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> Non
 def _zeros(ctx: Context, shape: tuple[int, ...], dtype: Any) -> Array:
     """Read-only, as the gradients in whose place it stands: kernels are compiled for that."""
     zeros = ctx.scratch("zeros", shape, dtype)
-    zeros.fill(0)
+    ctx.xp.copyto(zeros, 0)
     view = zeros.view()
     view.flags.writeable = False
     return view
 
 
+@captured
 def zero(ctx: Context, out: Array) -> None:
-    out.fill(0)
+    ctx.xp.copyto(out, 0)

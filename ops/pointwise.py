@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ops.expressions import Expression
 from ops.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
-from taskflow import compiled, fusible, on_cuda, takes_half
+from taskflow import captured, compiled, fusible, on_cuda, takes_half
 
 Kernel = Callable[..., None]
 _BY_NUMPY = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}
@@ -90,6 +90,7 @@ def _on_gpu(
 
 @fusible(_join)
 @on_cuda(_on_gpu)
+@captured
 def _by_passes(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
@@ -99,6 +100,7 @@ def _by_passes(
 @fusible(_join)
 @compiled
 @on_cuda(_on_gpu)
+@captured
 def _compiled_loop(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
@@ -112,7 +114,7 @@ def _compiled_loop(
     columns, layouts = _layouts(out.shape, tuple(a.shape for a in inputs))
     seen = [_seen(ctx, slot, a, out.shape, layouts[slot], columns) for slot, a in enumerate(inputs)]
     loop = compiled_loop(expression, names, tuple(numbers), layouts)
-    loop(*seen, *map(out.dtype.type, numbers.values()), work.reshape(-1, columns))
+    ctx.call(loop, *seen, *map(out.dtype.type, numbers.values()), work.reshape(-1, columns))
     deliver(ctx, work, out)
 
 

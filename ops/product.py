@@ -11,7 +11,7 @@ from functools import partial
 
 from ops.build import check_ndim, check_region, distinct, first, term, terms
 from ops.tiles import Array, Context, merged, merges
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import LogicalRegion, Operator, captured, on_cuda
 
 
 def matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -119,6 +119,7 @@ class Plan:
 
 
 @on_cuda()
+@captured
 def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan, scale: float = 1.0) -> None:
     """One call of matmul; operands are copied only where rows or columns of several axes do not merge in memory."""
     left, right = _matrices(ctx, "x", x, plan.x), _matrices(ctx, "y", y, plan.y)

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from ops.build import check_dim, check_positive, check_region, distinct, first, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator, Window, takes_half
+from taskflow import LogicalRegion, Operator, Window, captured, takes_half
 
 _interval = slice  # the built-in, whose name an operator takes below
 
@@ -121,6 +121,7 @@ def _backward(
 
 
 @takes_half
+@captured
 def _copy_each(ctx: Context, *args: Array) -> None:
     count = len(args) // 2
     for x, y in zip(args[:count], args[count:], strict=True):
@@ -128,10 +129,11 @@ def _copy_each(ctx: Context, *args: Array) -> None:
 
 
 @takes_half
+@captured
 def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> None:
     *xs, y = args
     if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:
-        y.fill(0)
+        ctx.xp.copyto(y, 0)
     origin = ctx.rect(len(xs)).lo[dim]
     before = (_interval(None),) * dim
     for k, x in enumerate(xs):

@@ -12,7 +12,7 @@ from math import gcd, prod
 
 from ops.build import check_dim, check_region, distinct, first, fresh, term, terms
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator, Window, takes_half
+from taskflow import LogicalRegion, Operator, Window, captured, takes_half
 
 
 def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -232,6 +232,7 @@ def _concat_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[Logi
 
 
 @takes_half
+@captured
 def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
@@ -245,11 +246,13 @@ def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
 
 
 @takes_half
+@captured
 def _copy_transposed(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
     ctx.xp.copyto(y, x.transpose(dims))
 
 
 @takes_half
+@captured
 def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> None:
     *xs, y = args
     origin = ctx.rect(len(xs)).lo[dim]

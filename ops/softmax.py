@@ -9,7 +9,7 @@ from ops import gpu, gpu_rows
 from ops.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.composed_softmax import composed_softmax
 from ops.tiles import Array, Context, contiguous, deliver, last, rows, work_array
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda
 
 
 def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False) -> LogicalRegion:
@@ -51,23 +51,25 @@ def _softmax_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> LogicalRe
 
 @compiled
 @on_cuda(gpu_rows.softmax)
+@captured
 def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     from ops import cpu_rows
 
     x, y = last(x, dim), last(y, dim)
     work = work_array(ctx, "y", y)
-    cpu_rows.softmax(rows(ctx, "x", x), work.reshape(-1, x.shape[-1]))
+    ctx.call(cpu_rows.softmax, rows(ctx, "x", x), work.reshape(-1, x.shape[-1]))
     deliver(ctx, work, y)
 
 
 @compiled
 @on_cuda(gpu_rows.softmax_gradient)
+@captured
 def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     from ops import cpu_rows
 
     gy, y, gx = (last(a, dim) for a in (gy, y, gx))
     work = work_array(ctx, "gx", gx)
-    cpu_rows.softmax_gradient(rows(ctx, "gy", gy), rows(ctx, "y", y), work.reshape(-1, y.shape[-1]))
+    ctx.call(cpu_rows.softmax_gradient, rows(ctx, "gy", gy), rows(ctx, "y", y), work.reshape(-1, y.shape[-1]))
     deliver(ctx, work, gx)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from ops.build import check_region, distinct, first, term, terms
 from ops.elementwise import sum_over
 from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, captured
 
 
 def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -53,5 +53,6 @@ def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=_repeat, sizes=op.extents, flops=1))
 
 
+@captured
 def _repeat(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)

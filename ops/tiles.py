@@ -95,7 +95,7 @@ def each_element(ctx: Context, loop: Callable[..., None], *arrays: Array) -> Non
     """Run a compiled loop over flat arrays, of which it writes the last, on arrays of one shape and any strides."""
     out, *inputs = in_memory_order(arrays[-1], *arrays[:-1])
     work = work_array(ctx, "out", out)
-    loop(*(contiguous(ctx, k, a).reshape(-1) for k, a in enumerate(inputs)), work.reshape(-1))
+    ctx.call(loop, *(contiguous(ctx, k, a).reshape(-1) for k, a in enumerate(inputs)), work.reshape(-1))
     deliver(ctx, work, out)
 
 

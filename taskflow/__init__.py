@@ -5,7 +5,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 """
 
 from taskflow import checkpoint
-from taskflow.backend import Context, CudaSource, compiled, cuda_kernel, on_cuda, takes_half, together
+from taskflow.backend import Context, CudaSource, captured, compiled, cuda_kernel, on_cuda, takes_half, together
 from taskflow.batches import Batches
 from taskflow.cost import CostModel
 from taskflow.execute import Executor
@@ -78,6 +78,7 @@ __all__ = [
     "Window",
     "any_degree",
     "axis_kinds",
+    "captured",
     "checkpoint",
     "compiled",
     "constant_schedule",

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from taskflow.backend import Context, for_dtypes
+from taskflow.backend import Context, bind, for_dtypes
 from taskflow.division import Division, Part, divisions
 from taskflow.geometry import Rect
 from taskflow.task import Array, TaskGraph, access
@@ -84,7 +83,7 @@ def part_calls(
         inside = [_inside(v, a, b) for v, a, (_, b, _) in zip(views, part.rects, args, strict=True)]
         context = make_context(part.rects, part.intervals, thread)
         kernel = for_dtypes(task_graph.launches[int(task_graph.launch[row])].kernel, inside, is_read, is_written)
-        calls.append(partial(kernel, context, *inside))
+        calls.append(bind(kernel, context, inside))
     return calls
 
 

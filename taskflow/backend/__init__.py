@@ -4,6 +4,7 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from taskflow.backend.capture import bind, captured
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
 from taskflow.backend.crew import Crew, crew, thread_limit
 from taskflow.backend.folding import fold_launch
@@ -59,6 +60,8 @@ __all__ = [
     "StreamBackend",
     "StreamContext",
     "Workspace",
+    "bind",
+    "captured",
     "compiled",
     "crew",
     "cuda_kernel",

@@ -147,6 +147,10 @@ class Context:
             self._scratch[slot] = array
         return array
 
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function that writes into arrays, a compiled one say; a `captured` kernel calls it through this."""
+        function(*args)
+
     def uniform(self, out: Array, name: str, shape: Sequence[int], rect: Rect) -> None:
         """Uniform numbers in [0, 1) for `rect` of a region of `shape`: fixed by (seed, name, step, global index)."""
         uniform(out, random_key(self.seed, name, self.step), shape, rect)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import Context, Crew, Run, Workspace, crew, for_dtypes
+from taskflow.backend import Context, Crew, Run, Workspace, bind, crew, for_dtypes
 from taskflow.comm import Message, Transport
 from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
@@ -293,8 +293,9 @@ class Compiler:
                 views[k] = self._one(views[k], writeable=False)
         self.views[row] = views
         kernel = for_dtypes(self._kernel(launch.kernel), views, *access(privileges))
-        call = partial(kernel, context, *views)
-        return self._checked(row, views, privileges, call) if self.check else call
+        if self.check:
+            return self._checked(row, views, privileges, partial(kernel, context, *views))
+        return bind(kernel, context, views) if self.crew.size == 1 else partial(kernel, context, *views)
 
     def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
         """The call of a point with its privileges verified."""

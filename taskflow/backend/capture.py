@@ -1,0 +1,82 @@
+"""Captured kernels: their calls are noted once and repeated in every step, on CPUs as CUDA graphs do it on GPUs.
+
+A kernel looks at shapes and strides, makes views, and calls a few functions of NumPy or numba. The first part is the
+same in every step, takes longer than a small product, and holds the interpreter's lock against the other threads. So
+an executor runs a kernel that is declared `captured` once on a context that notes what it calls, and keeps that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from taskflow.backend.context import Array, Context
+
+Call = Callable[[], object]
+
+_CAPTURED = "is_captured"
+_VIEWS = frozenset(("broadcast_shapes", "broadcast_to", "dtype"))  # of NumPy: what reads no values
+_Kernel = TypeVar("_Kernel", bound=Callable[..., None])
+
+
+def captured(kernel: _Kernel) -> _Kernel:
+    """Declare that a kernel does the same in every step: its calls depend on shapes and strides, never on values.
+
+    All that it does with values are calls of `ctx.xp` that write into `out`, `ctx.xp.copyto`, and what it calls through
+    `ctx.call`, compiled functions say. Beware of what copies values unseen: `reshape` of what has gaps, and `fill`.
+    """
+    setattr(kernel, _CAPTURED, True)
+    return kernel
+
+
+def bind(kernel: Callable[..., None], context: Context, arrays: Sequence[Array]) -> Call:
+    """The call of a kernel on these arrays, for every step; of a captured one, what it calls.
+
+    Raises:
+        TypeError: a captured kernel calls what cannot be noted.
+    """
+    if not getattr(getattr(kernel, "func", kernel), _CAPTURED, False):
+        return partial(kernel, context, *arrays)
+    noting = _Noting(context)
+    kernel(noting, *arrays)
+    calls = noting.calls
+    return calls[0] if len(calls) == 1 else partial(_each, calls)
+
+
+def _each(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
+
+
+class _Noting(Context):
+    """The context of a point on which calls are noted, and not made."""
+
+    __slots__ = ("calls", "xp")
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.rects, context.intervals, context._run, context._workspace, context.point)
+        self.calls: list[Call] = []
+        self.xp = _Numpy(self.calls)
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        self.calls.append(partial(function, *args))
+
+
+class _Numpy:
+    """NumPy's functions, which note their calls: of those that write into an array."""
+
+    def __init__(self, calls: list[Call]) -> None:
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        return found if name in _VIEWS or not callable(found) else partial(self._note, found, name)
+
+    def _note(self, function: Callable[..., object], name: str, *args: Any, **options: Any) -> Any:
+        if name != "copyto" and options.get("out") is None:
+            raise TypeError(f"a captured kernel calls numpy.{name} without `out`, so it cannot be repeated")
+        self._calls.append(partial(function, *args, **options))
+        return options.get("out")
