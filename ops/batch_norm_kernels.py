@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ops import gpu_rows
 from ops.tiles import Array, Context, deliver, rows, work_array
-from taskflow import compiled, on_cuda
+from taskflow import captured, compiled, on_cuda
 
 
 def _channels(a: Array, ndim: int) -> Array:
@@ -23,23 +23,26 @@ def _channels_last(a: Array) -> Array:
 
 @compiled
 @on_cuda(gpu_rows.batch_mean)
+@captured
 def mean(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
     from ops import cpu_channels
 
-    cpu_channels.sums(_points(ctx, "x", x), mean, ctx.scratch("part", mean.shape, mean.dtype))
+    ctx.call(cpu_channels.sums, _points(ctx, "x", x), mean, ctx.scratch("part", mean.shape, mean.dtype))
     ctx.xp.divide(mean, count, out=mean)
 
 
 @compiled
 @on_cuda(gpu_rows.batch_variance)
+@captured
 def variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> None:
     from ops import cpu_channels
 
-    cpu_channels.squares(_points(ctx, "x", x), mean, var, ctx.scratch("part", var.shape, var.dtype))
+    ctx.call(cpu_channels.squares, _points(ctx, "x", x), mean, var, ctx.scratch("part", var.shape, var.dtype))
     ctx.xp.divide(var, count, out=var)
 
 
 @on_cuda(gpu_rows.batch_move)
+@captured
 def move(
     ctx: Context,
     running_mean: Array,
@@ -66,6 +69,7 @@ def _inverse_std(ctx: Context, var: Array, eps: float) -> Array:
 
 @compiled
 @on_cuda(gpu_rows.batch_normalize)
+@captured
 def normalize(
     ctx: Context, x: Array, mean: Array, var: Array, weight: Array, bias: Array, y: Array, *, eps: float
 ) -> None:
@@ -75,24 +79,26 @@ def normalize(
     ctx.xp.multiply(scale, weight, out=scale)
     target = _channels_last(y)
     work = work_array(ctx, "y", target)
-    cpu_channels.normalize(_points(ctx, "x", x), mean, scale, bias, work.reshape(-1, x.shape[1]))
+    ctx.call(cpu_channels.normalize, _points(ctx, "x", x), mean, scale, bias, work.reshape(-1, x.shape[1]))
     deliver(ctx, work, target)
 
 
 @compiled
 @on_cuda(gpu_rows.batch_gradient_sums)
+@captured
 def gradient_sums(
     ctx: Context, gy: Array, x: Array, mean: Array, var: Array, gbias: Array, gweight: Array, *, eps: float
 ) -> None:
     from ops import cpu_channels
 
     part = ctx.scratch("part", (2, *mean.shape), mean.dtype)
-    cpu_channels.products(_points(ctx, "gy", gy), _points(ctx, "x", x), mean, gbias, gweight, part)
+    ctx.call(cpu_channels.products, _points(ctx, "gy", gy), _points(ctx, "x", x), mean, gbias, gweight, part)
     ctx.xp.multiply(gweight, _inverse_std(ctx, var, eps), out=gweight)
 
 
 @compiled
 @on_cuda(gpu_rows.batch_gradient)
+@captured
 def gradient_batch(
     ctx: Context,
     gy: Array,
@@ -118,11 +124,12 @@ def gradient_batch(
     target = _channels_last(gx)
     work = work_array(ctx, "gx", target)
     out = work.reshape(-1, x.shape[1])
-    cpu_channels.gradient(_points(ctx, "gy", gy), _points(ctx, "x", x), mean, slope, share, scale, out)
+    ctx.call(cpu_channels.gradient, _points(ctx, "gy", gy), _points(ctx, "x", x), mean, slope, share, scale, out)
     deliver(ctx, work, target)
 
 
 @on_cuda(gpu_rows.batch_gradient_running)
+@captured
 def gradient_running(ctx: Context, gy: Array, var: Array, weight: Array, gx: Array, *, eps: float) -> None:
     scale = _inverse_std(ctx, var, eps)
     ctx.xp.multiply(scale, weight, out=scale)

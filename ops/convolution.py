@@ -17,7 +17,7 @@ from ops import gpu_convolution, winograd
 from ops.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
 from ops.initializers import Init, bias_of, fan_in_uniform
 from ops.tiles import Array, Context, channels_last, compiled_windows, contiguous, deliver, reach, spatial, work_array
-from taskflow import LogicalRegion, Operator, Rect, Window, compiled, on_cuda
+from taskflow import LogicalRegion, Operator, Rect, Window, captured, compiled, on_cuda
 
 _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
@@ -180,6 +180,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
 
 @on_cuda()
 @compiled
+@captured
 def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
     *biases, y = rest
     bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
@@ -201,6 +202,7 @@ def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
 
 @on_cuda()
 @compiled
+@captured
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
     """Columns of gradients, each added where it was read."""
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
@@ -209,7 +211,7 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
     if ctx.is_cuda and gpu_convolution.gradient_x(ctx, gradient, weight, out, windows, corner):
         deliver(ctx, out, channels_last(gx))
         return
-    out.fill(0)
+    ctx.xp.copyto(out, 0)
     if not ctx.is_cuda and winograd.fits(windows, groups, out, gradient):
         winograd.gradient_x(ctx, gradient, weight, out, corner)
     elif gradient.size:  # else no window reads this tile
@@ -218,14 +220,20 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
             block = gradient[images, lines]
             _multiply(ctx, _by_group(block, groups), matrix, columns)
             top, left = corner[0] + lines.start * windows[0].stride, corner[1]
-            compiled_windows(ctx).add_columns(
-                _as_windows(columns, block, windows), out[images], top, left, *_steps(windows)
+            ctx.call(
+                compiled_windows(ctx).add_columns,
+                _as_windows(columns, block, windows),
+                out[images],
+                top,
+                left,
+                *_steps(windows),
             )
     deliver(ctx, out, channels_last(gx))
 
 
 @on_cuda()
 @compiled
+@captured
 def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
@@ -237,7 +245,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
             out = ctx.scratch("wide", out.shape, "float32")
         total = _by_output(out, groups)
         part = ctx.scratch("part", total.shape, total.dtype)
-        total.fill(0)
+        ctx.xp.copyto(total, 0)
         for images, lines, columns in _blocks(ctx, gradient, groups, total.shape[2]):
             block = gradient[images, lines]
             read = _read(ctx, source[images], columns, block, lines, windows, corner)
@@ -246,6 +254,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
     deliver(ctx, out, channels_last(gweight))
 
 
+@captured
 def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     """Per image first: two short sums are more exact than a long one."""
     by_image = ctx.scratch("by_image", gy.shape[:2], gy.dtype)
@@ -301,7 +310,9 @@ def _read(
     if corner == (0, 0) and all(w.size == w.stride == 1 for w in windows) and x.shape[:3] == block.shape[:3]:
         return _by_group(x, len(columns))
     top = corner[0] + lines.start * windows[0].stride
-    compiled_windows(ctx).to_columns(x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
+    ctx.call(
+        compiled_windows(ctx).to_columns, x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows)
+    )
     return columns
 
 

@@ -26,7 +26,7 @@ from ops.tiles import (
     taps,
     work_array,
 )
-from taskflow import LogicalRegion, Operator, Rect, compiled, on_cuda
+from taskflow import LogicalRegion, Operator, Rect, captured, compiled, on_cuda
 
 _PATTERN = "n c y x -> n c h w"
 
@@ -156,24 +156,27 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
 
 @on_cuda()
 @compiled
+@captured
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
     out = work_array(ctx, "y", channels_last(y))
     where = work_array(ctx, "index", channels_last(index))
     source = contiguous(ctx, "x", channels_last(x))
-    compiled_windows(ctx).max_pool(source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
+    ctx.call(compiled_windows(ctx).max_pool, source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
     deliver(ctx, out, channels_last(y))
     deliver(ctx, where, channels_last(index))
 
 
 @on_cuda()
 @compiled
+@captured
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
     out = work_array(ctx, "gx", channels_last(gx))
-    out.fill(0)
+    ctx.xp.copyto(out, 0)
     if gy.size:
         gradient = contiguous(ctx, "gy", channels_last(gy))
         where = contiguous(ctx, "index", channels_last(index))
-        compiled_windows(ctx).max_pool_gradient(gradient, where, out, *_numbers(windows, ctx.rect(0), ctx.rect(2)))
+        numbers = _numbers(windows, ctx.rect(0), ctx.rect(2))
+        ctx.call(compiled_windows(ctx).max_pool_gradient, gradient, where, out, *numbers)
     deliver(ctx, out, channels_last(gx))
 
 

@@ -46,12 +46,12 @@ def forward(ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array,
     ctx.xp.matmul(_weights_transform(weight.dtype), nine.reshape(9, -1), out=matrices.reshape(16, -1))
     if bias is None:
         bias = ctx.scratch("no bias", (y.shape[3],), y.dtype)
-        bias.fill(0)
+        ctx.xp.copyto(bias, 0)
     line, short_line = _lines(ctx, "line", x, y), ctx.scratch("short line", (4, y.shape[3]), y.dtype)
     for images, lines, inputs, outputs in _blocks(ctx, x, y):
-        cpu_winograd.read_tiles(_flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
+        ctx.call(cpu_winograd.read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         ctx.xp.matmul(_as_matrices(inputs), matrices, out=_as_matrices(outputs))
-        cpu_winograd.write_outputs(outputs, _flat(y[images, lines]), short_line, bias)
+        ctx.call(cpu_winograd.write_outputs, outputs, _flat(y[images, lines]), short_line, bias)
 
 
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[int, int]) -> None:
@@ -64,9 +64,9 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[
     ctx.xp.matmul(_weights_transform(weight.dtype), nine, out=matrices.transpose(1, 0, 2))
     line, gradient_line = _lines(ctx, "line", gx, gy), _lines(ctx, "gradient line", gy, gy)
     for images, lines, inputs, outputs in _blocks(ctx, gx, gy):
-        cpu_winograd.spread_outputs(_flat(gy[images, lines]), outputs, gradient_line)
+        ctx.call(cpu_winograd.spread_outputs, _flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs), matrices, out=_as_matrices(inputs))
-        cpu_winograd.add_tiles(inputs, _flat(gx[images]), line, corner[0] + lines.start, corner[1])
+        ctx.call(cpu_winograd.add_tiles, inputs, _flat(gx[images]), line, corner[0] + lines.start, corner[1])
 
 
 def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, corner: tuple[int, int]) -> None:
@@ -78,8 +78,8 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, corner: t
     line, gradient_line = _lines(ctx, "line", x, gy), _lines(ctx, "gradient line", gy, gy)
     for k, (images, lines, inputs, outputs) in enumerate(_blocks(ctx, x, gy)):
         part = ctx.scratch("part", total.shape, x.dtype) if k else total  # of many channels it is large
-        cpu_winograd.read_tiles(_flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
-        cpu_winograd.spread_outputs(_flat(gy[images, lines]), outputs, gradient_line)
+        ctx.call(cpu_winograd.read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
+        ctx.call(cpu_winograd.spread_outputs, _flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs).transpose(0, 2, 1), _as_matrices(inputs), out=part)
         if k:
             ctx.xp.add(total, part, out=total)
