@@ -5,9 +5,11 @@ Here for NumPy; `cuda` has the variant for CuPy.
 
 from __future__ import annotations
 
+import mmap
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -20,6 +22,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 _COMPILED = "is_compiled"
+_MAP_NORESERVE = 0x4000  # of Linux; the module has it from Python 3.13 on
+_RESERVED_BYTES = 1 << 36  # of addresses for scratch memory
 _Kernel = TypeVar("_Kernel", bound=Callable[..., None])
 
 
@@ -43,18 +47,18 @@ def origin(array: Any) -> Any:
 
 
 class Workspace:
-    """Scratch memory of one device, shared by its tasks: they run one after the other."""
+    """Scratch memory of one device, shared by its tasks: they run one after the other.
+
+    On a CPU it has addresses for more than there will ever be, and takes the memory of those that are used: it never
+    moves, so that views of it may be kept.
+    """
 
     def __init__(self, make: Callable[[int], Array] | None = None) -> None:
-        self._make: Callable[[int], Array] = make or partial(np.empty, dtype=np.uint8)
+        self._make: Callable[[int], Array] = make or _reserve
         self._memory = self._make(0)
         self._outgrown: list[Array] = []  # what is on its way to a GPU may use it still
         self.growths = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes held."""
-        return self._memory.size
+        self.size_bytes = 0  # held
 
     def settle(self) -> None:
         """Forget the memories that were outgrown, once nobody uses them."""
@@ -68,7 +72,22 @@ class Workspace:
             self._outgrown.append(self._memory)
             self._memory = self._make(end)
             self.growths += 1
+        self.size_bytes = max(self.size_bytes, end)
         return self._memory[offset : offset + size].view(dtype).reshape(tuple(shape)), end
+
+
+def _reserve(size_bytes: int) -> Array:
+    """Bytes of memory, with addresses for many more where the system gives them."""
+    if not size_bytes or sys.platform != "linux":
+        return np.empty(size_bytes, np.uint8)
+    try:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        memory = mmap.mmap(-1, max(size_bytes, _RESERVED_BYTES), flags)
+    except OSError:  # a limit on addresses
+        return np.empty(size_bytes, np.uint8)
+    with suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)  # as NumPy does
+    return np.frombuffer(memory, np.uint8)
 
 
 @dataclass(slots=True)
