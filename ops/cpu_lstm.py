@@ -18,18 +18,38 @@ _CONTRACT = {"contract"}
 def cell(gates: Any, c: Any, new_h: Any, new_c: Any, active: Any) -> None:
     """active = σ(i), σ(f), tanh(g), σ(o); new_c = f c + i g; new_h = o tanh(new_c)."""
     for n in range(c.shape[0]):
-        for part in (0, 1, 3):
+        for part in range(4):
             source, target = gates[n, part], active[n, part]
             for k in range(source.size):
-                target[k] = sigmoid(source[k])
-        i, f, g, o = active[n, 0], active[n, 1], active[n, 2], active[n, 3]
-        source, old, state, out = gates[n, 2], c[n], new_c[n], new_h[n]
-        for k in range(source.size):
-            g[k] = tanh(source[k])
-        for k in range(source.size):
-            state[k] = f[k] * old[k] + i[k] * g[k]
-        for k in range(source.size):
-            out[k] = o[k] * tanh(state[k])
+                target[k] = source[k]
+        finish_sample(active[n], c[n], new_h[n], new_c[n])
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+def cell_of_sum(gates: Any, inputs: Any, c: Any, new_h: Any, new_c: Any, active: Any) -> None:
+    """`cell` of gates + inputs."""
+    for n in range(c.shape[0]):
+        for part in range(4):
+            source, other, target = gates[n, part], inputs[n, part], active[n, part]
+            for k in range(source.size):
+                target[k] = source[k] + other[k]
+        finish_sample(active[n], c[n], new_h[n], new_c[n])
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+def finish_sample(active: Any, old: Any, out: Any, state: Any) -> None:
+    """A sample of `cell`, whose gates `active` holds."""
+    for part in (0, 1, 3):
+        gate = active[part]
+        for k in range(gate.size):
+            gate[k] = sigmoid(gate[k])
+    i, f, g, o = active[0], active[1], active[2], active[3]
+    for k in range(g.size):
+        g[k] = tanh(g[k])
+    for k in range(g.size):
+        state[k] = f[k] * old[k] + i[k] * g[k]
+    for k in range(g.size):
+        out[k] = o[k] * tanh(state[k])
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)

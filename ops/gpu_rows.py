@@ -48,6 +48,15 @@ def lstm_cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, 
         deliver(ctx, work, a)
 
 
+def lstm_cell_of_sum(
+    ctx: Context, gates: Array, inputs: Array, c: Array, new_h: Array, new_c: Array, active: Array
+) -> None:
+    """See `lstm_kernels.cell_of_sum`."""
+    total = ctx.scratch("sum", gates.shape, gates.dtype)
+    generated.evaluate(ctx, _SUM, {"a": gates, "b": inputs}, total)
+    lstm_cell(ctx, total, c, new_h, new_c, active)
+
+
 def lstm_cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
     """See `lstm_kernels.cell_gradient`."""
     *_, c, new_c, active, ggates, gc = args

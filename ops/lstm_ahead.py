@@ -1,18 +1,19 @@
 """A layer of an LSTM whose product with the inputs is one operator over all steps, ahead of them.
 
 `<name>.x` makes the inputs' part of the gates of all steps, time first in memory, so that a step reads one stretch. A
-step `<name>.t0`, ... adds the product with the state before it. The gradients of all steps' gates are put side by side
-when the first step's backward runs, which is the last: one product makes the gradient of the inputs, one that of each
-weight.
+step `<name>.t0`, ... is the product with the state before it, and its `.cell` adds both. The gradients of all steps'
+gates are put side by side when the first step's backward runs, which is the last: one product makes the gradient of the
+inputs, one that of each weight.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from ops import lstm_kernels as kernels
 from ops.build import distinct, first, terms
-from ops.lstm_cell import State, launch_cell
+from ops.lstm_cell import State, cell_gradients
 from ops.recurrent_weights import RecurrentWeights
 from taskflow import LogicalRegion, Operator, Window
 
@@ -86,51 +87,93 @@ def _time_first(text: str) -> str:
     return " ".join([s, b, *rest])
 
 
-def _step(gates: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights) -> State:
-    """The state after step `t`; `h` and `c` are (batch, 1, hidden)."""
-    b, s = distinct(gates.axes[:2], ("g", "h", "i", "m"))
-    at = f"{s}{t}"
-    made = first(
-        gates.graph.launch(
+def _step(inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights) -> State:
+    """The state after step `t`; `h` and `c` are (batch, 1, hidden), `inputs` what `_input_gates` made."""
+    b, s = distinct(inputs.axes[:2], ("g", "h", "i", "m"))
+    chain, launch = f"{weights.name}.t0", inputs.graph.launch
+    gates = first(
+        launch(
             f"{weights.name}.t{t}",
-            f"{b} {at} g h, {b} {s} m, g h m -> {b} {s} g h",
-            [gates, h, weights.regions[1]],
-            kernel=kernels.step_gates,
-            windows={at: Window(s, padding=-t)},
-            backward=partial(_step_backward, weights=weights, chain=f"{weights.name}.t0"),
+            f"{b} {s} m, g h m -> {b} {s} g h",
+            [h, weights.regions[1]],
+            kernel=partial(kernels.product, axis="m"),
+            backward=partial(_step_backward, weights=weights, chain=chain),
         )
     )
-    weights.steps.append(made.name)
-    return launch_cell(made, c, weights, f"{weights.name}.t0")
+    weights.steps.append(gates.name)
+    wide, at, narrow = f"{b} {s} ^g h", f"{s}{t}", f"{b} {s} h"
+    with inputs.graph.following(gates.name):
+        made = launch(
+            f"{gates.name}.cell",
+            f"{wide}, {b} {at} ^g h, {narrow} -> {narrow}, {narrow}, {wide}",  # activated gates serve the gradient
+            [gates, inputs, c],
+            kernel=kernels.cell_of_sum,
+            windows={at: Window(s, padding=-t)},
+            backward=partial(_cell_backward, weights=weights, chain=chain),
+            flops=11,
+        )
+    assert isinstance(made, tuple)
+    return made[0], made[1]
 
 
-def _step_backward(
-    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
+# -- backward: a step's cell, then its product; the first step's run last ----------------------------------------------
+
+
+def _cell_backward(
+    op: Operator,
+    gh: LogicalRegion | None,
+    gc: LogicalRegion | None,
+    gactive: LogicalRegion | None,
+    *,
+    weights: RecurrentWeights,
+    chain: str,
 ) -> tuple[LogicalRegion | None, ...]:
-    (_, h_term, weight_term), (y_term,) = terms(op)
-    gates, h, weight_hh = op.inputs
-    launch = gates.graph.launch
-    pattern = f"{y_term}, {weight_term} -> {h_term}"
-    gh = first(launch(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=kernels.input_gradient))
-    weights._pending.setdefault(chain, []).append((ggates, gates, h))
-    if op.name != chain:
-        return None, gh, None
-    parts, _, hs = zip(*reversed(weights._pending.pop(chain)), strict=True)
-    b, s = y_term.split()[:2]
+    assert gactive is None, "only the state is public"
+    pending = weights._pending
+    if gc is None:  # no later step was differentiated: forget what an earlier differentiation may have left
+        pending[chain], pending[chain, "h"] = [], []
+    ggates, gc = cell_gradients(op, gh, gc)
+    pending[chain].append((ggates,))
+    if op.name != f"{chain}.cell":
+        return ggates, None, gc
+    parts = [part for (part,) in reversed(pending.pop(chain))]
+    pending[chain, "all"] = [(_side_by_side(op, parts, weights),)]
+    return ggates, pending[chain, "all"][0][0], gc
+
+
+def _side_by_side(op: Operator, parts: Sequence[LogicalRegion], weights: RecurrentWeights) -> LogicalRegion:
+    """The gradients of the gates of all steps, time first in memory."""
+    inputs = op.inputs[1]
+    b, s = terms(op)[1][0].split()[:2]
     keys, every = [f"{s}{t}" for t in range(len(parts))], f"{s}_all"
-    ggates_all = first(
-        launch(
+    return first(
+        inputs.graph.launch(
             f"{weights.name}.dgates",
             f"{', '.join(f'{b} {key} g h' for key in keys)} -> {b} {every} g h",
             parts,
             kernel=kernels.side_by_side,
-            sizes={every: gates.shape[1]},
+            sizes={every: inputs.shape[1]},
             windows={key: Window(every, padding=t) for t, key in enumerate(keys)},
             memory=f"{', '.join(f'{b} {key} g h' for key in keys)} -> {every} {b} g h",
             flops=1,
         )
     )
-    pattern = f"{b} ^{every} g h, {', '.join([h_term] * len(hs))} -> {weight_term}"
+
+
+def _step_backward(
+    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
+) -> tuple[LogicalRegion, LogicalRegion | None]:
+    (h_term, weight_term), (y_term,) = terms(op)
+    h, weight_hh = op.inputs
+    launch, pending = h.graph.launch, weights._pending
+    pattern = f"{y_term}, {weight_term} -> {h_term}"
+    gh = first(launch(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=kernels.input_gradient))
+    pending[chain, "h"].append((h,))
+    if op.name != chain:
+        return gh, None
+    ((ggates_all,),) = pending.pop((chain, "all"))
+    hs = [state for (state,) in reversed(pending.pop((chain, "h")))]
+    b, s = y_term.split()[:2]
+    pattern = f"{b} ^{s}_all g h, {', '.join([h_term] * len(hs))} -> {weight_term}"
     inputs, kernel = [ggates_all, *hs], kernels.state_weight_gradient
-    gweight = first(launch(f"{weights.name}.dweight_hh", pattern, inputs, kernel=kernel, flops=2))
-    return ggates_all, gh, gweight
+    return gh, first(launch(f"{weights.name}.dweight_hh", pattern, inputs, kernel=kernel, flops=2))

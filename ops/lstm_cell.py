@@ -42,14 +42,20 @@ def _cell_backward(
     assert gactive is None, "only the state is public"
     if gc is None:  # no later step was differentiated: forget what an earlier differentiation may have left
         weights._pending.pop(chain, None)
-    (wide, narrow), _ = terms(op)
+    return cell_gradients(op, gh, gc)
+
+
+def cell_gradients(
+    op: Operator, gh: LogicalRegion | None, gc: LogicalRegion | None
+) -> tuple[LogicalRegion, LogicalRegion]:
+    """The gradients of the gates and of c, the last input, of the cell `op`, from those of h' and c' that flow."""
+    narrow, wide = terms(op)[1][1:]
     known = [g for g in (gh, gc) if g is not None]
-    _, c = op.inputs
     _, new_c, active = op.outputs
     made = active.graph.launch(
         f"{op.name}.dx",
         f"{narrow}, " * len(known) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
-        [*known, c, new_c, active],
+        [*known, op.inputs[-1], new_c, active],
         kernel=partial(kernels.cell_gradient, has_gh=gh is not None, has_gc=gc is not None),
         flops=20,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -132,16 +132,6 @@ def input_weight_gradient(ctx: Context, ggates: Array, x: Array, gweight: Array)
 
 
 @captured
-def step_gates(ctx: Context, inputs: Array, h: Array, weight: Array, y: Array) -> None:
-    """W_hh h + the part of the gates that the inputs made; once among the partial sums."""
-    flat = result_matrix(ctx, "y", y, y.ndim - 2)
-    ctx.xp.matmul(matrix(ctx, "h", h), _matrix(ctx, "weight", weight).T, out=flat)
-    if ctx.interval("m")[0] == 0:
-        ctx.xp.add(flat, _gate_rows(ctx, "inputs", inputs), out=flat)
-    deliver_matrix(ctx, flat, y, y.ndim - 2)
-
-
-@captured
 def side_by_side(ctx: Context, *args: Array) -> None:
     """The gradients of the steps' gates in their places, zeros for later steps that have none."""
     *parts, y = args
@@ -182,12 +172,27 @@ def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, activ
     """active = σ(i), σ(f), tanh(g), σ(o); c' = f c + i g; h' = o tanh(c')."""
     from ops import cpu_lstm
 
-    works = [work_array(ctx, k, a) for k, a in enumerate((new_h, new_c, active))]
+    _cell(ctx, cpu_lstm.cell, [gates], c, [new_h, new_c, active])
+
+
+@compiled
+@on_cuda(gpu_rows.lstm_cell_of_sum)
+@captured
+def cell_of_sum(ctx: Context, gates: Array, inputs: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
+    """`cell` of gates + inputs."""
+    from ops import cpu_lstm
+
+    _cell(ctx, cpu_lstm.cell_of_sum, [gates, inputs], c, [new_h, new_c, active])
+
+
+def _cell(ctx: Context, loop: Callable[..., None], gates: Sequence[Array], c: Array, results: Sequence[Array]) -> None:
+    works = [work_array(ctx, k, a) for k, a in enumerate(results)]
     samples, hidden = prod(c.shape[:-1]), c.shape[-1]
     wide = samples, 4, hidden
-    out_h, out_c, out = works[0].reshape(samples, hidden), works[1].reshape(samples, hidden), works[2].reshape(wide)
-    ctx.call(cpu_lstm.cell, contiguous(ctx, "gates", gates).reshape(wide), rows(ctx, "c", c), out_h, out_c, out)
-    for work, a in zip(works, (new_h, new_c, active), strict=True):
+    read = [contiguous(ctx, ("gates", k), a).reshape(wide) for k, a in enumerate(gates)]
+    out_h, out_c, active = (work.reshape(shape) for work, shape in zip(works, (*[(samples, hidden)] * 2, wide)))
+    ctx.call(loop, *read, rows(ctx, "c", c), out_h, out_c, active)
+    for work, a in zip(works, results, strict=True):
         deliver(ctx, work, a)
 
 

@@ -33,12 +33,13 @@ def captured(kernel: _Kernel) -> _Kernel:
 
 
 def bind(kernel: Callable[..., None], context: Context, arrays: Sequence[Array]) -> Call:
-    """The call of a kernel on these arrays, for every step; of a captured one, what it calls.
+    """The call of a kernel on these arrays, for every step; of a captured one on a CPU, what it calls.
 
     Raises:
         TypeError: a captured kernel calls what cannot be noted.
     """
-    if not getattr(getattr(kernel, "func", kernel), _CAPTURED, False):
+    is_captured = getattr(getattr(kernel, "func", kernel), _CAPTURED, False)
+    if not is_captured or type(context) is not Context:  # a GPU captures streams
         return partial(kernel, context, *arrays)
     noting = _Noting(context)
     kernel(noting, *arrays)

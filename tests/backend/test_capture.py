@@ -1,0 +1,85 @@
+"""Captured kernels: what is noted and repeated, and what cannot be."""
+
+import numpy as np
+import pytest
+
+from taskflow import Executor, Graph, MachineModel, captured, lower, single_device
+from taskflow.backend import Context, bind
+from taskflow.geometry import Rect
+
+
+def context():
+    return Context([Rect((0,), (4,))], {"a": (0, 4)})
+
+
+def double_into(x, y):
+    y[...] = 2 * x
+
+
+def test_the_calls_are_repeated_and_the_rest_is_not():
+    looked = []
+
+    @captured
+    def kernel(ctx, x, y):
+        looked.append(x.shape)
+        work = ctx.scratch("work", x.shape, x.dtype)
+        ctx.call(double_into, x, work)
+        ctx.xp.add(work, 1, out=work)
+        ctx.xp.copyto(y, work)
+
+    x, y = np.arange(4.0), np.zeros(4)
+    call = bind(kernel, context(), [x, y])
+    assert not y.any()  # nothing was called yet
+    for _ in range(3):
+        x += 1
+        call()
+        np.testing.assert_array_equal(y, 2 * x + 1)
+    assert looked == [(4,)]
+
+
+def test_a_step_does_not_enter_a_captured_kernel():
+    entered = []
+
+    @captured
+    def kernel(ctx, x, y):
+        entered.append(ctx.rect(0))
+        ctx.xp.negative(x, out=y)
+
+    graph = Graph()
+    x = graph.input("x", (4,), "float64")
+    graph.output("y", graph.launch("negative", "a -> a", [x], kernel=kernel))
+    machine = MachineModel.local(1)
+    with Executor(lower(graph, single_device(graph, machine), machine)) as step:
+        before = len(entered)
+        for k in range(3):
+            np.testing.assert_array_equal(step({"x": np.full(4, float(k))})["y"], np.full(4, -float(k)))
+    assert len(entered) == before
+
+
+def test_other_kernels_are_called_as_they_are():
+    def kernel(ctx, x, y):
+        np.copyto(y, x.sum())
+
+    x, y = np.arange(4.0), np.zeros(4)
+    bind(kernel, context(), [x, y])()
+    np.testing.assert_array_equal(y, np.full(4, 6.0))
+
+
+def test_what_has_a_result_cannot_be_captured():
+    @captured
+    def kernel(ctx, x, y):
+        ctx.xp.copyto(y, ctx.xp.sum(x))
+
+    with pytest.raises(TypeError) as caught:
+        bind(kernel, context(), [np.arange(4.0), np.zeros(4)])
+    assert str(caught.value) == "a captured kernel calls numpy.sum without `out`, so it cannot be repeated"
+
+
+def test_scratch_memory_that_is_kept_stays_where_it_is():
+    first = context()
+    kept = first.scratch("a", (8,), "uint8")
+    place = kept.ctypes.data
+    other = Context([], {}, workspace=first._workspace)
+    other.scratch("b", (1 << 20,), "uint8")
+    assert first._workspace.growths <= 1
+    assert first.scratch("a", (8,), "uint8").ctypes.data == place
