@@ -61,6 +61,23 @@ def scatter_add(rows: Any, index: Any, lo: int, table: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
+def take_pairs(products: Any, i: Any, j: Any, y: Any) -> None:
+    """y[n, p] = products[n, i[p], j[p]]."""
+    for n in range(y.shape[0]):
+        for p in range(y.shape[1]):
+            y[n, p] = products[n, i[p], j[p]]
+
+
+@numba.njit(cache=True, nogil=True)
+def put_pairs(gy: Any, i: Any, j: Any, weights: Any) -> None:
+    """The gradient of `take_pairs`, for both orders of a pair; zeros for what is no pair."""
+    for n in range(gy.shape[0]):
+        weights[n] = 0
+        for p in range(gy.shape[1]):
+            weights[n, i[p], j[p]] = weights[n, j[p], i[p]] = gy[n, p]
+
+
+@numba.njit(cache=True, nogil=True)
 def sgd(p: Any, g: Any, v: Any, rate: Any, momentum: Any, nesterov: bool, decay: Any) -> None:
     """One step of stochastic gradient descent in one pass; an empty `v` is no momentum."""
     if v.size == 0:

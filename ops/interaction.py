@@ -13,8 +13,8 @@ import numpy as np
 
 from ops import gpu_features
 from ops.build import check_ndim, check_region, first
-from ops.tiles import Array, Context
-from taskflow import LogicalRegion, Operator
+from ops.tiles import Array, Context, compiled_kernels, contiguous, deliver, work_array
+from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda
 
 
 def dot_interaction(xs: Sequence[LogicalRegion], name: str | None = None) -> LogicalRegion:
@@ -60,10 +60,13 @@ def _pairs(count: int) -> tuple[Any, Any]:
 def _stacked(ctx: Context, xs: Sequence[Array]) -> Array:
     features = ctx.scratch("features", (xs[0].shape[0], len(xs), xs[0].shape[1]), xs[0].dtype)
     for k, x in enumerate(xs):
-        features[:, k] = x
+        ctx.xp.copyto(features[:, k], x)
     return features
 
 
+@compiled
+@on_cuda()
+@captured
 def _forward(ctx: Context, *args: Array) -> None:
     *xs, y = args
     features = _stacked(ctx, xs)
@@ -73,8 +76,9 @@ def _forward(ctx: Context, *args: Array) -> None:
     if ctx.is_cuda:
         gpu_features.take_pairs(ctx, products, y, lo)
         return
-    i, j = _pairs(len(xs))
-    y[...] = products[:, i[lo:hi], j[lo:hi]]
+    work, (i, j) = work_array(ctx, "y", y), _pairs(len(xs))
+    ctx.call(compiled_kernels(ctx).take_pairs, products, i[lo:hi], j[lo:hi], work)
+    deliver(ctx, work, y)
 
 
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
@@ -84,6 +88,9 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     return made
 
 
+@compiled
+@on_cuda()
+@captured
 def _gradient(ctx: Context, gy: Array, *args: Array) -> None:
     count = len(args) // 2
     features = _stacked(ctx, args[:count])
@@ -101,7 +108,5 @@ def _put_pairs(ctx: Context, gy: Array, weights: Array) -> None:
     if ctx.is_cuda:
         gpu_features.put_pairs(ctx, gy, weights, lo)
         return
-    weights.fill(0)
     i, j = (index[lo:hi] for index in _pairs(weights.shape[1]))
-    weights[:, i, j] = gy
-    weights[:, j, i] = gy
+    ctx.call(compiled_kernels(ctx).put_pairs, contiguous(ctx, "gy", gy), i, j, weights)
