@@ -34,10 +34,12 @@ def _philox(counter: Any, k0: Any, k1: Any) -> Any:
 @numba.njit(cache=True)
 def uniform(out: Any, offsets: Any, k0: Any, k1: Any) -> None:
     """`out[r, j]` = uniform in [0, 1) of the element with global index `offsets[r] + j`."""
+    number = out.dtype.type
+    largest = np.nextafter(number(1), number(0))  # what is nearer to 1 would be rounded to it
     for r in range(out.shape[0]):
         for j in range(out.shape[1]):
             a, _ = _philox(np.uint64(offsets[r] + j), k0, k1)
-            out[r, j] = np.float64(a >> np.uint64(11)) * _UNIT
+            out[r, j] = min(number(np.float64(a >> np.uint64(11)) * _UNIT), largest)
 
 
 @numba.njit(cache=True)

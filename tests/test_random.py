@@ -36,6 +36,13 @@ def test_a_view_that_is_not_contiguous_is_filled_too():
     np.testing.assert_array_equal(out, filled(Uniform(0, 1), rect=rect))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_uniform_numbers_stay_below_one(dtype):
+    number = np.zeros((1,), dtype)
+    uniform(number, 7, (20922800,), Rect((20922799,), (20922800,)))  # 1 - 2**-26 or nearer
+    assert 1 - 2**-24 <= number[0] < 1
+
+
 def test_scalars_and_empty_boxes():
     assert filled(Uniform(0, 1), shape=()).shape == ()
     assert filled(Uniform(0, 1), rect=Rect((0, 0, 0), (0, 5, 6))).size == 0

@@ -34,12 +34,15 @@ static __device__ double uniform_number(long long index, u64 key) {
   (first + (k) % n5 * s5 + (k) / n5 % n4 * s4 + (k) / (n5 * n4) % n3 * s3 + (k) / (n5 * n4 * n3) % n2 * s2 + \
    (k) / (n5 * n4 * n3 * n2) % n1 * s1 + (k) / (n5 * n4 * n3 * n2 * n1) * s0)
 
-#define UNIFORM(T, name)                                                                          \
+// What is nearer to 1 than `largest` would be rounded to it.
+#define UNIFORM(T, name, largest)                                                                 \
   extern "C" __global__ void uniform_##name(T* out, const u64* key, TILE_MAP, long long count) { \
     long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x;                              \
-    if (k < count) out[k] = (T)uniform_number(GLOBAL_INDEX(k), *key);                            \
+    if (k >= count) return;                                                                      \
+    T value = (T)uniform_number(GLOBAL_INDEX(k), *key);                                          \
+    out[k] = value < largest ? value : largest;                                                  \
   }
-UNIFORM(float, float32)
-UNIFORM(double, float64)
+UNIFORM(float, float32, 0.99999994f)
+UNIFORM(double, float64, 0.99999999999999989)
 
 #endif
