@@ -21,7 +21,7 @@ from taskflow.machine.device import Device, Link
 from taskflow.measure import fit_machine, measure_machine
 from taskflow.operator import Operator
 from taskflow.order import reorder
-from taskflow.pattern import Pattern, Window
+from taskflow.pattern import Pattern
 from taskflow.precision import LossScale, precision
 from taskflow.random import Constant, Normal, Uniform
 from taskflow.region import LogicalRegion
@@ -43,6 +43,7 @@ from taskflow.strategy import ParallelConfig, Strategy
 from taskflow.task import Kind, Privilege, Task, TaskGraph
 from taskflow.timeline import Timeline
 from taskflow.train import Trainer
+from taskflow.window import Window
 
 __all__ = [
     "Batches",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from taskflow.geometry import Rect
-from taskflow.pattern import BoundPattern, Interval
+from taskflow.pattern import BoundPattern
+from taskflow.window import Interval
 
 _STRIDED = 1.0  # of an element's cost: what does not lie in one piece of memory is visited more slowly, or copied
 

@@ -15,10 +15,11 @@ from taskflow.dtypes import HALF, known_dtype
 from taskflow.layout import parse_orders
 from taskflow.machine.device import check_not_negative
 from taskflow.operator import Backward, Kernel, Operator, term_sizes, term_text
-from taskflow.pattern import BoundPattern, Pattern, Window, bind
+from taskflow.pattern import BoundPattern, Pattern, bind
 from taskflow.precision import Precision, wide_outputs
 from taskflow.random import Constant, Distribution
 from taskflow.region import LogicalRegion
+from taskflow.window import Window
 
 Init = float | Distribution | Callable[[tuple[int, ...]], Distribution]
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from taskflow.pattern import BoundPattern, Interval, Window
+from taskflow.pattern import BoundPattern
 from taskflow.region import LogicalRegion
+from taskflow.window import Interval, Window
 
 Kernel = Callable[..., None]
 Backward = Callable[..., Any]

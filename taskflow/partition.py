@@ -15,9 +15,9 @@ import numpy as np
 
 from taskflow.geometry import Rect, subtract_all
 from taskflow.operator import Operator
-from taskflow.pattern import Interval
 from taskflow.region import LogicalRegion
 from taskflow.strategy import ParallelConfig, parts
+from taskflow.window import Interval
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

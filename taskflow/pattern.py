@@ -26,51 +26,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.geometry import Rect
-
-Interval = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """How a dimension of an input follows an axis.
-
-    Point `j` of `axis` reads the points `j * stride - padding + k * dilation` for `0 <= k < size`. A concatenation,
-    a slice or a padding is a window of size 1 whose (possibly negative) `padding` is the offset. With
-    `transposed=True` the relation is turned around (the gradient of a convolution with respect to its input): point
-    `j` of `axis` reads every `q` with `q * stride - padding + k * dilation == j`.
-    Points outside of the input are not read.
-    """
-
-    axis: str
-    size: int = 1
-    stride: int = 1
-    padding: int = 0
-    dilation: int = 1
-    transposed: bool = False
-
-    def __post_init__(self) -> None:
-        if self.size < 1 or self.stride < 1 or self.dilation < 1:
-            raise ValueError(
-                f"window of axis '{self.axis}': size, stride and dilation are positive, "
-                f"not {self.size}, {self.stride}, {self.dilation}"
-            )
-
-    def image(self, interval: Interval, extent: int) -> Interval:
-        """The points of an input dimension of `extent` that `interval` of the axis reads."""
-        lo, hi = interval
-        if hi <= lo:
-            return (0, 0)
-        reach = (self.size - 1) * self.dilation
-        if self.transposed:
-            first, last = -((reach - lo - self.padding) // self.stride), (hi - 1 + self.padding) // self.stride
-        else:
-            first, last = lo * self.stride - self.padding, (hi - 1) * self.stride - self.padding + reach
-        first, last = max(first, 0), min(last + 1, extent)
-        return (first, last) if first < last else (0, 0)
-
-    def output_extent(self, extent: int) -> int:
-        """Extent of the axis when the padding is the same on both ends of an input dimension of `extent`."""
-        return (extent + 2 * self.padding - self.dilation * (self.size - 1) - 1) // self.stride + 1
+from taskflow.window import Interval, Window
 
 
 @dataclass(frozen=True, slots=True)

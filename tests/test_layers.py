@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "geometry dtypes backend errors random philox launch system ending onepass grid columns firstfit schedules",
     "region machine batches exchange efficiency",
-    "pattern division operator layout",
+    "window pattern division operator layout",
     "graph strategy differentiate precision fuse",
     "task streams threads sections samples cost device_costs collective_cost timeline partition rules experts",
     "lower",

@@ -340,9 +340,8 @@ class Executor:
         """
         if not self._times:
             raise ValueError("timeline: no recorded step has run")
-        start, end = self._times_of_rows()
+        (start, end), found = self._times_of_rows(), np.full((2, len(self.task_graph)), np.nan)
         seconds = float(np.nanmax(end, initial=0.0)) if self._clocked else self._times[-1] - self._times[0]
-        found = np.full((2, len(self.task_graph)), np.nan)
         np.fmin.at(found[0], self._expansion.origin, start)
         np.fmax.at(found[1], self._expansion.origin, end)
         return Timeline(self.task_graph, found[0], found[1], seconds, self.plan.peak_bytes)
