@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,11 +18,13 @@ from taskflow.columns import Column, doubled
 from taskflow.cost import AnalyticCosts, CostModel
 from taskflow.exchange import ring_order
 from taskflow.lower import Lowering
+from taskflow.lower.movement import FEW
 from taskflow.streams import Queues, StreamTable
 from taskflow.task import COLLECTIVES, Array
 
 if TYPE_CHECKING:
     from taskflow.lower.packing import Packed
+    from taskflow.search.receiving import Links
 
 # The columns of `packing.Packed` that grow together, by their place in its `length`.
 GROWING = (
@@ -53,6 +56,8 @@ class Pool:
         self._ops: dict[tuple[int, int], int] = {}
         self._models: dict[tuple[int, int], int] = {}  # first row of operators with points that others are like
         is_alike = len({replace(d, host=0) for d in lowering.machine.devices}) == 1
+        self._are_moves_rated = isinstance(costs, AnalyticCosts)
+        self._sketched_from = self.packed.length.copy()
         self._are_seconds_alike = is_alike and isinstance(costs, AnalyticCosts)
         self._groups: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
 
@@ -132,6 +137,30 @@ class Pool:
             made = [(int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store)) for k in regions.tolist()]
             end = int(self.packed.length[ROW])
             self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
+
+    def sketch(self, regions: Array, numbers: Array) -> None:
+        """Append sketches of some regions, until `drop_sketches`; arguments as for `enter`."""
+        from taskflow.lower.packing import FITS  # numba: imported on first use
+        from taskflow.search.sketch import sketch
+
+        mover, done = self.lowering.mover, 0
+        self._sketched_from = self.packed.length.copy()
+        while done < len(regions):
+            args = mover.table, self.lowering.store.table, self._links, self._are_moves_rated
+            column, made = sketch(regions[done:], numbers, *args, self.packed)
+            done += made
+            if column != FITS:
+                self._grow(column)
+
+    def drop_sketches(self) -> None:
+        """Take the sketches out again."""
+        self.packed.length[:] = self._sketched_from
+
+    @cached_property
+    def _links(self) -> Links:
+        from taskflow.search.receiving import links_of  # numba: imported on first use
+
+        return links_of(self.rates, self.lowering.mover.hosts, FEW)
 
     def _add_nothing(self) -> None:
         """Entry NOTHING, of no rows and no dependences, for a region of any length."""
