@@ -127,8 +127,7 @@ class CostModel(ABC):
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of copies within a device, folds and feeds: bytes over memory bandwidth."""
-        device = task_graph.device[rows]
-        size = task_graph.bytes[rows]
+        device, size = task_graph.device[rows], task_graph.bytes[rows]
         ramp = np.where(size > 0, self._memory_ramp[device], 0.0)
         seconds: Array = self._overhead[device] + size / self._bandwidth[device] + ramp
         return seconds
@@ -164,14 +163,12 @@ class AnalyticCosts(CostModel):
         if task_graph.kind[row] != Kind.POINT:
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
         dtype = task_dtype(task_graph, row)
-        rate, bandwidth = (
-            self._rates[_DTYPES.index(dtype), task_graph.device[row]],
-            self._bandwidth[task_graph.device[row]],
-        )
+        number = int(task_graph.device[row])
+        rate, bandwidth = self._rates[_DTYPES.index(dtype), number], self._bandwidth[number]
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
         computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
-        moves = f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
-        return f"roofline: {computes if is_computing else moves}, {device.overhead_seconds:.4g} s to launch"
+        does = computes if is_computing else f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
+        return f"roofline: {does}, {device.overhead_seconds:.4g} s to launch"
 
     def task_seconds(self, device: Array, dtype: Array, flops: Array, size_bytes: Array) -> Array:
         """Seconds of tasks, elementwise: devices by number, dtypes as `dtype_number` gives them."""
@@ -183,9 +180,13 @@ class AnalyticCosts(CostModel):
         )
         return seconds
 
+    def compute_rates(self) -> tuple[Array, Array]:
+        """(dtypes, devices) flop/s, and per device the seconds of the ramp of what computes."""
+        return self._rates, self._compute_ramp
+
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
-        dtypes = self._dtypes(task_graph, rows)
-        return self.task_seconds(task_graph.device[rows], dtypes, task_graph.flops[rows], task_graph.bytes[rows])
+        device, flops, size = task_graph.device[rows], task_graph.flops[rows], task_graph.bytes[rows]
+        return self.task_seconds(device, self._dtypes(task_graph, rows), flops, size)
 
     def _dtypes(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Number of the dtype of each point."""
