@@ -80,12 +80,14 @@ class Queues:
     """Sets of streams, numbered, since rows of a search that occupy the same streams are many.
 
     With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number
-    `t * d + t`; behind those come host copies and compute of every device, then the groups of collectives.
+    `t * d + t`; behind those come host copies and compute of every device, every stream alone, then the groups of
+    collectives.
 
     A link that only one device sends over, or receives from, is left out: it is never busy when that device is not.
 
     Attributes:
         ptr, streams: the streams of set k are `streams[ptr[k] : ptr[k + 1]]`.
+        count: number of streams.
     """
 
     def __init__(self, table: StreamTable) -> None:
@@ -95,14 +97,15 @@ class Queues:
         pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2:] = table.receiving, table.sending[:, None], routes
         pairs[table.compute, table.compute, 1:] = -1
         flat = pairs.reshape(count * count, -1)
-        lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count, np.int64)])
+        lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count + table.count, np.int64)])
         self._table, self._groups = table, dict[tuple[int, ...], int]()
+        self.count = table.count
         self._is_implied = np.zeros(table.count + 1, np.bool_)
         self._is_implied[table.routes] = True
         self._is_implied[routes] = False
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
         self._ptr.add(pointers(lengths))
-        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute]))
+        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)]))
 
     @property
     def columns(self) -> tuple[Array, Array]:
@@ -114,6 +117,11 @@ class Queues:
         """The set of points on the first device; those of the others follow."""
         count = len(self._table.compute)
         return count * count + count
+
+    @property
+    def first_stream(self) -> int:
+        """The set of stream 0 alone; those of the others follow."""
+        return self.first_compute + len(self._table.compute)
 
     def of_group(self, group: tuple[int, ...]) -> int:
         """The set of a collective in a group, by number."""

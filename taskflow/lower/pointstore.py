@@ -46,6 +46,8 @@ class Places(NamedTuple):
 # The columns that grow together, by their place in `length`.
 GROWING = (("place", "flops", "bytes"), ("box",), ("colour",), ("partial",), ("span",), ("record",))
 PLACE, RECORD = 0, 5
+ROOM = 1 << 18  # of the columns, to begin with: memory that is not used yet costs nothing, copying it does
+SHORT = 64  # times as short is the column of records
 
 
 class PointStore:
@@ -58,10 +60,10 @@ class PointStore:
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
         self.operators, self.kind = operators, kind
-        length, room = np.zeros(6, np.int64), 1024
-        place, size, box, colour, partial, span = (np.zeros(room, np.int64) for _ in range(6))
-        record, term = np.zeros((room, 10), np.int64), np.zeros(0, np.int64)
-        self.table = Places(length, place, np.zeros(room), size, box, colour, partial, span, record, term)
+        length = np.zeros(6, np.int64)
+        place, size, box, colour, partial, span = (np.zeros(ROOM, np.int64) for _ in range(6))
+        record, term = np.zeros((ROOM // SHORT, 10), np.int64), np.zeros(0, np.int64)
+        self.table = Places(length, place, np.zeros(ROOM), size, box, colour, partial, span, record, term)
         self._models: dict[tuple[object, ...], tuple[int, Array]] = {}
         self._seated: tuple[ParallelConfig, Array, tuple[int, ...]] | None = None  # of the last configuration
         self._made: list[tuple[int, ParallelConfig]] = []

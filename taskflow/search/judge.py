@@ -28,8 +28,8 @@ from taskflow.task import STREAMS, Array
 
 POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
 MARKS = 128  # places along the way where the state is remembered, so that a proposal need not begin at the first row
-LOOK = 300  # rows that are passed in a third of the time in which one device's part of a region is moved
-CALL = 3000  # rows that are passed in the time that asking for it takes
+LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
+CALL = 8000  # rows that are passed in the time that asking for it takes
 SLACK = 1e-9  # of what is summed in another order
 PREPARED = 1 << 18  # changes of one operator that are remembered
 

@@ -39,7 +39,8 @@ GROWING = (
 )
 ROW, VERSION, RUN_PTR, ENTRY, PENDING, MEMBER = 0, 2, 3, 5, 6, 7
 NOTHING = 0  # an entry of no rows
-ROOM = 1024  # of every column, to begin with
+ROOM = 1 << 20  # rows and dependences, to begin with: memory that is not used yet costs nothing, copying it does
+SHORT = 64  # times as short are columns of which an entry has one
 
 
 class Pool:
@@ -136,7 +137,7 @@ class Pool:
     def _links(self) -> Links:
         from taskflow.search.receiving import links_of  # numba: imported on first use
 
-        return links_of(self.rates, self.lowering.mover.hosts, FEW)
+        return links_of(self.rates, self.lowering.mover.hosts, FEW, self.queues)
 
     def _add_nothing(self) -> None:
         """Entry NOTHING, of no rows and no dependences, for a region of any length."""
@@ -170,19 +171,18 @@ def _empty(devices: int) -> Packed:
     """Columns with room for a little."""
     from taskflow.lower.packing import Packed  # numba: imported on first use
 
-    one = [np.zeros(ROOM, np.int64) for _ in range(5)]
-    wide = [np.zeros((ROOM, n), np.int64) for n in (2, 6, 4, devices, 5)]
+    short = max(ROOM // SHORT, 1)
     return Packed(
-        np.zeros(8, np.int64),
-        np.zeros(ROOM),
-        one[0],
-        one[1],
-        one[2],
-        wide[0],
-        one[3],
-        wide[1],
-        wide[2],
-        wide[3],
-        wide[4],
-        one[4],
+        length=np.zeros(8, np.int64),
+        seconds=np.zeros(ROOM),
+        queue=np.zeros(ROOM, np.int64),
+        within_ptr=np.zeros(ROOM, np.int64),
+        within=np.zeros(ROOM, np.int64),
+        version=np.zeros((short, 2), np.int64),
+        run_ptr=np.zeros(short, np.int64),
+        run=np.zeros((ROOM, 6), np.int64),
+        entry=np.zeros((short, 4), np.int64),
+        bytes=np.zeros((short, devices), np.int64),
+        pending=np.zeros((short, 5), np.int64),
+        member=np.zeros(short, np.int64),
     )

@@ -18,6 +18,7 @@ import numpy as np
 from taskflow.cost import Rates
 from taskflow.lower.boxes import inner, leaf, overlaps, same, volume
 from taskflow.lower.tiles import Points, by_number, tiles_of
+from taskflow.streams import Queues
 
 
 class Links(NamedTuple):
@@ -29,6 +30,7 @@ class Links(NamedTuple):
         latency, throughput: (devices, devices).
         least_latency, best: per device, of all that it can receive from.
         fastest: throughput of all transfers.
+        queue_ptr, queue, first_stream: see `streams.Queues`; streams: how many there are.
     """
 
     hosts: Any
@@ -38,14 +40,20 @@ class Links(NamedTuple):
     least_latency: Any
     best: Any
     fastest: float
+    queue_ptr: Any
+    queue: Any
+    first_stream: int
+    streams: int
 
 
-def links_of(rates: Rates, hosts: Any, few: int) -> Links:
+def links_of(rates: Rates, hosts: Any, few: int, queues: Queues) -> Links:
     """See `Links`."""
+    (ptr, queue), first = queues.columns, queues.first_stream
     is_own = np.eye(len(hosts), dtype=np.bool_)
     latency, throughput = np.where(is_own, np.inf, rates.latency), np.where(is_own, 0.0, rates.throughput)
     least, best = latency.min(axis=0), throughput.max(axis=0)
-    return Links(hosts, few, rates.latency, rates.throughput, least, best, float(best.max()))
+    of_links = rates.latency, rates.throughput, least, best, float(best.max())
+    return Links(hosts, few, *of_links, ptr[: first + 1].copy(), queue[: ptr[first]].copy(), first, queues.count)
 
 
 class Played(NamedTuple):
@@ -127,10 +135,13 @@ def makers(x: Played, v: int, devices: int) -> Made:
 
 
 @inner
-def receive(x: Played, v: int, needs: Any, made: Made, links: Links) -> Any:
-    """Seconds for which the device of each of the `needs` receives what that point lacks, at least."""
+def receive(x: Played, needs: Any, made: Made, links: Links) -> tuple[Any, bool]:
+    """Seconds for which the device of each of the `needs` receives what that point lacks, at least.
+
+    And whether these are of copies, which are known one by one.
+    """
     if made.is_summed:
-        return sums(x, needs, made, links) if made.is_unique else np.zeros(len(needs))
+        return (sums(x, needs, made, links) if made.is_unique else np.zeros(len(needs))), False
     lack = np.empty(len(needs), np.int64)
     w = len(x.whole)
     for i in range(len(needs)):
@@ -140,12 +151,12 @@ def receive(x: Played, v: int, needs: Any, made: Made, links: Links) -> Any:
             lack[i] -= shared(x.points.box, made.order[k] * w, x.points.box, a * w, w)
     group, count = alike(x, needs)
     if count.max() > links.few:
-        return gathers(x, needs, lack, group, count, made, links)
+        return gathers(x, needs, lack, group, count, made, links), False
     seconds = np.zeros(len(needs))
     for i in range(len(needs)):
         if lack[i] > 0:
             seconds[i] = copies(x, needs[i], lack[i], made, links)
-    return seconds
+    return seconds, made.is_unique
 
 
 @leaf
@@ -158,8 +169,14 @@ def copies(x: Played, a: int, lack: int, made: Made, links: Links) -> float:
         source = x.points.place[q]
         points = shared(x.points.box, q * w, x.points.box, a * w, w) if source != device else 0
         if points > 0:
-            seconds += links.latency[source, device] + points * x.itemsize / links.throughput[source, device]
+            seconds += copy_seconds(points * x.itemsize, source, device, links)
     return float(seconds)
+
+
+@leaf
+def copy_seconds(size: int, source: int, device: int, links: Links) -> float:
+    """Seconds of a copy of so many bytes."""
+    return float(links.latency[source, device] + size / links.throughput[source, device])
 
 
 @inner

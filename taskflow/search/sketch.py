@@ -6,9 +6,9 @@ boxes that points write and read:
 
 * A point waits for points that alone make something that it reads.
 * A device receives what its points read and none of its own has made (`receiving`). It is busy with it for so long,
-  not before the earliest of the points that make the version.
+  not before the earliest of the points that make the version. So are those who send, and the links (`sending`).
 
-What is copied within a device, folds of what has arrived, and what links and senders are busy with, are left out.
+What is copied within a device, and folds of what has arrived, are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from taskflow.lower.boxes import inner, leaf, overlaps
 from taskflow.lower.moving import Context, load
 from taskflow.lower.packing import ENTRY, FITS, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
 from taskflow.search.receiving import Links, Made, Played, makers, needing, receive, twin
+from taskflow.search.sending import add_senders
 
 EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
 
@@ -50,7 +51,7 @@ def sketch(
         c = Context(links.hosts, scalar != 0, itemsize, links.few, 0)
         ptr, partial, points = load(events, ops, points_of, places, whole, c)
         x = Played(whole, events, producer, ptr, partial, points, itemsize, persistent != 0)
-        short = lacking_column(x, len(ops), len(links.hosts), p)
+        short = lacking_column(x, len(ops), len(links.hosts), links.streams, p)
         if short != FITS:
             return short, number
         add_sketch(x, len(ops), is_moved and fetched == 0, links, p)
@@ -58,17 +59,17 @@ def sketch(
 
 
 @leaf
-def lacking_column(x: Played, ops: int, devices: int, p: Packed) -> int:
+def lacking_column(x: Played, ops: int, devices: int, streams: int, p: Packed) -> int:
     """A column that has no room for a sketch, or FITS."""
     versions = len(x.producer)
-    rows = 2 * versions * devices
+    rows = versions * (2 * devices + streams)
     if p.length[ROW] + rows + 1 >= len(p.seconds):
         return ROW
     if p.length[VERSION] + versions > len(p.version):
         return VERSION
     if p.length[RUN_PTR] + ops + versions + 1 > len(p.run_ptr):
         return RUN_PTR
-    if p.length[RUN] + rows + (EDGES + 1) * len(x.points.place) > len(p.run):
+    if p.length[RUN] + rows + (EDGES + 2) * len(x.points.place) > len(p.run):
         return RUN
     return ENTRY if p.length[ENTRY] + 1 > len(p.entry) else FITS
 
@@ -77,7 +78,7 @@ def lacking_column(x: Played, ops: int, devices: int, p: Packed) -> int:
 def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> None:
     """Append the sketch of a region that `ops` operators touch."""
     count, devices, first = len(x.points.place), len(links.hosts), p.length[ROW]
-    maker, arrival = np.full((count, EDGES), -1, np.int64), np.full(count, -1, np.int64)
+    maker, arrival = np.full((count, EDGES), -1, np.int64), np.full((count, 2), -1, np.int64)
     entry, version = p.length[ENTRY], p.length[VERSION]
     p.entry[entry, 0], p.entry[entry, 2], p.entry[entry, 3] = first, version, p.length[RUN_PTR]
     for v in range(len(x.producer)):
@@ -88,7 +89,10 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
             if made.is_unique:
                 find_makers(x, needs[:readers], made, maker)
             if is_moved and len(needs):
-                add_rows(x, needs, readers, receive(x, v, needs, made, links), devices, arrival, p)
+                seconds, are_copies = receive(x, needs, made, links)
+                add_rows(x, needs, readers, seconds, devices, arrival[:, 0], p)
+                if are_copies:
+                    add_senders(x, needs, readers, seconds, made, links, begin, arrival[:, 1], p)
         p.version[version + v, 0], p.version[version + v, 1] = begin, p.length[ROW] - begin
     p.entry[entry, 1] = p.length[ROW] - first
     p.within_ptr[p.length[ROW]] = p.length[WITHIN]
@@ -149,8 +153,9 @@ def add_runs(x: Played, ops: int, version: int, maker: Any, arrival: Any, p: Pac
                 continue
             like = x.ptr[twin(x, e)]
             for i in range(x.ptr[e + 1] - x.ptr[e]):
-                if arrival[like + i] >= 0:
-                    n = add_run(i, ops + v, arrival[like + i], 0, 1, n, p)
+                for k in range(2):
+                    if arrival[like + i, k] >= 0:
+                        n = add_run(i, ops + v, arrival[like + i, k], 0, 1, n, p)
                 for k in range(EDGES):
                     if maker[like + i, k] >= 0:
                         n = add_run(i, x.events[x.producer[v], 0], maker[like + i, k], 0, 1, n, p)

@@ -93,6 +93,32 @@ def test_copies_count_in_full():
     assert sketched == pytest.approx(true, rel=1e-2)
 
 
+def test_a_sender_serves_one_after_the_other():
+    """Eight parts that lie on one device: the last of those who read them waits for all."""
+    graph, machine = two_layers(), MachineModel.uniform(9, Device(kind="emulated"), **SLOW)
+    first, second = (op.name for op in leaders(graph))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.single_device(graph, machine))
+    changes = {first: ParallelConfig({}, (8,)), second: ParallelConfig({"b": 8})}
+    sketched, true = sketched_and_true(judge, changes)
+    assert true > 64 * 512 * 4 / 1e6
+    assert sketched == pytest.approx(true, rel=1e-2)
+
+
+def test_the_link_of_a_host_serves_one_after_the_other():
+    """Tiles on two hosts change places between rows and columns; what crosses has one link each way."""
+    graph, machine = two_layers(), MachineModel.preset("p100", nodes=2)
+    slow = [replace(k, bandwidth=1e6 if "network" in map(str, k.ends) else k.bandwidth) for k in machine.links]
+    machine = replace(machine, links=tuple(slow))
+    first, second = (op.name for op in leaders(graph))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.single_device(graph, machine))
+    changes = {first: ParallelConfig({"b": 8}), second: ParallelConfig({"i": 8})}
+    sketched, true = sketched_and_true(judge, changes)
+    assert true > 64 * 512 * 4 / 4 / 1e6
+    assert 0.9 * true < sketched <= true * (1 + SLACK)
+
+
 def test_a_sum_counts_half_at_least():
     """Eight partial sums, read whole by all of these devices."""
     graph, machine = two_layers(), MachineModel.uniform(8, Device(kind="emulated"), **SLOW)
