@@ -29,7 +29,7 @@ from taskflow.task import STREAMS, Array
 POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
 MARKS = 128  # places along the way where the state is remembered, so that a proposal need not begin at the first row
 LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
-CALL = 8000  # rows that are passed in the time that asking for it takes
+CALL = 12000  # rows that are passed in the time that asking for it takes
 SLACK = 1e-9  # of what is summed in another order
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
@@ -225,10 +225,14 @@ class Judge:
 
         First by the work of what is there. Then with sketches of the missing: fewer rows and dependences end no later,
         to the last bit, since a start is a largest and an end a sum; where they stand for several, sums are rounded.
+        What takes longer than to make the entries is not tried.
         """
+        rows_in_the_time = len(missing) * self._devices * LOOK
+        if rows_in_the_time < CALL:
+            return False
         if self._simulate(p, limit) > limit:
             return True
-        if len(missing) * self._devices * LOOK < self.program.rows + CALL:
+        if rows_in_the_time < self.program.rows + CALL:
             return False
         rounded = limit * (1.0 + SLACK)
         self.pool.sketch(missing, self.index.new_numbers)
