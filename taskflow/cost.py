@@ -162,8 +162,7 @@ class AnalyticCosts(CostModel):
             return "link"
         if task_graph.kind[row] != Kind.POINT:
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
-        dtype = task_dtype(task_graph, row)
-        number = int(task_graph.device[row])
+        dtype, number = task_dtype(task_graph, row), int(task_graph.device[row])
         rate, bandwidth = self._rates[_DTYPES.index(dtype), number], self._bandwidth[number]
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
         computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
@@ -194,9 +193,8 @@ class AnalyticCosts(CostModel):
         for launch in task_graph.launches:
             if launch.identity not in known:
                 known[launch.identity] = dtype_number([task_graph.regions[n].dtype for n in launch.args])
-        numbers = np.array([known[launch.identity] for launch in task_graph.launches], np.int64)
-        found: Array = numbers[task_graph.launch[rows]]
-        return found
+        numbers: Array = np.array([known[launch.identity] for launch in task_graph.launches], np.int64)
+        return np.take(numbers, task_graph.launch[rows])
 
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
