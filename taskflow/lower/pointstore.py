@@ -46,7 +46,7 @@ class Places(NamedTuple):
 # The columns that grow together, by their place in `length`.
 GROWING = (("place", "flops", "bytes"), ("box",), ("colour",), ("partial",), ("span",), ("record",))
 PLACE, RECORD = 0, 5
-ROOM = 1 << 18  # of the columns, to begin with: memory that is not used yet costs nothing, copying it does
+ROOM = 1024  # of the columns, to begin with
 SHORT = 64  # times as short is the column of records
 
 

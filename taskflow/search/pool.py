@@ -39,7 +39,7 @@ GROWING = (
 )
 ROW, VERSION, RUN_PTR, ENTRY, PENDING, MEMBER = 0, 2, 3, 5, 6, 7
 NOTHING = 0  # an entry of no rows
-ROOM = 1 << 20  # rows and dependences, to begin with: memory that is not used yet costs nothing, copying it does
+ROOM = 1 << 16  # rows and dependences, to begin with
 SHORT = 64  # times as short are columns of which an entry has one
 
 
