@@ -227,13 +227,10 @@ class Judge:
         to the last bit, since a start is a largest and an end a sum; where they stand for several, sums are rounded.
         What takes longer than to make the entries is not tried.
         """
-        rows_in_the_time = len(missing) * self._devices * LOOK
-        if rows_in_the_time < CALL:
+        if len(missing) * self._devices * LOOK < self.program.rows + CALL:
             return False
         if self._simulate(p, limit) > limit:
             return True
-        if rows_in_the_time < self.program.rows + CALL:
-            return False
         rounded = limit * (1.0 + SLACK)
         self.pool.sketch(missing, self.index.new_numbers)
         seconds = self._simulate(p, rounded)
