@@ -16,9 +16,10 @@ Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communicatio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,17 +27,21 @@ from taskflow.exchange import SUMS
 from taskflow.machine import MachineModel
 from taskflow.task import COLLECTIVES, Array, TaskGraph
 
+MANY = 32  # groups, from which on it is worth asking whether hosts are alike: 0.3 s for 1,024 devices
+
+_Thing = TypeVar("_Thing")
 Pairs = tuple[Array, Array]  # who sends, and to whom
 Step = tuple[tuple[float, float], ...]  # different messages of one step: latency, and seconds per byte
 
 
 class CollectiveCosts:
-    """Seconds of collectives on one machine, each found once."""
+    """Seconds of collectives on one machine, each found once; where hosts are alike, for all groups that are."""
 
     def __init__(self, machine: MachineModel) -> None:
         self.machine = machine
         self._known: dict[tuple[str, tuple[int, ...], int], float] = {}
         self._rings: dict[tuple[int, ...], Algorithms] = {}
+        self._models: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
@@ -47,12 +52,67 @@ class CollectiveCosts:
 
     def of(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
         """Seconds of the collective `name` in `group` (by host and number), which moves so many bytes in all."""
-        key = (name, group, moved_bytes)
+        model = self._models.get(group)
+        if model is None:
+            model = self._models[group] = self._model(group)
+        key = (name, model, moved_bytes)
         if key not in self._known:
-            if group not in self._rings:
-                self._rings[group] = Algorithms(self.machine, group)
-            self._known[key] = self._rings[group].seconds(name, moved_bytes)
+            if model not in self._rings:
+                self._rings[model] = Algorithms(self.machine, model)
+            self._known[key] = self._rings[model].seconds(name, moved_bytes)
         return self._known[key]
+
+    def _model(self, group: tuple[int, ...]) -> tuple[int, ...]:
+        """The group on the first hosts instead of its own, and there on the first devices, where these are alike."""
+        if len(self._rings) < MANY or not self._are_hosts_alike:
+            return group
+        at: dict[int, list[int]] = {}
+        for d in group:
+            host, place = self._places[d]
+            places = at.setdefault(host, [])
+            places.append(len(places) if self._are_devices_alike else place)
+        return tuple(host[k] for host, places in zip(self.machine.hosts, at.values(), strict=False) for k in places)
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, int]]:
+        """Device -> its host, as a place in `machine.hosts`, and its place there."""
+        return {d: (h, k) for h, devices in enumerate(self.machine.hosts) for k, d in enumerate(devices)}
+
+    @cached_property
+    def _are_hosts_alike(self) -> bool:
+        """Whether hosts can change places in any way, with nothing lost."""
+        hosts = self.machine.hosts
+        is_even = len({len(host) for host in hosts}) == 1
+        return is_even and all(_is_symmetry(self.machine, sum(order, ())) for order in _generators(hosts))
+
+    @cached_property
+    def _are_devices_alike(self) -> bool:
+        """The same of the devices of a host, where hosts are alike."""
+        rest: tuple[int, ...] = sum(self.machine.hosts[1:], ())
+        return all(_is_symmetry(self.machine, (*order, *rest)) for order in _generators(self.machine.hosts[0]))
+
+
+def _generators(things: Sequence[_Thing]) -> list[tuple[_Thing, ...]]:
+    """Two orders of some things of which all others are made: the first two exchanged, and all of them in turn."""
+    return [(*things[1::-1], *things[2:]), (*things[1:], things[0])]
+
+
+def _is_symmetry(machine: MachineModel, order: Sequence[int]) -> bool:
+    """Whether all costs stay if the devices, host by host, are taken for those of `order`."""
+    other = np.empty(len(order), np.int64)
+    other[list(sum(machine.hosts, ()))] = order
+    devices, routes = [replace(d, host=0) for d in machine.devices], machine.routes
+    if any(devices[a] != devices[b] for a, b in enumerate(other.tolist())):
+        return False
+    moved = routes[other[:, None], other]
+    taken_for = np.full(len(machine.links) + 1, -1, np.int64)  # the last is none
+    taken_for[routes] = moved
+    is_same = all(_rates(machine, a) == _rates(machine, b) for a, b in enumerate(taken_for[:-1].tolist()) if b >= 0)
+    return is_same and np.array_equal(taken_for[routes], moved)
+
+
+def _rates(machine: MachineModel, link: int) -> tuple[float, float]:
+    return machine.links[link].bandwidth, machine.links[link].latency_seconds
 
 
 class Algorithms:

@@ -124,8 +124,7 @@ class CostModel(ABC):
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of copies within a device, folds and feeds: bytes over memory bandwidth."""
-        device = task_graph.device[rows]
-        size = task_graph.bytes[rows]
+        device, size = task_graph.device[rows], task_graph.bytes[rows]
         ramp = np.where(size > 0, self._memory_ramp[device], 0.0)
         seconds: Array = self._overhead[device] + size / self._bandwidth[device] + ramp
         return seconds
@@ -160,15 +159,12 @@ class AnalyticCosts(CostModel):
             return "link"
         if task_graph.kind[row] != Kind.POINT:
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
-        dtype = task_dtype(task_graph, row)
-        rate, bandwidth = (
-            self._rates[_DTYPES.index(dtype), task_graph.device[row]],
-            self._bandwidth[task_graph.device[row]],
-        )
+        dtype, number = task_dtype(task_graph, row), int(task_graph.device[row])
+        rate, bandwidth = self._rates[_DTYPES.index(dtype), number], self._bandwidth[number]
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
         computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
-        moves = f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
-        return f"roofline: {computes if is_computing else moves}, {device.overhead_seconds:.4g} s to launch"
+        does = computes if is_computing else f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
+        return f"roofline: {does}, {device.overhead_seconds:.4g} s to launch"
 
     def task_seconds(self, device: Array, dtype: Array, flops: Array, size_bytes: Array) -> Array:
         """Seconds of tasks, elementwise: devices by number, dtypes as `dtype_number` gives them."""
@@ -180,9 +176,13 @@ class AnalyticCosts(CostModel):
         )
         return seconds
 
+    def compute_rates(self) -> tuple[Array, Array]:
+        """(dtypes, devices) flop/s, and per device the seconds of the ramp of what computes."""
+        return self._rates, self._compute_ramp
+
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
-        dtypes = self._dtypes(task_graph, rows)
-        return self.task_seconds(task_graph.device[rows], dtypes, task_graph.flops[rows], task_graph.bytes[rows])
+        device, flops, size = task_graph.device[rows], task_graph.flops[rows], task_graph.bytes[rows]
+        return self.task_seconds(device, self._dtypes(task_graph, rows), flops, size)
 
     def _dtypes(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Number of the dtype of each point."""
@@ -190,9 +190,8 @@ class AnalyticCosts(CostModel):
         for launch in task_graph.launches:
             if launch.identity not in known:
                 known[launch.identity] = dtype_number([task_graph.regions[n].dtype for n in launch.args])
-        numbers = np.array([known[launch.identity] for launch in task_graph.launches], np.int64)
-        found: Array = numbers[task_graph.launch[rows]]
-        return found
+        numbers: Array = np.array([known[launch.identity] for launch in task_graph.launches], np.int64)
+        return np.take(numbers, task_graph.launch[rows])
 
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16")

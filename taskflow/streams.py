@@ -32,6 +32,7 @@ class StreamTable:
         self.lanes = np.stack([self.compute, self.receiving, self.host, self.sending])
         routes = machine.routes
         self.routes = np.where(routes < 0, -1, STREAMS * count + routes)
+        self.count = STREAMS * count + len(machine.links)
 
     def of_rows(
         self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array
@@ -67,10 +68,11 @@ class StreamTable:
     def of_group(self, group: tuple[int, ...]) -> Array:
         """All streams of a collective in a group, sorted."""
         if group not in self._groups:
-            ring = np.array(ring_order(group, self.hosts))
-            links = self.routes[ring, np.roll(ring, -1)].reshape(-1)
-            found = np.unique(np.concatenate([self.sending[ring], self.receiving[ring], links]))
-            self._groups[group] = found[found >= 0]
+            ring = ring_order(group, self.hosts)
+            is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
+            for streams in (self.sending[ring], self.receiving[ring], self.routes[ring, [*ring[1:], ring[0]]]):
+                is_used[streams] = True
+            self._groups[group] = np.flatnonzero(is_used[:-1])
         return self._groups[group]
 
 
@@ -78,12 +80,14 @@ class Queues:
     """Sets of streams, numbered, since rows of a search that occupy the same streams are many.
 
     With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number
-    `t * d + t`; behind those come host copies and compute of every device, then the groups of collectives.
+    `t * d + t`; behind those come host copies and compute of every device, every stream alone, then the groups of
+    collectives.
 
     A link that only one device sends over, or receives from, is left out: it is never busy when that device is not.
 
     Attributes:
         ptr, streams: the streams of set k are `streams[ptr[k] : ptr[k + 1]]`.
+        count: number of streams.
     """
 
     def __init__(self, table: StreamTable) -> None:
@@ -93,28 +97,37 @@ class Queues:
         pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2:] = table.receiving, table.sending[:, None], routes
         pairs[table.compute, table.compute, 1:] = -1
         flat = pairs.reshape(count * count, -1)
-        lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count, np.int64)])
+        lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count + table.count, np.int64)])
         self._table, self._groups = table, dict[tuple[int, ...], int]()
-        self._implied = set(table.routes.ravel().tolist()).difference(routes.ravel().tolist())
+        self.count = table.count
+        self._is_implied = np.zeros(table.count + 1, np.bool_)
+        self._is_implied[table.routes] = True
+        self._is_implied[routes] = False
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
         self._ptr.add(pointers(lengths))
-        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute]))
+        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)]))
 
     @property
     def columns(self) -> tuple[Array, Array]:
         """`ptr` and `streams` as they are now."""
         return self._ptr.data, self._streams.data
 
-    def compute(self, devices: Array) -> Array:
-        """The sets of points on these devices."""
+    @property
+    def first_compute(self) -> int:
+        """The set of points on the first device; those of the others follow."""
         count = len(self._table.compute)
-        return count * count + count + devices
+        return count * count + count
+
+    @property
+    def first_stream(self) -> int:
+        """The set of stream 0 alone; those of the others follow."""
+        return self.first_compute + len(self._table.compute)
 
     def of_group(self, group: tuple[int, ...]) -> int:
         """The set of a collective in a group, by number."""
         if group not in self._groups:
-            streams = self._table.of_group(group).tolist()
-            self._streams.add(np.array([s for s in streams if s not in self._implied], np.int64))
+            streams = self._table.of_group(group)
+            self._streams.add(streams[~self._is_implied[streams]])
             self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
         return self._groups[group]
 

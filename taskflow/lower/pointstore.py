@@ -46,6 +46,8 @@ class Places(NamedTuple):
 # The columns that grow together, by their place in `length`.
 GROWING = (("place", "flops", "bytes"), ("box",), ("colour",), ("partial",), ("span",), ("record",))
 PLACE, RECORD = 0, 5
+ROOM = 1024  # of the columns, to begin with
+SHORT = 64  # times as short is the column of records
 
 
 class PointStore:
@@ -54,18 +56,14 @@ class PointStore:
     Args:
         operators: of the graph.
         kind: per operator, a number; those that are partitioned alike have the same.
-
-    Attributes:
-        model: per number of points the number of those that are the same but for the devices, which came first.
     """
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
         self.operators, self.kind = operators, kind
-        length, room = np.zeros(6, np.int64), 1024
-        place, size, box, colour, partial, span = (np.zeros(room, np.int64) for _ in range(6))
-        record, term = np.zeros((room, 10), np.int64), np.zeros(0, np.int64)
-        self.table = Places(length, place, np.zeros(room), size, box, colour, partial, span, record, term)
-        self.model: list[int] = []
+        length = np.zeros(6, np.int64)
+        place, size, box, colour, partial, span = (np.zeros(ROOM, np.int64) for _ in range(6))
+        record, term = np.zeros((ROOM // SHORT, 10), np.int64), np.zeros(0, np.int64)
+        self.table = Places(length, place, np.zeros(ROOM), size, box, colour, partial, span, record, term)
         self._models: dict[tuple[object, ...], tuple[int, Array]] = {}
         self._seated: tuple[ParallelConfig, Array, tuple[int, ...]] | None = None  # of the last configuration
         self._made: list[tuple[int, ParallelConfig]] = []
@@ -112,7 +110,6 @@ class PointStore:
         number, seat_of = self._add(slot, config), {d: k for k, d in enumerate(devices.tolist())}
         places = self.table.place[self.span(number)].tolist()
         self._models[key] = number, np.array([seat_of[d] for d in places], np.int64)
-        self.model.append(number)
         return number
 
     def _seating(self, config: ParallelConfig) -> tuple[Array, tuple[int, ...]]:
@@ -136,7 +133,6 @@ class PointStore:
         table.record[number, 0] = first
         table.length[PLACE], table.length[RECORD] = first + count, number + 1
         self._made.append((slot, config))
-        self.model.append(model)
         return number
 
     def _add(self, slot: int, config: ParallelConfig) -> int:

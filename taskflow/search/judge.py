@@ -20,7 +20,7 @@ from taskflow.lower import Lowering
 from taskflow.machine import MachineModel
 from taskflow.memory import plan_memory
 from taskflow.search.index import Index
-from taskflow.search.pool import NOTHING, Pool
+from taskflow.search.pool import Pool
 from taskflow.search.program import Program
 from taskflow.search.stretches import lay_out
 from taskflow.strategy import ParallelConfig, Strategy, check_config, check_strategy
@@ -28,8 +28,9 @@ from taskflow.task import STREAMS, Array
 
 POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
 MARKS = 128  # places along the way where the state is remembered, so that a proposal need not begin at the first row
-LOOK = 300  # rows that are passed in a third of the time in which one device's part of a region is moved
-CALL = 3000  # rows that are passed in the time that asking for it takes
+LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
+CALL = 12000  # rows that are passed in the time that asking for it takes
+SLACK = 1e-9  # of what is summed in another order
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
 
@@ -207,8 +208,11 @@ class Judge:
         joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
         known = self.pool.entries
         missing = self.index.find(joined, known, self.lowering.store)
-        if len(missing) and not self._enter(missing, p, limit, known):
-            return math.inf
+        if len(missing):
+            if math.isfinite(limit) and self._is_hopeless(p, limit, missing):
+                self.index.forget(known, known + len(missing))
+                return math.inf
+            self.pool.enter(missing, self.index.new_numbers, np.flatnonzero(self.index.new_presence))
         seconds = self._simulate(p, limit)
         if seconds <= limit and math.isfinite(seconds):
             if not is_forced and not self._fits(p):
@@ -216,33 +220,22 @@ class Judge:
             self._proposed = p
         return seconds
 
-    def _enter(self, missing: Array, p: _Proposal, limit: float, known: int) -> bool:
-        """Make the entries of regions; False: it turned out on the way that the limit is exceeded."""
-        used, done, count = np.flatnonzero(self.index.new_presence), 0, len(missing)
-        worth = (self.program.rows + CALL) / (self._devices * LOOK)
-        while done < count:
-            step = count - done
-            if step > worth:
-                if self._is_hopeless(p, limit, known + done):
-                    self.index.forget(known + done, known + count)
-                    return False
-                step = -(-step // 2)
-            self.pool.enter(missing[done : done + step], self.index.new_numbers, used)
-            done += step
-        return True
+    def _is_hopeless(self, p: _Proposal, limit: float, missing: Array) -> bool:
+        """Whether the step takes longer than the limit, as can be told without the entries that are to be made.
 
-    def _is_hopeless(self, p: _Proposal, limit: float, known: int) -> bool:
-        """Whether the step takes longer than the limit even without the regions whose entries are to be made.
-
-        Fewer rows and dependences end no later, to the last bit: a start is a largest, an end a sum.
+        First by the work of what is there. Then with sketches of the missing: fewer rows and dependences end no later,
+        to the last bit, since a start is a largest and an end a sum; where they stand for several, sums are rounded.
+        What takes longer than to make the entries is not tried.
         """
-        if math.isinf(limit):
+        if len(missing) * self._devices * LOOK < self.program.rows + CALL:
             return False
-        found = self.index.new_fragment
-        self.index.new_fragment = np.where(found < known, found, NOTHING)
-        seconds = self._simulate(p, limit)
-        self.index.new_fragment = found
-        return seconds > limit
+        if self._simulate(p, limit) > limit:
+            return True
+        rounded = limit * (1.0 + SLACK)
+        self.pool.sketch(missing, self.index.new_numbers)
+        seconds = self._simulate(p, rounded)
+        self.pool.drop_sketches()
+        return seconds > rounded
 
     def _simulate(self, p: _Proposal, limit: float) -> float:
         """The one pass from the first changed stretch, over the proposed entries."""
@@ -274,6 +267,7 @@ class Judge:
         index, layout, packed, program = self.index, self.layout, self.pool.packed, self.program
         seconds, needed = resimulate(
             limit,
+            self.pool.entries,
             slots,
             regions,
             index.op,

@@ -133,20 +133,31 @@ def lay_runs(
 def await_ends(
     row: int, step: int, awaited: int, further: int, count: int, top: Any, code: Any, chain: Any
 ) -> None:  # fmt: skip
-    """Let `count` lines wait for as many ends, or one line for all of them. What finds no room is counted only."""
+    """Let `count` lines wait for as many ends, or one line for all of them; for the earliest of `-count` if negative.
+
+    What finds no room is counted only.
+    """
+    if count < 0:
+        add_link(row, awaited, further, count, top, code, chain)
     for _ in range(count):
         if code[row, 2] == 0:
             code[row, 2] = awaited
         elif code[row, 3] == 0:
             code[row, 3] = awaited
         else:
-            k, at_once = top[NEW + CHAIN], count if step == 0 else 1
-            top[NEW + CHAIN] += 1
-            if k < len(chain):
-                chain[k, 0], chain[k, 1], chain[k, 2], chain[k, 3] = awaited, further, at_once, code[row, 4]
-                code[row, 4] = k
+            add_link(row, awaited, further, count if step == 0 else 1, top, code, chain)
             if step == 0:
                 return
         row += step
         awaited += further
         count -= 1
+
+
+@leaf
+def add_link(row: int, awaited: int, further: int, count: int, top: Any, code: Any, chain: Any) -> None:
+    """Put ends in front of the chain of a line."""
+    k = top[NEW + CHAIN]
+    top[NEW + CHAIN] += 1
+    if k < len(chain):
+        chain[k, 0], chain[k, 1], chain[k, 2], chain[k, 3] = awaited, further, count, code[row, 4]
+        code[row, 4] = k

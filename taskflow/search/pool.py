@@ -8,7 +8,7 @@ A strategy is then one entry number for every operator and every region. Equal l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,11 +17,14 @@ from taskflow.columns import Column, doubled
 from taskflow.cost import AnalyticCosts, CostModel
 from taskflow.exchange import ring_order
 from taskflow.lower import Lowering
+from taskflow.lower.movement import FEW
 from taskflow.streams import Queues, StreamTable
 from taskflow.task import COLLECTIVES, Array
 
 if TYPE_CHECKING:
     from taskflow.lower.packing import Packed
+    from taskflow.search.points import PointRates
+    from taskflow.search.receiving import Links
 
 # The columns of `packing.Packed` that grow together, by their place in its `length`.
 GROWING = (
@@ -36,7 +39,8 @@ GROWING = (
 )
 ROW, VERSION, RUN_PTR, ENTRY, PENDING, MEMBER = 0, 2, 3, 5, 6, 7
 NOTHING = 0  # an entry of no rows
-ROOM = 1024  # of every column, to begin with
+ROOM = 1 << 16  # rows and dependences, to begin with
+SHORT = 64  # times as short are columns of which an entry has one
 
 
 class Pool:
@@ -51,9 +55,8 @@ class Pool:
         self.queues = Queues(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
-        self._models: dict[tuple[int, int], int] = {}  # first row of operators with points that others are like
-        is_alike = len({replace(d, host=0) for d in lowering.machine.devices}) == 1
-        self._are_seconds_alike = is_alike and isinstance(costs, AnalyticCosts)
+        self._are_moves_rated = isinstance(costs, AnalyticCosts)
+        self._sketched_from = self.packed.length.copy()
         self._groups: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
 
     @property
@@ -70,57 +73,36 @@ class Pool:
         """The entries of operators with points of these numbers."""
         keys = [(self.lowering.cost_kind[slot], number) for slot, number in zip(slots, numbers, strict=True)]
         new = {key: slot for key, slot in zip(keys, slots, strict=True) if key not in self._ops}
-        if self._are_seconds_alike:
-            new = {key: slot for key, slot in new.items() if not self._add_like(key)}
         if new:
-            self._add_ops(new)
+            first = self.op_rows.add(self._pack_points(list(new.values()), [number for _, number in new]))
+            self._ops.update(zip(new, range(first, first + len(new)), strict=True))
         return [self._ops[key] for key in keys]
 
-    def _add_like(self, key: tuple[int, int]) -> bool:
-        """Append the rows of an operator that are those of another on other devices; False: there is none."""
-        kind, number = key
-        model = self._models.get((kind, self.lowering.store.model[number]))
-        if model is None:
-            return False
-        place = self.lowering.store.table.place[self.lowering.store.span(number)]
-        row = self._add_rows(place)
-        self.packed.seconds[row : row + len(place)] = self.packed.seconds[model : model + len(place)]
-        self._ops[key] = self.op_rows.add(np.array([[row, len(place)]]))
-        return True
+    def _pack_points(self, slots: Sequence[int], numbers: Sequence[int]) -> Array:
+        """Append the rows of operators with points of these numbers; (n, 2) first row and number of each."""
+        from taskflow.search.points import pack_points  # numba: imported on first use
 
-    def _add_rows(self, place: Array) -> int:
-        """Append rows that compute on these devices; the first of them."""
-        row, count = int(self.packed.length[ROW]), len(place)
-        while row + count + 1 >= len(self.packed.seconds):
-            self._grow(ROW)
-        self.packed.queue[row : row + count] = self.queues.compute(place)
-        self.packed.within_ptr[row : row + count + 1] = self.packed.within_ptr[row]
-        self.packed.length[ROW] = row + count
-        return row
+        places, first_queue = self.lowering.store.table, self.queues.first_compute
+        dtypes = (self.lowering.compute_dtype[slot] for slot in slots)
+        points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
+        found, done = np.empty((len(points), 2), np.int64), 0
+        while done < len(points):
+            done += pack_points(points[done:], places, self._point_rates, first_queue, self.packed, found[done:])
+            if done < len(points):
+                self._grow(ROW)
+        if not isinstance(self.costs, AnalyticCosts):
+            rows = slice(found[0, 0], found[-1].sum())
+            sample = [(slot, self.lowering.store.points(n)) for slot, n in zip(slots, numbers, strict=True)]
+            self.packed.seconds[rows] = self.costs.seconds(self.lowering.sample(sample, []))
+        return found
 
-    def _add_ops(self, new: dict[tuple[int, int], int]) -> None:
-        """Append the rows of operators: (kind, number of the points) -> operator."""
-        store = self.lowering.store
-        spans = [store.span(number) for _, number in new]
-        place = np.concatenate([store.table.place[span] for span in spans])
-        seconds = self._seconds(new, spans, place)
-        row = self._add_rows(place)
-        self.packed.seconds[row : row + len(place)] = seconds
-        for key, span in zip(new, spans, strict=True):
-            self._ops[key] = self.op_rows.add(np.array([[row, span.stop - span.start]]))
-            self._models.setdefault((key[0], store.model[key[1]]), row)
-            row += span.stop - span.start
+    @cached_property
+    def _point_rates(self) -> PointRates:
+        """Of costs that are not those of rates, nothing that counts."""
+        from taskflow.search.points import PointRates  # numba: imported on first use
 
-    def _seconds(self, new: dict[tuple[int, int], int], spans: Sequence[slice], place: Array) -> Array:
-        """Seconds of the points of operators."""
-        store, costs = self.lowering.store, self.costs
-        if not isinstance(costs, AnalyticCosts):
-            points = [(slot, store.points(number)) for (_, number), slot in new.items()]
-            return costs.seconds(self.lowering.sample(points, []))
-        dtypes = [self.lowering.compute_dtype[slot] for slot in new.values()]
-        dtype = np.repeat(dtypes, [span.stop - span.start for span in spans])
-        flops, size = (np.concatenate([column[span] for span in spans]) for column in store.table[2:4])
-        return costs.task_seconds(place, dtype, flops, size)
+        costs = self.costs if isinstance(self.costs, AnalyticCosts) else AnalyticCosts(self.costs.machine)
+        return PointRates(*costs.compute_rates(), self.rates)
 
     def enter(self, regions: Array, numbers: Array, used: Array) -> None:
         """Append the entries of some regions, given the points of all operators and the devices in use."""
@@ -132,6 +114,30 @@ class Pool:
             made = [(int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store)) for k in regions.tolist()]
             end = int(self.packed.length[ROW])
             self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
+
+    def sketch(self, regions: Array, numbers: Array) -> None:
+        """Append sketches of some regions, until `drop_sketches`; arguments as for `enter`."""
+        from taskflow.lower.packing import FITS  # numba: imported on first use
+        from taskflow.search.sketch import sketch
+
+        mover, done = self.lowering.mover, 0
+        self._sketched_from = self.packed.length.copy()
+        while done < len(regions):
+            args = mover.table, self.lowering.store.table, self._links, self._are_moves_rated
+            column, made = sketch(regions[done:], numbers, *args, self.packed)
+            done += made
+            if column != FITS:
+                self._grow(column)
+
+    def drop_sketches(self) -> None:
+        """Take the sketches out again."""
+        self.packed.length[:] = self._sketched_from
+
+    @cached_property
+    def _links(self) -> Links:
+        from taskflow.search.receiving import links_of  # numba: imported on first use
+
+        return links_of(self.rates, self.lowering.mover.hosts, FEW, self.queues)
 
     def _add_nothing(self) -> None:
         """Entry NOTHING, of no rows and no dependences, for a region of any length."""
@@ -165,19 +171,18 @@ def _empty(devices: int) -> Packed:
     """Columns with room for a little."""
     from taskflow.lower.packing import Packed  # numba: imported on first use
 
-    one = [np.zeros(ROOM, np.int64) for _ in range(5)]
-    wide = [np.zeros((ROOM, n), np.int64) for n in (2, 6, 4, devices, 5)]
+    short = max(ROOM // SHORT, 1)
     return Packed(
-        np.zeros(8, np.int64),
-        np.zeros(ROOM),
-        one[0],
-        one[1],
-        one[2],
-        wide[0],
-        one[3],
-        wide[1],
-        wide[2],
-        wide[3],
-        wide[4],
-        one[4],
+        length=np.zeros(8, np.int64),
+        seconds=np.zeros(ROOM),
+        queue=np.zeros(ROOM, np.int64),
+        within_ptr=np.zeros(ROOM, np.int64),
+        within=np.zeros(ROOM, np.int64),
+        version=np.zeros((short, 2), np.int64),
+        run_ptr=np.zeros(short, np.int64),
+        run=np.zeros((ROOM, 6), np.int64),
+        entry=np.zeros((short, 4), np.int64),
+        bytes=np.zeros((short, devices), np.int64),
+        pending=np.zeros((short, 5), np.int64),
+        member=np.zeros(short, np.int64),
     )

@@ -32,7 +32,8 @@ class Program:
             first of further ends in `chain`, or 0; the set of its streams where there are more than four, or 0, which
             is a set of one; two further streams (the first again where there is none).
         seconds: of every line.
-        chain: (n, 4) the place of an end, the step to the next, how many; and more of the same line, or 0.
+        chain: (n, 4) the place of an end, the step to the next, how many (negative: the earliest of them counts);
+            and more of the same line, or 0.
         end, new_end: ends of rows, the first being no row's.
         every, marks, new_marks: see `resimulate`.
     """

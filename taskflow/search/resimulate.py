@@ -43,14 +43,24 @@ def change_ops(work: Any, slots: Any, old: Any, new: Any, rows: Rows) -> None:
 
 
 @leaf
-def change_regions(work: Any, size: Any, regions: Any, old: Any, new: Any, sizes: Any, rows: Rows) -> None:
-    """Exchange the entries of some regions in the work of all streams and the bytes of all devices."""
+def change_regions(
+    work: Any, size: Any, regions: Any, old: Any, new: Any, known: int, sizes: Any, rows: Rows
+) -> bool:  # fmt: skip
+    """Exchange the entries of some regions in the work of all streams and the bytes of all devices.
+
+    False: not all of them are among the `known` ones; what the others will have is left out.
+    """
+    is_known = True
     for r in regions:
         if old[r] >= 0:
             add_work(work, -1.0, rows.entry[old[r], 0], rows.entry[old[r], 1], rows)
+        if new[r] >= known:
+            is_known = False
+            continue
         add_work(work, 1.0, rows.entry[new[r], 0], rows.entry[new[r], 1], rows)
         for device in range(len(size)):
             size[device] += sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
+    return is_known
 
 
 @leaf
@@ -105,6 +115,15 @@ def catch_up(top: Any, first: int, every: int, place: Any, old_end: Any, end: An
 
 
 @leaf
+def earliest(end: Any, first: int, step: int, count: int) -> float:
+    """The earliest of some ends."""
+    found = end[first]
+    for k in range(1, count):
+        found = min(found, end[first + k * step])
+    return float(found)
+
+
+@leaf
 def pass_stretches(
     begin: int, stop: int, place: Any, code: Any, seconds: Any, chain: Any, end: Any, free: Any, queue_ptr: Any,
     streams: Any, limit: float,
@@ -124,6 +143,8 @@ def pass_stretches(
                 for _ in range(chain[more, 2]):
                     start = max(start, end[awaited])
                     awaited += step
+                if chain[more, 2] < 0:
+                    start = max(start, earliest(end, awaited, step, -chain[more, 2]))
                 more = chain[more, 3]
             if queue > 0:
                 for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
@@ -145,6 +166,7 @@ def pass_stretches(
 @numba.njit(cache=True)
 def resimulate(
     limit: float,
+    known: int,
     slots: Any,
     regions: Any,
     old_op: Any,
@@ -187,9 +209,11 @@ def resimulate(
 ) -> tuple[float, int]:
     """The end of the last row, or infinity as soon as it is certain to be above `limit`; and the first stretch passed.
 
-    TOO_SHORT where the program has too little room, and the number of rows to be laid.
+    TOO_SHORT where the program has too little room, and the number of rows to be laid. Where entries of the proposal
+    are still to be made: infinity if the work of the others is above the limit, else 0.
 
     Args:
+        known: number of entries of regions that are made.
         slots, regions: the operators and regions that change.
         old_op, new_op, old_fragment, new_fragment: pool entries of all operators and regions, -1 for none.
         work, size: seconds that every stream has to do in all, and bytes of instances of every device: those of the
@@ -208,11 +232,13 @@ def resimulate(
         new_place[b] = place[b]
     top[LAID] = 0
     change_ops(work, slots, old_op, new_op, rows)
-    change_regions(work, size, regions, old_fragment, new_fragment, sizes, rows)
+    is_known = change_regions(work, size, regions, old_fragment, new_fragment, known, sizes, rows)
     count, last = len(work), len(stretch) - 1
     for k in range(count):
         if work[k] * (1.0 - SLACK) > limit:
             return np.inf, 0
+    if not is_known:
+        return 0.0, 0
     needed = lay_changed(
         regions, new_op, new_fragment, stretch, touch_ptr, touch, local_ptr, local, rows,
         top, place, new_place, laid, stamp, code, code_seconds, chain, len(end),

@@ -1,0 +1,59 @@
+"""Packing the points of operators into the pool of a search, compiled by numba; see `pool` and `packing`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+
+from taskflow.cost import Rates
+from taskflow.lower.boxes import leaf
+from taskflow.lower.packing import ROW, Packed
+from taskflow.lower.pointstore import Places
+
+
+class PointRates(NamedTuple):
+    """What decides how long points take; see `AnalyticCosts.compute_rates`."""
+
+    flops: Any
+    ramp: Any
+    moves: Rates
+
+
+@numba.njit(cache=True)
+def pack_points(points: Any, places: Places, rates: PointRates, first_queue: int, p: Packed, found: Any) -> int:
+    """Append the rows of some operators; of how many there is room for.
+
+    Args:
+        points: (n, 2) number of the points, and of the dtype in which they compute.
+        places: all points.
+        rates: of all devices.
+        first_queue: the queue of what computes on the first device; those of the others follow.
+        p: the pool.
+        found: (n, 2) gets first row and number of rows.
+    """
+    for k in range(len(points)):
+        begin, count = places.record[points[k, 0], 0], places.record[points[k, 0], 1]
+        row = p.length[ROW]
+        if row + count + 1 >= len(p.seconds):
+            return k
+        for i in range(count):
+            device = places.place[begin + i]
+            flops, size = places.flops[begin + i], places.bytes[begin + i]
+            p.seconds[row + i] = point_seconds(flops, size, device, points[k, 1], rates)
+            p.queue[row + i] = first_queue + device
+            p.within_ptr[row + i + 1] = p.within_ptr[row]
+        found[k, 0], found[k, 1] = row, count
+        p.length[ROW] = row + count
+    return len(points)
+
+
+@leaf
+def point_seconds(flops: float, size: int, device: int, dtype: int, rates: PointRates) -> float:
+    """`AnalyticCosts.task_seconds` of one point, to the last bit."""
+    compute, memory = flops / rates.flops[dtype, device], size / rates.moves.bandwidth[device]
+    both, ramps = compute + memory, 0.0
+    if both > 0.0:
+        share = compute / both
+        ramps = share * rates.ramp[device] + (1.0 - share) * rates.moves.ramp[device]
+    return float(rates.moves.overhead[device] + (max(compute, memory) + ramps))

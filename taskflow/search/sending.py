@@ -1,0 +1,66 @@
+"""What copies keep the other streams busy with that they occupy, compiled by numba; see `sketch`.
+
+One sender, or the link of a host, may serve many devices. The order of the copies is known (`moves.copy_in_rounds`), so
+whoever is served last waits for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskflow.lower.boxes import inner, leaf
+from taskflow.lower.packing import ROW, WITHIN, Packed
+from taskflow.search.receiving import Links, Made, Played, copy_seconds, shared
+
+
+@inner
+def add_senders(
+    x: Played, needs: Any, readers: int, seconds: Any, made: Made, links: Links, begin: int, last: Any, p: Packed
+) -> None:
+    """One row for every stream that several copies occupy; `last` gets it for the point that the last one is for.
+
+    Of each device the need counts that takes longest.
+    """
+    devices = len(links.hosts)
+    need, total = np.full(devices, -1, np.int64), np.zeros(links.streams)
+    key, count = np.full(links.streams, -1, np.int64), np.zeros(links.streams, np.int64)
+    for i in range(len(needs)):
+        device = x.points.place[needs[i]]
+        if seconds[i] > 0.0 and (need[device] < 0 or seconds[i] > seconds[need[device]]):
+            need[device] = i
+    for device in range(devices):
+        if need[device] >= 0:
+            count_copies(x, needs[need[device]], device, made, links, total, key, count)
+    for stream in range(links.streams):
+        if count[stream] > 1:
+            row = p.length[ROW]
+            p.seconds[row], p.queue[row] = total[stream], links.first_stream + stream
+            p.within_ptr[row] = p.length[WITHIN]
+            p.length[ROW] = row + 1
+            i = need[key[stream] % devices]
+            if i < readers and (last[needs[i]] < 0 or total[stream] > p.seconds[begin + last[needs[i]]]):
+                last[needs[i]] = row - begin
+
+
+@leaf
+def count_copies(
+    x: Played, a: int, device: int, made: Made, links: Links, total: Any, key: Any, count: Any
+) -> None:  # fmt: skip
+    """Add the copies that a point waits for to all streams that they occupy but the one that receives, which is first.
+
+    `total`: seconds; `count`: copies; `key`: the round of the last copy and its target, as one number.
+    """
+    w, devices = len(x.whole), len(links.hosts)
+    for q in range(made.begin, made.end):
+        source = x.points.place[q]
+        points = shared(x.points.box, q * w, x.points.box, a * w, w) if source != device else 0
+        if points == 0:
+            continue
+        queue = source * devices + device
+        for k in range(links.queue_ptr[queue] + 1, links.queue_ptr[queue + 1]):
+            stream = links.queue[k]
+            total[stream] += copy_seconds(points * x.itemsize, source, device, links)
+            key[stream] = max(key[stream], (source - device) % devices * devices + device)
+            count[stream] += 1

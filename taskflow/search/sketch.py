@@ -1,0 +1,176 @@
+"""Sketches of regions, compiled by numba: what their movement takes at least, without finding the movement itself.
+
+A sketch is an entry of a pool, as packing makes it, of fewer rows and dependences. So the pass over it ends no later
+than that over the real entry, but for rounding, and whatever is too slow with it is so without it. It is made from the
+boxes that points write and read:
+
+* A point waits for points that alone make something that it reads.
+* A device receives what its points read and none of its own has made (`receiving`). It is busy with it for so long,
+  not before the earliest of the points that make the version. So are those who send, and the links (`sending`).
+
+What is copied within a device, and folds of what has arrived, are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from taskflow.lower.boxes import inner, leaf, overlaps
+from taskflow.lower.moving import Context, load
+from taskflow.lower.packing import ENTRY, FITS, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
+from taskflow.search.receiving import Links, Made, Played, makers, needing, receive, twin
+from taskflow.search.sending import add_senders
+
+EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
+
+
+@numba.njit(cache=True)
+def sketch(
+    regions: Any, points_of: Any, lives: Any, places: Any, links: Links, is_moved: bool, p: Packed
+) -> tuple[int, int]:
+    """Append sketches of regions: FITS; else the column of `p` that has too little room; and of how many.
+
+    Args:
+        regions: by number.
+        points_of: number of the points of every operator.
+        lives, places: see `life.Lives` and `pointstore.Places`.
+        links: what transfers take.
+        is_moved: whether rows take what `links` says; else sketches have none.
+        p: the pool.
+    """
+    for number in range(len(regions)):
+        r = regions[number]
+        whole = lives.whole[lives.whole_ptr[r] : lives.whole_ptr[r + 1]]
+        events = lives.event[lives.event_ptr[r] : lives.event_ptr[r + 1]]
+        producer = lives.producer[lives.producer_ptr[r] : lives.producer_ptr[r + 1]]
+        ops = lives.op[lives.op_ptr[r] : lives.op_ptr[r + 1]]
+        itemsize, persistent, fetched, scalar = lives.region[r, :4]
+        c = Context(links.hosts, scalar != 0, itemsize, links.few, 0)
+        ptr, partial, points = load(events, ops, points_of, places, whole, c)
+        x = Played(whole, events, producer, ptr, partial, points, itemsize, persistent != 0)
+        short = lacking_column(x, len(ops), len(links.hosts), links.streams, p)
+        if short != FITS:
+            return short, number
+        add_sketch(x, len(ops), is_moved and fetched == 0, links, p)
+    return FITS, len(regions)
+
+
+@leaf
+def lacking_column(x: Played, ops: int, devices: int, streams: int, p: Packed) -> int:
+    """A column that has no room for a sketch, or FITS."""
+    versions = len(x.producer)
+    rows = versions * (2 * devices + streams)
+    if p.length[ROW] + rows + 1 >= len(p.seconds):
+        return ROW
+    if p.length[VERSION] + versions > len(p.version):
+        return VERSION
+    if p.length[RUN_PTR] + ops + versions + 1 > len(p.run_ptr):
+        return RUN_PTR
+    if p.length[RUN] + rows + (EDGES + 2) * len(x.points.place) > len(p.run):
+        return RUN
+    return ENTRY if p.length[ENTRY] + 1 > len(p.entry) else FITS
+
+
+@inner
+def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> None:
+    """Append the sketch of a region that `ops` operators touch."""
+    count, devices, first = len(x.points.place), len(links.hosts), p.length[ROW]
+    maker, arrival = np.full((count, EDGES), -1, np.int64), np.full((count, 2), -1, np.int64)
+    entry, version = p.length[ENTRY], p.length[VERSION]
+    p.entry[entry, 0], p.entry[entry, 2], p.entry[entry, 3] = first, version, p.length[RUN_PTR]
+    for v in range(len(x.producer)):
+        begin = p.length[ROW]
+        if x.producer[v] >= 0:
+            needs, readers = needing(x, v)
+            made = makers(x, v, devices)
+            if made.is_unique:
+                find_makers(x, needs[:readers], made, maker)
+            if is_moved and len(needs):
+                seconds, are_copies = receive(x, needs, made, links)
+                add_rows(x, needs, readers, seconds, devices, arrival[:, 0], p)
+                if are_copies:
+                    add_senders(x, needs, readers, seconds, made, links, begin, arrival[:, 1], p)
+        p.version[version + v, 0], p.version[version + v, 1] = begin, p.length[ROW] - begin
+    p.entry[entry, 1] = p.length[ROW] - first
+    p.within_ptr[p.length[ROW]] = p.length[WITHIN]
+    p.bytes[entry] = 0
+    p.length[VERSION] += len(x.producer)
+    p.length[ENTRY] += 1
+    add_runs(x, ops, version, maker, arrival, p)
+
+
+@leaf
+def find_makers(x: Played, needs: Any, made: Made, maker: Any) -> None:
+    """The first and the last point, on other devices, that make something of what each of the `needs` reads."""
+    w = len(x.whole)
+    for a in needs:
+        for q in range(made.begin, made.end):
+            if x.points.place[q] != x.points.place[a] and overlaps(x.points.box, q * w, x.points.box, a * w, w):
+                maker[a, 1 if maker[a, 0] >= 0 else 0] = q - made.begin
+
+
+@inner
+def add_rows(x: Played, needs: Any, readers: int, seconds: Any, devices: int, arrival: Any, p: Packed) -> None:
+    """One row per device that receives: what the reader lacks that lacks least; a second row: what others lack more."""
+    least, most, row_of = np.full(devices, np.inf), np.zeros(devices), np.zeros(devices, np.int64)
+    for i in range(len(needs)):
+        device = x.points.place[needs[i]]
+        if seconds[i] > 0.0:
+            most[device] = max(most[device], seconds[i])
+            least[device] = min(least[device], seconds[i] if i < readers else np.inf)
+    begin = p.length[ROW]
+    for device in range(devices):
+        row_of[device] = p.length[ROW] - begin
+        if most[device] > 0.0:
+            add_row(min(least[device], most[device]), device, devices, p)
+        if most[device] > least[device]:
+            add_row(most[device] - least[device], device, devices, p)
+    for i in range(readers):
+        if seconds[i] > 0.0:
+            arrival[needs[i]] = row_of[x.points.place[needs[i]]]
+
+
+@leaf
+def add_row(seconds: float, device: int, devices: int, p: Packed) -> None:
+    """A row in which a device receives."""
+    row = p.length[ROW]
+    p.seconds[row], p.queue[row], p.within_ptr[row] = seconds, device * devices + device, p.length[WITHIN]
+    p.length[ROW] = row + 1
+
+
+@leaf
+def add_runs(x: Played, ops: int, version: int, maker: Any, arrival: Any, p: Packed) -> None:
+    """What points, then the rows of versions, wait for; see `packing.pack_edges`."""
+    n, at = p.length[RUN], p.length[RUN_PTR]
+    for slot in range(ops):
+        p.run_ptr[at + slot] = n
+        for e in range(len(x.events)):
+            v = x.events[e, 3]
+            if x.events[e, 0] != slot or v < 0 or x.producer[v] < 0 or x.events[x.producer[v], 0] == slot:
+                continue
+            like = x.ptr[twin(x, e)]
+            for i in range(x.ptr[e + 1] - x.ptr[e]):
+                for k in range(2):
+                    if arrival[like + i, k] >= 0:
+                        n = add_run(i, ops + v, arrival[like + i, k], 0, 1, n, p)
+                for k in range(EDGES):
+                    if maker[like + i, k] >= 0:
+                        n = add_run(i, x.events[x.producer[v], 0], maker[like + i, k], 0, 1, n, p)
+    for v in range(len(x.producer)):
+        p.run_ptr[at + ops + v] = n
+        for i in range(p.version[version + v, 1]):
+            e = x.producer[v]
+            n = add_run(i, x.events[e, 0], 0, 1, x.ptr[e] - x.ptr[e + 1], n, p)
+    p.run_ptr[at + ops + len(x.producer)] = n
+    p.length[RUN], p.length[RUN_PTR] = n, at + ops + len(x.producer) + 1
+
+
+@leaf
+def add_run(waiting: int, slot: int, awaited: int, step: int, count: int, n: int, p: Packed) -> int:
+    """Run number `n`; the next number."""
+    run = p.run[n]
+    run[0], run[1], run[2], run[3], run[4], run[5] = waiting, slot, awaited, 0, step, count
+    return n + 1

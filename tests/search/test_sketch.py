@@ -1,0 +1,151 @@
+"""Sketches: with them in place of the entries of regions a step never takes longer, whatever the machine."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import taskflow
+from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
+from taskflow.lower.packing import ENTRY
+from taskflow.rules import leaders, random_config
+from taskflow.search import judge as judging
+from taskflow.search.judge import SLACK, Judge
+from tests import tiny
+from tests.lowering import network
+from tests.strategies import graphs
+from tests.test_laws import examples
+
+
+def sketched_and_true(judge, changes):
+    """Seconds of the current strategy with these changes: with sketches of what is missing, and as they are."""
+    found = {}
+
+    def look(p, limit, missing):
+        judge.pool.sketch(missing, judge.index.new_numbers)
+        found["sketched"] = judge._simulate(p, math.inf)
+        judge.pool.drop_sketches()
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "_is_hopeless", look)
+        true = judge.propose_all(changes, 1e300)
+    return found.get("sketched", 0.0), true
+
+
+@st.composite
+def machines(draw):
+    """Hosts of unequal devices, behind links of unequal rates; groups of few devices and of many."""
+    kind = draw(st.sampled_from(["cpu", "emulated"]))
+    preset = draw(st.sampled_from(["p100", "k80", None]))
+    machine = MachineModel.preset(preset, nodes=3) if preset else MachineModel.uniform(draw(st.integers(2, 9)))
+    rates = st.sampled_from([0.25, 1.0, 3.0])
+    devices = [replace(d, kind=kind, memory_bandwidth=d.memory_bandwidth * draw(rates)) for d in machine.devices]
+    links = [replace(link, bandwidth=link.bandwidth * draw(rates)) for link in machine.links]
+    return replace(machine, devices=tuple(devices), links=tuple(links))
+
+
+def assert_below(graph, machine, seed, proposals):
+    generator, costs = np.random.default_rng(seed), CostModel.analytic(machine)
+    judge, operators = Judge(graph, machine, costs), leaders(graph)
+    judge.start(taskflow.random_strategy(graph, machine, seed))
+    for _ in range(proposals):
+        chosen = generator.choice(len(operators), size=min(2, len(operators)), replace=False).tolist()
+        changes = {operators[k].name: random_config(operators[k], machine, generator) for k in chosen}
+        sketched, true = sketched_and_true(judge, changes)
+        assert sketched <= true * (1 + SLACK)
+        if generator.random() < 0.3 and judge._proposed is not None:
+            judge.accept()
+
+
+@examples(25)
+@given(model=graphs(), machine=machines(), seed=st.integers(0, 2**32 - 1))
+def test_below_the_true_seconds(model, machine, seed):
+    assert_below(model.graph, machine, seed, 20)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_below_the_true_seconds_of_a_network_that_moves_much(seed, hosts):
+    assert_below(network(layers=3), MachineModel.preset("p100", nodes=hosts), seed, 60)
+
+
+def two_layers(batch=64, width=512):
+    graph = Graph()
+    tiny.linear(tiny.linear(graph.input("x", (batch, width), "float32"), width), width)
+    return graph
+
+
+SLOW = {"bandwidth": 1e6, "latency_seconds": 0.0}
+
+
+def test_copies_count_in_full():
+    """Halves of a batch that lie on two devices, read by a third: nothing else takes noticeable time."""
+    graph, machine = two_layers(), MachineModel.uniform(3, Device(kind="emulated"), **SLOW)
+    first, second = (op.name for op in leaders(graph))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.single_device(graph, machine, 2))
+    sketched, true = sketched_and_true(judge, {first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))})
+    assert true > 64 * 512 * 4 / 1e6
+    assert sketched == pytest.approx(true, rel=1e-2)
+
+
+def test_a_sender_serves_one_after_the_other():
+    """Eight parts that lie on one device: the last of those who read them waits for all."""
+    graph, machine = two_layers(), MachineModel.uniform(9, Device(kind="emulated"), **SLOW)
+    first, second = (op.name for op in leaders(graph))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.single_device(graph, machine))
+    changes = {first: ParallelConfig({}, (8,)), second: ParallelConfig({"b": 8})}
+    sketched, true = sketched_and_true(judge, changes)
+    assert true > 64 * 512 * 4 / 1e6
+    assert sketched == pytest.approx(true, rel=1e-2)
+
+
+def test_the_link_of_a_host_serves_one_after_the_other():
+    """Tiles on two hosts change places between rows and columns; what crosses has one link each way."""
+    graph, machine = two_layers(), MachineModel.preset("p100", nodes=2)
+    slow = [replace(k, bandwidth=1e6 if "network" in map(str, k.ends) else k.bandwidth) for k in machine.links]
+    machine = replace(machine, links=tuple(slow))
+    first, second = (op.name for op in leaders(graph))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.single_device(graph, machine))
+    changes = {first: ParallelConfig({"b": 8}), second: ParallelConfig({"i": 8})}
+    sketched, true = sketched_and_true(judge, changes)
+    assert true > 64 * 512 * 4 / 4 / 1e6
+    assert 0.9 * true < sketched <= true * (1 + SLACK)
+
+
+def test_a_sum_counts_half_at_least():
+    """Eight partial sums, read whole by all of these devices."""
+    graph, machine = two_layers(), MachineModel.uniform(8, Device(kind="emulated"), **SLOW)
+    first, second = (op.name for op in leaders(graph))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.data_parallel(graph, machine))
+    sketched, true = sketched_and_true(judge, {first: ParallelConfig({"i": 8}), second: ParallelConfig({"o": 8})})
+    assert true / 2 <= sketched <= true
+
+
+def test_what_is_hopeless_is_not_made(monkeypatch):
+    monkeypatch.setattr(judging, "CALL", 0)  # even for so small a graph
+    graph, machine = two_layers(), MachineModel.uniform(3, Device(kind="emulated"), **SLOW)
+    first, second = (op.name for op in leaders(graph))
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    seconds = judge.start(taskflow.single_device(graph, machine, 2))
+    entries = judge.pool.entries
+    changes = {first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))}
+    assert judge.propose_all(changes, seconds) == math.inf and judge.pool.entries == entries
+    assert math.isfinite(judge.propose_all(changes)) and judge.pool.entries > entries
+
+
+def test_costs_that_are_not_those_of_rates_have_sketches_without_rows():
+    graph, machine = two_layers(), MachineModel.local(2, "cpu")
+    judge = Judge(graph, machine, CostModel.measured(machine))
+    judge.start(taskflow.data_parallel(graph, machine))
+    judge.pool.sketch(np.arange(len(judge.layout.kind)), judge.index.numbers)
+    first, end = judge.pool._sketched_from[ENTRY], judge.pool.packed.length[ENTRY]
+    assert end - first == len(judge.layout.kind)
+    assert (judge.pool.packed.entry[first:end, 1] == 0).all()
