@@ -1,6 +1,8 @@
 """Points divided over the threads of a device: the parts keep apart, and give the numbers of the whole."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -177,6 +179,19 @@ def test_a_crew_that_is_busy_leaves_the_calls_to_who_asks():
     done.set()
     other.join()
     assert seen == [threading.get_ident()] * 2
+
+
+def test_a_crew_keeps_nothing_of_what_it_did():
+    class Call:
+        def __call__(self):
+            pass
+
+    crew, calls = Crew(2), [Call(), Call()]
+    seen = [weakref.ref(call) for call in calls]
+    crew.run(calls)
+    del calls
+    gc.collect()
+    assert [call() for call in seen] == [None, None]
 
 
 def test_the_number_of_threads(monkeypatch):

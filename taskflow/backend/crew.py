@@ -91,7 +91,7 @@ class Crew:
             while not self._spin.await_value(self._ends, k * _GAP, self._round, self._looks(_PATIENCE_SECONDS)):
                 time.sleep(0)  # let a signal be noticed
         errors = [error for error in self._errors if error is not None]
-        self._owner = 0
+        self._lists, self._errors, self._owner = [], [], 0  # what they refer to may go
         self._is_busy.release()
         return errors
 
@@ -101,7 +101,7 @@ class Crew:
             self._alarms[k].put(None)
 
     def _serve(self, k: int) -> None:
-        """What a thread does for ever: wait for a round, and make its call."""
+        """What a thread does for ever: wait for a round, and make its calls."""
         place, done = k * _GAP, 0
         while True:
             patience = self._looks(_PATIENCE_SECONDS)
