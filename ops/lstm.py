@@ -71,7 +71,9 @@ def lstm_cell(
         )
     )
     weights.steps.append(gates.name)
-    return launch_cell(gates, c, weights, chain)
+    state = launch_cell(gates, c)
+    weights._chains[state[0].name, state[1].name] = chain
+    return state
 
 
 def lstm_steps(
@@ -186,10 +188,11 @@ def _gates_backward(
     launch = x.graph.launch
     gx = launch(f"{op.name}.dx", f"{y_term}, g h i -> {x_term}", [ggates, weight_ih], kernel=kernels.input_gradient)
     gh = launch(f"{op.name}.dh", f"{y_term}, g h m -> {h_term}", [ggates, weight_hh], kernel=kernels.input_gradient)
-    weights._pending.setdefault(chain, []).append((ggates, x, h))
+    call = chain, x.graph.differentiations
+    weights._pending.setdefault(call, []).append((ggates, x, h))
     if op.name != chain:
         return first(gx), first(gh), *[None] * len(weights.regions)
-    ggates_all, xs, hs = zip(*weights._pending.pop(chain), strict=True)
+    ggates_all, xs, hs = zip(*weights._pending.pop(call), strict=True)
     count = len(xs)
     all_gates = ", ".join([y_term] * count)
 

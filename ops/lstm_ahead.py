@@ -13,7 +13,7 @@ from functools import partial
 
 from ops import lstm_kernels as kernels
 from ops.build import distinct, first, terms
-from ops.lstm_cell import State, cell_gradients
+from ops.lstm_cell import State, cell_gradients, launch_cell
 from ops.recurrent_weights import RecurrentWeights
 from taskflow import LogicalRegion, Operator, Window
 
@@ -101,19 +101,7 @@ def _step(inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, wei
         )
     )
     weights.steps.append(gates.name)
-    wide, at, narrow = f"{b} {s} ^g h", f"{s}{t}", f"{b} {s} h"
-    with inputs.graph.following(gates.name):
-        made = launch(
-            f"{gates.name}.cell",
-            f"{wide}, {b} {at} ^g h, {narrow} -> {narrow}, {narrow}, {wide}",  # activated gates serve the gradient
-            [gates, inputs, c],
-            kernel=kernels.cell_of_sum,
-            windows={at: Window(s, padding=-t)},
-            backward=partial(_cell_backward, weights=weights, chain=chain),
-            flops=11,
-        )
-    assert isinstance(made, tuple)
-    return made[0], made[1]
+    return launch_cell(gates, c, inputs, t, partial(_cell_backward, weights=weights, chain=chain))
 
 
 # -- backward: a step's cell, then its product; the first step's run last ----------------------------------------------
@@ -128,17 +116,15 @@ def _cell_backward(
     weights: RecurrentWeights,
     chain: str,
 ) -> tuple[LogicalRegion | None, ...]:
-    assert gactive is None, "only the state is public"
-    pending = weights._pending
-    if gc is None:  # no later step was differentiated: forget what an earlier differentiation may have left
-        pending[chain], pending[chain, "h"] = [], []
-    ggates, gc = cell_gradients(op, gh, gc)
-    pending[chain].append((ggates,))
+    pending, call = weights._pending, (chain, op.inputs[1].graph.differentiations)
+    ggates, gc_before = cell_gradients(op, gh, gc, gactive)
+    pending.setdefault((*call, "gates"), []).append((ggates,))
     if op.name != f"{chain}.cell":
-        return ggates, None, gc
-    parts = [part for (part,) in reversed(pending.pop(chain))]
-    pending[chain, "all"] = [(_side_by_side(op, parts, weights),)]
-    return ggates, pending[chain, "all"][0][0], gc
+        return ggates, None, gc_before
+    parts = [part for (part,) in reversed(pending.pop((*call, "gates")))]
+    ggates_all = _side_by_side(op, parts, weights)
+    pending[*call, "all gates"] = [(ggates_all,)]
+    return ggates, ggates_all, gc_before
 
 
 def _side_by_side(op: Operator, parts: Sequence[LogicalRegion], weights: RecurrentWeights) -> LogicalRegion:
@@ -165,14 +151,14 @@ def _step_backward(
 ) -> tuple[LogicalRegion, LogicalRegion | None]:
     (h_term, weight_term), (y_term,) = terms(op)
     h, weight_hh = op.inputs
-    launch, pending = h.graph.launch, weights._pending
+    launch, pending, call = h.graph.launch, weights._pending, (chain, h.graph.differentiations)
     pattern = f"{y_term}, {weight_term} -> {h_term}"
     gh = first(launch(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=kernels.input_gradient))
-    pending[chain, "h"].append((h,))
+    pending.setdefault((*call, "states"), []).append((h,))
     if op.name != chain:
         return gh, None
-    ((ggates_all,),) = pending.pop((chain, "all"))
-    hs = [state for (state,) in reversed(pending.pop((chain, "h")))]
+    ((ggates_all,),) = pending.pop((*call, "all gates"))
+    hs = [state for (state,) in reversed(pending.pop((*call, "states")))]
     b, s = y_term.split()[:2]
     pattern = f"{b} ^{s}_all g h, {', '.join([h_term] * len(hs))} -> {weight_term}"
     inputs, kernel = [ggates_all, *hs], kernels.state_weight_gradient

@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ops import lstm_kernels as kernels
 from ops.build import term, terms
-from ops.recurrent_weights import RecurrentWeights
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator, Window
 
 State = tuple[LogicalRegion, LogicalRegion]
 
 
-def launch_cell(gates: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights, chain: str) -> State:
-    """`<gates>.cell`: the state after the step whose gates are `gates`, (..., 4, hidden); `c` is (..., hidden)."""
-    lead = gates.axes[:-2]
-    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
-    with gates.graph.following(gates.name):
-        made = gates.graph.launch(
-            f"{gates.name}.cell",
-            f"{wide}, {narrow} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
-            [gates, c],
-            kernel=kernels.cell,
-            backward=partial(_cell_backward, weights=weights, chain=chain),
-            flops=10,
-        )
-    assert isinstance(made, tuple)
-    weights._chains[made[0].name, made[1].name] = chain
-    return made[0], made[1]
-
-
-def _cell_backward(
-    op: Operator,
-    gh: LogicalRegion | None,
-    gc: LogicalRegion | None,
-    gactive: LogicalRegion | None,
-    *,
-    weights: RecurrentWeights,
-    chain: str,
-) -> tuple[LogicalRegion, LogicalRegion]:
-    assert gactive is None, "only the state is public"
-    if gc is None:  # no later step was differentiated: forget what an earlier differentiation may have left
-        weights._pending.pop(chain, None)
-    return cell_gradients(op, gh, gc)
-
-
 def cell_gradients(
-    op: Operator, gh: LogicalRegion | None, gc: LogicalRegion | None
-) -> tuple[LogicalRegion, LogicalRegion]:
+    op: Operator, gh: LogicalRegion | None, gc: LogicalRegion | None, gactive: LogicalRegion | None
+) -> State:
     """The gradients of the gates and of c, the last input, of the cell `op`, from those of h' and c' that flow."""
+    assert gactive is None, "only the state is public"
     narrow, wide = terms(op)[1][1:]
     known = [g for g in (gh, gc) if g is not None]
     _, new_c, active = op.outputs
@@ -59,5 +28,40 @@ def cell_gradients(
         kernel=partial(kernels.cell_gradient, has_gh=gh is not None, has_gc=gc is not None),
         flops=20,
     )
+    assert isinstance(made, tuple)
+    return made[0], made[1]
+
+
+def launch_cell(
+    gates: LogicalRegion,
+    c: LogicalRegion,
+    inputs: LogicalRegion | None = None,
+    step: int = 0,
+    backward: Callable[..., Any] = cell_gradients,
+) -> State:
+    """`<gates>.cell`: the state after the step whose gates are `gates`, (..., 4, hidden); `c` is (..., hidden).
+
+    With `inputs`, (batch, steps, 4, hidden), step `step` of them is added to the gates, here (batch, 1, 4, hidden), and
+    `backward` is for gates, inputs and c.
+    """
+    lead, windows = gates.axes[:-2], dict[str, Window]()
+    kernel: Callable[..., None] = kernels.cell
+    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
+    read = [(wide, gates), (narrow, c)]
+    if inputs is not None:
+        at = f"{lead[1]}{step}"
+        windows, kernel = {at: Window(lead[1], padding=-step)}, kernels.cell_of_sum
+        read.insert(1, (term((lead[0], at, "^g", "h")), inputs))
+    patterns, regions = zip(*read, strict=True)
+    with gates.graph.following(gates.name):
+        made = gates.graph.launch(
+            f"{gates.name}.cell",
+            f"{', '.join(patterns)} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
+            regions,
+            kernel=kernel,
+            backward=backward,
+            windows=windows,
+            flops=10,
+        )
     assert isinstance(made, tuple)
     return made[0], made[1]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from taskflow.backend import Run
+from taskflow.backend import Run, crew
 from taskflow.comm import Transport, connect
 from taskflow.cost import MeasuredCosts
 from taskflow.execute.divide import divide_program
@@ -134,7 +134,7 @@ def _set_apart(memory: Memory) -> None:
 def _time_all(calls: Iterable[Callable[[], object]]) -> list[float]:
     """Seconds of every call, made one after the other."""
     clock, times = time.perf_counter, [time.perf_counter()]
-    with np.errstate(all="ignore"):  # what is updated again and again may overflow
+    with crew(), np.errstate(all="ignore"):  # what is updated again and again may overflow
         for call in calls:
             call()
             times.append(clock())

@@ -18,7 +18,9 @@ from taskflow.task import Array, TaskGraph, access
 Call = Callable[[], object]
 MakeContext = Callable[[Sequence[Rect], Mapping[str, tuple[int, int]], int], Context]
 
-MEETING_SECONDS = 5e-5  # what it takes to hand parts to other threads and to wait for them
+# What it takes to hand parts to other threads and to wait for them: 30 to 130 us were measured. It is never measured
+# where a program runs, since it decides how points are divided, and that must be the same from run to run.
+MEETING_SECONDS = 5e-5
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from taskflow.backend.jobs import local_size
 
 Call = Callable[[], object]
 
-HANDOFF_SECONDS = 1.5e-5  # what a call on another thread costs the one that steps
 _HEAD_START_SECONDS = 5e-6  # for another thread to enter its kernel
 _PATIENCE_SECONDS = 1e-3  # of a thread without a call, before it sleeps
 _GAP = 16  # cells of 8 bytes between two that different threads write

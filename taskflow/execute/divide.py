@@ -2,7 +2,8 @@
 
 Takes the program of a rank with several threads a device, and its compiler; changes the calls in place. The first
 thread is the one that replays the program: its part of a point stands where the point's call was, under the same row.
-The others get their parts of a section as lists, at its first point, and are waited for in its last.
+The others get their parts of a section as lists, at its first point, and are waited for in its last. So the measured
+time of a row is that of its first part, and the last row of a section has the waiting, too.
 """
 
 from __future__ import annotations

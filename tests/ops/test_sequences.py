@@ -53,6 +53,22 @@ def test_gradients_are_right_after_another_differentiation() -> None:
         np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_last_cell_state_alone_may_be_differentiated(ahead: bool) -> None:
+    graph = Graph()
+    x = graph.input("x", (2, 3, 2), "float64")
+    _, [(_, c)] = ops.lstm(x, 2, ahead=ahead)
+    for name in ("once", "again"):  # the second time, nothing is left of the first
+        loss = ops.sum(c, name=name)
+        count = len(graph.operators)
+        gradients = graph.differentiate(loss, graph.parameters)
+        values = first_values(graph)
+        results = run(graph, values)
+        for region, gradient in gradients.items():
+            expected = slopes(graph, values, name, region.name, count)
+            np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
+
+
 def test_weights_shared_by_two_sequences_that_start_from_one_state() -> None:
     graph = Graph()
     x, h, c = (graph.input(name, (3, 2), "float64") for name in "xhc")
