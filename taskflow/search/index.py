@@ -28,7 +28,7 @@ class Index:
         self._counts = np.zeros(3, np.int64)
         self._slots, self._regions, self._missing = (np.zeros(n, np.int64) for n in (ops, regions, regions))
         self._table = np.full(1024, -1, np.int64)
-        self._keys, self._key_ptr = np.zeros(1024, np.int64), np.zeros(1024, np.int64)  # of NOTHING: no numbers
+        self._keys, self._key_ptr = np.zeros(1024, np.int64), np.zeros(1024, np.int64)
         self._most = len(layout.op) + regions + devices * int((layout.keyed > 0).sum())  # numbers of all keys
 
     def find(self, columns: Array, entries: int, store: PointStore) -> Array:

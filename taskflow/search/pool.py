@@ -37,8 +37,7 @@ GROWING = (
     ("pending",),
     ("member",),
 )
-ROW, VERSION, RUN_PTR, ENTRY, PENDING, MEMBER = 0, 2, 3, 5, 6, 7
-NOTHING = 0  # an entry of no rows
+ROW, ENTRY, PENDING, MEMBER = 0, 5, 6, 7
 ROOM = 1 << 16  # rows and dependences, to begin with
 SHORT = 64  # times as short are columns of which an entry has one
 
@@ -50,7 +49,6 @@ class Pool:
         self.lowering, self.costs = lowering, costs
         self.rates = costs.rates()
         self.packed = _empty(len(lowering.machine.devices))
-        self._add_nothing()
         self.op_rows = Column(np.int64, 2)
         self.queues = Queues(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
@@ -138,18 +136,6 @@ class Pool:
         from taskflow.search.receiving import links_of  # numba: imported on first use
 
         return links_of(self.rates, self.lowering.mover.hosts, FEW, self.queues)
-
-    def _add_nothing(self) -> None:
-        """Entry NOTHING, of no rows and no dependences, for a region of any length."""
-        lives = self.lowering.lives
-        versions = max(len(life.producer) for life in lives)
-        slots = versions + max(len(life.ops) for life in lives)
-        for column, more in ((VERSION, versions), (RUN_PTR, slots + 1)):
-            while more > len(getattr(self.packed, GROWING[column][0])):
-                self._grow(column)
-            getattr(self.packed, GROWING[column][0])[:more] = 0
-            self.packed.length[column] = more
-        self.packed.length[ENTRY] = 1
 
     def _settle_collectives(self) -> None:
         """Seconds and queues of the collectives that were packed."""
