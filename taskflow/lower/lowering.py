@@ -22,7 +22,7 @@ from taskflow.graph import Graph
 from taskflow.layout import memory_orders
 from taskflow.lower.fragments import Found, Fragments
 from taskflow.lower.issue import IssueOrder
-from taskflow.lower.life import lives
+from taskflow.lower.life import lives, tabulate
 from taskflow.lower.movement import Fragment, Mover
 from taskflow.lower.pointstore import PointStore
 from taskflow.lower.rows import Shape, in_place, move_columns, padded, point_columns, shape_of
@@ -55,12 +55,13 @@ class Lowering:
         self.graph, self.machine = graph, machine
         self.operators = tuple(graph.operators)
         self.regions = tuple(graph.regions.values())
-        self.lives = lives(self.operators, self.regions)
         self.number = {r.name: k for k, r in enumerate(self.regions)}
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
+        table = tabulate(self.operators, self.regions, self.fetched)
+        self.lives = lives(self.regions, table)
         self._streams = StreamTable(machine)
         hosts = np.array([d.host for d in machine.devices], np.int64)
-        self.mover = Mover(hosts, self._streams.lanes, self.lives, self.fetched)
+        self.mover = Mover(hosts, self._streams.lanes, self.lives, table)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
         self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
@@ -73,7 +74,7 @@ class Lowering:
         self._args = np.array([len(op.args) for op in self.operators], np.int64)
         self.store = PointStore(self.operators, self.op_kind)
         self.fragments = Fragments(self.mover, self.store, self.life_kind)
-        self.order = IssueOrder(self.mover.table, self._args)
+        self.order = IssueOrder(table, self._args)
         self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 

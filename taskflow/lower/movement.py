@@ -20,14 +20,14 @@ The rules are compiled (`moving`), since a search applies them some ten thousand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from taskflow.errors import InternalError
-from taskflow.lower.life import Life, flatten
+from taskflow.lower.life import Life, Lives
 from taskflow.lower.pointstore import PointStore
 
 if TYPE_CHECKING:
@@ -83,15 +83,14 @@ class Mover:
     Args:
         hosts: of every device.
         streams: see `thinning.Lanes`.
-        lives: of all regions.
-        fetched: the regions that all devices in use fetch whole.
+        lives, table: of all regions, one by one and together.
     """
 
-    def __init__(self, hosts: Array, streams: Array, lives: Sequence[Life], fetched: Collection[int]) -> None:
+    def __init__(self, hosts: Array, streams: Array, lives: Sequence[Life], table: Lives) -> None:
         from taskflow.lower.packing import no_pool, no_rates  # numba: imported on first use
 
         self.hosts, self.streams = hosts, streams
-        self.lives, self.table = lives, flatten(lives, fetched)
+        self.lives, self.table = lives, table
         self._memory, self._room = np.empty(0, np.int64), 1
         self._no_pool, self._no_rates = no_pool(), no_rates()
 
@@ -103,8 +102,9 @@ class Mover:
         found = self._run(numbers, points_of, used, store, False, lambda: self._no_pool, None, self._no_rates)
         size, version_row, arg_of, homes, instances = found
         life = self.lives[number]
-        s = place_tables(self._memory, size, len(life.whole), len(self.hosts), len(life.producer))
-        return _fragment(s, life.region.ndim, version_row, arg_of, homes, instances, used)
+        ndim = life.region.ndim
+        s = place_tables(self._memory, size, 2 * max(ndim, 1), len(self.hosts), len(life.producer))
+        return _fragment(s, ndim, version_row, arg_of, homes, instances, used)
 
     def pack(
         self,
