@@ -272,9 +272,8 @@ class TaskGraph:
 
     def instance_bytes(self) -> Array:
         """Bytes of every instance."""
-        itemsize = np.array([self.regions[int(r)].itemsize for r in self.instance_region], np.int64)
+        itemsize, ndim = np.array([(r.itemsize, r.ndim) for r in self.regions], np.int64)[self.instance_region].T
         extents = self.instance_box[:, 1] - self.instance_box[:, 0]
-        ndim = np.array([self.regions[int(r)].ndim for r in self.instance_region], np.int64)
         extents[np.arange(extents.shape[1])[None, :] >= ndim[:, None]] = 1
         sizes: Array = np.prod(extents, axis=1) * itemsize
         return sizes

@@ -67,6 +67,7 @@ class PointStore:
         self._models: dict[tuple[object, ...], tuple[int, Array]] = {}
         self._seated: tuple[ParallelConfig, Array, tuple[int, ...]] | None = None  # of the last configuration
         self._made: list[tuple[int, ParallelConfig]] = []
+        self._model: list[int] = []  # per number
         self._points: dict[int, Points] = {}
         self._numbers: dict[tuple[int, ParallelConfig], int] = {}
         self._cuts: dict[tuple[int, tuple[tuple[str, Degree], ...]], tuple[Array, Array, Array]] = {}
@@ -85,14 +86,18 @@ class PointStore:
             found = self._numbers[key] = self._place(slot, config)
         return found
 
-    def count(self, number: int) -> int:
-        """How many points have this number."""
-        return int(self.table.record[number, 1])
-
     def span(self, number: int) -> slice:
         """Where they are in the columns `place`, `flops` and `bytes`."""
         first, count = self.table.record[number, :2].tolist()
         return slice(first, first + count)
+
+    def model(self, number: int) -> int:
+        """The number of points that differ from these in their devices only."""
+        return self._model[number]
+
+    def config(self, number: int) -> ParallelConfig:
+        """Their configuration."""
+        return self._made[number][1]
 
     def points(self, number: int) -> Points:
         """The points of this number."""
@@ -133,6 +138,7 @@ class PointStore:
         table.record[number, 0] = first
         table.length[PLACE], table.length[RECORD] = first + count, number + 1
         self._made.append((slot, config))
+        self._model.append(model)
         return number
 
     def _add(self, slot: int, config: ParallelConfig) -> int:
@@ -149,6 +155,7 @@ class PointStore:
                 partition(op, config)  # says what is wrong
             self.table = doubled(self.table, GROWING[found])
         self._made.append((slot, config))
+        self._model.append(len(self._model))
         return len(self._made) - 1
 
     def _describe(self, op: Operator) -> tuple[Any, ...]:
