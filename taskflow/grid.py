@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from taskflow.compiling import numba
 
 PLACE, BOX, COLOUR, PARTIAL, SPAN, RECORD = range(6)  # columns of a store that fill up, by their place in `length`
 FITS, FAULT = -2, -1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from taskflow.compiling import numba
 
 
 @numba.njit(cache=True)

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[1]
 
 # A module, or a folder of that name, belongs to the layer of its line.
 LAYERS = (
-    "geometry dtypes backend errors random philox launch system ending onepass grid columns firstfit schedules",
+    "compiling geometry dtypes backend errors random philox launch system ending onepass grid columns firstfit"
+    " schedules",
     "region machine batches exchange efficiency",
     "window pattern division operator layout",
     "graph strategy differentiate precision fuse",

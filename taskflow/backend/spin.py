@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
+
+from taskflow.compiling import numba
 
 
 def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from taskflow.compiling import numba
 
 _PART_BYTES = 8192  # of each array: those of two ranks stay in the first-level cache
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from taskflow.compiling import numba
 
 # Inner functions are never called from Python: an entry for it would be most of their code.
 inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from taskflow.compiling import numba
 from taskflow.cost import Rates
 from taskflow.lower.boxes import inner, is_empty, leaf, put
 from taskflow.lower.combine import combine

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from taskflow.compiling import numba
 from taskflow.lower.boxes import covers, inner, leaf, overlaps, put
 
 # Numbers of NumPy: for every number of Python that is passed on, numba compiles a function once more.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from taskflow.compiling import numba
 from taskflow.lower.boxes import inner, leaf
 from taskflow.search.stretches import BY_DEVICES, BY_POINTS_AND_USED
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
-
+from taskflow.compiling import numba
 from taskflow.cost import Rates
 from taskflow.lower.boxes import leaf
 from taskflow.lower.packing import ROW, Packed

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from taskflow.compiling import numba
 from taskflow.lower.boxes import leaf
 from taskflow.search.laying import DIRTY, LAID, Rows, lay_changed
 

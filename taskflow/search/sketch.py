@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from taskflow.compiling import numba
 from taskflow.lower.boxes import inner, leaf, overlaps
 from taskflow.lower.moving import Context, load
 from taskflow.lower.packing import ENTRY, FITS, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
