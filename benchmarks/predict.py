@@ -280,12 +280,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--emulated", action="store_true", help="on emulated devices, a slow one for each rank")
-    parser.add_argument("--rounds", type=int, help="default: 8, or 1 with --emulated")
-    parser.add_argument("--steps", type=int, help="of a round; default: 4, or 1 with --emulated")
+    parser.add_argument("--rounds", type=int, help="default: 16, or 1 with --emulated")
+    parser.add_argument("--steps", type=int, help="of a round; default: 2, or 1 with --emulated")
     parser.add_argument("--parts", action="store_true", help="compare kinds of rows, too")
     options = parser.parse_args()
-    options.rounds = options.rounds or (1 if options.emulated else 8)
-    options.steps = options.steps or (1 if options.emulated else 4)
+    options.rounds = options.rounds or (1 if options.emulated else 16)
+    options.steps = options.steps or (1 if options.emulated else 2)
     costs = machine_costs(options.emulated)
     is_first = connect().rank == 0
     if is_first:
