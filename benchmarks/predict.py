@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -59,7 +60,7 @@ SMALLER: dict[str, dict[str, Any]] = {
     "gpt": {"layers": 1},
 }
 STRATEGIES = 5
-TURNS = 8  # of rehearsals, before strategies are chosen
+SECONDS = 15.0  # of rehearsals, in turn, before strategies are chosen
 MOST_OF_OTHERS = 0.1
 ATTEMPTS = 5
 
@@ -79,6 +80,7 @@ def _listed(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[t
     yield "model parallel", taskflow.model_parallel(graph, machine)
     yield "searched", searched(graph, machine)
     yield "one weird trick", taskflow.one_weird_trick(graph, machine)
+    yield "round robin", round_robin(graph, machine)
     for part in (0.5, 0.25, 0.75):
         yield f"{part:.0%} on one device", partly_alone(graph, machine, part)
     for seed in range(12):
@@ -92,6 +94,15 @@ def searched(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.
         costs = taskflow.CostModel.analytic(machine)
         found = taskflow.search(graph, machine, costs, proposals=100, transport=LocalTransport()).strategy
     strategy: taskflow.Strategy = connect().gather(found)[0]
+    return strategy
+
+
+def round_robin(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Strategy:
+    """Every operator on one device, the next one on the next."""
+    alone = [taskflow.single_device(graph, machine, device) for device in range(len(machine.devices))]
+    strategy = alone[0]
+    for k, name in enumerate(list(strategy)):
+        strategy[name] = alone[k % len(alone)][name]
     return strategy
 
 
@@ -201,7 +212,8 @@ def make_feeds(graph: taskflow.Graph, words: int) -> dict[str, np.ndarray]:
 def choose(graph: taskflow.Graph, costs: taskflow.CostModel) -> dict[str, Run]:
     """Five strategies by the rule of the module."""
     runs = {name: Run(graph, strategy, costs) for name, strategy in candidates(graph, costs.machine)}
-    for _ in range(TURNS):
+    begin = time.monotonic()
+    while isinstance(costs, MeasuredCosts) and connect().gather(time.monotonic() - begin)[0] < SECONDS:
         for run in runs.values():
             run.rehearse(2)
     chosen = furthest_apart([run.predict() for run in runs.values()], STRATEGIES)
