@@ -146,7 +146,7 @@ class Task:
         return f"{self.row}: {what} {place} {self.bytes} B, after {list(self.dependences)}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TaskGraph:
     """Rows, arguments, dependences and instances, all as NumPy columns; identical on every rank.
 
@@ -199,6 +199,9 @@ class TaskGraph:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def __repr__(self) -> str:
+        return f"TaskGraph({len(self)} rows on {len(self.devices_used)} devices, {self.bytes_moved} bytes moved)"
 
     def __getitem__(self, row: int) -> Task:
         row = range(len(self))[row]

@@ -70,8 +70,6 @@ class Fragment:
     fetches: Array
 
 
-FEW = 4  # so many devices exchange row by row, which orders can then overlap; p devices need 2 p (p - 1) rows for a sum
-
 # A sum of less goes up a tree: 2 log2(p) messages of n bytes instead of 2 (p - 1) of n / p. With 2 us a message and
 # 5 GB/s, 8 devices break even at 19 kB, more devices later.
 SMALL_BYTES = 16384
@@ -82,14 +80,15 @@ class Mover:
 
     Args:
         hosts: of every device.
+        direct_devices: so many exchange row by row.
         streams: see `thinning.Lanes`.
         lives, table: of all regions, one by one and together.
     """
 
-    def __init__(self, hosts: Array, streams: Array, lives: Sequence[Life], table: Lives) -> None:
+    def __init__(self, hosts: Array, direct_devices: int, streams: Array, lives: Sequence[Life], table: Lives) -> None:
         from taskflow.lower.packing import no_pool, no_rates  # numba: imported on first use
 
-        self.hosts, self.streams = hosts, streams
+        self.hosts, self.direct_devices, self.streams = hosts, direct_devices, streams
         self.lives, self.table = lives, table
         self._memory, self._room = np.empty(0, np.int64), 1
         self._no_pool, self._no_rates = no_pool(), no_rates()
@@ -152,7 +151,7 @@ class Mover:
                 store.table,
                 self.hosts,
                 self.streams,
-                FEW,
+                self.direct_devices,
                 SMALL_BYTES,
                 self._memory,
                 self._room,

@@ -2,6 +2,7 @@
 
 ```toml
 name = "two GPUs a host"
+direct_devices = 4         # so many exchange by copies to one another, more in collectives
 hosts = 4                  # the rest describes one host of four alike; device numbers count within a host
 shared = ["network"]       # places that all hosts have in common; other names are places of each host, `pcie@3`
 
@@ -31,12 +32,13 @@ from typing import Any
 from taskflow.machine.device import Device, Link
 
 Place = int | str
+DIRECT_DEVICES = 4  # by default
 
 PRESETS = Path(__file__).with_name("presets")
 
 
-def read_machine(text: str, hosts: int | None = None) -> tuple[str, tuple[Device, ...], tuple[Link, ...]]:
-    """Name, devices and links of a machine file; `hosts` overrides the number that it gives.
+def read_machine(text: str, hosts: int | None = None) -> tuple[str, tuple[Device, ...], tuple[Link, ...], int]:
+    """Name, devices, links and `direct_devices` of a machine file; `hosts` overrides the number that it gives.
 
     Raises:
         ValueError: what is wrong in which entry.
@@ -45,7 +47,7 @@ def read_machine(text: str, hosts: int | None = None) -> tuple[str, tuple[Device
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"is not TOML: {error}") from error
-    _check_keys("the file", table, ("name", "hosts", "shared", "device", "link"), ("device",))
+    _check_keys("the file", table, ("name", "direct_devices", "hosts", "shared", "device", "link"), ("device",))
     has_hosts = "hosts" in table
     count = hosts or table.get("hosts", 1)
     if not isinstance(count, int) or count < 1:
@@ -59,12 +61,12 @@ def read_machine(text: str, hosts: int | None = None) -> tuple[str, tuple[Device
         for h in range(count)
         for a, b, rates in pairs
     )
-    return str(table.get("name", "machine")), devices, links
+    return str(table.get("name", "machine")), devices, links, table.get("direct_devices", DIRECT_DEVICES)
 
 
-def write_machine(name: str, devices: Sequence[Device], links: Sequence[Link]) -> str:
+def write_machine(name: str, devices: Sequence[Device], links: Sequence[Link], direct_devices: int) -> str:
     """The text of a machine file that reads back equal."""
-    lines = [f"name = {json.dumps(name)}"]
+    lines = [f"name = {json.dumps(name)}", f"direct_devices = {direct_devices}"]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
         lines += [f"{f.name} = {_value(getattr(device, f.name))}" for f in fields(Device)]

@@ -18,7 +18,7 @@ import numpy as np
 from taskflow.backend import find_gpus
 from taskflow.backend.jobs import sharing, world_size
 from taskflow.machine.device import Device, Link
-from taskflow.machine.machinefile import move_place, preset_text, read_machine, write_machine
+from taskflow.machine.machinefile import DIRECT_DEVICES, move_place, preset_text, read_machine, write_machine
 from taskflow.machine.routes import Array, find_routes, link_lengths
 
 if TYPE_CHECKING:
@@ -39,17 +39,22 @@ def _gpu_device(gpus: Sequence[Any], count: int) -> Device:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MachineModel:
     """Devices and directed links; a transfer takes the route of fewest links, of those the fastest.
 
     Links are streams: transfers whose routes have a link in common pass it one after the other. So whatever several
     devices share, a host's network card say, is one link behind a switch.
+
+    Up to `direct_devices` devices sum and gather by copies to one another, which orders can overlap; p devices need
+    2 p (p - 1) of them for a sum. More of them do it together, in collectives. With as many as there are devices, all
+    exchange as by a parameter server.
     """
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
     name: str = "machine"
+    direct_devices: int = DIRECT_DEVICES
 
     def __post_init__(self) -> None:
         count = len(self.devices)
@@ -59,6 +64,11 @@ class MachineModel:
             for end in link.ends:
                 if isinstance(end, int) and not 0 <= end < count:
                     raise ValueError(f"machine '{self.name}': link {link.ends} ends at device {end} of {count}")
+        if not isinstance(self.direct_devices, int) or self.direct_devices < 1:
+            raise ValueError(f"machine '{self.name}': direct_devices is a positive number, not {self.direct_devices!r}")
+
+    def __repr__(self) -> str:
+        return f"MachineModel('{self.name}', {len(self.devices)} devices, {len(self.links)} links)"
 
     @staticmethod
     def uniform(
@@ -112,7 +122,7 @@ class MachineModel:
         text = preset_text(name)
         if nodes < 1:
             raise ValueError(f"machine preset '{name}': nodes is a positive number, not {nodes}")
-        _, devices, links = read_machine(text, nodes)
+        _, devices, links, _ = read_machine(text, nodes)
         return MachineModel(devices, links, name if nodes == 1 else f"{nodes} x {name}")
 
     @staticmethod
@@ -125,8 +135,8 @@ class MachineModel:
         if not Path(path).is_file():
             raise ValueError(f"machine file '{path}': there is no such file")
         try:
-            name, devices, links = read_machine(Path(path).read_text())
-            machine = MachineModel(devices, links, name)
+            name, devices, links, direct_devices = read_machine(Path(path).read_text())
+            machine = MachineModel(devices, links, name, direct_devices)
             _ = machine.routes  # all devices reach each other
         except (UnicodeDecodeError, ValueError) as error:
             raise ValueError(f"machine file '{path}': {error}") from error
@@ -134,14 +144,15 @@ class MachineModel:
 
     def save(self, path: str | Path) -> None:
         """Write a TOML machine file that loads equal."""
-        Path(path).write_text(write_machine(self.name, self.devices, self.links))
+        Path(path).write_text(write_machine(self.name, self.devices, self.links, self.direct_devices))
 
     @staticmethod
     def join(machines: Sequence[MachineModel], name: str = "") -> MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines. `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
+        is what joins the machines. `direct_devices` is that of the first.
+        `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []
         links: list[Link] = []
@@ -151,7 +162,8 @@ class MachineModel:
             for link in machine.links:
                 first, second = (move_place(end, count, hosts) for end in link.ends)
                 links.append(replace(link, ends=(first, second)))
-        return MachineModel(tuple(devices), tuple(links), name or " + ".join(m.name for m in machines))
+        name = name or " + ".join(m.name for m in machines)
+        return MachineModel(tuple(devices), tuple(links), name, machines[0].direct_devices)
 
     def take(self, count: int) -> MachineModel:
         """The machine of the first `count` devices; switches stay.

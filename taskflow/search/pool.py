@@ -17,7 +17,6 @@ from taskflow.columns import Column, doubled
 from taskflow.cost import AnalyticCosts, CostModel
 from taskflow.exchange import ring_order
 from taskflow.lower import Lowering
-from taskflow.lower.movement import FEW
 from taskflow.streams import Queues, StreamTable
 from taskflow.task import COLLECTIVES, Array
 
@@ -135,7 +134,8 @@ class Pool:
     def _links(self) -> Links:
         from taskflow.search.receiving import links_of  # numba: imported on first use
 
-        return links_of(self.rates, self.lowering.mover.hosts, FEW, self.queues)
+        mover = self.lowering.mover
+        return links_of(self.rates, mover.hosts, mover.direct_devices, self.queues)
 
     def _settle_collectives(self) -> None:
         """Seconds and queues of the collectives that were packed."""

@@ -18,16 +18,15 @@ from tests.strategies import feeds_of, graphs, random_strategy
 from tests.test_laws import examples
 
 
-def machine_of(devices, each=8, kind="cpu"):
+def machine_of(devices, each=8, kind="cpu", direct_devices=4):
     """`each` devices a host."""
     device = [Device(kind, host=d // each, overhead_seconds=1e-5) for d in range(devices)]
-    return MachineModel(tuple(device), MachineModel.uniform(devices).links)
+    return MachineModel(tuple(device), MachineModel.uniform(devices).links, direct_devices=direct_devices)
 
 
 @pytest.fixture
 def always(monkeypatch):
-    """Any two devices sum and gather together, in pieces however small."""
-    monkeypatch.setattr(movement, "FEW", 1)
+    """Sums and gathers of however little are collectives."""
     monkeypatch.setattr(movement, "SMALL_BYTES", 0)
 
 
@@ -128,9 +127,9 @@ def test_emulated_devices_take_about_as_long_as_predicted():
 @given(data=st.data())
 def test_laws_hold_for_collectives_of_any_size(data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "FEW", data.draw(st.sampled_from([1, 4])))
         patch.setattr(movement, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
-        model, machine = data.draw(graphs()), machine_of(data.draw(st.integers(2, 8)), data.draw(st.integers(2, 8)))
+        devices, each, direct = (data.draw(values) for values in (*[st.integers(2, 8)] * 2, st.sampled_from([1, 4, 8])))
+        model, machine = data.draw(graphs()), machine_of(devices, each, direct_devices=direct)
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
         laws.any_strategy_is_one_device(model, machine, strategy, steps=2, check=True)
         laws.any_order_is_the_same(model, machine, strategy, orders=3)

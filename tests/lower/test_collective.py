@@ -1,5 +1,7 @@
 """Collectives as single rows: which groups become one, its exact arguments, and bytes that stay the minimum."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,6 +77,18 @@ def test_tiles_that_six_devices_need_are_gathered_in_one_row():
     assert row == f"18 all-gather h @0 {tiles} {whole} after [12, 13, 14, 15, 16, 17]"
     assert task_graph.bytes_moved == 5 * 24 * ITEM
     assert [task_graph.deps(r) for r in range(19, 25)] == [[6 + d, 12 + d, 18] for d in range(6)]
+
+
+def test_a_machine_may_have_its_devices_exchange_directly_or_all_together():
+    graph = network(batch=24)
+
+    def collective_rows(devices, direct_devices):
+        machine = replace(MachineModel.uniform(devices), direct_devices=direct_devices)
+        return len(collectives(lower(graph, taskflow.data_parallel(graph, machine), machine)))
+
+    assert collective_rows(6, 6) == collective_rows(4, 4) == 0
+    assert collective_rows(6, 5) > 0
+    assert collective_rows(2, 1) > 0
 
 
 def test_what_one_device_has_and_five_others_need_is_broadcast_in_one_row():

@@ -138,7 +138,10 @@ def fill(ctx, *arrays):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("machine", [*PRESETS, MachineModel.uniform(3), MachineModel((Device(),), (), 'one "device"')])
+ONE = MachineModel((Device(),), (), 'one "device"', direct_devices=7)
+
+
+@pytest.mark.parametrize("machine", [*PRESETS, MachineModel.uniform(3), ONE])
 def test_a_saved_machine_loads_equal(machine, tmp_path):
     machine = MachineModel.preset(machine, nodes=2) if isinstance(machine, str) else machine
     machine.save(tmp_path / "machine.toml")

@@ -17,9 +17,9 @@ from tests.strategies import graphs, random_strategy
 @given(data=st.data())
 def test_collectives_give_the_numbers_of_one_device(exchange, record, data):
     each = data.draw(st.integers(1, SIZE))  # devices a host: rings where there are several
-    machine = MachineModel(tuple(Device(host=d // each) for d in range(SIZE)), MachineModel.uniform(SIZE).links)
+    devices = tuple(Device(host=d // each) for d in range(SIZE))
+    machine = MachineModel(devices, MachineModel.uniform(SIZE).links, direct_devices=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "FEW", 1)
         patch.setattr(movement, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
         model = data.draw(graphs())
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))

@@ -16,10 +16,14 @@ FILES = {
     "no TOML": ("name = ", "is not TOML: Invalid value (at end of document)"),
     "no device": (LINK + "bandwidth = 1", "the file: 'device' is missing"),
     "an empty list": ("device = []", "machine 'machine': has no device"),
+    "no number of devices": (
+        f"direct_devices = 0\n{DEVICE}",
+        "machine 'machine': direct_devices is a positive number, not 0",
+    ),
     "no tables": ("device = 3", "'device' is written as [[device]] tables"),
     "an unknown table": (
         DEVICE + "[[node]]",
-        "the file: there is no key 'node'; the keys are name, hosts, shared, device, link",
+        "the file: there is no key 'node'; the keys are name, direct_devices, hosts, shared, device, link",
     ),
     "an unknown key": (
         DEVICE + "gpus = 4",
