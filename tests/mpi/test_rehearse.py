@@ -3,10 +3,10 @@
 import numpy as np
 
 import ops
-from taskflow import Graph, MachineModel, data_parallel, lower
+from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel, lower
 from taskflow.comm import connect
 from taskflow.cost import MeasuredCosts
-from taskflow.rehearse import rehearse
+from taskflow.rehearse import Rehearsal, rehearse
 
 
 def test_all_ranks_learn_the_same(comm):
@@ -22,3 +22,23 @@ def test_all_ranks_learn_the_same(comm):
     assert (seconds > 0).all()
     for other in connect().gather(seconds):
         np.testing.assert_array_equal(other, seconds)
+
+
+def test_ranks_read_what_others_write(comm):
+    """As in a step: the second device copies out of the memory of the first, not out of a stand-in of zeros."""
+    seen = []
+
+    def fill(ctx, x, y):
+        y[...] = 7
+
+    def look(ctx, y, z):
+        seen.append(float(y.max()))
+        z[...] = y
+
+    graph = Graph()
+    y = graph.launch("fill", "a -> a", [graph.input("x", (64,))], kernel=fill)
+    graph.output("z", graph.launch("look", "a -> a", [y], kernel=look))
+    machine = MachineModel.local(max(comm.size, 2))
+    strategy = Strategy.of_graph(graph, {"fill": ParallelConfig(None, [0]), "look": ParallelConfig(None, [1])})
+    Rehearsal(lower(graph, strategy, machine)).time_rows(2)
+    assert seen[2:] == ([7.0] if comm.rank == min(1, comm.size - 1) else [])
