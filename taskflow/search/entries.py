@@ -158,7 +158,7 @@ def find_entries(
             those of the one before this, which get those of this one.
         old_fragment, new_fragment: the same of the entries of all regions.
         old_presence, presence: per device, how many operators have points there; the second is filled in.
-        record, place: see `pointstore.Places`.
+        record, place: see `places.Places`.
         region_ptr, region, op_ptr, op, kind, keyed: see `stretches.Layout`.
         entries: how many there are; table, keys, key_ptr: of them, with room for one more a region.
         counts, slots, regions, missing: get the operators that changed, the regions, and those whose entries have to be

@@ -27,7 +27,7 @@ from taskflow.strategy import ParallelConfig, Strategy, check_config, check_stra
 from taskflow.task import STREAMS, Array
 
 POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
-MARKS = 128  # places along the way where the state is remembered, so that a proposal need not begin at the first row
+MARKS = 40  # places along the way where the state is remembered, so that a proposal need not begin at the first row
 LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
 CALL = 12000  # rows that are passed in the time that asking for it takes
 SLACK = 1e-9  # of what is summed in another order
@@ -199,7 +199,7 @@ class Judge:
 
     def _prepare(self, slots: Sequence[int], config: ParallelConfig) -> Array:
         """Numbers of the points of operators, and their entries; (2, n)."""
-        numbers = [self.lowering.store.number(slot, config) for slot in slots]
+        numbers = self.lowering.store.numbers(slots, config)
         return np.array([numbers, self.pool.enter_ops(slots, numbers)], np.int64)
 
     # -- judging -------------------------------------------------------------------------------------------------------
