@@ -56,41 +56,50 @@ def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, A
 
 
 @leaf
-def put_interval(
-    boxes: Any, n: int, d: int, spans: Any, extents: Any, dim_ptr: Any, dim_axis: Any, dim_extent: Any, window: Any
+def put_boxes(
+    boxes: Any, spans: Any, count: int, extents: Any, dim_ptr: Any, dim_axis: Any, dim_extent: Any, window: Any
 ) -> int:
-    """Write dimension `d` of point `n` for the intervals of all its axes; the axis at fault, or -1."""
-    low, high, is_spread = 0, 1, False
-    boxes[n, d, 0] = boxes[n, d, 1] = 0
-    if window[d, 0]:
-        axis = dim_axis[dim_ptr[d]]
-        low, high = image(d, spans[n, axis, 0], spans[n, axis, 1], dim_extent[d], window)
-        if low < high:
+    """The box of every term for the intervals of every point; the first point at fault, or -1.
+
+    All in one call: passing eight arrays on for every dimension of every point took most of the time.
+    """
+    fault = count
+    for d in range(len(dim_extent)):
+        for n in range(count):
+            if window[d, 0]:
+                axis = dim_axis[dim_ptr[d]]
+                low, high = image(
+                    spans[n, axis, 0], spans[n, axis, 1], dim_extent[d], window[d, 1], window[d, 2], window[d, 3],
+                    window[d, 4], window[d, 5] != 0,
+                )  # fmt: skip
+                boxes[n, d, 0], boxes[n, d, 1] = (low, high) if low < high else (0, 0)
+                continue
+            low, high, is_spread = 0, 1, False
+            for k in range(dim_ptr[d], dim_ptr[d + 1]):
+                extent, a, b = extents[dim_axis[k]], spans[n, dim_axis[k], 0], spans[n, dim_axis[k], 1]
+                if b <= a:
+                    low, high = 0, 0
+                    break
+                if is_spread and b - a < extent:
+                    fault = min(fault, n)
+                if is_spread:
+                    low, high = low * extent, high * extent
+                else:
+                    low, high = low * extent + a, low * extent + b
+                is_spread = is_spread or b - a > 1
             boxes[n, d, 0], boxes[n, d, 1] = low, high
-        return -1
-    for k in range(dim_ptr[d], dim_ptr[d + 1]):
-        extent, a, b = extents[dim_axis[k]], spans[n, dim_axis[k], 0], spans[n, dim_axis[k], 1]
-        if b <= a:
-            return -1
-        if is_spread:
-            if b - a < extent:
-                return int(dim_axis[k])
-            low, high = low * extent, high * extent
-        else:
-            low, high = low * extent + a, low * extent + b
-        is_spread = is_spread or b - a > 1
-    boxes[n, d, 0], boxes[n, d, 1] = low, high
-    return -1
+    return fault if fault < count else -1
 
 
 @leaf
-def image(d: int, lo: int, hi: int, extent: int, window: Any) -> tuple[int, int]:
-    """What the window of dimension `d` makes of an interval, as far as there is something."""
+def image(
+    lo: int, hi: int, extent: int, size: int, stride: int, padding: int, dilation: int, is_transposed: bool
+) -> tuple[int, int]:
+    """What a window makes of an interval, as far as there is something."""
     if hi <= lo:
         return 0, 0
-    size, stride, padding, dilation = window[d, 1], window[d, 2], window[d, 3], window[d, 4]
     reach = (size - 1) * dilation
-    if window[d, 5]:
+    if is_transposed:
         first, last = -((reach - lo - padding) // stride), (hi - 1 + padding) // stride
     else:
         first, last = lo * stride - padding, (hi - 1) * stride - padding + reach
@@ -128,7 +137,7 @@ def make_points(
     device, _, part_of = place_points(axis, parts, devices, kept)
     count, axes, dims, outputs = len(device), len(extents), len(dim_extent), reduced.shape[0]
     intervals, boxes = np.empty((count, axes, 2), np.int64), np.empty((count, dims, 2), np.int64)
-    colours, fault, n = np.zeros((count, outputs), np.int64), -1, 0
+    colours, n = np.zeros((count, outputs), np.int64), 0
     for p in range(count):
         for a in range(axes):
             intervals[n, a, 0], intervals[n, a, 1] = 0, extents[a]
@@ -146,12 +155,9 @@ def make_points(
             for k in range(outputs):
                 colours[n, k] = 0
             continue
-        for d in range(dims):
-            wrong = put_interval(boxes, n, d, intervals, extents, dim_ptr, dim_axis, dim_extent, window)
-            if wrong >= 0 and fault < 0:
-                fault = n
         device[n] = device[p]
         n += 1
+    fault = put_boxes(boxes, intervals, n, extents, dim_ptr, dim_axis, dim_extent, window)
     return device[:n], intervals[:n], boxes[:n], colours[:n], number_colours(colours[:n]), fault
 
 

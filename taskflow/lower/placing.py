@@ -111,7 +111,7 @@ def add_kind(
     for p in range(count):
         at = t.length[PLACE] + p
         t.place[at], t.seat[at], t.flops[at] = where[p], seat_of[where[p]], k.flops[kind] * volume(spans, p)
-        t.bytes[at] = size_of(boxes, p, k.itemsize, a[5], k.term, term + 1, arguments)
+    put_sizes(t.bytes, t.length[PLACE], boxes, k.itemsize, a[5], k.term, term + 1, arguments)
     put_pairs(t.box, t.length[BOX], boxes)
     put_pairs(t.span, t.length[SPAN], spans)
     for p in range(count):
@@ -143,12 +143,15 @@ def put_pairs(column: Any, begin: int, pairs: Any) -> None:
 
 
 @leaf
-def size_of(boxes: Any, p: int, itemsize: Any, first: int, term: Any, at: int, arguments: int) -> int:
-    """Bytes of all arguments of a point."""
-    total = 0
-    for j in range(arguments):
-        size = 1
-        for d in range(term[at + j], term[at + j + 1]):
-            size *= max(boxes[p, d, 1] - boxes[p, d, 0], 0)
-        total += size * itemsize[first + j]
-    return total
+def put_sizes(
+    sizes: Any, begin: int, boxes: Any, itemsize: Any, first: int, term: Any, at: int, arguments: int
+) -> None:  # fmt: skip
+    """Write the bytes of all arguments of every point."""
+    for p in range(boxes.shape[0]):
+        total = 0
+        for j in range(arguments):
+            size = 1
+            for d in range(term[at + j], term[at + j + 1]):
+                size *= max(boxes[p, d, 1] - boxes[p, d, 0], 0)
+            total += size * itemsize[first + j]
+        sizes[begin + p] = total

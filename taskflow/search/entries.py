@@ -109,12 +109,16 @@ def mark_regions(slots: Any, region_ptr: Any, region: Any, presence: Any, old_pr
 @leaf
 def put_devices(keys: Any, at: int, ops: Any, numbers: Any, record: Any, place: Any, is_used: Any) -> int:
     """Append the devices that have points of some operators; the new end of the key."""
+    left = len(is_used)
     for d in range(len(is_used)):
         is_used[d] = False
     for slot in ops:
         first, count = record[numbers[slot], 0], record[numbers[slot], 1]
         for p in range(first, first + count):
+            left -= not is_used[place[p]]
             is_used[place[p]] = True
+        if left == 0:
+            break
     for d in range(len(is_used)):
         if is_used[d]:
             keys[at] = d

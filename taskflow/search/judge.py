@@ -176,7 +176,8 @@ class Judge:
         if held is None or held[0] is not config:
             if len(self._joined) > PREPARED:
                 self._joined.clear()
-            columns = np.vstack([self._slots[name], self._prepared_columns(name, config)])
+            columns = np.empty((3, len(self._slots[name])), np.int64)
+            columns[0], columns[1:] = self._slots[name], self._prepared_columns(name, config)
             held = self._joined[name, id(config)] = config, columns
         if not own:
             return held[1]
