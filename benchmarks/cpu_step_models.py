@@ -116,7 +116,7 @@ def _words(batch: int, length: int) -> tuple[LogicalRegion, LogicalRegion]:
 
 def lstm(batch: int) -> LogicalRegion:
     x, t = _words(batch, 64)
-    h, _ = ops.lstm(ops.embedding(x, VOCABULARY, 256, name="embed"), 256, name="lstm", ahead=True)
+    h, _ = ops.lstm(ops.embedding(x, VOCABULARY, 256, name="embed"), 256, name="lstm", fused=True)
     return ops.softmax_cross_entropy(ops.linear(h, VOCABULARY, name="fc"), t, name="loss")
 
 

@@ -22,6 +22,7 @@ from ops.build import check_positive, distinct, first, term, terms
 from ops.dropout import dropout as drop
 from ops.lstm_ahead import lstm_ahead
 from ops.lstm_cell import State, launch_cell
+from ops.lstm_fused import lstm_fused
 from ops.recurrent import check_sequence, check_step, check_weights, over_dim_1, unroll
 from ops.recurrent_weights import RecurrentWeights, lstm_weights
 from ops.shape import concat
@@ -126,6 +127,7 @@ def lstm(
     name: str = "lstm",
     *,
     ahead: bool = False,
+    fused: bool = False,
 ) -> tuple[LogicalRegion, list[State]]:
     """An LSTM over dimension 1, unrolled, as torch.nn.LSTM with batch_first.
 
@@ -135,16 +137,20 @@ def lstm(
         hidden_size, layers, bias, dropout, training, group, name: as for `lstm_steps`.
         ahead: one product of the inputs of all steps ahead of a layer's steps, the operator `<name>.l0.x`. It is faster
             than one a step, but a layer begins when the layer below has ended.
+        fused: that product, and one operator `<name>.l0.steps` for all steps of a layer. It is fastest on one device,
+            but only the batch can be split.
 
     Returns:
         the hidden states of the last layer, (batch, steps, hidden); and the last state (h, c) of each layer.
 
     Raises:
-        ValueError: `x` has not three dimensions, or as `lstm_steps`.
+        ValueError: `x` has not three dimensions, `group` is given for steps that are one operator, or as `lstm_steps`.
     """
-    if ahead:
+    if fused and group != 1:
+        raise ValueError(f"lstm '{name}': group is {group!r}, but fused steps are one operator")
+    if ahead or fused:
         check_sequence("lstm", x, name)
-        return _layers_ahead(x, hidden_size, layers, initial, bias, dropout, training, group, name)
+        return _layers(x, hidden_size, layers, initial, bias, dropout, training, group, name, fused)
 
     def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[State]]:
         return lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
@@ -152,7 +158,7 @@ def lstm(
     return over_dim_1("lstm", x, name, steps)
 
 
-def _layers_ahead(
+def _layers(
     x: LogicalRegion,
     hidden_size: int,
     layers: int,
@@ -162,6 +168,7 @@ def _layers_ahead(
     training: bool,
     group: int,
     name: str,
+    fused: bool,
 ) -> tuple[LogicalRegion, list[State]]:
     check_positive(f"lstm '{name}'", hidden_size=hidden_size, layers=layers, group=group)
     if initial is not None and len(initial) != layers:
@@ -171,8 +178,12 @@ def _layers_ahead(
         if layer:
             x = drop(x, dropout, training, f"{name}.l{layer}.drop")
         weights = lstm_weights(x.graph, f"{name}.l{layer}", x.shape[-1], hidden_size, bias, x.dtype)
-        hs, state = lstm_ahead(x, weights, initial[layer] if initial else None, group)
-        x = concat(hs, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
+        before = initial[layer] if initial else None
+        if fused:
+            x, state = lstm_fused(x, weights, before)
+        else:
+            hs, state = lstm_ahead(x, weights, before, group)
+            x = concat(hs, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
         states.append(state)
     return x, states
 

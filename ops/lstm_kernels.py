@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from ops import gpu_rows
 from ops.expressions import Expression
-from ops.tiles import Array, Context, contiguous, deliver, deliver_matrix, matrix, result_matrix, rows, work_array
+from ops.tiles import (
+    Array,
+    Context,
+    contiguous,
+    deliver,
+    deliver_matrix,
+    matrix,
+    result_matrix,
+    rows,
+    work_array,
+    zeros,
+)
 from taskflow import captured, compiled, on_cuda
 
 
@@ -208,9 +218,9 @@ def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> Non
 
     c, new_c, active, ggates, gc = args[-5:]
     samples, hidden = prod(c.shape[:-1]), c.shape[-1]
-    zeros = _zeros(ctx, (samples, hidden), c.dtype) if not (has_gh and has_gc) else None
-    gh = rows(ctx, "gh", args[0]) if has_gh else zeros
-    flowing = rows(ctx, "flowing", args[has_gh]) if has_gc else zeros
+    nothing = zeros(ctx, "zeros", (samples, hidden), c.dtype) if not (has_gh and has_gc) else None
+    gh = rows(ctx, "gh", args[0]) if has_gh else nothing
+    flowing = rows(ctx, "flowing", args[has_gh]) if has_gc else nothing
     wide = samples, 4, hidden
     gates_work, c_work = work_array(ctx, "ggates", ggates), work_array(ctx, "gc", gc)
     before, after = rows(ctx, "c", c), rows(ctx, "new_c", new_c)
@@ -218,15 +228,6 @@ def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> Non
     ctx.call(cpu_lstm.cell_gradient, gh, flowing, before, after, gates, out, c_work.reshape(samples, hidden))
     deliver(ctx, gates_work, ggates)
     deliver(ctx, c_work, gc)
-
-
-def _zeros(ctx: Context, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Read-only, as the gradients in whose place it stands: kernels are compiled for that."""
-    zeros = ctx.scratch("zeros", shape, dtype)
-    ctx.xp.copyto(zeros, 0)
-    view = zeros.view()
-    view.flags.writeable = False
-    return view
 
 
 @captured

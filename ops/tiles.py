@@ -31,6 +31,16 @@ def contiguous(ctx: Context, slot: object, a: Array) -> Array:
     return copy
 
 
+def zeros(ctx: Context, slot: object, shape: Sequence[int], dtype: Any) -> Array:
+    """In scratch memory; read-only, as the inputs in whose place they stand: kernels are compiled for that."""
+    made = ctx.scratch(slot, shape, dtype)
+    ctx.xp.copyto(made, 0)
+    view = made.view()
+    if hasattr(view.flags, "writeable"):
+        view.flags.writeable = False
+    return view
+
+
 def work_array(ctx: Context, slot: object, a: Array) -> Array:
     """Contiguous memory to compute the output `a` in: itself, or scratch memory that `deliver` copies to it."""
     return a if a.flags.c_contiguous else ctx.scratch(slot, a.shape, a.dtype)

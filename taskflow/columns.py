@@ -1,8 +1,8 @@
-"""Growing arrays: one, or several in a named tuple that compiled code fills."""
+"""Arrays that grow, one or several in a named tuple that compiled code fills; and arrays in parts of any lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -46,3 +46,23 @@ def _doubled(data: Array) -> Array:
     grown: Array = np.empty((2 * len(data), *data.shape[1:]), data.dtype)
     grown[: len(data)] = data
     return grown
+
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+def spread(first: Array, count: Array) -> Array:
+    """`first[k]`, `first[k] + 1`, ..., `count[k]` numbers for every k in turn."""
+    end = np.cumsum(count, dtype=np.int64)
+    total = int(end[-1]) if len(end) else 0
+    found: Array = np.repeat(first - (end - count), count) + np.arange(total)
+    return found
+
+
+def gather(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:
+    """`parts[k]` for every k of `which` in turn, one after the other; and their lengths."""
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    length = np.array([len(part) for part in parts], np.int64)
+    first, count = (np.cumsum(length) - length)[which], length[which]
+    return np.concatenate(parts)[spread(first, count)], count

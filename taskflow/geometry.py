@@ -94,8 +94,9 @@ class Rect:
 
         It starts with an ellipsis, so that indexing gives a view for a scalar too.
         """
-        rect = self if origin is None else self.relative_to(origin)
-        return (..., *(slice(l, h) for l, h in zip(rect.lo, rect.hi, strict=True)))
+        if origin is None:
+            return (..., *map(slice, self.lo, self.hi))
+        return (..., *(slice(l - o, h - o) for l, h, o in zip(self.lo, self.hi, origin, strict=True)))
 
     def __str__(self) -> str:
         return "[" + ", ".join(f"{l}:{h}" for l, h in zip(self.lo, self.hi, strict=True)) + "]"

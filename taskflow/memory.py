@@ -56,15 +56,14 @@ def plan_memory(task_graph: TaskGraph, reuse: bool = True, borrowed: Sequence[in
     devices = len(task_graph.machine.devices)
     offset = np.zeros(len(size), np.int64)
     peak, held = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
-    for device in range(devices):
-        here = task_graph.instance_device == device
-        pinned = np.flatnonzero(here & persistent)
+    by_device = np.argsort(task_graph.instance_device, kind="stable")
+    ends = np.cumsum(np.bincount(task_graph.instance_device, minlength=devices))
+    for device, here in enumerate(np.split(by_device, ends[:-1])):
+        pinned, passing = here[persistent[here]], here[~persistent[here] & (last[here] >= 0)]
         offset[pinned] = np.cumsum(size[pinned]) - size[pinned]
         held[device] = size[pinned].sum()
-        passing = np.flatnonzero(here & ~persistent & (last >= 0))
         offset[passing] = held[device] + _place(size[passing], first[passing], last[passing])
-        ends = offset[passing] + size[passing]
-        peak[device] = max(held[device], int(ends.max(initial=0)))
+        peak[device] = max(held[device], int((offset[passing] + size[passing]).max(initial=0)))
     return MemoryPlan(offset, size, first, last, peak, held, receive)
 
 

@@ -146,7 +146,7 @@ class Task:
         return f"{self.row}: {what} {place} {self.bytes} B, after {list(self.dependences)}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TaskGraph:
     """Rows, arguments, dependences and instances, all as NumPy columns; identical on every rank.
 
@@ -199,6 +199,9 @@ class TaskGraph:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def __repr__(self) -> str:
+        return f"TaskGraph({len(self)} rows on {len(self.devices_used)} devices, {self.bytes_moved} bytes moved)"
 
     def __getitem__(self, row: int) -> Task:
         row = range(len(self))[row]
@@ -269,9 +272,8 @@ class TaskGraph:
 
     def instance_bytes(self) -> Array:
         """Bytes of every instance."""
-        itemsize = np.array([self.regions[int(r)].itemsize for r in self.instance_region], np.int64)
+        itemsize, ndim = np.array([(r.itemsize, r.ndim) for r in self.regions], np.int64)[self.instance_region].T
         extents = self.instance_box[:, 1] - self.instance_box[:, 0]
-        ndim = np.array([self.regions[int(r)].ndim for r in self.instance_region], np.int64)
         extents[np.arange(extents.shape[1])[None, :] >= ndim[:, None]] = 1
         sizes: Array = np.prod(extents, axis=1) * itemsize
         return sizes

@@ -15,7 +15,7 @@ from taskflow.streams import stream_names
 from taskflow.task import Array, TaskGraph
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Timeline:
     """Start and end of every row in seconds since the start of the step.
 
@@ -31,6 +31,9 @@ class Timeline:
     end: Array
     seconds: float
     peak_bytes: Array
+
+    def __repr__(self) -> str:
+        return f"Timeline({self.seconds * 1e3:.3f} ms, {len(self.start)} rows, {self.bytes_moved} bytes moved)"
 
     @property
     def bytes_moved(self) -> int:

@@ -6,6 +6,7 @@
 #define __device__
 #define __shared__ static
 #else
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -35,19 +36,51 @@ struct Dimensions {
 };
 static Dimensions threadIdx, blockIdx, blockDim, gridDim;
 
+// A fiber is made once and runs what it is given again and again. It is left by a jump: unlike swapcontext, that asks
+// the kernel for nothing.
 static const int STACK_BYTES = 32768;
-static ucontext_t scheduler, *fibers;
+static jmp_buf scheduler, *fibers;
 static char *stacks, *is_done;
 static long long room;
 static void (*body)(void*);
 static void* arguments;
 
-static void start() {
-  body(arguments);
-  is_done[threadIdx.x] = 1;
+static void __syncthreads() {
+  if (!_setjmp(fibers[threadIdx.x])) _longjmp(scheduler, 1);
 }
 
-static void __syncthreads() { swapcontext(&fibers[threadIdx.x], &scheduler); }
+static void start() {
+  for (;;) {
+    __syncthreads();
+    body(arguments);
+    is_done[threadIdx.x] = 1;
+  }
+}
+
+static void resume(long long t) {
+  threadIdx = {(unsigned)t, 0, 0};
+  if (!_setjmp(scheduler)) _longjmp(fibers[t], 1);
+}
+
+// The fiber of thread t, at its first barrier.
+static void make_fiber(long long t) {
+  ucontext_t context;
+  threadIdx = {(unsigned)t, 0, 0};
+  getcontext(&context);
+  context.uc_stack.ss_sp = stacks + t * STACK_BYTES;
+  context.uc_stack.ss_size = STACK_BYTES;
+  context.uc_link = nullptr;
+  makecontext(&context, start, 0);
+  if (!_setjmp(scheduler)) setcontext(&context);
+}
+
+static void make_fibers(long long count) {
+  room = count;
+  fibers = (jmp_buf*)realloc(fibers, count * sizeof(jmp_buf));
+  stacks = (char*)realloc(stacks, count * STACK_BYTES);
+  is_done = (char*)realloc(is_done, count);
+  for (long long t = 0; t < count; ++t) make_fiber(t);
+}
 
 // `kernel(data)` is what one thread does.
 static void run_blocks(long long grid, long long block, void (*kernel)(void*), void* data) {
@@ -55,28 +88,15 @@ static void run_blocks(long long grid, long long block, void (*kernel)(void*), v
   arguments = data;
   gridDim = {(unsigned)grid, 1, 1};
   blockDim = {(unsigned)block, 1, 1};
-  if (block > room) {
-    room = block;
-    fibers = (ucontext_t*)realloc(fibers, block * sizeof(ucontext_t));
-    stacks = (char*)realloc(stacks, block * STACK_BYTES);
-    is_done = (char*)realloc(is_done, block);
-  }
+  if (block > room) make_fibers(block);
   for (long long b = 0; b < grid; ++b) {
     blockIdx = {(unsigned)b, 0, 0};
-    for (long long t = 0; t < block; ++t) {
-      is_done[t] = 0;
-      getcontext(&fibers[t]);
-      fibers[t].uc_stack.ss_sp = stacks + t * STACK_BYTES;
-      fibers[t].uc_stack.ss_size = STACK_BYTES;
-      fibers[t].uc_link = &scheduler;
-      makecontext(&fibers[t], start, 0);
-    }
+    for (long long t = 0; t < block; ++t) is_done[t] = 0;
     for (bool is_over = false; !is_over;) {
       is_over = true;
       for (long long t = 0; t < block; ++t) {
         if (is_done[t]) continue;
-        threadIdx = {(unsigned)t, 0, 0};
-        swapcontext(&scheduler, &fibers[t]);
+        resume(t);
         is_over = is_over && is_done[t];
       }
     }

@@ -33,6 +33,12 @@ def test_seconds_are_the_chain(timeline):
     assert timeline.bytes_moved == 16000
 
 
+def test_what_has_many_rows_prints_as_one_line(timeline):
+    assert repr(timeline) == f"Timeline({timeline.seconds * 1e3:.3f} ms, 5 rows, 16000 bytes moved)"
+    assert repr(timeline.task_graph) == "TaskGraph(5 rows on 2 devices, 16000 bytes moved)"
+    assert repr(timeline.task_graph.machine) == "MachineModel('uniform', 2 devices, 2 links)"
+
+
 def test_busy_seconds_of_streams_and_bytes_of_links(timeline):
     busy = timeline.busy_seconds()
     assert busy[0] == pytest.approx(16e-6)  # device 0 computes a

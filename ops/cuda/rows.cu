@@ -2,6 +2,11 @@
 // element.
 #include "common.cu"
 
+template <typename A>
+static __device__ A sigmoid(A x) {
+  return (A)0.5 + (A)0.5 * tanh((A)0.5 * x);
+}
+
 #define SOFTMAX_ROWS(T, A, name)                                                                                      \
   extern "C" __global__ void softmax_##name(const T* x, T* y, long long width) {                                      \
     __shared__ A shared[BLOCK];                                                                                       \
@@ -30,8 +35,8 @@
     long long k = THREAD;                                                                                             \
     if (k >= count) return;                                                                                           \
     long long at = k / hidden * 4 * hidden + k % hidden;                                                              \
-    A i = (A)0.5 + (A)0.5 * tanh((A)0.5 * (A)gates[at]), f = (A)0.5 + (A)0.5 * tanh((A)0.5 * (A)gates[at + hidden]);  \
-    A g = tanh((A)gates[at + 2 * hidden]), o = (A)0.5 + (A)0.5 * tanh((A)0.5 * (A)gates[at + 3 * hidden]);            \
+    A i = sigmoid((A)gates[at]), f = sigmoid((A)gates[at + hidden]);                                                  \
+    A g = tanh((A)gates[at + 2 * hidden]), o = sigmoid((A)gates[at + 3 * hidden]);                                    \
     active[at] = i;                                                                                                   \
     active[at + hidden] = f;                                                                                          \
     active[at + 2 * hidden] = g;                                                                                      \
@@ -58,7 +63,53 @@
   }
 FOR_ALL_TYPES(SOFTMAX_ROWS)
 
-#define SIGMOID(x) (0.5f + 0.5f * tanh(0.5f * (x)))
+// Step t of an LSTM: gates lie as (samples, steps, 4, hidden), states as (samples, steps, hidden). What there is not is
+// a null pointer: the product with the state before (samples, 4, hidden), biases (4, hidden), first state (samples,
+// hidden), and gradients.
+#define LSTM_STEP(T, A, name)                                                                                         \
+  extern "C" __global__ void lstm_step_##name(const T* inputs, const T* product, const T* bias, const T* other,       \
+                                              const T* c, T* hs, T* cs, T* active, long long hidden, long long steps, \
+                                              long long t, long long count) {                                         \
+    long long k = THREAD;                                                                                             \
+    if (k >= count) return;                                                                                           \
+    long long n = k / hidden, unit = k % hidden, step = n * steps + t, here = step * hidden + unit;                   \
+    A gates[4];                                                                                                       \
+    for (int j = 0; j < 4; ++j) {                                                                                     \
+      long long row = j * hidden + unit;                                                                              \
+      gates[j] = (A)inputs[step * 4 * hidden + row] + (product ? (A)product[n * 4 * hidden + row] : (A)0) +           \
+                 (bias ? (A)bias[row] : (A)0) + (other ? (A)other[row] : (A)0);                                       \
+    }                                                                                                                 \
+    A i = sigmoid(gates[0]), f = sigmoid(gates[1]), g = tanh(gates[2]), o = sigmoid(gates[3]);                        \
+    T* out = active + step * 4 * hidden + unit;                                                                       \
+    out[0] = i;                                                                                                       \
+    out[hidden] = f;                                                                                                  \
+    out[2 * hidden] = g;                                                                                              \
+    out[3 * hidden] = o;                                                                                              \
+    A state = f * (t ? (A)cs[here - hidden] : c ? (A)c[k] : (A)0) + i * g;                                            \
+    cs[here] = state;                                                                                                 \
+    hs[here] = o * tanh(state);                                                                                       \
+  }                                                                                                                   \
+  extern "C" __global__ void lstm_step_gradient_##name(const T* ghs, const T* gh, const T* flowing, const T* c,       \
+                                                       const T* cs, const T* active, T* ggates, T* gc,                \
+                                                       long long hidden, long long steps, long long t,                \
+                                                       long long count) {                                             \
+    long long k = THREAD;                                                                                             \
+    if (k >= count) return;                                                                                           \
+    long long n = k / hidden, unit = k % hidden, step = n * steps + t, here = step * hidden + unit;                   \
+    const T* gates = active + step * 4 * hidden + unit;                                                               \
+    T* out = ggates + step * 4 * hidden + unit;                                                                       \
+    A i = gates[0], f = gates[hidden], g = gates[2 * hidden], o = gates[3 * hidden], squashed = tanh((A)cs[here]);    \
+    A above = (ghs ? (A)ghs[here] : (A)0) + (gh ? (A)gh[k] : (A)0);                                                   \
+    A old = t ? (A)cs[here - hidden] : c ? (A)c[k] : (A)0;                                                            \
+    A state = (flowing ? (A)flowing[k] : (A)0) + above * o * ((A)1 - squashed * squashed);                            \
+    out[0] = state * g * (i * ((A)1 - i));                                                                            \
+    out[hidden] = state * old * (f * ((A)1 - f));                                                                     \
+    out[2 * hidden] = state * i * ((A)1 - g * g);                                                                     \
+    out[3 * hidden] = above * squashed * (o * ((A)1 - o));                                                            \
+    gc[k] = state * f;                                                                                                \
+  }
+FOR_ALL_TYPES(LSTM_STEP)
+
 // Gates lie as (samples, 3, hidden) in the order r, z, n: those from the input, and those from the state.
 #define GRU(T, A, name)                                                                                               \
   extern "C" __global__ void gru_cell_##name(const T* from_x, const T* from_h, const T* h, T* new_h, long long hidden,\
@@ -66,8 +117,8 @@ FOR_ALL_TYPES(SOFTMAX_ROWS)
     long long k = THREAD;                                                                                             \
     if (k >= count) return;                                                                                           \
     long long at = k / hidden * 3 * hidden + k % hidden;                                                              \
-    A r = SIGMOID((A)from_x[at] + (A)from_h[at]);                                                                     \
-    A z = SIGMOID((A)from_x[at + hidden] + (A)from_h[at + hidden]);                                                   \
+    A r = sigmoid((A)from_x[at] + (A)from_h[at]);                                                                     \
+    A z = sigmoid((A)from_x[at + hidden] + (A)from_h[at + hidden]);                                                   \
     A n = tanh((A)from_x[at + 2 * hidden] + r * (A)from_h[at + 2 * hidden]);                                          \
     new_h[k] = n + z * ((A)h[k] - n);                                                                                 \
   }                                                                                                                   \
@@ -77,8 +128,8 @@ FOR_ALL_TYPES(SOFTMAX_ROWS)
     if (k >= count) return;                                                                                           \
     long long at = k / hidden * 3 * hidden + k % hidden;                                                              \
     A above = g[k], scaled = from_h[at + 2 * hidden];                                                                 \
-    A r = SIGMOID((A)from_x[at] + (A)from_h[at]);                                                                     \
-    A z = SIGMOID((A)from_x[at + hidden] + (A)from_h[at + hidden]);                                                   \
+    A r = sigmoid((A)from_x[at] + (A)from_h[at]);                                                                     \
+    A z = sigmoid((A)from_x[at + hidden] + (A)from_h[at + hidden]);                                                   \
     A n = tanh((A)from_x[at + 2 * hidden] + r * scaled);                                                              \
     A gn = above * ((A)1 - z) * ((A)1 - n * n), gr = gn * scaled * r * ((A)1 - r);                                    \
     A gz = ((A)h[k] - n) * above * z * ((A)1 - z);                                                                    \

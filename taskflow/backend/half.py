@@ -31,7 +31,7 @@ def for_dtypes(
     kernel: Callable[..., None], arrays: Sequence[Any], is_read: Sequence[bool], is_written: Sequence[bool]
 ) -> Callable[..., None]:
     """What runs for `kernel` on these arrays: itself, or itself between casts of those of half size."""
-    halves = [k for k, a in enumerate(arrays) if a.dtype.name in HALF]
+    halves = [k for k, a in enumerate(arrays) if a.dtype.itemsize == 2 and a.dtype.name in HALF]
     if not halves or getattr(getattr(kernel, "func", kernel), _TAKES, False):
         return kernel
     places = tuple(_Place(k, _memory_order(arrays[k].strides), is_read[k], is_written[k]) for k in halves)

@@ -22,6 +22,7 @@ from taskflow.memory import MemoryPlan
 from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
 
 Call = Callable[[], object]
+Args = tuple[tuple[int, Rect, Privilege], ...]
 
 _MERGED_BYTES = 4096  # transfers of more are worth a message of their own
 
@@ -93,6 +94,7 @@ class Memory:
         self.own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.arenas: dict[int, Array] = {}
         self._arrays: dict[int, Array] = {}
+        self._wholes: dict[int, tuple[Array, tuple[int, ...]]] = {}  # in the region's order, and where they begin
         size = {d: int(plan.peak_bytes[d]) for d in self.own}
         shared = self.share(sum(size.values())) if share_memory else None
         self.is_shared = shared is not None
@@ -123,11 +125,15 @@ class Memory:
     def bind(self, instance: int, array: Array) -> None:
         """Use `array`, of the instance's shape, as its memory."""
         self._arrays[instance] = array.transpose(self.order_of(instance))
+        self._wholes.pop(instance, None)
 
     def view(self, instance: int, rect: Rect) -> Array:
         """The box `rect` (global coordinates) of an instance, in the region's own order of dimensions."""
-        whole = self.array(instance).transpose(np.argsort(self.order_of(instance)).tolist())
-        return whole[rect.slices(self.task_graph.instance_rect(instance).lo)]
+        if instance not in self._wholes:
+            whole = self.array(instance).transpose(np.argsort(self.order_of(instance)).tolist())
+            self._wholes[instance] = whole, self.task_graph.instance_rect(instance).lo
+        whole, lo = self._wholes[instance]
+        return whole[rect.slices(lo)]
 
     def get(self, instance: int, rect: Rect) -> Array:
         """The box `rect` of an instance in the host's memory: as it lies there, or a copy."""
@@ -177,6 +183,7 @@ class Compiler:
         self.born: set[int] = set()
         self.views: dict[int, list[Array]] = {}  # of points, as their kernels may use them
         self._views: dict[tuple[object, ...], Array] = {}
+        self._latest: tuple[int, Args] = -1, ()
         self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
         self.workspaces = {d: Workspace() for d in memory.own}
         self._other_workspaces: dict[tuple[int, int], Workspace] = {}  # of the other threads of a device
@@ -231,24 +238,24 @@ class Compiler:
         """Start a message now; until it is awaited, argument `k` of its transfers is in use."""
         self.program.add(message.start, rows[0], role)
         self.program.frees.append(message.free)
-        self.pending.update({row: (message.wait, self.graph.args(row)[k][0]) for row in rows})
+        self.pending.update({row: (message.wait, self._args(row)[k][0]) for row in rows})
 
     def _parts(self, rows: list[int], k: int) -> list[Array]:
         """The memory of argument `k` of every transfer of a message, ready to be used."""
         parts = []
         for row in rows:
-            instance, rect, _ = self.graph.args(row)[k]
+            instance, rect, _ = self._args(row)[k]
             self._before(row, [instance])
             parts.append(self.memory.array(instance)[self.memory.local_box(instance, rect).slices()])
         return parts
 
     def _local(self, row: int) -> None:
-        self._before(row, [i for i, _, _ in self.graph.args(row) if i >= 0])
+        self._before(row, [i for i, _, _ in self._args(row) if i >= 0])
         self.program.add(self._call(row), row, "run")
 
     def _call(self, row: int) -> Call:
         """The bound call of a row that runs on a device of this rank."""
-        args, kind = self.graph.args(row), self.graph.kind[row]
+        args, kind = self._args(row), self.graph.kind[row]
         views = [self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(args)]
         if kind == Kind.POINT:
             return self._point(row, views, [rect for _, rect, _ in args])
@@ -258,9 +265,15 @@ class Compiler:
             return self._fold(row, views)
         return partial(self.feeds[int(self.graph.region[row])].into, views[0], args[0][1])
 
+    def _args(self, row: int) -> Args:
+        """`TaskGraph.args`, which several ask for one after the other."""
+        if row != self._latest[0]:
+            self._latest = row, self.graph.args(row)
+        return self._latest[1]
+
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
         combine = np.maximum if self.graph.combine[int(self.graph.region[row])] == "max" else np.add
-        args = self.graph.args(row)
+        args = self._args(row)
         first = views[0] if args[0][:2] == args[1][:2] else views[1]
         return fold_call(combine, views[0], [first, *views[2:]], copies)
 
@@ -278,7 +291,7 @@ class Compiler:
 
         A step of thousands of small rows waits for its own objects to come from memory more than it computes.
         """
-        key = (view.ctypes.data if view.size else 0, view.shape, view.strides, view.dtype, writeable)
+        key = (view.__array_interface__["data"][0] if view.size else 0, view.shape, view.strides, view.dtype, writeable)
         if key not in self._views:
             self._views[key] = view.view()
             self._views[key].flags.writeable = writeable
@@ -287,7 +300,7 @@ class Compiler:
     def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
         launch = self._launch(row)
         context = self._context(row, rects)
-        privileges = [privilege for _, _, privilege in self.graph.args(row)]
+        privileges = [privilege for _, _, privilege in self._args(row)]
         for k, privilege in enumerate(privileges):
             if privilege == Privilege.READ:
                 views[k] = self._one(views[k], writeable=False)

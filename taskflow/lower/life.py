@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskflow.columns import spread
 from taskflow.operator import Operator
 from taskflow.region import LogicalRegion
+from taskflow.task import pointers
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,49 +41,13 @@ class Life:
         """What a fragment depends on besides the points of the operators."""
         return self.region.shape, self.region.itemsize, self.region.is_persistent, self.events.tobytes()
 
-    @cached_property
-    def touches(self) -> list[tuple[int, int]]:
-        """Slot and argument of every event."""
-        return [(slot, arg) for slot, arg, _, _ in self.events.tolist()]
-
-    @cached_property
-    def whole(self) -> Array:
-        """The box of all points: 0 and the extent of every dimension in turn; a scalar has one dimension."""
-        return np.array([n for e in self.region.shape or (1,) for n in (0, e)], np.int64)
-
-
-def lives(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) -> list[Life]:
-    """The life of every region."""
-    number = {r.name: k for k, r in enumerate(regions)}
-    events: list[list[tuple[int, int, int]]] = [[] for _ in regions]
-    for k, op in enumerate(operators):
-        for arg, region in enumerate(op.args):
-            role = WRITES if arg >= len(op.inputs) else UPDATES if arg in op.writes else READS
-            events[number[region.name]].append((k, arg, role))
-    return [_life(region, touched) for region, touched in zip(regions, events, strict=True)]
-
-
-def _life(region: LogicalRegion, events: Sequence[tuple[int, int, int]]) -> Life:
-    slots: dict[int, int] = {}
-    producer: list[int] = []
-    rows = []
-    for number, (op, arg, role) in enumerate(events):
-        if role != WRITES and not producer:
-            producer.append(-1)
-        slot = slots.setdefault(op, len(slots))
-        rows.append((slot, arg, role, -1 if role == WRITES else len(producer) - 1))
-        if role != READS:
-            producer.append(number)
-    columns = np.array(rows, np.int64).reshape(-1, 4), np.array(producer or [-1], np.int64)
-    return Life(region, tuple(slots), *columns)
-
 
 class Lives(NamedTuple):
     """The lives of all regions of a graph, one after the other; see `Life`.
 
     Attributes:
         region: (regions, 4) itemsize, and whether it is persistent, fetched, a scalar.
-        whole_ptr, whole: the box of all points.
+        whole_ptr, whole: the box of all points: 0 and the extent of every dimension; a scalar has one dimension.
         op_ptr, op: the operators that touch it.
         event_ptr, event, producer_ptr, producer: see `Life`.
     """
@@ -97,19 +63,68 @@ class Lives(NamedTuple):
     producer: Any
 
 
-def flatten(lives: Sequence[Life], fetched: Collection[int]) -> Lives:
-    """The lives of a graph as arrays; `fetched`: the regions that all devices in use fetch whole."""
-    none = np.zeros(0, np.int64)
-    flags = [(r.itemsize, r.is_persistent, k in fetched, not r.ndim) for k, r in enumerate(x.region for x in lives)]
+def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fetched: Collection[int]) -> Lives:
+    """The lives of all regions; `fetched`: those that all devices in use fetch whole."""
+    flags = [(r.itemsize, r.is_persistent, k in fetched, not r.ndim) for k, r in enumerate(regions)]
+    extents = np.array([extent for r in regions for extent in r.shape or (1,)], np.int64)
+    touch = _touches(operators, regions)
+    event_ptr = pointers(np.bincount(touch[:, 0], minlength=len(regions)))
+    op_ptr, op, slot = _slots(touch, len(regions))
+    version, producer_ptr, producer = _versions(touch, event_ptr)
     return Lives(
         np.array(flags, np.int64).reshape(-1, 4),
-        *_flat([life.whole for life in lives], none),
-        *_flat([np.array(life.ops, np.int64) for life in lives], none),
-        *_flat([life.events for life in lives], none.reshape(0, 4)),
-        *_flat([life.producer for life in lives], none),
+        pointers([2 * max(r.ndim, 1) for r in regions]),
+        np.stack([np.zeros_like(extents), extents], axis=1).reshape(-1),
+        op_ptr,
+        op,
+        event_ptr,
+        np.stack([slot, touch[:, 2], touch[:, 3], version], axis=1),
+        producer_ptr,
+        producer,
     )
 
 
-def _flat(parts: Sequence[Array], none: Array) -> tuple[Array, Array]:
-    """Where each part begins, and all of them one after the other."""
-    return np.array([0, *accumulate(map(len, parts))], np.int64), np.concatenate([none, *parts])
+def lives(regions: Sequence[LogicalRegion], table: Lives) -> list[Life]:
+    """The lives in a table, one by one."""
+    columns = (
+        [column[a:b] for a, b in pairwise(ptr.tolist())]
+        for ptr, column in (
+            (table.op_ptr, table.op),
+            (table.event_ptr, table.event),
+            (table.producer_ptr, table.producer),
+        )
+    )
+    return [Life(r, tuple(ops.tolist()), *rest) for r, ops, *rest in zip(regions, *columns, strict=True)]
+
+
+def _touches(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) -> Array:
+    """(n, 4) region, operator, argument and role of every event, region after region, in program order."""
+    number = {r.name: k for k, r in enumerate(regions)}
+    region = np.array([number[r.name] for op in operators for r in op.args], np.int64)
+    inputs, args = np.array([(len(op.inputs), len(op.args)) for op in operators], np.int64).reshape(-1, 2).T
+    first, op, arg = np.cumsum(args) - args, np.repeat(np.arange(len(args)), args), spread(np.zeros_like(args), args)
+    role = np.where(arg < inputs[op], READS, WRITES)
+    role[[k + arg for k, op in zip(first.tolist(), operators, strict=True) for arg in op.writes]] = UPDATES
+    return np.stack([region, op, arg, role], axis=1)[np.argsort(region, kind="stable")]
+
+
+def _slots(touch: Array, regions: int) -> tuple[Array, Array, Array]:
+    """Where the operators of every region begin, the operators, and the slot of every event."""
+    region, op = touch[:, 0], touch[:, 1]
+    is_new = np.ones(len(touch), np.bool_)
+    is_new[1:] = np.any(np.diff(touch[:, :2], axis=0) != 0, axis=1)
+    ptr = pointers(np.bincount(region[is_new], minlength=regions))
+    return ptr, op[is_new], np.cumsum(is_new) - 1 - ptr[region]
+
+
+def _versions(touch: Array, event_ptr: Array) -> tuple[Array, Array, Array]:
+    """The version that every event reads, or -1; where the versions of every region begin, and who makes each."""
+    region, role, count = touch[:, 0], touch[:, 3], np.diff(event_ptr)
+    makes, is_given = role != READS, np.ones(len(count), np.int64)  # there is a version that no event makes
+    is_given[count > 0] = role[event_ptr[:-1][count > 0]] != WRITES
+    total = np.concatenate([[0], np.cumsum(makes)])
+    before = total[:-1] - total[event_ptr[region]] + is_given[region]
+    ptr = pointers(is_given + total[event_ptr[1:]] - total[event_ptr[:-1]])
+    producer = np.full(ptr[-1], -1, np.int64)
+    producer[(ptr[region] + before)[makes]] = (np.arange(len(touch)) - event_ptr[region])[makes]
+    return np.where(role == WRITES, -1, before - 1), ptr, producer

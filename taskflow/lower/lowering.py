@@ -1,9 +1,10 @@
 """Lowering: graph + strategy + machine -> task graph.
 
 Decides nothing about order or time: it partitions every operator, moves every region (`movement`), and lays the rows
-out in program order, the movement of a value right behind the operator that made it. Points of an operator are cached
-by its configuration and fragments of a region by the points that touch it, so that a search that changes one operator
-lowers only that operator and its neighbours again.
+out in program order (`issue`). Points of an operator are kept by its configuration (`pointstore`), and what happens to
+a region by the points that touch it (`fragments`): equal layers share both, and a search that changes one operator
+lowers only that operator and its neighbours again. The columns of a task graph are gathered from these parts, all at
+once (`rows`).
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.columns import spread
 from taskflow.cost import dtype_number
+from taskflow.geometry import Rect
 from taskflow.graph import Graph
 from taskflow.layout import memory_orders
-from taskflow.lower.life import lives
+from taskflow.lower.fragments import Found, Fragments
+from taskflow.lower.issue import IssueOrder
+from taskflow.lower.life import lives, tabulate
 from taskflow.lower.movement import Fragment, Mover
 from taskflow.lower.pointstore import PointStore
+from taskflow.lower.rows import Shape, in_place, move_columns, padded, point_columns, shape_of
 from taskflow.machine import MachineModel
 from taskflow.operator import Kernel, Operator
-from taskflow.partition import Points, to_rects
+from taskflow.partition import to_rects
 from taskflow.strategy import ParallelConfig, Strategy, check_strategy, effective_config
 from taskflow.streams import StreamTable
-from taskflow.task import Kind, Launch, Privilege, TaskGraph
+from taskflow.task import Launch, TaskGraph
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,12 +55,13 @@ class Lowering:
         self.graph, self.machine = graph, machine
         self.operators = tuple(graph.operators)
         self.regions = tuple(graph.regions.values())
-        self.lives = lives(self.operators, self.regions)
         self.number = {r.name: k for k, r in enumerate(self.regions)}
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
+        table = tabulate(self.operators, self.regions, self.fetched)
+        self.lives = lives(self.regions, table)
         self._streams = StreamTable(machine)
         hosts = np.array([d.host for d in machine.devices], np.int64)
-        self.mover = Mover(hosts, self._streams.lanes, self.lives, self.fetched)
+        self.mover = Mover(hosts, self._streams.lanes, self.lives, table)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
         self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
@@ -64,180 +71,85 @@ class Lowering:
         self.compute_dtype = [dtype_number([r.dtype for r in op.args]) for op in self.operators]
         self.dtype_kind = _numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
-        self._arguments = self._find_arguments()
+        self._args = np.array([len(op.args) for op in self.operators], np.int64)
         self.store = PointStore(self.operators, self.op_kind)
+        self.fragments = Fragments(self.mover, self.store, self.life_kind)
+        self.order = IssueOrder(table, self._args)
         self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
-        self._fragments: dict[tuple[object, ...], Fragment] = {}
-        self._point_columns: dict[int, dict[str, Array]] = {}  # by the identity of points
+        self._shapes: dict[int, Shape] = {}  # by the model of points
 
     def lower(self, strategy: Strategy) -> TaskGraph:
         """See `taskflow.lower`."""
         if not self.operators:
             raise ValueError("lower: the graph has no operators")
         check_strategy(self.graph, strategy, len(self.machine.devices))
-        numbers = self.numbers(strategy)
-        points = [self.store.points(n) for n in numbers.tolist()]
-        used = np.unique(np.concatenate([p.place for p in points]))
-        return self._assemble(points, [self.fragment(k, numbers, used) for k in range(len(self.regions))], used)
+        numbers, table = self.numbers(strategy), self.store.table
+        used = np.unique(table.place[spread(*table.record[numbers, :2].T)])
+        return self._assemble(numbers, self.fragments.find(numbers, used), used)
 
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
         configs = (effective_config(op, strategy)[0] for op in self.operators)
         return np.array([self.store.number(slot, config) for slot, config in enumerate(configs)], np.int64)
 
-    def fragment(self, number: int, numbers: Array, used: Array) -> Fragment:
-        """The fragment of one region, given the points of all operators; regions with the same life share it."""
-        fetching = used.tobytes() if number in self.fetched else b""
-        key = self.life_kind[number], fetching, *numbers[list(self.lives[number].ops)].tolist()
-        found = self._fragments.get(key)
-        if found is None:
-            found = self._fragments[key] = self.mover.move(number, numbers, used, self.store)
-        return found
+    @property
+    def sequence(self) -> list[tuple[int, int, int]]:
+        """See `IssueOrder`."""
+        return self.order.sequence
 
-    def _find_arguments(self) -> list[list[tuple[int, int]]]:
-        """Per operator and argument the region and the event of its life."""
-        found: list[list[tuple[int, int]]] = [[(-1, -1)] * len(op.args) for op in self.operators]
-        for number, life in enumerate(self.lives):
-            for event, (slot, arg) in enumerate(life.touches):
-                found[life.ops[slot]][arg] = number, event
-        return found
+    def sample(self, points: Sequence[tuple[int, int]], fragments: Sequence[tuple[int, Fragment]]) -> TaskGraph:
+        """Rows of some operators, then those of some regions, without dependences: enough to ask what they cost.
+
+        Args:
+            points: operators, and the numbers of their points.
+            fragments: regions, and their fragments.
+        """
+        slots, numbers = np.array(points, np.int64).reshape(-1, 2).T
+        regions = np.array([region for region, _ in fragments], np.int64)
+        found = Found([f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions))
+        first, instances = self._instances(found, regions)
+        entries = [self._points(slots, numbers)] if points else []
+        entries += [move_columns(found, regions, self._itemsize, first, self.ndim)] if fragments else []
+        row = np.arange(sum(len(e["kind"]) for e in entries))
+        return self._task_graph(entries, row, tuple(self._launch(*point) for point in points), **instances)
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
-    def _assemble(self, points: Sequence[Points], fragments: Sequence[Fragment], used: Array) -> TaskGraph:
-        op_start, move_start, layout, rows = self._layout(points, fragments)
-        count = np.array([len(f.instance_device) for f in fragments], np.int64)
-        first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        dep_ptr, dep_row = self._dependences(fragments, op_start, move_start, rows)
+    def _assemble(self, numbers: Array, found: Found, used: Array) -> TaskGraph:
+        regions = np.arange(len(self.regions))
+        first, instances = self._instances(found, regions)
+        versions, _ = found.gather(lambda f: np.diff(f.version_row))
+        rows = np.concatenate([self.store.table.record[numbers, 1], versions])
+        start = self.order.starts(rows)
+        points = self._points(np.arange(len(numbers)), numbers)
+        points["arg_instance"] = self.order.instances(found, rows[: len(numbers)], first)
+        dep_ptr, dep_row = self.order.dependences(found, start, int(rows.sum()))
         task_graph = self._task_graph(
-            [
-                self._op_block(slot, slot, points[slot], fragments, first)
-                if begin < 0
-                else self._move_block(slot, begin, end, fragments[slot], int(first[slot]))
-                for slot, begin, end in layout
-            ],
-            tuple(self._launch(slot, p) for slot, p in enumerate(points)),
-            np.concatenate([f.instance_device for f in fragments]),
+            [points, move_columns(found, regions, self._itemsize, first, self.ndim)],
+            spread(start, rows),
+            tuple(self._launch(slot, number) for slot, number in enumerate(numbers.tolist())),
             dep_ptr=dep_ptr,
             dep_row=dep_row,
-            instance_region=np.repeat(np.arange(len(fragments)), count),
-            instance_box=np.concatenate(
-                [_padded(f.instance_box[:, : r.ndim], self.ndim) for f, r in zip(fragments, self.regions, strict=True)]
-            ),
-            instance_partial=np.concatenate([f.instance_partial for f in fragments]).astype(np.bool_),
-            homes={
-                r.name: tuple(
-                    zip((fragments[k].homes + first[k]).tolist(), to_rects(fragments[k].home_box[:, : r.ndim]))
-                )
-                for k, r in enumerate(self.regions)
-                if r.is_persistent
-            },
-            fetches={
-                name: tuple((d, int(first[k]) + i, self.regions[k].rect) for d, i in fragments[k].fetches.tolist())
-                for name, k in ((n, self.number[r.name]) for n, r in self.graph.outputs.items())
-            },
+            homes=self._homes(found, first),
+            fetches=self._fetches(found, first),
             devices_used=tuple(used.tolist()),
+            **instances,
         )
         task_graph.check()
         return task_graph
 
-    def _layout(
-        self, points: Sequence[Points], fragments: Sequence[Fragment]
-    ) -> tuple[Array, list[Array], list[tuple[int, int, int]], int]:
-        """First row of every operator, of every version of every region; the blocks in row order; number of rows.
-
-        A block is (operator, -1, -1) or (region, its first row among those of the region, the one behind the last).
-
-        Feeds come first, then operators in program order, the movement of a version right behind its producer.
-        """
-        op_start = np.zeros(len(points), np.int64)
-        move_start = [np.zeros(len(life.producer), np.int64) for life in self.lives]
-        layout: list[tuple[int, int, int]] = []
-        row = 0
-        for slot, number, version in self.sequence:
-            if slot >= 0:
-                op_start[slot], row = row, row + len(points[slot])
-                layout.append((slot, -1, -1))
-                continue
-            begin, end = fragments[number].version_row[version : version + 2].tolist()
-            move_start[number][version], row = row, row + end - begin
-            if end > begin:
-                layout.append((number, begin, end))
-        return op_start, move_start, layout, row
-
-    @cached_property
-    def sequence(self) -> list[tuple[int, int, int]]:
-        """(operator, -1, -1) and (-1, region, version) in row order, whatever the configurations."""
-        behind: dict[int, list[tuple[int, int, int]]] = {}
-        for number, life in enumerate(self.lives):
-            for version, event in enumerate(life.producer.tolist()):
-                producer = -1 if event < 0 else life.ops[life.touches[event][0]]
-                behind.setdefault(producer, []).append((-1, number, version))
-        found = behind.get(-1, [])
-        for slot in range(len(self.operators)):
-            found += [(slot, -1, -1), *behind.get(slot, ())]
-        return found
-
-    def sample(self, points: Sequence[tuple[int, Points]], fragments: Sequence[tuple[int, Fragment]]) -> TaskGraph:
-        """Rows of some operators, then those of some regions, without dependences: enough to ask what they cost."""
-        count = [len(f.instance_device) for _, f in fragments]
-        first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        blocks = [self._op_block(k, slot, p, None, first) for k, (slot, p) in enumerate(points)]
-        if fragments:
-            blocks.append(self._move_rows(fragments, first))
-        none = np.zeros(0, np.int64)
-        numbers = [number for number, _ in fragments]
-        return self._task_graph(
-            blocks,
-            tuple(self._launch(slot, p) for slot, p in points),
-            np.concatenate([none, *(f.instance_device for _, f in fragments)]),
-            instance_region=np.repeat(np.array(numbers, np.int64), count),
-            instance_box=none,
-            instance_partial=np.concatenate([none, *(f.instance_partial for _, f in fragments)]).astype(np.bool_),
-        )
-
-    def _move_rows(self, fragments: Sequence[tuple[int, Fragment]], first_instance: Array) -> dict[str, Array]:
-        """All rows of some fragments."""
-        numbers = np.array([number for number, _ in fragments], np.int64)
-        lengths = [len(f.row) for _, f in fragments]
-        row, region = np.concatenate([f.row for _, f in fragments]), np.repeat(numbers, lengths)
-        args = np.array([len(f.arg) for _, f in fragments], np.int64)
-        arg = np.concatenate([f.arg for _, f in fragments])
-        arg_end = row[:, 3] + np.repeat(np.cumsum(args) - args, lengths)
-        boxes = [_padded(f.arg_box[:, : self.regions[n].ndim], self.ndim) for n, f in fragments]
-        return self._moves(
-            row, region, np.diff(arg_end, prepend=0), arg, np.concatenate(boxes), np.repeat(first_instance[:-1], args)
-        )
-
-    def _moves(
-        self, row: Array, region: Array, arg_count: Array, arg: Array, arg_box: Array, first_instance: Array | int
-    ) -> dict[str, Array]:
-        """Columns of rows that move regions."""
-        count = len(row)
-        return {
-            "kind": row[:, 0].astype(np.uint8),
-            "launch": np.full(count, -1, np.int64),
-            "point": np.arange(count),
-            "region": region,
-            "device": row[:, 2],
-            "source": row[:, 1],
-            "collective": row[:, 5].astype(np.uint8),
-            "bytes": row[:, 4] * self._itemsize[region],
-            "flops": np.zeros(count),
-            "arg_count": arg_count,
-            "arg_instance": arg[:, 0] + first_instance,
-            "arg_box": arg_box,
-            "arg_privilege": arg[:, 1].astype(np.uint8),
-        }
-
     def _task_graph(
-        self, blocks: Sequence[dict[str, Array]], launches: tuple[Launch, ...], instance_device: Array, **rest: Any
+        self, entries: Sequence[dict[str, Array]], row: Array, launches: tuple[Launch, ...], **rest: Any
     ) -> TaskGraph:
-        columns: dict[str, Any] = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
-        arg_ptr = np.concatenate([[0], np.cumsum(columns.pop("arg_count"))]).astype(np.int64)
-        kind, source, device = columns["kind"], columns["source"], columns["device"]
-        arg_device = instance_device[columns["arg_instance"]] if len(instance_device) else columns["arg_instance"]
-        streams, groups = self._streams.of_rows(kind, source, device, arg_ptr, arg_device)
+        """The task graph where entry k is row `row[k]`; without dependences, homes and fetches if none are given."""
+        columns: dict[str, Any] = in_place(
+            {name: np.concatenate([e[name] for e in entries]) for name in entries[0]}, row
+        )
+        kind, source, device, arg_ptr = (columns[name] for name in ("kind", "source", "device", "arg_ptr"))
+        arg_device, places = columns["arg_instance"], rest["instance_device"]
+        streams, groups = self._streams.of_rows(
+            kind, source, device, arg_ptr, places[arg_device] if len(places) else arg_device
+        )
         no_deps = {"dep_ptr": np.zeros(len(kind) + 1, np.int64), "dep_row": np.zeros(0, np.int64)}
         given: dict[str, Any] = {"homes": {}, "fetches": {}, **no_deps, **rest}
         return TaskGraph(
@@ -246,8 +158,6 @@ class Lowering:
             regions=self.regions,
             streams=streams,
             groups=groups,
-            arg_ptr=arg_ptr,
-            instance_device=instance_device,
             combine=self._combine,
             orders=self.orders,
             uses_tf32=self.graph.precision.dtype == "tf32",
@@ -255,87 +165,60 @@ class Lowering:
             **columns,
         )
 
-    def _op_block(
-        self, launch: int, slot: int, points: Points, fragments: Sequence[Fragment] | None, first_instance: Array
-    ) -> dict[str, Array]:
-        """The rows of an operator; without fragments, the instances are left open."""
-        count, args = len(points), len(points.operator.args)
-        instance = np.full((count, args), -1, np.int64)
-        for k, (number, event) in enumerate(self._arguments[slot]):
-            if fragments is None:
-                break
-            fragment = fragments[number]
-            local = fragment.event_instance[fragment.event_ptr[event] : fragment.event_ptr[event + 1]]
-            instance[:, k] = np.where(local < 0, -1, local + first_instance[number])
-        if id(points) not in self._point_columns:  # which the store keeps
-            self._point_columns[id(points)] = self._columns_of(points)
-        alone = self._point_columns[id(points)]
-        return alone | {"launch": np.full(count, launch, np.int64), "arg_instance": instance.reshape(-1)}
+    def _points(self, slots: Array, numbers: Array) -> dict[str, Array]:
+        """The entries of operators with points of these numbers, instances left open."""
+        models, which = np.unique([self.store.model(number) for number in numbers.tolist()], return_inverse=True)
+        shapes = [self._shape(model) for model in models.tolist()]
+        return point_columns(self._args[slots], numbers, self.store, shapes, which)
 
-    def _columns_of(self, points: Points) -> dict[str, Array]:
-        """The columns of rows that points alone decide."""
-        op, count = points.operator, len(points)
-        boxes, size = np.zeros((count, len(op.args), 2, self.ndim), np.int64), np.zeros(count, np.int64)
-        for k, region in enumerate(op.args):
-            box = points.box(k)
-            boxes[:, k, :, : box.shape[1]] = box.transpose(0, 2, 1)
-            size += np.prod(np.maximum(box[:, :, 1] - box[:, :, 0], 0), axis=1) * region.itemsize
-        return {
-            "kind": np.full(count, int(Kind.POINT), np.uint8),
-            "launch": np.zeros(0, np.int64),
-            "point": np.arange(count),
-            "region": np.full(count, -1, np.int64),
-            "device": points.place,
-            "source": points.place,
-            "collective": np.zeros(count, np.uint8),
-            "bytes": size,
-            "flops": points.flops,
-            "arg_count": np.full(count, len(op.args), np.int64),
-            "arg_instance": np.zeros(0, np.int64),
-            "arg_box": boxes.reshape(-1, 2, self.ndim),
-            "arg_privilege": np.tile(np.array(_privileges(points), np.uint8), count),
+    def _shape(self, model: int) -> Shape:
+        if model not in self._shapes:
+            self._shapes[model] = shape_of(self.store.points(model), self.ndim)
+        return self._shapes[model]
+
+    def _instances(self, found: Found, regions: Array) -> tuple[Array, dict[str, Array]]:
+        """The first instance of each of these regions, and the columns of all their instances."""
+        device, count = found.gather(lambda f: f.instance_device)
+        return np.cumsum(count) - count, {
+            "instance_region": np.repeat(regions, count),
+            "instance_device": device + np.repeat(found.shift, count),
+            "instance_box": found.gather(lambda f: padded(f.instance_box, self.ndim))[0],
+            "instance_partial": found.gather(lambda f: f.instance_partial)[0].astype(np.bool_),
         }
 
-    def _move_block(
-        self, number: int, begin: int, end: int, fragment: Fragment, first_instance: int
-    ) -> dict[str, Array]:
-        """Rows `begin` to `end` of those that move a region."""
-        row = fragment.row[begin:end]
-        first_arg = int(fragment.row[begin - 1, 3]) if begin else 0
-        args = slice(first_arg, int(row[-1, 3]))
-        boxes = _padded(fragment.arg_box[args, : self.regions[number].ndim], self.ndim)
-        region = np.full(end - begin, number, np.int64)
-        counts = np.diff(row[:, 3], prepend=first_arg)
-        return self._moves(row, region, counts, fragment.arg[args], boxes, first_instance)
+    def _homes(self, found: Found, first: Array) -> dict[str, tuple[tuple[int, Rect], ...]]:
+        """Region name -> instance and box of every home; `first`: the first instance of every region."""
+        rects = [to_rects(fragment.home_box) for fragment in found.fragments]
+        homes = [fragment.homes for fragment in found.fragments]
+        return {
+            r.name: tuple(zip((homes[which] + begin).tolist(), rects[which], strict=True))
+            for r, which, begin in zip(self.regions, found.which.tolist(), first.tolist(), strict=True)
+            if r.is_persistent
+        }
 
-    def _dependences(
-        self, fragments: Sequence[Fragment], op_start: Array, move_start: Sequence[Array], rows: int
-    ) -> tuple[Array, Array]:
-        """All edges of all fragments as CSR, each once, sorted."""
-        keys = [np.zeros(0, np.int64)]
-        for life, fragment, moves in zip(self.lives, fragments, move_start, strict=True):
-            if len(edges := fragment.edges):
-                start = np.concatenate([op_start[list(life.ops)], moves])
-                keys.append((start[edges[:, 0]] + edges[:, 1]) * rows + start[edges[:, 2]] + edges[:, 3])
-        key = np.unique(np.concatenate(keys))
-        waiting = key // max(rows, 1)
-        dep_ptr = np.concatenate([[0], np.cumsum(np.bincount(waiting, minlength=rows))]).astype(np.int64)
-        return dep_ptr, key % max(rows, 1)
+    def _fetches(self, found: Found, first: Array) -> dict[str, tuple[tuple[int, int, Rect], ...]]:
+        """Output name -> device, instance and box of every fetch; `first`: the first instance of every region."""
+        fetches = {}
+        for name, region in self.graph.outputs.items():
+            number = self.number[region.name]
+            places = found.fragments[found.which[number]].fetches.tolist()
+            fetches[name] = tuple((device, int(first[number]) + k, region.rect) for device, k in places)
+        return fetches
 
-    def _launch(self, slot: int, points: Points) -> Launch:
-        key = (slot, points.config)
-        if key not in self._launches:
+    def _launch(self, slot: int, number: int) -> Launch:
+        config = self.store.config(number)
+        if (key := (slot, config)) not in self._launches:
             op = self.operators[slot]
             self._launches[key] = Launch(
                 op.name,
                 op.kernel,
                 tuple(op.extents),
-                points.spans,
+                self._shape(self.store.model(number)).spans,
                 tuple(self.number[r.name] for r in op.args),
                 len(op.inputs),
                 self._identities[slot],
                 op.follows or op.name,
-                str(points.config),
+                str(config),
                 op.bound,
                 op.members,
             )
@@ -361,19 +244,6 @@ def _numbered(values: Sequence[Hashable]) -> list[int]:
     """A number for every value; equal values have the same one."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(v, len(numbers)) for v in values]
-
-
-def _padded(boxes: Array, ndim: int) -> Array:
-    """Boxes (n, dimensions, 2) as (n, 2, ndim); dimensions that a box lacks are (0, 0)."""
-    found = np.zeros((len(boxes), 2, ndim), np.int64)
-    found[:, :, : boxes.shape[1]] = boxes.transpose(0, 2, 1)
-    return found
-
-
-def _privileges(points: Points) -> list[Privilege]:
-    op = points.operator
-    inputs = [Privilege.READ_WRITE if k in op.writes else Privilege.READ for k in range(len(op.inputs))]
-    return inputs + [Privilege.REDUCE if p else Privilege.WRITE for p in points.partial]
 
 
 def _identity(op: Operator, precision: str) -> str:

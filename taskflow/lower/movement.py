@@ -20,15 +20,14 @@ The rules are compiled (`moving`), since a search applies them some ten thousand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from taskflow.errors import InternalError
-from taskflow.lower.life import Life, flatten
+from taskflow.lower.life import Life, Lives
 from taskflow.lower.pointstore import PointStore
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Fragment:
     """What one region adds to a task graph. Slots are those of `Life`; version v is slot `len(ops) + v`.
 
-    Boxes are (n, dimensions, 2); a scalar has one dimension.
+    Boxes are (n, dimensions, 2).
 
     Attributes:
         instance_device, instance_box, instance_partial: of every instance.
@@ -51,7 +50,6 @@ class Fragment:
             and a place in `task.COLLECTIVES`.
         arg, arg_box: their arguments: (n, 2) instance and privilege, and box.
         version_row: first row of every version, and their number.
-        event_ptr: first point of every event, and their number.
         event_instance: instance of every point of every event in turn, -1 where its box is empty.
         edges: (n, 4) waiting slot and index, awaited slot and index; sorted, each once.
         homes, home_box: instances that hold a persistent region between steps, and what of it.
@@ -65,7 +63,6 @@ class Fragment:
     arg: Array
     arg_box: Array
     version_row: Array
-    event_ptr: Array
     event_instance: Array
     edges: Array
     homes: Array
@@ -86,15 +83,14 @@ class Mover:
     Args:
         hosts: of every device.
         streams: see `thinning.Lanes`.
-        lives: of all regions.
-        fetched: the regions that all devices in use fetch whole.
+        lives, table: of all regions, one by one and together.
     """
 
-    def __init__(self, hosts: Array, streams: Array, lives: Sequence[Life], fetched: Collection[int]) -> None:
+    def __init__(self, hosts: Array, streams: Array, lives: Sequence[Life], table: Lives) -> None:
         from taskflow.lower.packing import no_pool, no_rates  # numba: imported on first use
 
         self.hosts, self.streams = hosts, streams
-        self.lives, self.table = lives, flatten(lives, fetched)
+        self.lives, self.table = lives, table
         self._memory, self._room = np.empty(0, np.int64), 1
         self._no_pool, self._no_rates = no_pool(), no_rates()
 
@@ -106,10 +102,9 @@ class Mover:
         found = self._run(numbers, points_of, used, store, False, lambda: self._no_pool, None, self._no_rates)
         size, version_row, arg_of, homes, instances = found
         life = self.lives[number]
-        s = place_tables(self._memory, size, len(life.whole), len(self.hosts), len(life.producer))
-        counts = [store.count(points_of[life.ops[slot]]) for slot, _ in life.touches]
-        event_ptr = np.array([0, *accumulate(counts)], np.int64)
-        return _fragment(s, version_row, event_ptr, arg_of, homes, instances, used)
+        ndim = life.region.ndim
+        s = place_tables(self._memory, size, 2 * max(ndim, 1), len(self.hosts), len(life.producer))
+        return _fragment(s, ndim, version_row, arg_of, homes, instances, used)
 
     def pack(
         self,
@@ -188,9 +183,12 @@ class Mover:
 
 
 def _fragment(
-    s: State, version_row: Array, event_ptr: Array, arg_of: Array, homes: Array, instances: Array, used: Array
+    s: State, ndim: int, version_row: Array, arg_of: Array, homes: Array, instances: Array, used: Array
 ) -> Fragment:
-    """Read a fragment out of a state; `instances` of the homes, then of the devices that fetch."""
+    """Read a fragment out of a state; `instances` of the homes, then of the devices that fetch.
+
+    In a state a scalar has one dimension.
+    """
     from taskflow.lower.state import ARGS, AT, EDGES, INSTANCES, ROWS
 
     m, w = s.m, s.w
@@ -204,17 +202,16 @@ def _fragment(
     fetching = instances[len(homes) :]
     return Fragment(
         read(s.m[AT.inst_device], count).reshape(-1),
-        read(s.m[AT.inst_box], count * w, w // 2, 2),
+        read(s.m[AT.inst_box], count * w, w // 2, 2)[:, :ndim],
         read(s.m[AT.inst_partial], count).reshape(-1),
         read(s.m[AT.row], 6 * rows, 6),
         read(s.m[AT.arg], 2 * args, 2),
-        read(s.m[AT.arg_box], args * w, w // 2, 2),
+        read(s.m[AT.arg_box], args * w, w // 2, 2)[:, :ndim],
         version_row,
-        event_ptr,
         arg_of,
         _sorted(read(s.m[AT.edge], 4 * int(m[EDGES]), 4)),
         instances[: len(homes)],
-        home_box.reshape(-1, w // 2, 2),
+        home_box.reshape(-1, w // 2, 2)[:, :ndim],
         np.stack([used[: len(fetching)], fetching], axis=1),
     )
 

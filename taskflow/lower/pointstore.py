@@ -48,6 +48,7 @@ class PointStore:
         self._degrees: dict[Degrees, tuple[Array, Array, bool]] = {}
         self._models: dict[object, dict[int, int]] = {}  # by degrees and seats, and by kind
         self._made: list[tuple[int, ParallelConfig]] = []
+        self._model: list[int] = []  # per number
         self._points: dict[int, Points] = {}
         self._numbers: dict[ParallelConfig, dict[int, int]] = {}  # and by kind
 
@@ -68,14 +69,18 @@ class PointStore:
             self._add(new, config, known)
         return [known[kind] for kind in kinds]
 
-    def count(self, number: int) -> int:
-        """How many points have this number."""
-        return int(self.table.record[number, 1])
-
     def span(self, number: int) -> slice:
         """Where they are in the columns `place`, `flops` and `bytes`."""
         first, count = self.table.record[number, :2].tolist()
         return slice(first, first + count)
+
+    def model(self, number: int) -> int:
+        """The number of points that differ from these in their devices only."""
+        return self._model[number]
+
+    def config(self, number: int) -> ParallelConfig:
+        """Their configuration."""
+        return self._made[number][1]
 
     def points(self, number: int) -> Points:
         """The points of this number."""
@@ -102,7 +107,7 @@ class PointStore:
             )
             for kind in left[:done]:
                 known[kind] = len(self._made)
-                models.setdefault(kind, len(self._made))
+                self._model.append(models.setdefault(kind, len(self._made)))
                 self._made.append((new[kind], config))
             left = left[done:]
             if found == FAULT:

@@ -39,7 +39,7 @@ def _gpu_device(gpus: Sequence[Any], count: int) -> Device:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MachineModel:
     """Devices and directed links; a transfer takes the route of fewest links, of those the fastest.
 
@@ -59,6 +59,9 @@ class MachineModel:
             for end in link.ends:
                 if isinstance(end, int) and not 0 <= end < count:
                     raise ValueError(f"machine '{self.name}': link {link.ends} ends at device {end} of {count}")
+
+    def __repr__(self) -> str:
+        return f"MachineModel('{self.name}', {len(self.devices)} devices, {len(self.links)} links)"
 
     @staticmethod
     def uniform(

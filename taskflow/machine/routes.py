@@ -15,7 +15,7 @@ from taskflow.machine.device import Link
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_ENTRIES = 1 << 22  # links x targets that are relaxed together: bounds the memory
+_ENTRIES = 1 << 18  # links x targets that are relaxed together: what a cache holds
 
 
 def find_routes(devices: int, links: Sequence[Link]) -> Array:

@@ -89,8 +89,8 @@ class Pool:
                 self._grow(ROW)
         if not isinstance(self.costs, AnalyticCosts):
             rows = slice(found[0, 0], found[-1].sum())
-            sample = [(slot, self.lowering.store.points(n)) for slot, n in zip(slots, numbers, strict=True)]
-            self.packed.seconds[rows] = self.costs.seconds(self.lowering.sample(sample, []))
+            sample = self.lowering.sample(list(zip(slots, numbers, strict=True)), [])
+            self.packed.seconds[rows] = self.costs.seconds(sample)
         return found
 
     @cached_property

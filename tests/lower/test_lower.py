@@ -271,8 +271,9 @@ def test_a_changed_operator_lowers_itself_and_its_neighbours_again():
     regions, used = list(graph.regions.values()), np.arange(2)
 
     def fragments():
-        numbers = lowering.numbers(strategy)
-        return [lowering.fragment(k, numbers, used) for k in range(len(regions))]
+        found = lowering.fragments.find(lowering.numbers(strategy), used)
+        assert not found.shift.any()
+        return [found.fragments[k] for k in found.which]
 
     before = fragments()
     strategy["fc3"] = ParallelConfig({"o": 2})

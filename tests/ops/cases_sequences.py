@@ -174,6 +174,40 @@ case(
     lambda v: lstm(v, 1, 2)[0][:, 1:2],
     {"x": (3, 4, 2)},
 )
+case("lstm, fused", lambda x: ops.lstm(x, 3, fused=True)[0], lambda v: lstm(v, 1, 3)[0], {"x": (3, 4, 2)})
+case(
+    "lstm of two layers without bias, fused",
+    lambda x: ops.lstm(x, 2, layers=2, bias=False, fused=True)[0],
+    lambda v: lstm(v, 2, 2)[0],
+    {"x": (3, 3, 2)},
+)
+
+
+def lstm_from(v: Values) -> Array:
+    """The sum of the last state that follows on h and c."""
+    h, c = v["h"][:, 0], v["c"][:, 0]
+    for t in range(v["x"].shape[1]):
+        h, c = lstm_step(v["x"][:, t], h, c, v, "lstm.l0")
+    return (h + c)[:, None]
+
+
+def last_state(x: LogicalRegion, h: LogicalRegion, c: LogicalRegion) -> LogicalRegion:
+    _, [state] = ops.lstm(x, 3, initial=[(h, c)], fused=True)
+    return ops.add(*state, name="square")
+
+
+case(
+    "lstm from a state to the last, fused",
+    last_state,
+    lstm_from,
+    {"x": (3, 4, 2), "h": (3, 1, 3), "c": (3, 1, 3)},
+)
+case(
+    "lstm, the last cell state, fused",
+    lambda x: ops.lstm(x, 2, fused=True)[1][0][1],
+    lambda v: lstm(v, 1, 2)[1][:, None],
+    {"x": (3, 3, 2)},
+)
 case(
     "lstm, the last cell state",
     lambda x: ops.lstm(x, 2)[1][0][1],

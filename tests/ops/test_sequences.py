@@ -53,11 +53,11 @@ def test_gradients_are_right_after_another_differentiation() -> None:
         np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-6, atol=1e-7, err_msg=region.name)
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_the_last_cell_state_alone_may_be_differentiated(ahead: bool) -> None:
+@pytest.mark.parametrize("way", [{}, {"ahead": True}, {"fused": True}])
+def test_the_last_cell_state_alone_may_be_differentiated(way: dict[str, bool]) -> None:
     graph = Graph()
     x = graph.input("x", (2, 3, 2), "float64")
-    _, [(_, c)] = ops.lstm(x, 2, ahead=ahead)
+    _, [(_, c)] = ops.lstm(x, 2, **way)
     for name in ("once", "again"):  # the second time, nothing is left of the first
         loss = ops.sum(c, name=name)
         count = len(graph.operators)
@@ -236,6 +236,10 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda r: ops.lstm_steps([], 4), "lstm 'lstm': 0 steps and 0 states were given for 1 layers"),
     (lambda r: ops.lstm(r["x"], 4), "lstm 'lstm': 'x' has shape (5, 3), 3 dimensions are needed"),
     (lambda r: ops.lstm(r["cube"], 0), "lstm 'lstm': hidden_size is 0, a positive integer is needed"),
+    (
+        lambda r: ops.lstm(r["cube"], 4, group=2, fused=True),
+        "lstm 'lstm': group is 2, but fused steps are one operator",
+    ),
     (
         lambda r: ops.multihead_attention(r["cube"], 2),
         "multihead_attention 'attention': 3 features do not divide into 2 heads",

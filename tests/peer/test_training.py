@@ -32,6 +32,18 @@ class Pair:
     high: int
 
 
+def fused_lstm(batch: int, dtype: str, vocabulary: int, embed: int, hidden: int, layers: int) -> Graph:
+    """The model `rnnlm` with `ops.lstm(fused=True)`."""
+    graph = Graph()
+    x, t = (graph.input(name, (batch, 6), "int32") for name in "xt")
+    words = ops.embedding(x, vocabulary, embed, name="embed", dtype=dtype)
+    y = ops.linear(ops.lstm(words, hidden, layers, name="lstm", fused=True)[0], vocabulary, name="fc")
+    loss = ops.softmax_cross_entropy(y, t, name="loss")
+    graph.output("loss", loss)
+    ops.sgd(loss, lr=1.0)
+    return graph
+
+
 adamw = partial(torch.optim.AdamW, lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1)
 LSTM = {"layers": 2, "embed": 5, **WORDS}
 PAIRS = {
@@ -48,6 +60,7 @@ PAIRS = {
         partial(torch.optim.SGD, lr=1.0),
         17,
     ),
+    "lstm, fused": Pair(partial(fused_lstm, **LSTM), lambda: models.LSTM(**LSTM), partial(torch.optim.SGD, lr=1.0), 17),
     "gpt": Pair(
         partial(gpt.build, sequence=6, dropout=0.0, **HEADS), lambda: models.GPT(sequence=6, **HEADS), adamw, 17
     ),

@@ -1,0 +1,30 @@
+"""Arrays that grow, and arrays in parts."""
+
+import numpy as np
+import pytest
+
+from taskflow.columns import Column, gather, spread
+
+
+def test_a_column_keeps_what_was_added_while_it_grows():
+    column = Column(np.int64, 2)
+    starts = [column.add(np.full((700, 2), k)) for k in range(4)]
+    assert starts == [0, 700, 1400, 2100] and column.length == 2800
+    np.testing.assert_array_equal(column.data[: column.length, 1], np.repeat(range(4), 700))
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "expected"),
+    [([5, 0, 2], [2, 0, 3], [5, 6, 2, 3, 4]), ([], [], []), ([3], [0], [])],
+)
+def test_spread(first, count, expected):
+    assert spread(np.array(first, np.int64), np.array(count, np.int64)).tolist() == expected
+
+
+def test_gather():
+    parts = [np.array([[1, 2], [3, 4]]), np.zeros((0, 2), np.int64), np.array([[5, 6]])]
+    values, counts = gather(parts, np.array([2, 0, 1, 2]))
+    assert values.tolist() == [[5, 6], [1, 2], [3, 4], [5, 6]]
+    assert counts.tolist() == [1, 2, 0, 1]
+    values, counts = gather([], np.zeros(0, np.int64))
+    assert not len(values) and not len(counts)
