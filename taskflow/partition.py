@@ -6,7 +6,6 @@ axis in a term tiles it; one that is read but in no output makes partial results
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -160,12 +159,9 @@ def partition(op: Operator, config: ParallelConfig) -> Points:
     return Points(op, config, place, spans, boxes, colours, outputs > 1)
 
 
-def cuts(op: Operator, config: ParallelConfig, numbers: Mapping[str, int] | None = None) -> tuple[Array, Array, Array]:
-    """Axes, numbers of parts and borders, as `grid.make_points` wants them; they depend on the degrees only.
-
-    `numbers`: what `split_numbers` gives for the operator, if it is at hand.
-    """
-    numbers = split_numbers(op) if numbers is None else numbers
+def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
+    """Axes, numbers of parts and borders, as `grid.make_points` wants them; they depend on the degrees only."""
+    numbers = split_numbers(op)
     counts = [parts(d) for _, d in config.degrees]
     axes = [numbers.get(a, -1) if n > 1 else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
     bounds = np.zeros((len(axes), max(counts, default=0) + 1), np.int64)

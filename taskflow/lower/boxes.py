@@ -9,13 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from taskflow.compiling import numba
+from taskflow.grid import leaf as leaf
 
 # Inner functions are never called from Python: an entry for it would be most of their code.
 inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
-
-# Those that make no array need not count who holds the arrays they are given, which took a quarter of their time. They
-# call none but their like.
-leaf = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)  # type: ignore[call-overload]
 
 
 @leaf

@@ -18,7 +18,7 @@ from taskflow.lower.deliver import deliver, name_copies
 from taskflow.lower.life import Lives
 from taskflow.lower.moves import add_arg, add_row, gather_needs, make_instances
 from taskflow.lower.packing import FITS, Packed, pack
-from taskflow.lower.pointstore import Places
+from taskflow.lower.places import Places
 from taskflow.lower.state import (
     AT,
     BRIEF,
@@ -62,8 +62,8 @@ def move(
     regions: Any,
     points_of: Any,
     used: Any,
-    lives: Lives,
-    places: Places,
+    all_lives: Any,
+    all_places: Any,
     hosts: Any,
     streams: Any,
     few: int,
@@ -71,8 +71,8 @@ def move(
     memory: Any,
     room: int,
     packs: bool,
-    packed: Packed,
-    rates: Rates,
+    pool: Any,
+    all_rates: Any,
 ) -> Any:
     """Play the events of some regions.
 
@@ -80,6 +80,7 @@ def move(
         regions: by number.
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
+        all_lives, all_places, pool, all_rates: `Lives`, `Places`, `Packed` and `Rates` as plain tuples.
         few, small_bytes, hosts: see `Context`.
         streams: see `thinning.Lanes`.
         memory, room: for a state; how many times the usual number of rows.
@@ -93,6 +94,7 @@ def move(
         column, see `packing`; NOBODY: the first need that nobody can serve, or -1: points of an operator wait for
         each other.
     """
+    lives, places, packed, rates = Lives(*all_lives), Places(*all_places), Packed(*pool), Rates(*all_rates)
     size, none = 0, np.zeros(0, np.int64)
     version_row, arg_of, homes, found = none, none, none, none
     for number in range(len(regions)):

@@ -6,47 +6,24 @@ these, points are found once, the first being the model of all others, which sha
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from taskflow.columns import doubled
+from taskflow.lower.kinds import axis_names, kinds_of
+from taskflow.lower.places import GROWING, Places
 from taskflow.operator import Operator
-from taskflow.partition import Points, cuts, partition, split_numbers
-from taskflow.strategy import Degree, ParallelConfig
+from taskflow.partition import Points, cuts, partition
+from taskflow.strategy import Degree, ParallelConfig, parts
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Degrees = tuple[tuple[str, Degree], ...]
 
 
-class Places(NamedTuple):
-    """The columns, each with room for more; see `partition.Points`.
-
-    Attributes:
-        length: how far the columns are filled; see `grid.PLACE` and so on.
-        place, flops, bytes: of every point; bytes of its arguments.
-        span, box, colour: intervals of all axes, boxes of all terms and colours of all outputs, of every point.
-        partial: of the outputs.
-        record: (n, 10) first of `place` and number of points, first of `box` and dimensions of all terms, first of
-            `colour` and outputs, first of `partial`, first of `term`, first of `span` and axes.
-        term: per kind of operator the number of inputs, then the first dimension of every term.
-    """
-
-    length: Array
-    place: Array
-    flops: Array
-    bytes: Array
-    box: Array
-    colour: Array
-    partial: Array
-    span: Array
-    record: Array
-    term: Array
-
-
-# The columns that grow together, by their place in `length`.
-GROWING = (("place", "flops", "bytes"), ("box",), ("colour",), ("partial",), ("span",), ("record",))
-PLACE, RECORD = 0, 5
 ROOM = 1024  # of the columns, to begin with
+NO_BORDERS = np.zeros((0, 0, 0), np.int64)  # all parts are balanced
 SHORT = 64  # times as short is the column of records
 
 
@@ -60,19 +37,20 @@ class PointStore:
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
         self.operators, self.kind = operators, kind
+        self._names = axis_names(operators)
+        self._kinds = kinds_of([operators[slot] for _, slot in sorted(_first_slots(kind).items())], self._names)
         length = np.zeros(6, np.int64)
-        place, size, box, colour, partial, span = (np.zeros(ROOM, np.int64) for _ in range(6))
-        record, term = np.zeros((ROOM // SHORT, 10), np.int64), np.zeros(0, np.int64)
-        self.table = Places(length, place, np.zeros(ROOM), size, box, colour, partial, span, record, term)
-        self._models: dict[tuple[object, ...], tuple[int, Array]] = {}
-        self._seated: tuple[ParallelConfig, Array, tuple[int, ...]] | None = None  # of the last configuration
+        place, seat, size, box, colour, partial, span = (np.zeros(ROOM, np.int64) for _ in range(7))
+        record = np.zeros((ROOM // SHORT, 10), np.int64)
+        self.table = Places(
+            length, place, seat, np.zeros(ROOM), size, box, colour, partial, span, record, self._kinds.term
+        )
+        self._degrees: dict[Degrees, tuple[Array, Array, bool]] = {}
+        self._models: dict[object, dict[int, int]] = {}  # by degrees and seats, and by kind
         self._made: list[tuple[int, ParallelConfig]] = []
         self._model: list[int] = []  # per number
         self._points: dict[int, Points] = {}
-        self._numbers: dict[tuple[int, ParallelConfig], int] = {}
-        self._cuts: dict[tuple[int, tuple[tuple[str, Degree], ...]], tuple[Array, Array, Array]] = {}
-        self._kinds: dict[int, tuple[Any, ...]] = {}
-        self._splits: dict[int, dict[str, int]] = {}
+        self._numbers: dict[ParallelConfig, dict[int, int]] = {}  # and by kind
 
     def number(self, slot: int, config: ParallelConfig) -> int:
         """The number of the points of operator `slot` under a configuration.
@@ -80,11 +58,16 @@ class PointStore:
         Raises:
             ValueError: it cannot be split so.
         """
-        key = self.kind[slot], config
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = self._place(slot, config)
-        return found
+        return self.numbers([slot], config)[0]
+
+    def numbers(self, slots: Sequence[int], config: ParallelConfig) -> list[int]:
+        """The numbers of the points of some operators under one configuration; raises as `number` does."""
+        known = self._numbers.setdefault(config, {})
+        kinds = [self.kind[slot] for slot in slots]
+        new = {kind: slot for kind, slot in zip(kinds, slots, strict=True) if kind not in known}
+        if new:
+            self._add(new, config, known)
+        return [known[kind] for kind in kinds]
 
     def span(self, number: int) -> slice:
         """Where they are in the columns `place`, `flops` and `bytes`."""
@@ -105,66 +88,42 @@ class PointStore:
             self._points[number] = self._read(number)
         return self._points[number]
 
-    def _place(self, slot: int, config: ParallelConfig) -> int:
-        """Add the points of a configuration: those of its model on other devices, if there is one."""
-        devices, seats = self._seating(config)
-        key = self.kind[slot], config.degrees, seats
-        if key in self._models:
-            model, seat = self._models[key]
-            return self._add_like(model, slot, config, devices[seat])
-        number, seat_of = self._add(slot, config), {d: k for k, d in enumerate(devices.tolist())}
-        places = self.table.place[self.span(number)].tolist()
-        self._models[key] = number, np.array([seat_of[d] for d in places], np.int64)
-        return number
+    def _add(self, new: Mapping[int, int], config: ParallelConfig, known: dict[int, int]) -> None:
+        """Add the points of operators of new kinds (with their slots): of those that have a model, on other devices."""
+        from taskflow.lower.placing import FAULT, FITS, add_points  # numba: imported on first use
 
-    def _seating(self, config: ParallelConfig) -> tuple[Array, tuple[int, ...]]:
-        """The different devices of a configuration, and which of them each point has; () for the next one each."""
-        if self._seated is None or self._seated[0] is not config:
-            devices = tuple(dict.fromkeys(config.devices))
-            seats = () if len(devices) == len(config.devices) else tuple(map(devices.index, config.devices))
-            self._seated = config, np.array(devices, np.int64), seats
-        return self._seated[1:]
-
-    def _add_like(self, model: int, slot: int, config: ParallelConfig, place: Array) -> int:
-        """Add the points of a model on other devices."""
-        number, first, count = len(self._made), int(self.table.length[PLACE]), len(place)
-        while first + count > len(self.table.place):
-            self.table = doubled(self.table, GROWING[PLACE])
-        if number >= len(self.table.record):
-            self.table = doubled(self.table, GROWING[RECORD])
-        table, old, new = self.table, self.span(model), slice(first, first + count)
-        table.place[new], table.flops[new], table.bytes[new] = place, table.flops[old], table.bytes[old]
-        table.record[number] = table.record[model]
-        table.record[number, 0] = first
-        table.length[PLACE], table.length[RECORD] = first + count, number + 1
-        self._made.append((slot, config))
-        self._model.append(model)
-        return number
-
-    def _add(self, slot: int, config: ParallelConfig) -> int:
-        from taskflow.grid import FAULT, FITS, add_points  # numba: imported on first use
-
-        kind, op = self.kind[slot], self.operators[slot]
-        if kind not in self._kinds:
-            self._kinds[kind], self._splits[kind] = self._describe(op), split_numbers(op)
-        if (key := (kind, config.degrees)) not in self._cuts:
-            self._cuts[key] = cuts(op, config, self._splits[kind])
-        arguments: tuple[Any, ...] = *self._cuts[key], np.array(config.devices, np.int64), *self._kinds[kind]
-        while (found := add_points(*(*arguments, *self.table[:9]))) != FITS:
+        devices = tuple(dict.fromkeys(config.devices))
+        seats = () if len(devices) == len(config.devices) else tuple(map(devices.index, config.devices))
+        models, left = self._models.setdefault((config.degrees, seats), {}), list(new)
+        if config.degrees not in self._degrees:
+            self._degrees[config.degrees] = self._describe(config.degrees)
+        names, counts, is_balanced = self._degrees[config.degrees]
+        places, seated = np.array(config.devices, np.int64), np.array(devices, np.int64)
+        while left:
+            of_kinds = np.array(left, np.int64), np.array([models.get(kind, -1) for kind in left], np.int64)
+            borders = NO_BORDERS if is_balanced else self._borders([new[kind] for kind in left], config)
+            done, found = add_points(
+                *of_kinds, names, counts, borders, places, seated, tuple(self._kinds), tuple(self.table)
+            )
+            for kind in left[:done]:
+                known[kind] = len(self._made)
+                self._model.append(models.setdefault(kind, len(self._made)))
+                self._made.append((new[kind], config))
+            left = left[done:]
             if found == FAULT:
-                partition(op, config)  # says what is wrong
-            self.table = doubled(self.table, GROWING[found])
-        self._made.append((slot, config))
-        self._model.append(len(self._model))
-        return len(self._made) - 1
+                partition(self.operators[new[left[0]]], config)  # says what is wrong
+            elif found != FITS:
+                self.table = doubled(self.table, GROWING[found])
 
-    def _describe(self, op: Operator) -> tuple[Any, ...]:
-        """What `grid.add_points` wants of a kind of operators."""
-        terms, first = op.bound.table.term_ptr, len(self.table.term)
-        row = np.array([len(op.inputs), *terms], np.int64)
-        self.table = self.table._replace(term=np.concatenate([self.table.term, row]))
-        itemsize = np.array([r.itemsize for r in op.args], np.int64)
-        return *op.bound.table.columns, first, terms, itemsize, float(op.flops)
+    def _describe(self, degrees: Degrees) -> tuple[Array, Array, bool]:
+        """Numbers of the axes and of their parts, and whether all parts are balanced."""
+        names = np.array([self._names.get(axis, len(self._names)) for axis, _ in degrees], np.int64)
+        counts = np.array([parts(degree) for _, degree in degrees], np.int64)
+        return names, counts, all(isinstance(degree, int) for _, degree in degrees)
+
+    def _borders(self, slots: Sequence[int], config: ParallelConfig) -> Array:
+        """Borders of the parts of every axis for every operator, see `placing.add_points`."""
+        return np.stack([cuts(self.operators[slot], config)[2] for slot in slots])
 
     def _read(self, number: int) -> Points:
         t, (slot, config) = self.table, self._made[number]
@@ -178,3 +137,11 @@ class PointStore:
             t.colour[colour : colour + n * outputs].reshape(n, outputs).copy(),
             t.partial[partial : partial + outputs] > 0,
         )
+
+
+def _first_slots(kind: Sequence[int]) -> dict[int, int]:
+    """The first operator of every kind."""
+    found: dict[int, int] = {}
+    for slot, number in enumerate(kind):
+        found.setdefault(number, slot)
+    return found

@@ -109,12 +109,16 @@ def mark_regions(slots: Any, region_ptr: Any, region: Any, presence: Any, old_pr
 @leaf
 def put_devices(keys: Any, at: int, ops: Any, numbers: Any, record: Any, place: Any, is_used: Any) -> int:
     """Append the devices that have points of some operators; the new end of the key."""
+    left = len(is_used)
     for d in range(len(is_used)):
         is_used[d] = False
     for slot in ops:
         first, count = record[numbers[slot], 0], record[numbers[slot], 1]
         for p in range(first, first + count):
+            left -= not is_used[place[p]]
             is_used[place[p]] = True
+        if left == 0:
+            break
     for d in range(len(is_used)):
         if is_used[d]:
             keys[at] = d
@@ -158,7 +162,7 @@ def find_entries(
             those of the one before this, which get those of this one.
         old_fragment, new_fragment: the same of the entries of all regions.
         old_presence, presence: per device, how many operators have points there; the second is filled in.
-        record, place: see `pointstore.Places`.
+        record, place: see `places.Places`.
         region_ptr, region, op_ptr, op, kind, keyed: see `stretches.Layout`.
         entries: how many there are; table, keys, key_ptr: of them, with room for one more a region.
         counts, slots, regions, missing: get the operators that changed, the regions, and those whose entries have to be

@@ -27,7 +27,7 @@ from taskflow.strategy import ParallelConfig, Strategy, check_config, check_stra
 from taskflow.task import STREAMS, Array
 
 POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
-MARKS = 128  # places along the way where the state is remembered, so that a proposal need not begin at the first row
+MARKS = 40  # places along the way where the state is remembered, so that a proposal need not begin at the first row
 LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
 CALL = 12000  # rows that are passed in the time that asking for it takes
 SLACK = 1e-9  # of what is summed in another order
@@ -176,7 +176,8 @@ class Judge:
         if held is None or held[0] is not config:
             if len(self._joined) > PREPARED:
                 self._joined.clear()
-            columns = np.vstack([self._slots[name], self._prepared_columns(name, config)])
+            columns = np.empty((3, len(self._slots[name])), np.int64)
+            columns[0], columns[1:] = self._slots[name], self._prepared_columns(name, config)
             held = self._joined[name, id(config)] = config, columns
         if not own:
             return held[1]
@@ -199,7 +200,7 @@ class Judge:
 
     def _prepare(self, slots: Sequence[int], config: ParallelConfig) -> Array:
         """Numbers of the points of operators, and their entries; (2, n)."""
-        numbers = [self.lowering.store.number(slot, config) for slot in slots]
+        numbers = self.lowering.store.numbers(slots, config)
         return np.array([numbers, self.pool.enter_ops(slots, numbers)], np.int64)
 
     # -- judging -------------------------------------------------------------------------------------------------------

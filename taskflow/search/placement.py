@@ -53,13 +53,23 @@ class Placements:
         self._host_size = sizes.pop() if len(sizes) == 1 else self.count
         self._counts = frozenset(self._useful_counts())
         self._made: dict[tuple[int, int], tuple[Placement, ...]] = {}
+        self._by_ends: dict[tuple[int, int], dict[tuple[int, int], list[Placement]]] = {}
 
     def of(self, degrees: Sequence[int]) -> tuple[Placement, ...]:
         """The placements of the points of these degrees, each above one; none: the space has no such split."""
-        key = (prod(degrees), min(len(degrees), 2))
+        key = _key(degrees)
         if key not in self._made:
             self._made[key] = tuple(self._make(*key))
         return self._made[key]
+
+    def alike(self, degrees: Sequence[int], devices: Devices) -> Sequence[Placement]:
+        """Of these placements those with the first and last of `devices`, which stay where they are when turned."""
+        key = _key(degrees)
+        if key not in self._by_ends:
+            found = self._by_ends[key] = dict[tuple[int, int], list[Placement]]()
+            for place in self.of(degrees):
+                found.setdefault((place.devices[0], place.devices[-1]), []).append(place)
+        return self._by_ends[key].get((devices[0], devices[-1]), ())
 
     @property
     def points(self) -> frozenset[int]:
@@ -125,6 +135,11 @@ class Placements:
         yield from range(1, size + 1) if size <= FEW else divisors(size)
         hosts = self.count // size
         yield from (size * k for k in (range(1, hosts + 1) if hosts <= FEW else divisors(hosts)))
+
+
+def _key(degrees: Sequence[int]) -> tuple[int, int]:
+    """What decides placements: how many points, along one axis or several."""
+    return prod(degrees), min(len(degrees), 2)
 
 
 def divisors(number: int) -> list[int]:

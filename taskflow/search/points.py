@@ -8,7 +8,7 @@ from taskflow.compiling import numba
 from taskflow.cost import Rates
 from taskflow.lower.boxes import leaf
 from taskflow.lower.packing import ROW, Packed
-from taskflow.lower.pointstore import Places
+from taskflow.lower.places import Places
 
 
 class PointRates(NamedTuple):
@@ -20,17 +20,19 @@ class PointRates(NamedTuple):
 
 
 @numba.njit(cache=True)
-def pack_points(points: Any, places: Places, rates: PointRates, first_queue: int, p: Packed, found: Any) -> int:
+def pack_points(points: Any, store: Any, of_points: Any, of_moves: Any, first_queue: int, pool: Any, found: Any) -> int:
     """Append the rows of some operators; of how many there is room for.
 
     Args:
         points: (n, 2) number of the points, and of the dtype in which they compute.
-        places: all points.
-        rates: of all devices.
+        store: all points, `Places` as a plain tuple.
+        of_points, of_moves: `PointRates` but for the last, and that, as plain tuples.
         first_queue: the queue of what computes on the first device; those of the others follow.
-        p: the pool.
+        pool: `Packed` as a plain tuple.
         found: (n, 2) gets first row and number of rows.
     """
+    flops, ramp = of_points
+    places, rates, p = Places(*store), PointRates(flops, ramp, Rates(*of_moves)), Packed(*pool)
     for k in range(len(points)):
         begin, count = places.record[points[k, 0], 0], places.record[points[k, 0], 1]
         row = p.length[ROW]

@@ -22,7 +22,6 @@ from taskflow.task import COLLECTIVES, Array
 
 if TYPE_CHECKING:
     from taskflow.lower.packing import Packed
-    from taskflow.search.points import PointRates
     from taskflow.search.receiving import Links
 
 # The columns of `packing.Packed` that grow together, by their place in its `length`.
@@ -79,12 +78,12 @@ class Pool:
         """Append the rows of operators with points of these numbers; (n, 2) first row and number of each."""
         from taskflow.search.points import pack_points  # numba: imported on first use
 
-        places, first_queue = self.lowering.store.table, self.queues.first_compute
         dtypes = (self.lowering.compute_dtype[slot] for slot in slots)
         points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
+        known = tuple(self.lowering.store.table), *self._point_rates, self.queues.first_compute
         found, done = np.empty((len(points), 2), np.int64), 0
         while done < len(points):
-            done += pack_points(points[done:], places, self._point_rates, first_queue, self.packed, found[done:])
+            done += pack_points(points[done:], *known, tuple(self.packed), found[done:])
             if done < len(points):
                 self._grow(ROW)
         if not isinstance(self.costs, AnalyticCosts):
@@ -94,12 +93,10 @@ class Pool:
         return found
 
     @cached_property
-    def _point_rates(self) -> PointRates:
-        """Of costs that are not those of rates, nothing that counts."""
-        from taskflow.search.points import PointRates  # numba: imported on first use
-
+    def _point_rates(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """`points.PointRates` as plain tuples; of costs that are not those of rates, nothing that counts."""
         costs = self.costs if isinstance(self.costs, AnalyticCosts) else AnalyticCosts(self.costs.machine)
-        return PointRates(*costs.compute_rates(), self.rates)
+        return tuple(costs.compute_rates()), tuple(self.rates)
 
     def enter(self, regions: Array, numbers: Array, used: Array) -> None:
         """Append the entries of some regions, given the points of all operators and the devices in use."""
@@ -120,8 +117,8 @@ class Pool:
         mover, done = self.lowering.mover, 0
         self._sketched_from = self.packed.length.copy()
         while done < len(regions):
-            args = mover.table, self.lowering.store.table, self._links, self._are_moves_rated
-            column, made = sketch(regions[done:], numbers, *args, self.packed)
+            tables = tuple(mover.table), tuple(self.lowering.store.table), tuple(self._links)
+            column, made = sketch(regions[done:], numbers, *tables, self._are_moves_rated, tuple(self.packed))
             done += made
             if column != FITS:
                 self._grow(column)

@@ -80,6 +80,21 @@ class Made(NamedTuple):
     is_summed: bool
 
 
+class Pieces(NamedTuple):
+    """What the needs lack, and who makes it.
+
+    Attributes:
+        lack: elements that no point on the same device makes.
+        ptr, source, size: per need, the points on other devices that make something of it, in order, and how many
+            elements; only where no two make the same part.
+    """
+
+    lack: Any
+    ptr: Any
+    source: Any
+    size: Any
+
+
 @leaf
 def shared(a: Any, i: int, b: Any, j: int, w: int) -> int:
     """Number of points that two boxes share."""
@@ -135,41 +150,63 @@ def makers(x: Played, v: int, devices: int) -> Made:
 
 
 @inner
-def receive(x: Played, needs: Any, made: Made, links: Links) -> tuple[Any, bool]:
+def pieces_of(x: Played, needs: Any, made: Made) -> Pieces:
+    """See `Pieces`; what is made on the device itself is found first, since often that is all."""
+    w, most = len(x.whole), len(needs) * (made.end - made.begin) if made.is_unique else 0
+    ptr, lack, n = np.zeros(len(needs) + 1, np.int64), np.empty(len(needs), np.int64), 0
+    source, size = np.empty(most, np.int64), np.empty(most, np.int64)
+    for i in range(len(needs)):
+        a = needs[i]
+        lack[i] = volume(x.points.box, a * w, w)
+        for k in range(made.first[x.points.place[a]], made.first[x.points.place[a] + 1]):
+            lack[i] -= shared(x.points.box, made.order[k] * w, x.points.box, a * w, w)
+        if made.is_unique and (lack[i] > 0 or made.is_summed):
+            n = add_pieces(x, a, made, source, size, n)
+        ptr[i + 1] = n
+    return Pieces(lack, ptr, source, size)
+
+
+@leaf
+def add_pieces(x: Played, a: int, made: Made, source: Any, size: Any, n: int) -> int:
+    """Append the pieces of a need; their number."""
+    w = len(x.whole)
+    for q in range(made.begin, made.end):
+        if x.points.place[q] != x.points.place[a]:
+            points = shared(x.points.box, q * w, x.points.box, a * w, w)
+            if points > 0:
+                source[n], size[n] = q, points
+                n += 1
+    return n
+
+
+@inner
+def receive(x: Played, needs: Any, made: Made, pieces: Pieces, links: Links) -> tuple[Any, bool]:
     """Seconds for which the device of each of the `needs` receives what that point lacks, at least.
 
     And whether these are of copies, which are known one by one.
     """
     if made.is_summed:
         return (sums(x, needs, made, links) if made.is_unique else np.zeros(len(needs))), False
-    lack = np.empty(len(needs), np.int64)
-    w = len(x.whole)
-    for i in range(len(needs)):
-        a = needs[i]
-        lack[i] = volume(x.points.box, a * w, w)
-        for k in range(made.first[x.points.place[a]], made.first[x.points.place[a] + 1]):
-            lack[i] -= shared(x.points.box, made.order[k] * w, x.points.box, a * w, w)
+    seconds = np.zeros(len(needs))
+    if pieces.lack.max() <= 0:
+        return seconds, False
     group, count = alike(x, needs)
     if count.max() > links.few:
-        return gathers(x, needs, lack, group, count, made, links), False
-    seconds = np.zeros(len(needs))
+        return gathers(x, needs, pieces, group, count, made, links), False
     for i in range(len(needs)):
-        if lack[i] > 0:
-            seconds[i] = copies(x, needs[i], lack[i], made, links)
+        if pieces.lack[i] > 0:
+            seconds[i] = copies(x, needs[i], i, pieces, made, links)
     return seconds, made.is_unique
 
 
 @leaf
-def copies(x: Played, a: int, lack: int, made: Made, links: Links) -> float:
-    """Seconds of the copies that bring a point what it lacks."""
-    w, device, seconds = len(x.whole), x.points.place[a], 0.0
+def copies(x: Played, a: int, i: int, pieces: Pieces, made: Made, links: Links) -> float:
+    """Seconds of the copies that bring a point, need number `i`, what it lacks."""
+    device, seconds = x.points.place[a], 0.0
     if not made.is_unique:
-        return float(links.least_latency[device] + lack * x.itemsize / links.best[device])
-    for q in range(made.begin, made.end):
-        source = x.points.place[q]
-        points = shared(x.points.box, q * w, x.points.box, a * w, w) if source != device else 0
-        if points > 0:
-            seconds += copy_seconds(points * x.itemsize, source, device, links)
+        return float(links.least_latency[device] + pieces.lack[i] * x.itemsize / links.best[device])
+    for k in range(pieces.ptr[i], pieces.ptr[i + 1]):
+        seconds += copy_seconds(pieces.size[k] * x.itemsize, x.points.place[pieces.source[k]], device, links)
     return float(seconds)
 
 
@@ -193,16 +230,16 @@ def alike(x: Played, needs: Any) -> tuple[Any, Any]:
 
 
 @inner
-def gathers(x: Played, needs: Any, lack: Any, group: Any, count: Any, made: Made, links: Links) -> Any:
+def gathers(x: Played, needs: Any, pieces: Pieces, group: Any, count: Any, made: Made, links: Links) -> Any:
     """What is needed alike by many, who need nothing else, may be gathered; of the rest nothing is certain."""
-    seconds, w, on = np.zeros(len(needs)), len(x.whole), np.zeros(len(links.hosts), np.int64)
+    seconds, w, on, lack = np.zeros(len(needs)), len(x.whole), np.zeros(len(links.hosts), np.int64), pieces.lack
     for a in needs:
         on[x.points.place[a]] += 1
     if on.max() > 1:
         return seconds
     for i in range(len(needs)):
         if lack[i] > 0 and count[group[i]] <= links.few:
-            seconds[i] = copies(x, needs[i], lack[i], made, links)
+            seconds[i] = copies(x, needs[i], i, pieces, made, links)
     for g in range(len(needs)):
         if count[g] <= links.few:
             continue

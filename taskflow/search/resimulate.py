@@ -17,7 +17,7 @@ import numpy as np
 
 from taskflow.compiling import numba
 from taskflow.lower.boxes import leaf
-from taskflow.search.laying import DIRTY, LAID, Rows, lay_changed
+from taskflow.search.laying import DIRTY, LAID, STAMP, Rows, lay_changed
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 TOO_SHORT = -1.0
@@ -65,10 +65,16 @@ def change_regions(
 
 @leaf
 def change_stretches(
-    done: Any, stretch: Any, begin: int, stop: int, old_op: Any, new_op: Any, old: Any, new: Any, rows: Rows
-) -> None:
-    """Exchange the rows of some stretches, where they are others, in the work of all streams."""
+    done: Any, stretch: Any, begin: int, stop: int, stamp: Any, now: int, old_op: Any, new_op: Any, old: Any, new: Any,
+    rows: Rows,
+) -> None:  # fmt: skip
+    """Exchange the rows of some stretches, where they are others, in the work of all streams.
+
+    Only what was laid `now` may have others.
+    """
     for b in range(begin, stop):
+        if stamp[b] != now:
+            continue
         slot, r = stretch[b, 0], stretch[b, 1]
         if slot >= 0 and old_op[slot] != new_op[slot]:
             change_ops(done, stretch[b, :1], old_op, new_op, rows)
@@ -257,7 +263,9 @@ def resimulate(
             marks[mark, k], marks[mark, count + k] = free[k], old_marks[mark, count + k] + more[k]
             if free[k] + (work[k] - marks[mark, count + k]) - SLACK * work[k] > limit:
                 return np.inf, first
-        change_stretches(more, stretch, begin, stop, old_op, new_op, old_fragment, new_fragment, rows)
+        change_stretches(
+            more, stretch, begin, stop, stamp, top[STAMP], old_op, new_op, old_fragment, new_fragment, rows
+        )  # fmt: skip
         found = pass_stretches(
             begin, stop, new_place, code, code_seconds, chain, end, free, queue_ptr, streams, limit
         )  # fmt: skip

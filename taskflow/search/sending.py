@@ -12,12 +12,12 @@ import numpy as np
 
 from taskflow.lower.boxes import inner, leaf
 from taskflow.lower.packing import ROW, WITHIN, Packed
-from taskflow.search.receiving import Links, Made, Played, copy_seconds, shared
+from taskflow.search.receiving import Links, Pieces, Played, copy_seconds
 
 
 @inner
 def add_senders(
-    x: Played, needs: Any, readers: int, seconds: Any, made: Made, links: Links, begin: int, last: Any, p: Packed
+    x: Played, needs: Any, readers: int, seconds: Any, pieces: Pieces, links: Links, begin: int, last: Any, p: Packed
 ) -> None:
     """One row for every stream that several copies occupy; `last` gets it for the point that the last one is for.
 
@@ -32,7 +32,7 @@ def add_senders(
             need[device] = i
     for device in range(devices):
         if need[device] >= 0:
-            count_copies(x, needs[need[device]], device, made, links, total, key, count)
+            count_copies(x, need[device], device, pieces, links, total, key, count)
     for stream in range(links.streams):
         if count[stream] > 1:
             row = p.length[ROW]
@@ -46,18 +46,15 @@ def add_senders(
 
 @leaf
 def count_copies(
-    x: Played, a: int, device: int, made: Made, links: Links, total: Any, key: Any, count: Any
+    x: Played, i: int, device: int, pieces: Pieces, links: Links, total: Any, key: Any, count: Any
 ) -> None:  # fmt: skip
-    """Add the copies that a point waits for to all streams that they occupy but the one that receives, which is first.
+    """Add the copies that need number `i` waits for to all streams that they occupy but the first, which receives.
 
     `total`: seconds; `count`: copies; `key`: the round of the last copy and its target, as one number.
     """
-    w, devices = len(x.whole), len(links.hosts)
-    for q in range(made.begin, made.end):
-        source = x.points.place[q]
-        points = shared(x.points.box, q * w, x.points.box, a * w, w) if source != device else 0
-        if points == 0:
-            continue
+    devices = len(links.hosts)
+    for piece in range(pieces.ptr[i], pieces.ptr[i + 1]):
+        source, points = x.points.place[pieces.source[piece]], pieces.size[piece]
         queue = source * devices + device
         for k in range(links.queue_ptr[queue] + 1, links.queue_ptr[queue + 1]):
             stream = links.queue[k]

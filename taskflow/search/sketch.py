@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from taskflow.compiling import numba
-from taskflow.lower.boxes import inner, leaf, overlaps
+from taskflow.lower.boxes import inner, leaf
+from taskflow.lower.life import Lives
 from taskflow.lower.moving import Context, load
 from taskflow.lower.packing import ENTRY, FITS, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
-from taskflow.search.receiving import Links, Made, Played, makers, needing, receive, twin
+from taskflow.lower.places import Places
+from taskflow.search.receiving import Links, Made, Pieces, Played, makers, needing, pieces_of, receive, twin
 from taskflow.search.sending import add_senders
 
 EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
@@ -29,18 +31,18 @@ EDGES = 2  # points that one waits for directly: the first and the last of those
 
 @numba.njit(cache=True)
 def sketch(
-    regions: Any, points_of: Any, lives: Any, places: Any, links: Links, is_moved: bool, p: Packed
+    regions: Any, points_of: Any, all_lives: Any, store: Any, all_links: Any, is_moved: bool, pool: Any
 ) -> tuple[int, int]:
     """Append sketches of regions: FITS; else the column of `p` that has too little room; and of how many.
 
     Args:
         regions: by number.
         points_of: number of the points of every operator.
-        lives, places: see `life.Lives` and `pointstore.Places`.
-        links: what transfers take.
+        all_lives, store, all_links: `Lives`, `Places` and `Links` as plain tuples.
         is_moved: whether rows take what `links` says; else sketches have none.
-        p: the pool.
+        pool: `Packed` as a plain tuple.
     """
+    lives, places, links, p = Lives(*all_lives), Places(*store), Links(*all_links), Packed(*pool)
     for number in range(len(regions)):
         r = regions[number]
         whole = lives.whole[lives.whole_ptr[r] : lives.whole_ptr[r + 1]]
@@ -86,13 +88,13 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
         if x.producer[v] >= 0:
             needs, readers = needing(x, v)
             made = makers(x, v, devices)
-            if made.is_unique:
-                find_makers(x, needs[:readers], made, maker)
+            pieces = pieces_of(x, needs, made)
+            find_makers(needs[:readers], pieces, made, maker)
             if is_moved and len(needs):
-                seconds, are_copies = receive(x, needs, made, links)
+                seconds, are_copies = receive(x, needs, made, pieces, links)
                 add_rows(x, needs, readers, seconds, devices, arrival[:, 0], p)
                 if are_copies:
-                    add_senders(x, needs, readers, seconds, made, links, begin, arrival[:, 1], p)
+                    add_senders(x, needs, readers, seconds, pieces, links, begin, arrival[:, 1], p)
         p.version[version + v, 0], p.version[version + v, 1] = begin, p.length[ROW] - begin
     p.entry[entry, 1] = p.length[ROW] - first
     p.within_ptr[p.length[ROW]] = p.length[WITHIN]
@@ -103,13 +105,14 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
 
 
 @leaf
-def find_makers(x: Played, needs: Any, made: Made, maker: Any) -> None:
+def find_makers(needs: Any, pieces: Pieces, made: Made, maker: Any) -> None:
     """The first and the last point, on other devices, that make something of what each of the `needs` reads."""
-    w = len(x.whole)
-    for a in needs:
-        for q in range(made.begin, made.end):
-            if x.points.place[q] != x.points.place[a] and overlaps(x.points.box, q * w, x.points.box, a * w, w):
-                maker[a, 1 if maker[a, 0] >= 0 else 0] = q - made.begin
+    for i in range(len(needs)):
+        begin, end = pieces.ptr[i], pieces.ptr[i + 1]
+        if end > begin:
+            maker[needs[i], 0] = pieces.source[begin] - made.begin
+        if end > begin + 1:
+            maker[needs[i], 1] = pieces.source[end - 1] - made.begin
 
 
 @inner

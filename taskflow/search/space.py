@@ -206,7 +206,7 @@ class _Choices:
         self.has_fractions = any(place.fractions for _, places in self.rows for place in places)
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
-        self._places = dict(self.rows)
+        self._placements, self._legal = placements, {degrees for degrees, _ in self.rows}
         self._known: dict[ParallelConfig, bool] = {}
         self._configs, self._made = configs, dict[int, ParallelConfig]()
 
@@ -231,7 +231,9 @@ class _Choices:
         if [a for a in self.axes if a in split] != [a for a, _ in config.degrees]:
             return False  # an axis that is not split here, or another order
         degrees = tuple(parts(split.get(a, 1)) for a in self.axes)
-        return any(_is_of(p, config) for p in self._places.get(degrees, ()))
+        if degrees not in self._legal:
+            return False
+        return any(_is_of(p, config) for p in self._placements.alike([n for n in degrees if n > 1], config.devices))
 
     def _make(self, degrees: tuple[int, ...], place: Placement) -> ParallelConfig:
         split: dict[str, Degree] = {a: d for a, d in zip(self.axes, degrees, strict=True) if d > 1}
@@ -243,8 +245,6 @@ class _Choices:
 
 def _is_of(place: Placement, config: ParallelConfig) -> bool:
     """Whether `config`, which has as many parts along every axis as `place` is for, has that placement."""
-    if place.devices[0] != config.devices[0] or place.devices[-1] != config.devices[-1]:
-        return False
     if any((d if isinstance(d, tuple) else None) != place.fractions for _, d in config.degrees):
         return False
     turned = turn(place.devices, [parts(d) for _, d in config.degrees]) if place.is_turned else place.devices

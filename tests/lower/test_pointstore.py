@@ -44,3 +44,22 @@ def test_configurations_of_one_model_share_boxes():
     assert store.table.record[numbers[1], 2] == store.table.record[numbers[0], 2]
     for devices in lists:
         assert_partitioned(store, slot, ParallelConfig({"b": 4}, devices))
+
+
+def test_operators_are_added_together_as_one_by_one():
+    """All that follow one operator at once: balanced parts, parts by fractions, and models on other devices."""
+    lowering = Lowering(network(), MachineModel.uniform(4))
+    operators, alone = lowering.operators, Lowering(network(), MachineModel.uniform(4)).store
+    slots = [k for k, op in enumerate(operators) if "fc0" in (op.name, op.follows)]
+    configs = [({"b": 4}, (0, 1, 2, 3)), ({"b": (0.25, 0.75)}, (2, 1)), ({"b": 4}, (3, 2, 1, 0)), ({}, (2,))]
+    for degrees, devices in configs:
+        config = ParallelConfig(degrees, devices)
+        numbers = lowering.store.numbers(slots, config)
+        for slot, number in zip(slots, numbers, strict=True):
+            assert_partitioned(lowering.store, slot, config)
+            assert number == lowering.store.number(slot, config)
+            one = alone.number(slot, config)
+            np.testing.assert_array_equal(
+                lowering.store.table.bytes[lowering.store.span(number)], alone.table.bytes[alone.span(one)]
+            )
+    assert len(slots) > 2 and len(lowering.store.numbers(slots, config)) == len(slots)
