@@ -60,7 +60,7 @@ SMALLER: dict[str, dict[str, Any]] = {
     "gpt": {"layers": 1},
 }
 STRATEGIES = 5
-SECONDS = 15.0  # of rehearsals, in turn, before strategies are chosen
+SECONDS = 25.0  # of rehearsals, in turn, before strategies are chosen
 MOST_OF_OTHERS = 0.1
 ATTEMPTS = 5
 
@@ -81,10 +81,13 @@ def _listed(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[t
     yield "searched", searched(graph, machine)
     yield "one weird trick", taskflow.one_weird_trick(graph, machine)
     yield "round robin", round_robin(graph, machine)
-    for part in (0.5, 0.25, 0.75):
-        yield f"{part:.0%} on one device", partly_alone(graph, machine, part)
+    parallel, alone = taskflow.data_parallel(graph, machine), taskflow.single_device(graph, machine)
+    for eighth in range(1, 8):
+        yield f"{eighth}/8 on one device", mixed(alone, parallel, eighth / 8)
     for seed in range(12):
         yield f"random {seed}", taskflow.random_strategy(graph, machine, seed)
+    for eighth in range(1, 8):
+        yield f"{eighth}/8 random", mixed(taskflow.random_strategy(graph, machine, 0), parallel, eighth / 8)
 
 
 def searched(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Strategy:
@@ -106,12 +109,11 @@ def round_robin(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskfl
     return strategy
 
 
-def partly_alone(graph: taskflow.Graph, machine: taskflow.MachineModel, part: float) -> taskflow.Strategy:
-    """The first operators on one device and the rest data parallel."""
-    strategy, alone = taskflow.data_parallel(graph, machine), taskflow.single_device(graph, machine)
-    names = list(alone)
+def mixed(first: taskflow.Strategy, rest: taskflow.Strategy, part: float) -> taskflow.Strategy:
+    """The first part of the operators under one strategy, the rest under another."""
+    strategy, names = taskflow.Strategy(dict(rest)), list(rest)
     for name in names[: round(part * len(names))]:
-        strategy[name] = alone[name]
+        strategy[name] = first[name]
     return strategy
 
 
