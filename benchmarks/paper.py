@@ -10,8 +10,8 @@ Samples are per device, as the paper's own figures need: 35.7 s of computing for
 of each with 64 samples a device, 0.02 with 64 in all. So they are in FlexFlow's public nmt.cc. DLRM's batch is 1024 on
 4 devices. Nothing here is fitted to the paper.
 
-FlexFlow sums gradients by copies to the device that keeps a parameter, and back. Here more than 4 devices do it by the
-best collective of the machine, which makes data parallelism faster; with `--direct` all exchange as there.
+FlexFlow can sum gradients as a parameter server, by copies. Here more than 4 devices do it by the best collective of
+the machine, which makes data parallelism faster; with `--direct` all do it by copies.
 
 Columns: milliseconds of a step; throughput over data parallelism and over the better baseline; gigabytes that cross
 between devices; seconds of computing, summed over devices.
