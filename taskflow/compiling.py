@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import wraps
 from typing import Any
 
@@ -25,16 +26,13 @@ _cache_file: Any = caching.IndexDataCacheFile  # of one function; has no types
 
 
 def _locked(method: Callable[..., Any], kind: int) -> Callable[..., Any]:
-    """`method` under a lock of this kind, beside the index; without one where there is no folder to write to."""
+    """`method` under a lock of this kind, beside the index; without one where no file can be written or locked."""
 
     @wraps(method)
     def call(self: Any, *args: Any) -> Any:
-        try:
-            lock = open(f"{self._index_path}.lock", "ab")  # noqa: SIM115 (held below)
-        except OSError:
-            return method(self, *args)
-        with lock:
-            fcntl.flock(lock, kind)
+        with ExitStack() as held:
+            with suppress(OSError):
+                fcntl.flock(held.enter_context(open(f"{self._index_path}.lock", "ab")), kind)
             return method(self, *args)
 
     return call

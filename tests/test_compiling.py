@@ -1,10 +1,13 @@
 """The cache of compiled functions under processes that fill it at once."""
 
+import errno
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from taskflow.compiling import numba
 
@@ -65,6 +68,15 @@ def test_every_compiled_function_has_that_cache() -> None:
     assert [path.name for path in sources if re.search(r"^\s*import numba\b", path.read_text(), re.M)] == [
         "compiling.py"
     ]
+
+
+def test_a_file_system_without_locks_has_a_cache_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    file_in(tmp_path).save("float32", "float32")
+    assert file_in(tmp_path).load("float32") == "float32"
 
 
 def test_a_folder_that_cannot_be_written_to_has_no_lock(tmp_path: Path) -> None:
