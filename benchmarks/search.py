@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import taskflow
+from taskflow.search.collecting import collect_rarely
 from taskflow.search.judge import Judge
 from taskflow.search.proposal import Proposals
 from taskflow.search.space import Space
@@ -99,9 +100,10 @@ def walk(judge: ClockedJudge, space: Space, start: taskflow.Strategy, seconds: f
         raise ValueError(f"the first strategy is not feasible: {judge.last_refusal}")
     chain.beta = BETA / chain.seconds
     begin = time.process_time()
-    while judge.elapsed < seconds:
-        chain.step()
-        judge.elapsed = time.process_time() - begin
+    with collect_rarely():
+        while judge.elapsed < seconds:
+            chain.step()
+            judge.elapsed = time.process_time() - begin
     return judge
 
 

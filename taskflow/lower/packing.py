@@ -24,6 +24,8 @@ ALIGNMENT = 64  # of memory.ALIGNMENT
 class Packed(NamedTuple):
     """The columns of a pool, each with room for more; `length` says how far they are filled.
 
+    Those that are long are short numbers: memory that is touched for the first time is what they cost.
+
     Attributes:
         seconds, queue, within_ptr: of every row; the rows of the same version that it waits for are
             `within[within_ptr[row] : within_ptr[row + 1]]`.
@@ -51,10 +53,10 @@ class Packed(NamedTuple):
 
 def no_pool() -> Packed:
     """A pool without room."""
-    none = np.zeros(0, np.int64)
-    wide = [none.reshape(0, n) for n in (2, 6, 4, 1, 5)]
-    none_of_row = np.zeros(8, np.int64), np.zeros(0), none, none, none
-    return Packed(*none_of_row, wide[0], none, wide[1], wide[2], wide[3], wide[4], none)
+    none, short = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    pair, six, four, one, five = (none.reshape(0, n) for n in (2, 6, 4, 1, 5))
+    of_rows = np.zeros(8, np.int64), np.zeros(0), short, short, short
+    return Packed(*of_rows, pair, none, six.astype(np.int32), four, one, five, none)
 
 
 def no_rates() -> Rates:

@@ -30,6 +30,7 @@ POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
 MARKS = 40  # places along the way where the state is remembered, so that a proposal need not begin at the first row
 LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
 CALL = 12000  # rows that are passed in the time that asking for it takes
+LONG = 30000  # rows, from which on it pays to find the critical path, which takes as long as a few passes
 SLACK = 1e-9  # of what is summed in another order
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
@@ -228,21 +229,22 @@ class Judge:
         to the last bit, since a start is a largest and an end a sum; where they stand for several, sums are rounded.
         What takes longer than to make the entries is not tried.
         """
-        if len(missing) * self._devices * LOOK < self.program.rows + CALL:
+        is_long = self.program.rows >= LONG
+        if len(missing) * self._devices * LOOK < CALL + (0 if is_long else self.program.rows):
             return False
         if self._simulate(p, limit) > limit:
             return True
         rounded = limit * (1.0 + SLACK)
         self.pool.sketch(missing, self.index.new_numbers)
-        seconds = self._simulate(p, rounded)
+        seconds = self._simulate(p, rounded, is_brief=is_long)
         self.pool.drop_sketches()
         return seconds > rounded
 
-    def _simulate(self, p: _Proposal, limit: float) -> float:
-        """The one pass from the first changed stretch, over the proposed entries."""
+    def _simulate(self, p: _Proposal, limit: float, is_brief: bool = False) -> float:
+        """The one pass from the first changed stretch, over the proposed entries; `is_brief`: see `resimulate`."""
         while True:
             p.work, p.bytes = self._work.copy(), self._bytes.copy()
-            seconds, needed = self._pass(p, limit, *self.index.changed)
+            seconds, needed = self._pass(p, limit, *self.index.changed, is_brief)
             if seconds >= 0:
                 return seconds
             self._lay_anew(needed)
@@ -261,14 +263,19 @@ class Judge:
         else:
             self._lay_anew(more)
 
-    def _pass(self, p: _Proposal, limit: float, slots: Array, regions: Array) -> tuple[float, int]:
+    def _pass(
+        self, p: _Proposal, limit: float, slots: Array, regions: Array, is_brief: bool = False
+    ) -> tuple[float, int]:
         """See `resimulate`."""
         from taskflow.search.resimulate import resimulate  # numba: imported on first use
 
         index, layout, packed, program = self.index, self.layout, self.pool.packed, self.program
+        if math.isfinite(limit) and program.rows >= LONG:
+            program.trace(self.pool.queues)
         seconds, needed = resimulate(
             limit,
             self.pool.entries,
+            is_brief,
             slots,
             regions,
             index.op,
@@ -307,6 +314,7 @@ class Judge:
             program.every,
             program.marks,
             program.new_marks,
+            tuple(program.path),
         )
         return float(seconds), int(needed)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,14 @@ ROOM = 1 << 16  # rows and dependences, to begin with
 SHORT = 64  # times as short are columns of which an entry has one
 
 
+class _Group(NamedTuple):
+    """Devices of a collective in the order of a ring, its queue, and the seconds of what is known by name and bytes."""
+
+    devices: tuple[int, ...]
+    queue: int
+    seconds: dict[tuple[int, int], float]
+
+
 class Pool:
     """See the module."""
 
@@ -53,7 +61,7 @@ class Pool:
         self._ops: dict[tuple[int, int], int] = {}
         self._are_moves_rated = isinstance(costs, AnalyticCosts)
         self._sketched_from = self.packed.length.copy()
-        self._groups: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
+        self._groups: dict[bytes, _Group] = {}  # by the members
 
     @property
     def size_bytes(self) -> int:
@@ -138,12 +146,17 @@ class Pool:
         """Seconds and queues of the collectives that were packed."""
         p = self.packed
         for row, name, size, first, count in p.pending[: p.length[PENDING]].tolist():
-            members = tuple(p.member[first : first + count].tolist())
-            if members not in self._groups:
-                self._groups[members] = tuple(ring_order(members, self._hosts)), self.queues.of_group(members)
-            group, p.queue[row] = self._groups[members]
-            p.seconds[row] = self.costs.collective_seconds(COLLECTIVES[name], group, size)
+            members = p.member[first : first + count]
+            known = self._groups.get(members.tobytes())
+            if known is None:
+                known = self._groups[members.tobytes()] = self._group(tuple(members.tolist()))
+            if (name, size) not in known.seconds:
+                known.seconds[name, size] = self.costs.collective_seconds(COLLECTIVES[name], known.devices, size)
+            p.queue[row], p.seconds[row] = known.queue, known.seconds[name, size]
         p.length[PENDING] = p.length[MEMBER] = 0
+
+    def _group(self, members: tuple[int, ...]) -> _Group:
+        return _Group(tuple(ring_order(members, self._hosts)), self.queues.of_group(members), {})
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""
@@ -158,12 +171,12 @@ def _empty(devices: int) -> Packed:
     return Packed(
         length=np.zeros(8, np.int64),
         seconds=np.zeros(ROOM),
-        queue=np.zeros(ROOM, np.int64),
-        within_ptr=np.zeros(ROOM, np.int64),
-        within=np.zeros(ROOM, np.int64),
+        queue=np.zeros(ROOM, np.int32),
+        within_ptr=np.zeros(ROOM, np.int32),
+        within=np.zeros(ROOM, np.int32),
         version=np.zeros((short, 2), np.int64),
         run_ptr=np.zeros(short, np.int64),
-        run=np.zeros((ROOM, 6), np.int64),
+        run=np.zeros((ROOM, 6), np.int32),
         entry=np.zeros((short, 4), np.int64),
         bytes=np.zeros((short, devices), np.int64),
         pending=np.zeros((short, 5), np.int64),

@@ -7,9 +7,15 @@ lies when others before it have more rows or fewer (`laying`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from taskflow.task import Array
+
+if TYPE_CHECKING:
+    from taskflow.search.critical import Path
+    from taskflow.streams import Queues
 
 ROOM = 3  # times the rows of a strategy: what proposals and changes take until all is laid anew
 
@@ -36,6 +42,7 @@ class Program:
             and more of the same line, or 0.
         end, new_end: ends of rows, the first being no row's.
         every, marks, new_marks: see `resimulate`.
+        path: the critical path of the current strategy, if it `is_traced`.
     """
 
     def __init__(self, stretches: int, streams: int, marks: int) -> None:
@@ -45,12 +52,16 @@ class Program:
         self.every = -(-stretches // marks)
         self.marks, self.new_marks = (np.zeros((stretches // self.every + 1, 2 * streams)) for _ in range(2))
         self.rows = 0
+        self.path: Path
         self._make_room(0)
 
     def _make_room(self, rows: int) -> None:
+        from taskflow.search.critical import no_path  # numba: imported on first use
+
         self.code, self.seconds = np.zeros((rows, 8), np.uint32), np.zeros(rows)
         self.chain = np.zeros((rows, 4), np.int32)
         self.end, self.new_end = np.zeros(rows + 1), np.zeros(rows + 1)
+        self.path, self.is_traced = no_path(len(self.place), rows, rows + 1), False
 
     def clear(self, more: int) -> None:
         """No lines, all of which are to be laid anew, and room for `more`; the ends of the current strategy stay."""
@@ -65,9 +76,34 @@ class Program:
         self.new_place[:] = self.place
         self.top[:] = self.stamp[:] = 0
         self.top[1], self.top[2] = 1 + len(ends), 1
+        self.path.known[:] = 0
+        self._forget_path()
+
+    def trace(self, queues: Queues) -> None:
+        """Find the critical path of the current strategy, if it is not known."""
+        from taskflow.search.critical import trace  # numba: imported on first use
+
+        if not self.is_traced:
+            trace(
+                self.place,
+                self.code,
+                self.seconds,
+                self.chain,
+                self.end,
+                *queues.columns,
+                queues.count,
+                tuple(self.path),
+            )
+            self.is_traced = True
+
+    def _forget_path(self) -> None:
+        first, end = self.path.ptr[0], self.path.ptr[-1]
+        self.path.line[self.path.code[first:end, 2]] = 0
+        self.path.ptr[:], self.is_traced = 0, False
 
     def accept(self) -> None:
         """The proposed strategy is the current one."""
+        self._forget_path()
         laid = self.laid[: self.top[6]]
         self.rows += int(self.new_place[laid, 2].sum() - self.place[laid, 2].sum())
         self.place[laid] = self.new_place[laid]

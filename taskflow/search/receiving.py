@@ -87,12 +87,14 @@ class Pieces(NamedTuple):
         lack: elements that no point on the same device makes.
         ptr, source, size: per need, the points on other devices that make something of it, in order, and how many
             elements; only where no two make the same part.
+        seconds: memory for how long a copy of each takes, see `copies`.
     """
 
     lack: Any
     ptr: Any
     source: Any
     size: Any
+    seconds: Any
 
 
 @leaf
@@ -163,7 +165,7 @@ def pieces_of(x: Played, needs: Any, made: Made) -> Pieces:
         if made.is_unique and (lack[i] > 0 or made.is_summed):
             n = add_pieces(x, a, made, source, size, n)
         ptr[i + 1] = n
-    return Pieces(lack, ptr, source, size)
+    return Pieces(lack, ptr, source, size, np.empty(n))
 
 
 @leaf
@@ -206,14 +208,10 @@ def copies(x: Played, a: int, i: int, pieces: Pieces, made: Made, links: Links) 
     if not made.is_unique:
         return float(links.least_latency[device] + pieces.lack[i] * x.itemsize / links.best[device])
     for k in range(pieces.ptr[i], pieces.ptr[i + 1]):
-        seconds += copy_seconds(pieces.size[k] * x.itemsize, x.points.place[pieces.source[k]], device, links)
+        source, size = x.points.place[pieces.source[k]], pieces.size[k] * x.itemsize
+        pieces.seconds[k] = links.latency[source, device] + size / links.throughput[source, device]
+        seconds += pieces.seconds[k]
     return float(seconds)
-
-
-@leaf
-def copy_seconds(size: int, source: int, device: int, links: Links) -> float:
-    """Seconds of a copy of so many bytes."""
-    return float(links.latency[source, device] + size / links.throughput[source, device])
 
 
 @inner

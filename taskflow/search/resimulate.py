@@ -17,6 +17,7 @@ import numpy as np
 
 from taskflow.compiling import numba
 from taskflow.lower.boxes import leaf
+from taskflow.search.critical import Path, pass_path
 from taskflow.search.laying import DIRTY, LAID, STAMP, Rows, lay_changed
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
@@ -173,6 +174,7 @@ def pass_stretches(
 def resimulate(
     limit: float,
     known: int,
+    is_brief: bool,
     slots: Any,
     regions: Any,
     old_op: Any,
@@ -212,6 +214,7 @@ def resimulate(
     every: int,
     old_marks: Any,
     marks: Any,
+    path: Any,
 ) -> tuple[float, int]:
     """The end of the last row, or infinity as soon as it is certain to be above `limit`; and the first stretch passed.
 
@@ -220,6 +223,7 @@ def resimulate(
 
     Args:
         known: number of entries of regions that are made.
+        is_brief: leave it at work and critical path, and return 0 if they are not above the limit.
         slots, regions: the operators and regions that change.
         old_op, new_op, old_fragment, new_fragment: pool entries of all operators and regions, -1 for none.
         work, size: seconds that every stream has to do in all, and bytes of instances of every device: those of the
@@ -232,6 +236,7 @@ def resimulate(
         op_rows ... streams: see `laying.Rows`.
         top ... end: see `program.Program`.
         every, old_marks, marks: each `every` stretches: when every stream is free, and what it has done.
+        path: `critical.Path` as a plain tuple.
     """
     rows = Rows(op_rows, entry, version, run_ptr, run, seconds, queue, within_ptr, within, queue_ptr, streams)
     for b in laid[: top[LAID]]:
@@ -255,6 +260,16 @@ def resimulate(
     if old_op[0] >= 0:
         first = first_changed(last, regions, old_fragment, new_fragment, life_ops, local_ptr, local, rows)
     first -= first % every
+    p = Path(*path)
+    if p.ptr[len(stretch)] > 0 and limit < np.inf:
+        free = old_marks[first // every, :count].copy()
+        found = pass_path(
+            first, p, stamp, top[STAMP], new_place, code, code_seconds, chain, free, queue_ptr, streams, limit
+        )  # fmt: skip
+        if found * (1.0 - SLACK) > limit:
+            return np.inf, first
+    if is_brief:
+        return 0.0, first
     catch_up(top, first, every, new_place, old_end, end, old_marks, marks)
     free, more, found = old_marks[first // every, :count].copy(), np.zeros(count), 0.0
     for begin in range(first, len(stretch), every):

@@ -28,6 +28,7 @@ from taskflow.rules import data_parallel, model_parallel, one_weird_trick, singl
 from taskflow.search.bound import lower_bound
 from taskflow.search.budget import Budget
 from taskflow.search.chain import dynamic_programming
+from taskflow.search.collecting import collect_rarely
 from taskflow.search.judge import Judge
 from taskflow.search.proposal import Proposals
 from taskflow.search.space import Space, count_strategies
@@ -140,7 +141,8 @@ def search(
     transport = transport or connect()
     baseline = _judge_starts(judge, named, space, seed)
     run = _Search(space, judge, budget, beta, progress, (seed, transport.rank))
-    run.search(named, baseline, until_local)
+    with collect_rarely():
+        run.search(named, baseline, until_local)
     run.settle()
     own = SearchResult(
         run.strategy,

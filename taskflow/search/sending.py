@@ -12,7 +12,7 @@ import numpy as np
 
 from taskflow.lower.boxes import inner, leaf
 from taskflow.lower.packing import ROW, WITHIN, Packed
-from taskflow.search.receiving import Links, Pieces, Played, copy_seconds
+from taskflow.search.receiving import Links, Pieces, Played
 
 
 @inner
@@ -54,10 +54,10 @@ def count_copies(
     """
     devices = len(links.hosts)
     for piece in range(pieces.ptr[i], pieces.ptr[i + 1]):
-        source, points = x.points.place[pieces.source[piece]], pieces.size[piece]
+        source = x.points.place[pieces.source[piece]]
         queue = source * devices + device
         for k in range(links.queue_ptr[queue] + 1, links.queue_ptr[queue + 1]):
             stream = links.queue[k]
-            total[stream] += copy_seconds(points * x.itemsize, source, device, links)
+            total[stream] += pieces.seconds[piece]
             key[stream] = max(key[stream], (source - device) % devices * devices + device)
             count[stream] += 1

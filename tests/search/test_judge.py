@@ -1,6 +1,7 @@
 """The judge: whatever is proposed and accepted, its times are those of the whole pass, to the last bit."""
 
 import math
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -33,9 +34,17 @@ def clusters():
 
 
 @examples(12)
-@given(model=graphs(), machine=clusters(), seed=st.integers(0, 2**32 - 1))
-def test_200_proposals_are_what_lowering_and_simulating_from_scratch_give(model, machine, seed):
-    """Row for row, to the last bit of every start, and so is what is accepted under a limit."""
+@given(model=graphs(), machine=clusters(), seed=st.integers(0, 2**32 - 1), long=st.sampled_from([0, judging.LONG]))
+def test_200_proposals_are_what_lowering_and_simulating_from_scratch_give(model, machine, seed, long):
+    """Row for row, to the last bit of every start, and so is what is accepted under a limit.
+
+    With `long` 0 the critical path rejects first.
+    """
+    with patch.object(judging, "LONG", long):
+        judge_200_proposals(model, machine, seed)
+
+
+def judge_200_proposals(model, machine, seed):
     graph, costs, generator = model.graph, CostModel.analytic(machine), np.random.default_rng(seed)
     judge, strategy = Judge(graph, machine, costs), taskflow.random_strategy(graph, machine, seed)
     seconds = judge.start(strategy)
@@ -120,7 +129,7 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
     """From one row on; what is behind the data is never read."""
 
     def poisoned(data):
-        return np.concatenate([data, np.full_like(data, 1 << 40)])
+        return np.concatenate([data, np.full_like(data, 1 << 30)])
 
     monkeypatch.setattr(columns, "_doubled", poisoned)
     monkeypatch.setattr(pools, "ROOM", 1)

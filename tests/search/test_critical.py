@@ -1,0 +1,100 @@
+"""The critical path of a judge: what it is, and that what it rejects is slower."""
+
+import math
+
+import numpy as np
+import pytest
+
+import taskflow
+from taskflow import CostModel, MachineModel
+from taskflow.rules import leaders, random_config
+from taskflow.search import judge as judging
+from taskflow.search.critical import ENDS, WAITS
+from taskflow.search.judge import Judge, _Proposal
+from tests.lowering import network
+
+MACHINES = {
+    "4 equal devices": MachineModel.uniform(4),
+    "16 devices, collectives": MachineModel.preset("p100", nodes=4),
+    "shared links": MachineModel.preset("k80", nodes=2),
+}
+
+
+@pytest.fixture(params=MACHINES)
+def judge(request, monkeypatch):
+    """Of a network, data parallel, with the path known."""
+    monkeypatch.setattr(judging, "LONG", 0)
+    graph, machine = network(batch=32, layers=6), MACHINES[request.param]
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(taskflow.data_parallel(graph, machine))
+    return judge
+
+
+def path_of(judge):
+    """Lines of the path and their ends."""
+    judge.program.trace(judge.pool.queues)
+    path = judge.program.path
+    return path.code[path.ptr[0] : path.ptr[-1]], path.end[path.ptr[0] : path.ptr[-1]]
+
+
+def random_changes(judge, generator):
+    op = leaders(judge.graph)[int(generator.integers(len(leaders(judge.graph))))]
+    return {op.name: random_config(op, judge.machine, generator)}
+
+
+def walk(judge, generator, steps):
+    """Accept random changes, most of them slower."""
+    for _ in range(steps):
+        if math.isfinite(judge.propose_all(random_changes(judge, generator))):
+            judge.accept()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_row_of_the_path_starts_when_the_one_before_ends(judge, seed):
+    generator = np.random.default_rng(seed)
+    for _ in range(5):
+        walk(judge, generator, 4)
+        code, end = path_of(judge)
+        program = judge.program
+        first = {int(p): int(a) + k for a, b, n, _ in program.place for k, p in enumerate(range(b, b + n))}
+        seconds = program.seconds[[first[int(p)] for p in code[:, ENDS]]]
+        np.testing.assert_array_equal(np.concatenate([[0.0], end[:-1]]) + seconds, end)
+        np.testing.assert_array_equal(end, program.end[code[:, ENDS]])
+        assert end[-1] == program.ends.max()
+        assert np.array_equal(np.diff(program.path.ptr) >= 0, np.ones(len(program.place), bool))
+
+
+def test_rows_of_the_path_share_a_stream_or_wait_for_each_other(judge):
+    walk(judge, np.random.default_rng(0), 5)
+    code, _ = path_of(judge)
+    ptr, streams = judge.pool.queues.columns
+    sets = [
+        {*row[[0, 1, 6, 7]].tolist(), *streams[ptr[row[5]] : ptr[row[5] + 1] * (row[5] > 0)].tolist()} for row in code
+    ]
+    for before, after, waits in zip(sets, sets[1:], code[1:, WAITS], strict=False):
+        assert waits != bool(before & after)
+
+
+def rejected_briefly(judge, changes, limit):
+    """Whether work and critical path alone reject, once all entries are made."""
+    p = _Proposal(changes, {}, judge._work.copy(), judge._bytes.copy())
+    return math.isinf(judge._pass(p, limit, *judge.index.changed, True)[0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_rejects_only_what_is_slower_and_most_of_that(judge, seed):
+    generator, slower, rejected = np.random.default_rng(seed), 0, 0
+    walk(judge, generator, 3)
+    now = judge.program.ends.max()
+    for _ in range(150):
+        changes = random_changes(judge, generator)
+        seconds = judge.propose_all(changes)
+        if not math.isfinite(seconds):
+            continue
+        judge.propose_all(changes, now)  # finds the path
+        judge.propose_all(changes)
+        assert not rejected_briefly(judge, changes, seconds * (1 + 1e-12))
+        if seconds > now * 1.02:
+            slower += 1
+            rejected += rejected_briefly(judge, changes, now * 1.01)
+    assert slower > 20 and rejected > 0.7 * slower
