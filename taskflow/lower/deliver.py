@@ -9,8 +9,8 @@ import numpy as np
 from taskflow.lower.boxes import inner, intersect, leaf, overlaps, same, volume
 from taskflow.lower.collective import gather_together, missing
 from taskflow.lower.moves import copy_in_rounds, cut_out, needs_of
-from taskflow.lower.sorting import sort
-from taskflow.lower.state import AT, COPY, FOLD, HELD, LOST, ROWS, State, find_instance, hold
+from taskflow.lower.sorting import sort_first
+from taskflow.lower.state import AT, COPY, FOLD, FULL, HELD, LOST, ROWS, State, find_instance, hold
 
 
 @inner
@@ -18,26 +18,32 @@ def deliver(s: State, v: int, slot: int, first: int, c: Any) -> None:
     """Copy into every needed box what is not valid there."""
     sources, copied = s.m[HELD], 0
     gather_together(s, v, slot, first, sources, c)
-    copies, boxes, near = np.empty(4 * 16, np.int64), np.empty(16 * s.w, np.int64), np.empty(0, np.int64)
+    copies, boxes = np.empty(4 * s.size, np.int64), np.empty(s.size * s.w, np.int64)
+    near, spare = np.empty(s.size, np.int64), np.empty(s.size, np.int64)
     for need in needs_of(s, v):
-        device = s.m[s.m[AT.need] + 3 * need]
-        target, left = find_instance(s, device, s.m, s.m[AT.need_box] + need * s.w), missing(s, need)
-        if not left:
-            continue
-        if len(near) < s.m[HELD]:
-            near = np.empty(2 * s.m[HELD], np.int64)
-        count = holders_of(s, need, sources, target, c.hosts, near)
-        for packed in sort(near[:count]):
-            k = packed % s.size
-            while 4 * (copied + left) > len(copies):
-                copies, boxes = np.concatenate((copies, copies)), np.concatenate((boxes, boxes))
-            copied = copy_from(s, k, device, target, left, copies, boxes, copied)
-            left = cut_out(s, left, s.m, s.m[AT.held_box] + k * s.w)
-            if not left:
-                break
-        if left:
-            s.m[LOST] = 1 + need
+        copied = serve(s, need, sources, c.hosts, near, spare, copies, boxes, copied)
     copy_in_rounds(s, slot, first, copies[: 4 * copied], boxes)
+
+
+@leaf
+def serve(
+    s: State, need: int, sources: int, hosts: Any, near: Any, spare: Any, copies: Any, boxes: Any, copied: int
+) -> int:  # fmt: skip
+    """Copies of what a need lacks, from the nearest; the new number of copies."""
+    device = s.m[s.m[AT.need] + 3 * need]
+    target, left = find_instance(s, device, s.m, s.m[AT.need_box] + need * s.w), missing(s, need)
+    if not left:
+        return copied
+    count = holders_of(s, need, sources, target, hosts, near)
+    sort_first(near, count, spare)
+    for i in range(count):
+        k = near[i] % s.size
+        copied = copy_from(s, k, device, target, left, copies, boxes, copied)
+        left = cut_out(s, left, s.m, s.m[AT.held_box] + k * s.w)
+        if not left:
+            return copied
+    s.m[LOST] = 1 + need
+    return copied
 
 
 @leaf
@@ -71,6 +77,9 @@ def copy_from(s: State, k: int, device: int, target: int, left: int, copies: Any
     """Copies of all pieces in `work[:left]` that `held[k]` has; the new number of copies."""
     for w in range(left):
         if overlaps(s.m, s.m[AT.work] + w * s.w, s.m, s.m[AT.held_box] + k * s.w, s.w):
+            if copied >= s.size:
+                s.m[FULL] = 1
+                return copied
             intersect(boxes, copied * s.w, s.m, s.m[AT.work] + w * s.w, s.m, s.m[AT.held_box] + k * s.w, s.w)
             at = 4 * copied
             copies[at], copies[at + 1] = s.m[s.m[AT.held] + 2 * k], s.m[s.m[AT.held] + 2 * k + 1]

@@ -142,22 +142,34 @@ def load(events: Any, ops: Any, points_of: Any, places: Places, whole: Any, c: C
     total = ptr[count]
     place, box, colour = np.empty(total, np.int64), np.empty(total * w, np.int64), np.zeros(total, np.int64)
     for e in range(count):
-        first, points, first_box, dims, first_colour, outputs, first_partial, term = places.record[
-            points_of[ops[events[e, 0]]], :8
-        ]
-        place[ptr[e] : ptr[e + 1]] = places.place[first : first + points]
-        arg, output = events[e, 1], events[e, 1] - places.term[term]
-        if output >= 0:
-            partial[e] = places.partial[first_partial + output] != 0
-            for i in range(points):
-                colour[ptr[e] + i] = places.colour[first_colour + i * outputs + output]
-        at = first_box + 2 * places.term[term + 1 + arg]
-        for i in range(points):
-            if c.scalar:
-                put(box, (ptr[e] + i) * w, whole, 0, w)
-            else:
-                put(box, (ptr[e] + i) * w, places.box, at + 2 * i * dims, w)
+        partial[e] = load_event(
+            events, e, points_of[ops[events[e, 0]]], places, whole, c.scalar, ptr[e], place, box, colour
+        )
     return ptr, partial, Points(place, box, colour, np.full(total, -1, np.int64))
+
+
+@leaf
+def load_event(
+    events: Any, e: int, number: int, places: Places, whole: Any, is_scalar: bool, begin: int, place: Any, box: Any,
+    colour: Any,
+) -> bool:  # fmt: skip
+    """Put the points of one event, of this number, behind `begin`; whether it leaves partial results."""
+    record, w, is_partial = places.record[number], len(whole), False
+    first, points, dims, outputs, term = record[0], record[1], record[3], record[5], record[7]
+    arg, output = events[e, 1], events[e, 1] - places.term[term]
+    for i in range(points):
+        place[begin + i] = places.place[first + i]
+    if output >= 0:
+        is_partial = places.partial[record[6] + output] != 0
+        for i in range(points):
+            colour[begin + i] = places.colour[record[4] + i * outputs + output]
+    at = record[2] + 2 * places.term[term + 1 + arg]
+    for i in range(points):
+        if is_scalar:
+            put(box, (begin + i) * w, whole, 0, w)
+        else:
+            put(box, (begin + i) * w, places.box, at + 2 * i * dims, w)
+    return bool(is_partial)
 
 
 @inner

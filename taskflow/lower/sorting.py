@@ -38,21 +38,25 @@ def merge(keys: Any, begin: int, middle: int, end: int, out: Any) -> None:
             j += 1
 
 
-@inner
-def sort(keys: Any) -> Any:
-    """The keys in ascending order; they may be sorted in place."""
-    count = len(keys)
+@leaf
+def sort_first(keys: Any, count: int, spare: Any) -> None:
+    """Sort the first `count` keys; `spare` is memory for as many."""
     for begin in range(0, count, RUN):
         sort_run(keys, begin, min(begin + RUN, count))
-    if count <= RUN:
-        return keys
-    width, other = RUN, np.empty(count, np.int64)
+    width = RUN
     while width < count:
         for begin in range(0, count, 2 * width):
             middle = min(begin + width, count)
-            merge(keys, begin, middle, min(begin + 2 * width, count), other)
-        keys, other = other, keys
+            merge(keys, begin, middle, min(begin + 2 * width, count), spare)
+        for i in range(count):
+            keys[i] = spare[i]
         width *= 2
+
+
+@inner
+def sort(keys: Any) -> Any:
+    """The keys in ascending order; they are sorted in place."""
+    sort_first(keys, len(keys), np.empty(len(keys) if len(keys) > RUN else 0, np.int64))
     return keys
 
 

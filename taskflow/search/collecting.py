@@ -13,8 +13,8 @@ RARELY = 1_000_000  # containers that were made and not freed
 def collect_rarely() -> Iterator[None]:
     """Meanwhile, look for garbage in cycles rarely.
 
-    A search keeps very many containers, which the collector would walk through again and again (a fifteenth of the
-    time), and makes hardly any cycles.
+    A search keeps very many containers, which the collector would walk through again and again (up to a twentieth of
+    the time), and makes hardly any cycles.
     """
     first, *others = gc.get_threshold()
     gc.set_threshold(max(first, RARELY) if first else 0, *others)

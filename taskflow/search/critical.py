@@ -3,7 +3,8 @@
 Every start is a largest and every end a sum, so a pass over some of the rows, with some of what they wait for, gives
 ends that are none later, to the last bit. Of all rows those are worth passing that ended last, each because of the one
 before it: the critical path. What a proposal makes slower delays it mostly. So a proposal is rejected for certain if
-the rows that were laid for it and those of the path, a small part of all, end above the limit.
+the rows that were laid for it and those of the path, a small part of all, end above the limit. The path between two
+laid stretches is shifted as a whole, so those ends are right but for rounding, hence the slack of the limit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from taskflow.lower.boxes import leaf
 
 STREAMS = (0, 1, 6, 7)  # the columns of a line that name streams
 ENDS, WAITS, QUEUE = 2, 3, 5  # columns of a line of the path
-UNKNOWN = -1
 NEAR = 128  # lines on either side of what was laid that are looked at one by one
 
 
@@ -53,25 +53,30 @@ def mark_streams(code: Any, at: int, queue_ptr: Any, streams: Any, number: int, 
 @leaf
 def is_marked(code: Any, at: int, queue_ptr: Any, streams: Any, number: int, mark: Any) -> bool:
     """Whether a stream of a line has the number."""
+    if mark[code[at, 0]] == number or mark[code[at, 1]] == number:
+        return True
+    if mark[code[at, 6]] == number or mark[code[at, 7]] == number:
+        return True
     queue = code[at, QUEUE]
-    for k in range(queue_ptr[queue], queue_ptr[queue + 1] if queue > 0 else queue_ptr[queue]):
-        if mark[streams[k]] == number:
-            return True
-    first, second = mark[code[at, 0]] == number, mark[code[at, 1]] == number
-    return bool(first or second or mark[code[at, 6]] == number or mark[code[at, 7]] == number)
+    if queue > 0:
+        for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
+            if mark[streams[k]] == number:
+                return True
+    return False
 
 
 @leaf
-def latest(code: Any, chain: Any, at: int, end: Any) -> int:
-    """The place of the last end that a line waits for; 0: it waits for none."""
-    found = code[at, 3] if end[code[at, 3]] > end[code[at, 2]] else code[at, 2]
+def awaits(code: Any, chain: Any, at: int, place: int) -> bool:
+    """Whether a line waits for the end that stands at a place."""
+    if code[at, 2] == place or code[at, 3] == place:
+        return True
     more = code[at, 4]
     while more > 0:
         for k in range(chain[more, 2]):
-            place = chain[more, 0] + k * chain[more, 1]
-            found = place if end[place] > end[found] else found
+            if chain[more, 0] + k * chain[more, 1] == place:
+                return True
         more = chain[more, 3]
-    return int(found)
+    return False
 
 
 @numba.njit(cache=True)
@@ -91,11 +96,11 @@ def trace(
         for j in range(place[b, 2]):
             if end[place[b, 1] + j] > last:
                 last, stretch, before = end[place[b, 1] + j], b, j
-    at, awaited = place[stretch, 0] + before, UNKNOWN
+    at = place[stretch, 0] + before
     n = len(p.end)
     p.ptr[stretch + 1 :] = n
     n = put_line(p, n, code, at, place[stretch, 1] + before, end)
-    mark = np.full(count, UNKNOWN, np.int64)
+    mark = np.full(count, -1, np.int64)
     mark_streams(code, at, queue_ptr, streams, n, mark)
     for b in range(stretch, -1, -1):
         for j in range(before - 1 if b == stretch else place[b, 2] - 1, -1, -1):
@@ -103,11 +108,9 @@ def trace(
             if end[row] + seconds[at] != last:
                 continue
             is_shared = is_marked(code, place[b, 0] + j, queue_ptr, streams, n, mark)
-            if not is_shared and awaited == UNKNOWN:
-                awaited = latest(code, chain, at, end)
-            if is_shared or row == awaited:
+            if is_shared or awaits(code, chain, at, row):
                 p.code[n, WAITS] = not is_shared
-                at, last, awaited = place[b, 0] + j, end[row], UNKNOWN
+                at, last = place[b, 0] + j, end[row]
                 n = put_line(p, n, code, at, row, end)
                 mark_streams(code, at, queue_ptr, streams, n, mark)
         p.ptr[b] = n

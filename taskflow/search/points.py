@@ -41,12 +41,28 @@ def pack_points(points: Any, store: Any, of_points: Any, of_moves: Any, first_qu
         for i in range(count):
             device = places.place[begin + i]
             flops, size = places.flops[begin + i], places.bytes[begin + i]
-            p.seconds[row + i] = point_seconds(flops, size, device, points[k, 1], rates)
+            if i > 0 and is_like(places, begin + i, points[k, 1], rates):
+                p.seconds[row + i] = p.seconds[row + i - 1]
+            else:
+                p.seconds[row + i] = point_seconds(flops, size, device, points[k, 1], rates)
             p.queue[row + i] = first_queue + device
             p.within_ptr[row + i + 1] = p.within_ptr[row]
         found[k, 0], found[k, 1] = row, count
         p.length[ROW] = row + count
     return len(points)
+
+
+@leaf
+def is_like(places: Places, i: int, dtype: int, rates: PointRates) -> bool:
+    """Whether a point takes as long as the one before it: most do, and a division takes longer than to see that."""
+    device, before = places.place[i], places.place[i - 1]
+    if places.flops[i] != places.flops[i - 1] or places.bytes[i] != places.bytes[i - 1]:
+        return False
+    if rates.flops[dtype, device] != rates.flops[dtype, before] or rates.ramp[device] != rates.ramp[before]:
+        return False
+    moves = rates.moves
+    is_same = moves.bandwidth[device] == moves.bandwidth[before] and moves.ramp[device] == moves.ramp[before]
+    return bool(is_same and moves.overhead[device] == moves.overhead[before])
 
 
 @leaf
