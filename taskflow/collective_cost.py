@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple, TypeVar
 
@@ -171,23 +172,13 @@ class Algorithms:
     @cached_property
     def _flat(self) -> _Flat:
         """The steps of all that is no tree."""
-        group, power = self.group, 1 << (self.count.bit_length() - 1)
-        first = np.arange(power)
-        halvings = [(group[first], group[first ^ (power >> k)]) for k in range(1, power.bit_length())]
-        parts = self._parts()
-        levels = [_joined([_ring(part) for part in parts]), _joined([_ring(c) for c in np.transpose(parts)])]
-        pairs = [_ring(group), *halvings, (group[power:], group[: self.count - power]), *(levels if parts else [])]
-        steps = self._steps(pairs)
-        end = 1 + len(halvings)
-        within, across = steps[end + 1 :] if parts else ((), ())
-        return _Flat(steps[0], steps[1:end], steps[end], within, across, len(parts))
+        from taskflow.messages import flat_steps  # numba: imported on first use
 
-    def _parts(self) -> list[Array]:
-        """The devices of every host; none where hosts have unequal parts, or two levels would be one."""
-        host = np.array([self.machine.devices[d].host for d in self.group.tolist()])
-        parts = [self.group[host == h] for h in dict.fromkeys(host.tolist())]
-        is_one_level = len(parts) == 1 or len({len(part) for part in parts}) > 1 or len(parts[0]) == 1
-        return [] if is_one_level else parts
+        m, hosts = self.machine, np.array([self.machine.devices[d].host for d in self.group.tolist()], np.int64)
+        found, ptr, count = flat_steps(self.group, hosts, m.routes, m.link_bandwidth, m.latency_seconds)
+        messages: list[tuple[float, float]] = list(map(tuple, found.tolist()))
+        ring, *halvings, extra, within, across = (tuple(messages[a:b]) for a, b in pairwise(ptr.tolist()))
+        return _Flat(ring, halvings, extra, within, across, count)
 
     @cached_property
     def _levels(self) -> list[Step]:
@@ -222,11 +213,6 @@ class _Flat(NamedTuple):
     within: Step
     across: Step
     hosts: int
-
-
-def _ring(devices: Array) -> Pairs:
-    """Every device and its neighbour."""
-    return devices, np.roll(devices, -1)
 
 
 def _joined(pairs: Sequence[Pairs]) -> Pairs:

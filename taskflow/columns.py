@@ -41,6 +41,11 @@ def doubled(table: Table, names: Iterable[str]) -> Table:
     return table._replace(**{name: _doubled(getattr(table, name)) for name in names})
 
 
+def table_bytes(table: Iterable[Array]) -> int:
+    """Memory that the columns take."""
+    return sum(column.nbytes for column in table)
+
+
 def _doubled(data: Array) -> Array:
     """The data, and behind it room whose memory is not touched yet."""
     grown: Array = np.empty((2 * len(data), *data.shape[1:]), data.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from taskflow.columns import Column
@@ -98,11 +100,8 @@ class Queues:
         pairs[table.compute, table.compute, 1:] = -1
         flat = pairs.reshape(count * count, -1)
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count + table.count, np.int64)])
-        self._table, self._groups = table, dict[tuple[int, ...], int]()
+        self._table, self._pairs, self._groups = table, pairs, dict[tuple[int, ...], int]()
         self.count = table.count
-        self._is_implied = np.zeros(table.count + 1, np.bool_)
-        self._is_implied[table.routes] = True
-        self._is_implied[routes] = False
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
         self._ptr.add(pointers(lengths))
         self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)]))
@@ -123,11 +122,13 @@ class Queues:
         """The set of stream 0 alone; those of the others follow."""
         return self.first_compute + len(self._table.compute)
 
-    def of_group(self, group: tuple[int, ...]) -> int:
-        """The set of a collective in a group, by number."""
+    def of_group(self, ring: Sequence[int]) -> int:
+        """The set of a collective among devices in the order of a ring, by number."""
+        group = tuple(ring)
         if group not in self._groups:
-            streams = self._table.of_group(group)
-            self._streams.add(streams[~self._is_implied[streams]])
+            is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
+            is_used[self._pairs[ring, [*ring[1:], ring[0]]]] = True
+            self._streams.add(is_used[:-1].nonzero()[0])
             self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
         return self._groups[group]
 

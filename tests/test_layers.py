@@ -23,7 +23,7 @@ LAYERS = (
     "region machine batches exchange efficiency",
     "window pattern division operator layout",
     "graph strategy differentiate precision fuse",
-    "task streams threads sections samples cost device_costs collective_cost timeline partition rules experts",
+    "task streams threads sections samples cost device_costs collective_cost messages timeline partition rules experts",
     "lower",
     "order simulate memory comm interrupt",
     "search execute rehearse measure measure_gpu",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lower.boxes import covers, inner, intersect, is_empty, overlaps, put, same, split_evenly, subtract
+from taskflow.lower.boxes import covers, inner, intersect, is_empty, leaf, overlaps, put, same, split_evenly, subtract
 from taskflow.lower.moves import needs_of
 from taskflow.lower.state import AT, FULL, State
 
@@ -19,36 +19,55 @@ def owners_of(s: State, v: int, box: Any, tile: int, holds: Any, scalar: bool) -
     need is shared out among them, those first that hold a partial result already.
     """
     needs, w = needs_of(s, v), s.w
-    wanted, by, count = np.empty(len(needs) * w, np.int64), np.empty(len(needs), np.int64), 0
+    wanted, by = np.empty(len(needs) * w, np.int64), np.empty(len(needs), np.int64)
+    count = wanted_of(s, needs, box, tile, wanted, by)
+    pieces = cut_at_borders(s, box, tile, wanted[: count * w])
+    owner, piece, owned = np.empty(s.devices, np.int64), np.empty(s.devices * w, np.int64), 0
+    needers, cut = np.empty(s.devices, np.bool_), np.empty(s.devices * w, np.int64)
+    for i in range(0, len(pieces), w):
+        if owned + s.devices > len(owner):
+            owner, piece = np.concatenate((owner, owner)), np.concatenate((piece, piece))
+        owned = share_out(s, pieces, i, wanted, by, count, holds, scalar, needers, cut, owner, piece, owned)
+    return owner[:owned], piece[: owned * w]
+
+
+@leaf
+def wanted_of(s: State, needs: Any, box: Any, tile: int, wanted: Any, by: Any) -> int:
+    """Put down what of a tile is needed, and by which device; how often."""
+    w, count = s.w, 0
     for k in needs:
         if overlaps(s.m, s.m[AT.need_box] + k * w, box, tile * w, w):
             intersect(wanted, count * w, s.m, s.m[AT.need_box] + k * w, box, tile * w, w)
             by[count] = s.m[s.m[AT.need] + 3 * k]
             count += 1
-    pieces = cut_at_borders(s, box, tile, wanted[: count * w])
-    owner, piece, owned = np.empty(16, np.int64), np.empty(16 * w, np.int64), 0
-    cut = np.empty(s.devices * w, np.int64)
-    for i in range(0, len(pieces), w):
-        needers, able, has_holder = np.zeros(s.devices, np.bool_), 0, False
-        for k in range(count):
-            if covers(wanted, k * w, pieces, i, w):
-                needers[by[k]] = True
-                has_holder = has_holder or holds[by[k]]
-        for device in range(s.devices):
-            needers[device] = needers[device] and (holds[device] or not has_holder)
-            able += needers[device]
-        if able:
-            split_evenly(cut, pieces, i, able, scalar, w)
-        part = -1
-        for device in range(s.devices):
-            part += needers[device]
-            if needers[device] and not is_empty(cut, part * w, w):
-                if owned == len(owner):
-                    owner, piece = np.concatenate((owner, owner)), np.concatenate((piece, piece))
-                owner[owned] = device
-                put(piece, owned * w, cut, part * w, w)
-                owned += 1
-    return owner[:owned], piece[: owned * w]
+    return count
+
+
+@leaf
+def share_out(
+    s: State, pieces: Any, i: int, wanted: Any, by: Any, count: int, holds: Any, scalar: bool, needers: Any, cut: Any,
+    owner: Any, piece: Any, owned: int,
+) -> int:  # fmt: skip
+    """Append who sums which part of a piece; the new number of parts."""
+    w, able, has_holder, part = s.w, 0, False, -1
+    for device in range(s.devices):
+        needers[device] = False
+    for k in range(count):
+        if covers(wanted, k * w, pieces, i, w):
+            needers[by[k]] = True
+            has_holder = has_holder or holds[by[k]]
+    for device in range(s.devices):
+        needers[device] = needers[device] and (holds[device] or not has_holder)
+        able += needers[device]
+    if able:
+        split_evenly(cut, pieces, i, able, scalar, w)
+    for device in range(s.devices):
+        part += needers[device]
+        if needers[device] and not is_empty(cut, part * w, w):
+            owner[owned] = device
+            put(piece, owned * w, cut, part * w, w)
+            owned += 1
+    return owned
 
 
 @inner

@@ -8,7 +8,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-PLACE, BOX, COLOUR, PARTIAL, SPAN, RECORD = range(6)  # columns that fill up, by their place in `length`
+PLACE, BOX, COLOUR, PARTIAL, SEAT, RECORD = range(6)  # columns that fill up, by their place in `length`
 
 
 class Places(NamedTuple):
@@ -16,12 +16,13 @@ class Places(NamedTuple):
 
     Attributes:
         length: how far the columns are filled; see `PLACE` and so on.
-        place, seat: device of every point, and which of the different devices of its configuration that is.
-        flops, bytes: of every point; bytes of its arguments.
-        span, box, colour: intervals of all axes, boxes of all terms and colours of all outputs, of every point.
-        partial: of the outputs.
-        record: (n, 10) first of `place` and number of points, first of `box` and dimensions of all terms, first of
-            `colour` and outputs, first of `partial`, first of `term`, first of `span` and axes.
+        place: device of every point.
+        seat: of every point of a model, which of the different devices of its configuration it is on.
+        flops, bytes: of every point of a model; bytes of its arguments.
+        box, colour: boxes of all terms and colours of all outputs, of every point of a model.
+        partial: of the outputs of a model.
+        record: (n, 9) first of `place` and number of points, first of `box` and dimensions of all terms, first of
+            `colour` and outputs, first of `partial`, first of `term`, first of `seat`, `flops` and `bytes`.
         term: per kind of operator the number of inputs, then the first dimension of every term.
     """
 
@@ -33,10 +34,9 @@ class Places(NamedTuple):
     box: Array
     colour: Array
     partial: Array
-    span: Array
     record: Array
     term: Array
 
 
 # The columns that grow together, by their place in `length`.
-GROWING = (("place", "seat", "flops", "bytes"), ("box",), ("colour",), ("partial",), ("span",), ("record",))
+GROWING = (("place",), ("box",), ("colour",), ("partial",), ("seat", "flops", "bytes"), ("record",))

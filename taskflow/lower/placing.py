@@ -10,7 +10,7 @@ from taskflow.compiling import numba
 from taskflow.grid import make_points, volume
 from taskflow.lower.boxes import inner, leaf
 from taskflow.lower.kinds import Kinds
-from taskflow.lower.places import BOX, COLOUR, PARTIAL, PLACE, RECORD, SPAN, Places
+from taskflow.lower.places import BOX, COLOUR, PARTIAL, PLACE, RECORD, SEAT, Places
 
 FITS, FAULT = -2, -1
 
@@ -49,14 +49,13 @@ def add_points(
 def add_like(model: int, seated: Any, t: Places) -> int:
     """Append the points of a model on other devices: FITS; else nothing is appended."""
     old, new, number = t.record[model], t.length[PLACE], t.length[RECORD]
-    first, count = old[0], old[1]
+    seat, count = old[8], old[1]
     if new + count > len(t.place):
         return PLACE
     if number >= len(t.record):
         return RECORD
     for i in range(count):
-        t.seat[new + i], t.place[new + i] = t.seat[first + i], seated[t.seat[first + i]]
-        t.flops[new + i], t.bytes[new + i] = t.flops[first + i], t.bytes[first + i]
+        t.place[new + i] = seated[t.seat[seat + i]]
     for j in range(t.record.shape[1]):
         t.record[number, j] = old[j] if j > 0 else new
     t.length[PLACE], t.length[RECORD] = new + count, number + 1
@@ -99,21 +98,21 @@ def add_kind(
     if fault >= 0:
         return FAULT
     count = len(where)
-    more = (count, 2 * count * dims, count * outputs, outputs, 2 * count * axes, 1)
-    room = (len(t.place), len(t.box), len(t.colour), len(t.partial), len(t.span), len(t.record))
+    more = (count, 2 * count * dims, count * outputs, outputs, count, 1)
+    room = (len(t.place), len(t.box), len(t.colour), len(t.partial), len(t.seat), len(t.record))
     for column in range(6):
         if t.length[column] + more[column] > room[column]:
             return column
-    put_record(t, count, dims, outputs, term, axes)
+    put_record(t, count, dims, outputs, term)
     seat_of = np.zeros(seated.max() + 1, np.int64)
     for i in range(len(seated)):
         seat_of[seated[i]] = i
     for p in range(count):
-        at = t.length[PLACE] + p
-        t.place[at], t.seat[at], t.flops[at] = where[p], seat_of[where[p]], k.flops[kind] * volume(spans, p)
-    put_sizes(t.bytes, t.length[PLACE], boxes, k.itemsize, a[5], k.term, term + 1, arguments)
+        at = t.length[SEAT] + p
+        t.place[t.length[PLACE] + p], t.seat[at] = where[p], seat_of[where[p]]
+        t.flops[at] = k.flops[kind] * volume(spans, p)
+    put_sizes(t.bytes, t.length[SEAT], boxes, k.itemsize, a[5], k.term, term + 1, arguments)
     put_pairs(t.box, t.length[BOX], boxes)
-    put_pairs(t.span, t.length[SPAN], spans)
     for p in range(count):
         for j in range(outputs):
             t.colour[t.length[COLOUR] + p * outputs + j] = colours[p, j]
@@ -125,12 +124,12 @@ def add_kind(
 
 
 @leaf
-def put_record(t: Places, count: int, dims: int, outputs: int, term: int, axes: int) -> None:
+def put_record(t: Places, count: int, dims: int, outputs: int, term: int) -> None:
     """See `places.Places`."""
     record = t.record[t.length[RECORD]]
     record[0], record[1], record[2], record[3] = t.length[PLACE], count, t.length[BOX], dims
     record[4], record[5], record[6], record[7] = t.length[COLOUR], outputs, t.length[PARTIAL], term
-    record[8], record[9] = t.length[SPAN], axes
+    record[8] = t.length[SEAT]
 
 
 @leaf

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.columns import doubled
+from taskflow.columns import doubled, table_bytes
 from taskflow.lower.kinds import axis_names, kinds_of
 from taskflow.lower.places import GROWING, Places
 from taskflow.operator import Operator
@@ -33,6 +33,9 @@ class PointStore:
     Args:
         operators: of the graph.
         kind: per operator, a number; those that are partitioned alike have the same.
+
+    Attributes:
+        table: the columns; they take `size_bytes`.
     """
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
@@ -40,11 +43,10 @@ class PointStore:
         self._names = axis_names(operators)
         self._kinds = kinds_of([operators[slot] for _, slot in sorted(_first_slots(kind).items())], self._names)
         length = np.zeros(6, np.int64)
-        place, seat, size, box, colour, partial, span = (np.zeros(ROOM, np.int64) for _ in range(7))
-        record = np.zeros((ROOM // SHORT, 10), np.int64)
-        self.table = Places(
-            length, place, seat, np.zeros(ROOM), size, box, colour, partial, span, record, self._kinds.term
-        )
+        place, seat, size, colour, partial = (np.zeros(ROOM, np.int64) for _ in range(5))
+        box, record = np.zeros(ROOM, _dtype_of_boxes(operators)), np.zeros((ROOM // SHORT, 9), np.int64)
+        self.table = Places(length, place, seat, np.zeros(ROOM), size, box, colour, partial, record, self._kinds.term)
+        self.size_bytes = table_bytes(self.table)
         self._degrees: dict[Degrees, tuple[Array, Array, bool]] = {}
         self._models: dict[object, dict[int, int]] = {}  # by degrees and seats, and by kind
         self._made: list[tuple[int, ParallelConfig]] = []
@@ -70,7 +72,7 @@ class PointStore:
         return [known[kind] for kind in kinds]
 
     def span(self, number: int) -> slice:
-        """Where they are in the columns `place`, `flops` and `bytes`."""
+        """Where they are in the column `place`."""
         first, count = self.table.record[number, :2].tolist()
         return slice(first, first + count)
 
@@ -85,7 +87,8 @@ class PointStore:
     def points(self, number: int) -> Points:
         """The points of this number."""
         if number not in self._points:
-            self._points[number] = self._read(number)
+            slot, config = self._made[number]
+            self._points[number] = partition(self.operators[slot], config)
         return self._points[number]
 
     def _add(self, new: Mapping[int, int], config: ParallelConfig, known: dict[int, int]) -> None:
@@ -114,6 +117,7 @@ class PointStore:
                 partition(self.operators[new[left[0]]], config)  # says what is wrong
             elif found != FITS:
                 self.table = doubled(self.table, GROWING[found])
+                self.size_bytes = table_bytes(self.table)
 
     def _describe(self, degrees: Degrees) -> tuple[Array, Array, bool]:
         """Numbers of the axes and of their parts, and whether all parts are balanced."""
@@ -125,18 +129,11 @@ class PointStore:
         """Borders of the parts of every axis for every operator, see `placing.add_points`."""
         return np.stack([cuts(self.operators[slot], config)[2] for slot in slots])
 
-    def _read(self, number: int) -> Points:
-        t, (slot, config) = self.table, self._made[number]
-        first, n, box, dims, colour, outputs, partial, _, span, axes = t.record[number].tolist()
-        return Points(
-            self.operators[slot],
-            config,
-            t.place[first : first + n].copy(),
-            t.span[span : span + 2 * n * axes].reshape(n, axes, 2).copy(),
-            t.box[box : box + 2 * n * dims].reshape(n, dims, 2).copy(),
-            t.colour[colour : colour + n * outputs].reshape(n, outputs).copy(),
-            t.partial[partial : partial + outputs] > 0,
-        )
+
+def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]]:
+    """Boxes are most of the columns, so they are as small as regions allow."""
+    most = max((extent for op in operators for region in op.args for extent in region.shape), default=0)
+    return np.int32 if most <= np.iinfo(np.int32).max else np.int64
 
 
 def _first_slots(kind: Sequence[int]) -> dict[int, int]:

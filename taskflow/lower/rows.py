@@ -60,9 +60,9 @@ def point_columns(
     args: Array, numbers: Array, store: PointStore, shapes: Sequence[Shape], which: Array
 ) -> dict[str, Array]:
     """The entries of operators with so many arguments and points of these numbers, whose shape is `shapes[which]`."""
-    first, count = store.table.record[numbers, :2].T
-    at = spread(first, count)
-    place = store.table.place[at]
+    table = store.table
+    (first, count), model = table.record[numbers, :2].T, table.record[numbers, 8]
+    place, at = table.place[spread(first, count)], spread(model, count)
     return {
         "kind": np.full(len(at), int(Kind.POINT), np.uint8),
         "launch": np.repeat(np.arange(len(args)), count),
@@ -71,8 +71,8 @@ def point_columns(
         "device": place,
         "source": place,
         "collective": np.zeros(len(at), np.uint8),
-        "bytes": store.table.bytes[at],
-        "flops": store.table.flops[at],
+        "bytes": table.bytes[at],
+        "flops": table.flops[at],
         "arg_count": np.repeat(args, count),
         "arg_instance": np.full((count * args).sum(), -1, np.int64),
         "arg_box": gather([shape.arg_box for shape in shapes], which)[0],

@@ -102,19 +102,34 @@ def trace(
     n = put_line(p, n, code, at, place[stretch, 1] + before, end)
     mark = np.full(count, -1, np.int64)
     mark_streams(code, at, queue_ptr, streams, n, mark)
+    taken = seconds[at]
     for b in range(stretch, -1, -1):
-        for j in range(before - 1 if b == stretch else place[b, 2] - 1, -1, -1):
+        j = before if b == stretch else place[b, 2]
+        while True:
+            j = last_tie(end, place[b, 1], j, taken, last)
+            if j < 0:
+                break
             row = place[b, 1] + j
-            if end[row] + seconds[at] != last:
-                continue
             is_shared = is_marked(code, place[b, 0] + j, queue_ptr, streams, n, mark)
             if is_shared or awaits(code, chain, at, row):
                 p.code[n, WAITS] = not is_shared
                 at, last = place[b, 0] + j, end[row]
+                taken = seconds[at]
                 n = put_line(p, n, code, at, row, end)
                 mark_streams(code, at, queue_ptr, streams, n, mark)
         p.ptr[b] = n
     p.end[n - 1] = 0.0
+
+
+@leaf
+def last_tie(end: Any, first: int, count: int, taken: float, finish: float) -> int:
+    """Of so many rows from `first` on, the last one at whose end a row begins that finishes then; -1: none."""
+    at = np.uint64(first + count)  # what has no sign needs no look whether it counts from the end
+    for j in range(count - 1, -1, -1):
+        at -= np.uint64(1)
+        if end[at] + taken == finish:
+            return j
+    return -1
 
 
 @leaf

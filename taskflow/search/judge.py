@@ -26,7 +26,7 @@ from taskflow.search.stretches import lay_out
 from taskflow.strategy import ParallelConfig, Strategy, check_config, check_strategy
 from taskflow.task import STREAMS, Array
 
-POOL_BYTES = 2 << 30  # packed rows beyond that are forgotten
+POOL_BYTES = 2 << 30  # points and packed rows beyond that are forgotten
 MARKS = 40  # places along the way where the state is remembered, so that a proposal need not begin at the first row
 LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
 CALL = 12000  # rows that are passed in the time that asking for it takes
@@ -60,7 +60,7 @@ class Judge:
             if op.follows:
                 self._followers[op.follows].append(slot)
         self._slots = {name: np.array(slots, np.int64) for name, slots in self._followers.items()}
-        self._is_refilling = False
+        self._is_refilling, self._most_bytes = False, POOL_BYTES
         self._fill()
 
     def _fill(self) -> None:
@@ -104,7 +104,7 @@ class Judge:
 
     def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
         """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
-        self._proposed = None
+        self._forget()
         try:
             own = self._own | {self._slot[n]: n for n in changes if self._known[n].follows}
             columns = [self._columns(name, config, own) for name, config in changes.items()]
@@ -117,7 +117,7 @@ class Judge:
 
     def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
         """Seconds of any strategy; `limit` as for `propose`. It counts as proposed."""
-        self._proposed = None
+        self._forget()
         try:
             check_strategy(self.graph, strategy, self._devices)
             own, columns = self._all_columns(strategy)
@@ -140,15 +140,22 @@ class Judge:
         else:
             self.strategy.update(p.changes)
         self._own, self._work, self._bytes, self._proposed = p.own, p.work, p.bytes, None
-        if self.pool.size_bytes > POOL_BYTES and not self._is_refilling:
-            self._refill()
 
-    def _refill(self) -> None:
-        """Forget all entries but those of the current strategy."""
+    def _forget(self) -> None:
+        """Forget what was proposed; and if it has become much, all points and entries but the current strategy's."""
+        self._proposed = None
+        if self._held_bytes <= self._most_bytes or self._is_refilling:
+            return
         strategy, allowed, self._is_refilling = self.strategy, self._allowed, True
         self._fill()
-        self.start(strategy)
+        if len(strategy):
+            self.start(strategy)
         self._allowed, self._is_refilling = allowed, False
+        self._most_bytes = max(POOL_BYTES, 2 * self._held_bytes)
+
+    @property
+    def _held_bytes(self) -> int:
+        return self.pool.size_bytes + self.lowering.store.size_bytes
 
     @property
     def rows(self) -> int:

@@ -34,28 +34,37 @@ def pack_points(points: Any, store: Any, of_points: Any, of_moves: Any, first_qu
     flops, ramp = of_points
     places, rates, p = Places(*store), PointRates(flops, ramp, Rates(*of_moves)), Packed(*pool)
     for k in range(len(points)):
-        begin, count = places.record[points[k, 0], 0], places.record[points[k, 0], 1]
-        row = p.length[ROW]
+        row, count = p.length[ROW], places.record[points[k, 0], 1]
         if row + count + 1 >= len(p.seconds):
             return k
-        for i in range(count):
-            device = places.place[begin + i]
-            flops, size = places.flops[begin + i], places.bytes[begin + i]
-            if i > 0 and is_like(places, begin + i, points[k, 1], rates):
-                p.seconds[row + i] = p.seconds[row + i - 1]
-            else:
-                p.seconds[row + i] = point_seconds(flops, size, device, points[k, 1], rates)
-            p.queue[row + i] = first_queue + device
-            p.within_ptr[row + i + 1] = p.within_ptr[row]
+        put_points(points[k, 0], points[k, 1], places, rates, first_queue, p)
         found[k, 0], found[k, 1] = row, count
-        p.length[ROW] = row + count
     return len(points)
 
 
 @leaf
-def is_like(places: Places, i: int, dtype: int, rates: PointRates) -> bool:
-    """Whether a point takes as long as the one before it: most do, and a division takes longer than to see that."""
-    device, before = places.place[i], places.place[i - 1]
+def put_points(number: int, dtype: int, places: Places, rates: PointRates, first_queue: int, p: Packed) -> None:
+    """Append the rows of points of a number."""
+    record, row = places.record[number], p.length[ROW]
+    begin, count, model = record[0], record[1], record[8]
+    for i in range(count):
+        device = places.place[begin + i]
+        if i > 0 and is_like(places, begin + i, model + i, dtype, rates):
+            p.seconds[row + i] = p.seconds[row + i - 1]
+        else:
+            p.seconds[row + i] = point_seconds(places.flops[model + i], places.bytes[model + i], device, dtype, rates)
+        p.queue[row + i] = first_queue + device
+        p.within_ptr[row + i + 1] = p.within_ptr[row]
+    p.length[ROW] = row + count
+
+
+@leaf
+def is_like(places: Places, at: int, i: int, dtype: int, rates: PointRates) -> bool:
+    """Whether a point takes as long as the one before it: most do, and a division takes longer than to see that.
+
+    `at` is where its device stands, `i` where its flops do.
+    """
+    device, before = places.place[at], places.place[at - 1]
     if places.flops[i] != places.flops[i - 1] or places.bytes[i] != places.bytes[i - 1]:
         return False
     if rates.flops[dtype, device] != rates.flops[dtype, before] or rates.ramp[device] != rates.ramp[before]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from taskflow.columns import Column, doubled
+from taskflow.columns import Column, doubled, table_bytes
 from taskflow.cost import AnalyticCosts, CostModel
 from taskflow.exchange import ring_order
 from taskflow.lower import Lowering
@@ -55,6 +55,7 @@ class Pool:
         self.lowering, self.costs = lowering, costs
         self.rates = costs.rates()
         self.packed = _empty(len(lowering.machine.devices))
+        self.size_bytes = table_bytes(self.packed)  # memory that the columns take
         self.op_rows = Column(np.int64, 2)
         self.queues = Queues(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
@@ -62,11 +63,6 @@ class Pool:
         self._are_moves_rated = isinstance(costs, AnalyticCosts)
         self._sketched_from = self.packed.length.copy()
         self._groups: dict[bytes, _Group] = {}  # by the members
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory that the columns take."""
-        return sum(column.nbytes for column in self.packed)
 
     @property
     def entries(self) -> int:
@@ -156,11 +152,13 @@ class Pool:
         p.length[PENDING] = p.length[MEMBER] = 0
 
     def _group(self, members: tuple[int, ...]) -> _Group:
-        return _Group(tuple(ring_order(members, self._hosts)), self.queues.of_group(members), {})
+        ring = ring_order(members, self._hosts)
+        return _Group(tuple(ring), self.queues.of_group(ring), {})
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""
         self.packed = doubled(self.packed, GROWING[column])
+        self.size_bytes = table_bytes(self.packed)
 
 
 def _empty(devices: int) -> Packed:

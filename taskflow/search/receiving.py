@@ -195,10 +195,16 @@ def receive(x: Played, needs: Any, made: Made, pieces: Pieces, links: Links) -> 
     group, count = alike(x, needs)
     if count.max() > links.few:
         return gathers(x, needs, pieces, group, count, made, links), False
+    copy_all(x, needs, pieces, made, links, seconds)
+    return seconds, made.is_unique
+
+
+@leaf
+def copy_all(x: Played, needs: Any, pieces: Pieces, made: Made, links: Links, seconds: Any) -> None:
+    """See `copies`, for all needs that lack something."""
     for i in range(len(needs)):
         if pieces.lack[i] > 0:
             seconds[i] = copies(x, needs[i], i, pieces, made, links)
-    return seconds, made.is_unique
 
 
 @leaf

@@ -17,15 +17,24 @@ from taskflow.search.receiving import Links, Pieces, Played
 
 @inner
 def add_senders(
-    x: Played, needs: Any, readers: int, seconds: Any, pieces: Pieces, links: Links, begin: int, last: Any, p: Packed
+    x: Played, needs: Any, readers: int, seconds: Any, pieces: Pieces, links: Links, begin: int, arrival: Any, p: Packed
 ) -> None:
-    """One row for every stream that several copies occupy; `last` gets it for the point that the last one is for.
+    """One row for every stream that several copies occupy; the point that the last one is for has it in `arrival`.
 
     Of each device the need counts that takes longest.
     """
-    devices = len(links.hosts)
-    need, total = np.full(devices, -1, np.int64), np.zeros(links.streams)
+    need, total = np.full(len(links.hosts), -1, np.int64), np.zeros(links.streams)
     key, count = np.full(links.streams, -1, np.int64), np.zeros(links.streams, np.int64)
+    put_senders(x, needs, readers, seconds, pieces, links, begin, arrival, p, need, total, key, count)
+
+
+@leaf
+def put_senders(
+    x: Played, needs: Any, readers: int, seconds: Any, pieces: Pieces, links: Links, begin: int, arrival: Any,
+    p: Packed, need: Any, total: Any, key: Any, count: Any,
+) -> None:  # fmt: skip
+    """See `add_senders` and `count_copies`; need: memory for that of each device."""
+    devices = len(need)
     for i in range(len(needs)):
         device = x.points.place[needs[i]]
         if seconds[i] > 0.0 and (need[device] < 0 or seconds[i] > seconds[need[device]]):
@@ -40,8 +49,9 @@ def add_senders(
             p.within_ptr[row] = p.length[WITHIN]
             p.length[ROW] = row + 1
             i = need[key[stream] % devices]
-            if i < readers and (last[needs[i]] < 0 or total[stream] > p.seconds[begin + last[needs[i]]]):
-                last[needs[i]] = row - begin
+            at = needs[i]
+            if i < readers and (arrival[at, 1] < 0 or total[stream] > p.seconds[begin + arrival[at, 1]]):
+                arrival[at, 1] = row - begin
 
 
 @leaf
@@ -55,9 +65,9 @@ def count_copies(
     devices = len(links.hosts)
     for piece in range(pieces.ptr[i], pieces.ptr[i + 1]):
         source = x.points.place[pieces.source[piece]]
-        queue = source * devices + device
+        queue, turn = source * devices + device, source - device if source > device else source - device + devices
         for k in range(links.queue_ptr[queue] + 1, links.queue_ptr[queue + 1]):
             stream = links.queue[k]
             total[stream] += pieces.seconds[piece]
-            key[stream] = max(key[stream], (source - device) % devices * devices + device)
+            key[stream] = max(key[stream], turn * devices + device)
             count[stream] += 1

@@ -81,6 +81,7 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
     """Append the sketch of a region that `ops` operators touch."""
     count, devices, first = len(x.points.place), len(links.hosts), p.length[ROW]
     maker, arrival = np.full((count, EDGES), -1, np.int64), np.full((count, 2), -1, np.int64)
+    least, most, row_of = np.empty(devices), np.empty(devices), np.empty(devices, np.int64)
     entry, version = p.length[ENTRY], p.length[VERSION]
     p.entry[entry, 0], p.entry[entry, 2], p.entry[entry, 3] = first, version, p.length[RUN_PTR]
     for v in range(len(x.producer)):
@@ -92,9 +93,9 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
             find_makers(needs[:readers], pieces, made, maker)
             if is_moved and len(needs):
                 seconds, are_copies = receive(x, needs, made, pieces, links)
-                add_rows(x, needs, readers, seconds, devices, arrival[:, 0], p)
+                add_rows(x, needs, readers, seconds, least, most, row_of, arrival, p)
                 if are_copies:
-                    add_senders(x, needs, readers, seconds, pieces, links, begin, arrival[:, 1], p)
+                    add_senders(x, needs, readers, seconds, pieces, links, begin, arrival, p)
         p.version[version + v, 0], p.version[version + v, 1] = begin, p.length[ROW] - begin
     p.entry[entry, 1] = p.length[ROW] - first
     p.within_ptr[p.length[ROW]] = p.length[WITHIN]
@@ -115,16 +116,22 @@ def find_makers(needs: Any, pieces: Pieces, made: Made, maker: Any) -> None:
             maker[needs[i], 1] = pieces.source[end - 1] - made.begin
 
 
-@inner
-def add_rows(x: Played, needs: Any, readers: int, seconds: Any, devices: int, arrival: Any, p: Packed) -> None:
-    """One row per device that receives: what the reader lacks that lacks least; a second row: what others lack more."""
-    least, most, row_of = np.full(devices, np.inf), np.zeros(devices), np.zeros(devices, np.int64)
+@leaf
+def add_rows(
+    x: Played, needs: Any, readers: int, seconds: Any, least: Any, most: Any, row_of: Any, arrival: Any, p: Packed
+) -> None:  # fmt: skip
+    """One row per device that receives: what the reader lacks that lacks least; a second row: what others lack more.
+
+    least, most, row_of: memory for the least and the most that each device lacks, and for its last row.
+    """
+    devices, begin = len(least), p.length[ROW]
+    for device in range(devices):
+        least[device], most[device] = np.inf, 0.0
     for i in range(len(needs)):
         device = x.points.place[needs[i]]
         if seconds[i] > 0.0:
             most[device] = max(most[device], seconds[i])
             least[device] = min(least[device], seconds[i] if i < readers else np.inf)
-    begin = p.length[ROW]
     for device in range(devices):
         row_of[device] = p.length[ROW] - begin
         if most[device] > 0.0:
@@ -133,7 +140,7 @@ def add_rows(x: Played, needs: Any, readers: int, seconds: Any, devices: int, ar
             add_row(most[device] - least[device], device, devices, p)
     for i in range(readers):
         if seconds[i] > 0.0:
-            arrival[needs[i]] = row_of[x.points.place[needs[i]]]
+            arrival[needs[i], 0] = row_of[x.points.place[needs[i]]]
 
 
 @leaf

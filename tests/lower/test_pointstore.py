@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import MachineModel, ParallelConfig
+import ops
+from taskflow import Graph, MachineModel, ParallelConfig
 from taskflow.lower import Lowering
 from taskflow.partition import partition
 from taskflow.rules import leaders, random_config
@@ -13,11 +14,28 @@ from tests.strategies import graphs
 from tests.test_laws import examples
 
 
+def columns_of(store, number):
+    """What the columns say about the points of a number, as `Points` would have it."""
+    t = store.table
+    first, count, box, dims, colour, outputs, partial, _, size = t.record[number].tolist()
+    return {
+        "place": t.place[first : first + count],
+        "boxes": t.box[box : box + 2 * count * dims].reshape(count, dims, 2),
+        "colours": t.colour[colour : colour + count * outputs].reshape(count, outputs),
+        "partial": t.partial[partial : partial + outputs] > 0,
+        "flops": t.flops[size : size + count],
+        "bytes": t.bytes[size : size + count],
+    }
+
+
 def assert_partitioned(store, slot, config):
-    found, expected = store.points(store.number(slot, config)), partition(store.operators[slot], config)
-    for name in ("place", "spans", "boxes", "colours", "partial"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    np.testing.assert_array_equal(store.table.flops[store.span(store.number(slot, config))], expected.flops)
+    op, found = store.operators[slot], columns_of(store, store.number(slot, config))
+    expected = partition(op, config)
+    for name in ("place", "boxes", "colours", "partial", "flops"):
+        np.testing.assert_array_equal(found[name], getattr(expected, name))
+    volumes = [np.prod(expected.box(k)[:, :, 1] - expected.box(k)[:, :, 0], axis=1) for k in range(len(op.args))]
+    sizes = sum(v * region.itemsize for v, region in zip(volumes, op.args, strict=True))
+    np.testing.assert_array_equal(found["bytes"], sizes)
 
 
 @examples(20)
@@ -58,8 +76,15 @@ def test_operators_are_added_together_as_one_by_one():
         for slot, number in zip(slots, numbers, strict=True):
             assert_partitioned(lowering.store, slot, config)
             assert number == lowering.store.number(slot, config)
-            one = alone.number(slot, config)
-            np.testing.assert_array_equal(
-                lowering.store.table.bytes[lowering.store.span(number)], alone.table.bytes[alone.span(one)]
-            )
+            together, one = columns_of(lowering.store, number), columns_of(alone, alone.number(slot, config))
+            for name, column in together.items():
+                np.testing.assert_array_equal(column, one[name])
     assert len(slots) > 2 and len(lowering.store.numbers(slots, config)) == len(slots)
+
+
+def test_a_region_beyond_32_bits_has_boxes_of_64():
+    graph = ops.relu(Graph().input("x", (3, 2**33 + 5), "float32")).graph
+    store, config = Lowering(graph, MachineModel.uniform(4)).store, ParallelConfig({"c": 4})
+    assert_partitioned(store, 0, config)
+    assert columns_of(store, store.number(0, config))["boxes"].max() == 2**33 + 5
+    assert Lowering(network(), MachineModel.uniform(4)).store.table.box.dtype == np.int32
