@@ -242,8 +242,8 @@ class Judge:
         if self._simulate(p, limit) > limit:
             return True
         rounded = limit * (1.0 + SLACK)
-        self.pool.sketch(missing, self.index.new_numbers)
-        seconds = self._simulate(p, rounded, is_brief=is_long)
+        is_short = self.pool.sketch(missing, self.index.new_numbers, p.work, rounded * (1.0 + SLACK))
+        seconds = self._simulate(p, rounded, is_brief=is_long) if is_short else math.inf
         self.pool.drop_sketches()
         return seconds > rounded
 

@@ -113,19 +113,29 @@ class Pool:
             end = int(self.packed.length[ROW])
             self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
 
-    def sketch(self, regions: Array, numbers: Array) -> None:
-        """Append sketches of some regions, until `drop_sketches`; arguments as for `enter`."""
+    def sketch(self, regions: Array, numbers: Array, work: Array, limit: float) -> bool:
+        """Append sketches of some regions, until `drop_sketches`; False: with them a stream works above the limit.
+
+        Args:
+            regions, numbers: as for `enter`.
+            work: seconds that every stream has to do in all, without these regions; is changed.
+            limit: in seconds.
+        """
         from taskflow.lower.packing import FITS  # numba: imported on first use
-        from taskflow.search.sketch import sketch
+        from taskflow.search.sketch import TOO_LONG, sketch
 
         mover, done = self.lowering.mover, 0
         self._sketched_from = self.packed.length.copy()
         while done < len(regions):
             tables = tuple(mover.table), tuple(self.lowering.store.table), tuple(self._links)
-            column, made = sketch(regions[done:], numbers, *tables, self._are_moves_rated, tuple(self.packed))
+            of_pool = self._are_moves_rated, tuple(self.packed)
+            column, made = sketch(regions[done:], numbers, *tables, *of_pool, work, limit)
             done += made
+            if column == TOO_LONG:
+                return False
             if column != FITS:
                 self._grow(column)
+        return True
 
     def drop_sketches(self) -> None:
         """Take the sketches out again."""

@@ -26,14 +26,16 @@ from taskflow.lower.places import Places
 from taskflow.search.receiving import Links, Made, Pieces, Played, makers, needing, pieces_of, receive, twin
 from taskflow.search.sending import add_senders
 
+TOO_LONG = -3  # no column, and not FITS
 EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
 
 
 @numba.njit(cache=True)
 def sketch(
-    regions: Any, points_of: Any, all_lives: Any, store: Any, all_links: Any, is_moved: bool, pool: Any
-) -> tuple[int, int]:
-    """Append sketches of regions: FITS; else the column of `p` that has too little room; and of how many.
+    regions: Any, points_of: Any, all_lives: Any, store: Any, all_links: Any, is_moved: bool, pool: Any, work: Any,
+    limit: float,
+) -> tuple[int, int]:  # fmt: skip
+    """Append sketches of regions: FITS; else the column of `p` that has too little room, or TOO_LONG; and of how many.
 
     Args:
         regions: by number.
@@ -41,6 +43,8 @@ def sketch(
         all_lives, store, all_links: `Lives`, `Places` and `Links` as plain tuples.
         is_moved: whether rows take what `links` says; else sketches have none.
         pool: `Packed` as a plain tuple.
+        work: seconds that every stream has to do in all, without these regions; what the sketches take is added.
+        limit: TOO_LONG is when one of them is above it.
     """
     lives, places, links, p = Lives(*all_lives), Places(*store), Links(*all_links), Packed(*pool)
     for number in range(len(regions)):
@@ -56,8 +60,27 @@ def sketch(
         short = lacking_column(x, len(ops), len(links.hosts), links.streams, p)
         if short != FITS:
             return short, number
+        row = p.length[ROW]
         add_sketch(x, len(ops), is_moved and fetched == 0, links, p)
+        if add_work(work, row, limit, links, p):
+            return TOO_LONG, number + 1
     return FITS, len(regions)
+
+
+@leaf
+def add_work(work: Any, first: int, limit: float, links: Links, p: Packed) -> bool:
+    """Add what rows from `first` on take to the work of their streams; whether one has more than the limit."""
+    is_long = False
+    for row in range(first, p.length[ROW]):
+        queue = p.queue[row]
+        if queue >= links.first_stream:
+            work[queue - links.first_stream] += p.seconds[row]
+            is_long = is_long or work[queue - links.first_stream] > limit
+            continue
+        for k in range(links.queue_ptr[queue], links.queue_ptr[queue + 1]):
+            work[links.queue[k]] += p.seconds[row]
+            is_long = is_long or work[links.queue[k]] > limit
+    return is_long
 
 
 @leaf

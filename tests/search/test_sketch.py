@@ -25,8 +25,11 @@ def sketched_and_true(judge, changes):
     found = {}
 
     def look(p, limit, missing):
-        judge.pool.sketch(missing, judge.index.new_numbers)
+        judge._simulate(p, math.inf)
+        work = p.work.copy()
+        assert judge.pool.sketch(missing, judge.index.new_numbers, work, math.inf)
         found["sketched"] = judge._simulate(p, math.inf)
+        assert (work <= p.work + SLACK * work.max()).all()  # equal regions have one sketch
         judge.pool.drop_sketches()
         return False
 
@@ -141,11 +144,35 @@ def test_what_is_hopeless_is_not_made(monkeypatch):
     assert math.isfinite(judge.propose_all(changes)) and judge.pool.entries > entries
 
 
+def test_sketches_end_with_the_region_that_gives_a_stream_too_much_work():
+    graph, machine = two_layers(), MachineModel.uniform(3, Device(kind="emulated"), **SLOW)
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    first, second = (op.name for op in leaders(graph))
+    judge.start(taskflow.Strategy({first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))}))
+    regions, streams = np.arange(len(judge.layout.kind)), judge.pool.queues.count
+
+    def sketched(limit):
+        work = np.zeros(streams)
+        is_short = judge.pool.sketch(regions, judge.index.numbers, work, limit)
+        made = judge.pool.entries - entries
+        judge.pool.drop_sketches()
+        return is_short, work, made
+
+    entries = judge.pool.entries
+    is_short, work, made = sketched(math.inf)
+    assert is_short and made == len(regions)
+    most = work.max()
+    assert sketched(most * (1 + SLACK))[0] and not sketched(most * (1 - SLACK))[0]
+    is_short, work, made = sketched(0.0)
+    assert not is_short and work.max() > 0 and 0 < made < len(regions)
+
+
 def test_costs_that_are_not_those_of_rates_have_sketches_without_rows():
     graph, machine = two_layers(), MachineModel.local(2, "cpu")
     judge = Judge(graph, machine, CostModel.measured(machine))
     judge.start(taskflow.data_parallel(graph, machine))
-    judge.pool.sketch(np.arange(len(judge.layout.kind)), judge.index.numbers)
+    work = np.zeros(judge.pool.queues.count)
+    judge.pool.sketch(np.arange(len(judge.layout.kind)), judge.index.numbers, work, 0.0)
     first, end = judge.pool._sketched_from[ENTRY], judge.pool.packed.length[ENTRY]
     assert end - first == len(judge.layout.kind)
-    assert (judge.pool.packed.entry[first:end, 1] == 0).all()
+    assert (judge.pool.packed.entry[first:end, 1] == 0).all() and not work.any()
