@@ -86,8 +86,16 @@ def model_parallel(graph: Graph, machine: MachineModel) -> Strategy:
 
 
 def one_weird_trick(graph: Graph, machine: MachineModel) -> Strategy:
-    """Convolutions data parallel, dense layers model parallel (Krizhevsky, arXiv 1404.5997, 2014)."""
-    return _by_rule(graph, machine, lambda op: not op.windows)
+    """Dense layers model parallel, all else data parallel (Krizhevsky, arXiv 1404.5997, 2014).
+
+    What has a matrix of weights and no window is dense. The norm behind a convolution, which has a weight a channel, is
+    not: it would have to exchange all that it reads.
+    """
+    return _by_rule(graph, machine, _is_dense)
+
+
+def _is_dense(op: Operator) -> bool:
+    return not op.windows and any(r.role == "parameter" and r.ndim > 1 for r in op.inputs)
 
 
 def _by_rule(graph: Graph, machine: MachineModel, splits_parameters) -> Strategy:  # type: ignore[no-untyped-def]
