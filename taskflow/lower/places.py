@@ -8,6 +8,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+FITS, FAULT = -2, -1  # what adding points may end with, see `placing.add_points`
 PLACE, BOX, COLOUR, PARTIAL, SEAT, RECORD = range(6)  # columns that fill up, by their place in `length`
 
 

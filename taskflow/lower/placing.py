@@ -10,9 +10,7 @@ from taskflow.compiling import numba
 from taskflow.grid import make_points, volume
 from taskflow.lower.boxes import inner, leaf
 from taskflow.lower.kinds import Kinds
-from taskflow.lower.places import BOX, COLOUR, PARTIAL, PLACE, RECORD, SEAT, Places
-
-FITS, FAULT = -2, -1
+from taskflow.lower.places import BOX, COLOUR, FAULT, FITS, PARTIAL, PLACE, RECORD, SEAT, Places
 
 
 @numba.njit(cache=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from taskflow.columns import doubled, table_bytes
 from taskflow.lower.kinds import axis_names, kinds_of
-from taskflow.lower.places import GROWING, Places
+from taskflow.lower.places import FAULT, FITS, GROWING, Places
 from taskflow.operator import Operator
 from taskflow.partition import Points, cuts, partition
 from taskflow.strategy import Degree, ParallelConfig, parts
@@ -39,9 +39,12 @@ class PointStore:
     """
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
-        self.operators, self.kind = operators, kind
+        from taskflow.lower.placing import add_points  # numba: imported on first use
+
+        self.operators, self.kind, self._add_points = operators, kind, add_points
         self._names = axis_names(operators)
         self._kinds = kinds_of([operators[slot] for _, slot in sorted(_first_slots(kind).items())], self._names)
+        self._kind_columns = tuple(self._kinds)
         length = np.zeros(6, np.int64)
         place, seat, size, colour, partial = (np.zeros(ROOM, np.int64) for _ in range(5))
         box, record = np.zeros(ROOM, _dtype_of_boxes(operators)), np.zeros((ROOM // SHORT, 9), np.int64)
@@ -93,21 +96,20 @@ class PointStore:
 
     def _add(self, new: Mapping[int, int], config: ParallelConfig, known: dict[int, int]) -> None:
         """Add the points of operators of new kinds (with their slots): of those that have a model, on other devices."""
-        from taskflow.lower.placing import FAULT, FITS, add_points  # numba: imported on first use
-
-        devices = tuple(dict.fromkeys(config.devices))
-        seats = () if len(devices) == len(config.devices) else tuple(map(devices.index, config.devices))
+        seats: tuple[int, ...] = ()
+        places = seated = np.array(config.devices, np.int64)
+        if len(set(config.devices)) < len(config.devices):
+            devices = list(dict.fromkeys(config.devices))
+            seats, seated = tuple(map(devices.index, config.devices)), np.array(devices, np.int64)
         models, left = self._models.setdefault((config.degrees, seats), {}), list(new)
         if config.degrees not in self._degrees:
             self._degrees[config.degrees] = self._describe(config.degrees)
         names, counts, is_balanced = self._degrees[config.degrees]
-        places, seated = np.array(config.devices, np.int64), np.array(devices, np.int64)
         while left:
             of_kinds = np.array(left, np.int64), np.array([models.get(kind, -1) for kind in left], np.int64)
             borders = NO_BORDERS if is_balanced else self._borders([new[kind] for kind in left], config)
-            done, found = add_points(
-                *of_kinds, names, counts, borders, places, seated, tuple(self._kinds), tuple(self.table)
-            )
+            args = *of_kinds, names, counts, borders, places, seated
+            done, found = self._add_points(*args, self._kind_columns, tuple(self.table))
             for kind in left[:done]:
                 known[kind] = len(self._made)
                 self._model.append(models.setdefault(kind, len(self._made)))

@@ -19,7 +19,9 @@ class Index:
     """
 
     def __init__(self, layout: Layout, devices: int) -> None:
-        self.layout = layout
+        from taskflow.search.entries import find_entries, forget_last  # numba: imported on first use
+
+        self.layout, self._find_entries, self._forget_last = layout, find_entries, forget_last
         ops, regions = len(layout.region_ptr) - 1, len(layout.kind)
         self.numbers, self.new_numbers = np.full(ops, -1, np.int64), np.full(ops, -1, np.int64)
         self.op, self.new_op = np.full(ops, -1, np.int64), np.full(ops, -1, np.int64)
@@ -37,11 +39,9 @@ class Index:
         What changes is found; the regions are returned for which entries have to be made, the first of them being
         number `entries`.
         """
-        from taskflow.search.entries import find_entries  # numba: imported on first use
-
         self._make_room(entries)
         layout, places = self.layout, store.table
-        find_entries(
+        self._find_entries(
             columns,
             self.numbers,
             self.new_numbers,
@@ -72,9 +72,7 @@ class Index:
 
     def forget(self, first: int, end: int) -> None:
         """Forget the entries from number `first` to before `end`, the last, which were found but not made."""
-        from taskflow.search.entries import forget_last  # numba: imported on first use
-
-        forget_last(self._table, self._keys, self._key_ptr, first, end)
+        self._forget_last(self._table, self._keys, self._key_ptr, first, end)
 
     @property
     def changed(self) -> tuple[Array, Array]:

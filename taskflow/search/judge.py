@@ -49,6 +49,9 @@ class Judge:
     """See the module. `last_refusal` says why the last strategy was infinitely slow, where it is not the limit."""
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
+        from taskflow.search.resimulate import alive_peak, resimulate  # numba: imported on first use
+
+        self._resimulate, self._alive_peak = resimulate, alive_peak
         self.graph, self.machine, self.costs = graph, machine, costs
         self.last_refusal = ""
         self._devices = len(machine.devices)
@@ -274,12 +277,10 @@ class Judge:
         self, p: _Proposal, limit: float, slots: Array, regions: Array, is_brief: bool = False
     ) -> tuple[float, int]:
         """See `resimulate`."""
-        from taskflow.search.resimulate import resimulate  # numba: imported on first use
-
         index, layout, packed, program = self.index, self.layout, self.pool.packed, self.program
         if math.isfinite(limit) and program.rows >= LONG:
             program.trace(self.pool.queues)
-        seconds, needed = resimulate(
+        seconds, needed = self._resimulate(
             limit,
             self.pool.entries,
             is_brief,
@@ -349,9 +350,7 @@ class Judge:
 
     def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
         """The peaks of all devices, of which those that the proposal changes; `is_kept`: it becomes the current one."""
-        from taskflow.search.resimulate import alive_peak  # numba: imported on first use
-
-        alive_peak(
+        self._alive_peak(
             self._alive,
             self.layout.alive,
             self.index.changed[1],

@@ -22,7 +22,6 @@ from taskflow.task import COLLECTIVES, Array
 
 if TYPE_CHECKING:
     from taskflow.lower.packing import Packed
-    from taskflow.search.receiving import Links
 
 # The columns of `packing.Packed` that grow together, by their place in its `length`.
 GROWING = (
@@ -52,7 +51,11 @@ class Pool:
     """See the module."""
 
     def __init__(self, lowering: Lowering, costs: CostModel) -> None:
+        from taskflow.search.points import pack_points  # numba: imported on first use
+        from taskflow.search.sketch import sketch
+
         self.lowering, self.costs = lowering, costs
+        self._pack, self._sketch = pack_points, sketch
         self.rates = costs.rates()
         self.packed = _empty(len(lowering.machine.devices))
         self.size_bytes = table_bytes(self.packed)  # memory that the columns take
@@ -80,14 +83,12 @@ class Pool:
 
     def _pack_points(self, slots: Sequence[int], numbers: Sequence[int]) -> Array:
         """Append the rows of operators with points of these numbers; (n, 2) first row and number of each."""
-        from taskflow.search.points import pack_points  # numba: imported on first use
-
         dtypes = (self.lowering.compute_dtype[slot] for slot in slots)
         points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
         known = tuple(self.lowering.store.table), *self._point_rates, self.queues.first_compute
         found, done = np.empty((len(points), 2), np.int64), 0
         while done < len(points):
-            done += pack_points(points[done:], *known, tuple(self.packed), found[done:])
+            done += self._pack(points[done:], *known, tuple(self.packed), found[done:])
             if done < len(points):
                 self._grow(ROW)
         if not isinstance(self.costs, AnalyticCosts):
@@ -121,19 +122,15 @@ class Pool:
             work: seconds that every stream has to do in all, without these regions; is changed.
             limit: in seconds.
         """
-        from taskflow.lower.packing import FITS  # numba: imported on first use
-        from taskflow.search.sketch import TOO_LONG, sketch
-
-        mover, done = self.lowering.mover, 0
-        self._sketched_from = self.packed.length.copy()
+        done, self._sketched_from = 0, self.packed.length.copy()
         while done < len(regions):
-            tables = tuple(mover.table), tuple(self.lowering.store.table), tuple(self._links)
+            tables = self._lives, tuple(self.lowering.store.table), self._links
             of_pool = self._are_moves_rated, tuple(self.packed)
-            column, made = sketch(regions[done:], numbers, *tables, *of_pool, work, limit)
+            column, made, is_long = self._sketch(regions[done:], numbers, *tables, *of_pool, work, limit)
             done += made
-            if column == TOO_LONG:
+            if is_long:
                 return False
-            if column != FITS:
+            if column >= 0:
                 self._grow(column)
         return True
 
@@ -142,11 +139,17 @@ class Pool:
         self.packed.length[:] = self._sketched_from
 
     @cached_property
-    def _links(self) -> Links:
+    def _lives(self) -> tuple[Array, ...]:
+        """`Lives` as a plain tuple."""
+        return tuple(self.lowering.mover.table)
+
+    @cached_property
+    def _links(self) -> tuple[object, ...]:
+        """`receiving.Links` as a plain tuple."""
         from taskflow.search.receiving import links_of  # numba: imported on first use
 
         mover = self.lowering.mover
-        return links_of(self.rates, mover.hosts, mover.direct_devices, self.queues)
+        return tuple(links_of(self.rates, mover.hosts, mover.direct_devices, self.queues))
 
     def _settle_collectives(self) -> None:
         """Seconds and queues of the collectives that were packed."""

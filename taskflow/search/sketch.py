@@ -26,7 +26,6 @@ from taskflow.lower.places import Places
 from taskflow.search.receiving import Links, Made, Pieces, Played, makers, needing, pieces_of, receive, twin
 from taskflow.search.sending import add_senders
 
-TOO_LONG = -3  # no column, and not FITS
 EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
 
 
@@ -34,8 +33,8 @@ EDGES = 2  # points that one waits for directly: the first and the last of those
 def sketch(
     regions: Any, points_of: Any, all_lives: Any, store: Any, all_links: Any, is_moved: bool, pool: Any, work: Any,
     limit: float,
-) -> tuple[int, int]:  # fmt: skip
-    """Append sketches of regions: FITS; else the column of `p` that has too little room, or TOO_LONG; and of how many.
+) -> tuple[int, int, bool]:  # fmt: skip
+    """Append sketches of regions, until a stream works above the limit.
 
     Args:
         regions: by number.
@@ -44,7 +43,10 @@ def sketch(
         is_moved: whether rows take what `links` says; else sketches have none.
         pool: `Packed` as a plain tuple.
         work: seconds that every stream has to do in all, without these regions; what the sketches take is added.
-        limit: TOO_LONG is when one of them is above it.
+        limit: of that, in seconds.
+
+    Returns:
+        FITS, else the column of `p` that has too little room; of how many there are sketches; whether a stream does.
     """
     lives, places, links, p = Lives(*all_lives), Places(*store), Links(*all_links), Packed(*pool)
     for number in range(len(regions)):
@@ -59,12 +61,12 @@ def sketch(
         x = Played(whole, events, producer, ptr, partial, points, itemsize, persistent != 0)
         short = lacking_column(x, len(ops), len(links.hosts), links.streams, p)
         if short != FITS:
-            return short, number
+            return short, number, False
         row = p.length[ROW]
         add_sketch(x, len(ops), is_moved and fetched == 0, links, p)
         if add_work(work, row, limit, links, p):
-            return TOO_LONG, number + 1
-    return FITS, len(regions)
+            return FITS, number + 1, True
+    return FITS, len(regions), False
 
 
 @leaf
