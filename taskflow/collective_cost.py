@@ -28,6 +28,7 @@ from taskflow.exchange import SUMS
 from taskflow.machine import Device, MachineModel
 from taskflow.task import COLLECTIVES, Array, TaskGraph
 
+MOST = 1 << 16  # groups are remembered: of up to 1,024 devices 50 MB
 MANY = 32  # groups, from which on it is worth asking whether hosts are alike: 0.2 s for 1,024 devices
 
 _Thing = TypeVar("_Thing")
@@ -55,6 +56,8 @@ class CollectiveCosts:
         """Seconds of the collective `name` in `group` (by host and number), which moves so many bytes in all."""
         model = self._models.get(group)
         if model is None:
+            if len(self._models) >= MOST:
+                self._models, self._rings, self._known = {}, {}, {}
             model = self._models[group] = self._model(group)
         key = (name, model, moved_bytes)
         if key not in self._known:

@@ -86,10 +86,12 @@ def model_parallel(graph: Graph, machine: MachineModel) -> Strategy:
 
 
 def one_weird_trick(graph: Graph, machine: MachineModel) -> Strategy:
-    """Dense layers model parallel, all else data parallel (Krizhevsky, arXiv 1404.5997, 2014).
+    """Dense layers model parallel, convolutions data parallel, all else as what it reads.
 
-    What has a matrix of weights and no window is dense. The norm behind a convolution, which has a weight a channel, is
-    not: it would have to exchange all that it reads.
+    What has a matrix of weights and no window is dense. A norm, which has a weight a channel, is not: behind a
+    convolution it would have to exchange all that it reads.
+
+    Source: Krizhevsky, "One weird trick for parallelizing convolutional neural networks", arXiv 1404.5997, 2014.
     """
     return _by_rule(graph, machine, _is_dense)
 
@@ -107,7 +109,7 @@ def _by_rule(graph: Graph, machine: MachineModel, splits_parameters) -> Strategy
         axis = sample.get(op.name)
         if weights and splits_parameters(op):
             axis = _parameter_axis(op, weights) or axis
-        elif not weights:
+        elif not (weights and op.windows):
             axis = _inherited(op, split) or axis
         config = along(op, axis, devices)
         chosen[op.name] = config

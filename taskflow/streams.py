@@ -112,6 +112,11 @@ class Queues:
         return self._ptr.data, self._streams.data
 
     @property
+    def size_bytes(self) -> int:
+        """Memory that the sets take."""
+        return self._streams.data.nbytes + self._ptr.data.nbytes
+
+    @property
     def first_compute(self) -> int:
         """The set of points on the first device; those of the others follow."""
         count = len(self._table.compute)

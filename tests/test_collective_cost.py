@@ -106,6 +106,17 @@ def test_groups_on_other_hosts_cost_the_same_to_the_last_bit(preset, monkeypatch
     assert len(costs._rings) < 30
 
 
+def test_what_is_forgotten_costs_the_same_again(monkeypatch):
+    monkeypatch.setattr(collective_cost, "MOST", 3)
+    machine = MachineModel.preset("p100", nodes=3)
+    costs = CollectiveCosts(machine)
+    for _ in range(2):
+        for count in range(2, 12):
+            found = costs.of("all-reduce", tuple(range(count)), 1 << 20)
+            assert found == Algorithms(machine, tuple(range(count))).seconds("all-reduce", 1 << 20)
+            assert len(costs._models) <= 3
+
+
 def test_hosts_that_differ_are_no_models_of_each_other(monkeypatch):
     monkeypatch.setattr(collective_cost, "MANY", 0)
     machine = MachineModel.preset("p100", nodes=3)

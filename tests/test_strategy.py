@@ -134,12 +134,13 @@ def test_one_weird_trick_splits_convolutions_by_the_batch_and_the_rest_by_parame
     assert found["fc"] == found["tanh_2"] == {"o": 4}
 
 
-def test_one_weird_trick_leaves_the_norm_of_a_convolution_where_the_convolution_is():
+def test_one_weird_trick_leaves_norms_where_their_inputs_are():
     image = Graph().input("x", (8, 3, 6, 6))
     h = ops.global_avg_pool2d(ops.relu(ops.batch_norm(ops.conv2d(image, 4, 3, name="conv"), name="norm")))
-    graph = ops.linear(h, 16, name="fc").graph
+    graph = ops.batch_norm(ops.linear(h, 16, name="fc"), name="norm_of_fc").graph
     found = degrees(taskflow.one_weird_trick(graph, FOUR))
-    assert found["conv"] == found["norm"] == {"n": 4} and found["fc"] == {"o": 4}
+    assert found["conv"] == found["norm"] == {"n": 4}
+    assert found["fc"] == found["norm_of_fc"] == {"o": 4}
 
 
 def test_random_strategies_are_legal_and_repeat(net):

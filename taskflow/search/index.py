@@ -31,6 +31,7 @@ class Index:
         self._slots, self._regions, self._missing = (np.zeros(n, np.int64) for n in (ops, regions, regions))
         self._table = np.full(1024, -1, np.int64)
         self._keys, self._key_ptr = np.zeros(1024, np.int64), np.zeros(1024, np.int64)
+        self.size_bytes = 0  # memory that the keys of entries take
         self._most = len(layout.op) + regions + devices * int((layout.keyed > 0).sum())  # numbers of all keys
 
     def find(self, columns: Array, entries: int, store: PointStore) -> Array:
@@ -98,3 +99,4 @@ class Index:
         if 2 * most > len(self._table):
             self._table = np.full(4 * most, -1, np.int64)
             refill(self._table, self._keys, self._key_ptr, entries)
+        self.size_bytes = self._keys.nbytes + self._key_ptr.nbytes + self._table.nbytes

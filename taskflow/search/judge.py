@@ -26,7 +26,7 @@ from taskflow.search.stretches import lay_out
 from taskflow.strategy import ParallelConfig, Strategy, check_config, check_strategy
 from taskflow.task import STREAMS, Array
 
-POOL_BYTES = 2 << 30  # points and packed rows beyond that are forgotten
+POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
 MARKS = 40  # places along the way where the state is remembered, so that a proposal need not begin at the first row
 LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
 CALL = 12000  # rows that are passed in the time that asking for it takes
@@ -150,15 +150,18 @@ class Judge:
         if self._held_bytes <= self._most_bytes or self._is_refilling:
             return
         strategy, allowed, self._is_refilling = self.strategy, self._allowed, True
-        self._fill()
-        if len(strategy):
-            self.start(strategy)
-        self._allowed, self._is_refilling = allowed, False
-        self._most_bytes = max(POOL_BYTES, 2 * self._held_bytes)
+        try:
+            self._most_bytes = -1  # if this is interrupted, it is done once more
+            self._fill()
+            if len(strategy):
+                self.start(strategy)
+            self._most_bytes = max(POOL_BYTES, 2 * self._held_bytes)
+        finally:
+            self.strategy, self._allowed, self._is_refilling = strategy, allowed, False
 
     @property
     def _held_bytes(self) -> int:
-        return self.pool.size_bytes + self.lowering.store.size_bytes
+        return self.pool.size_bytes + self.index.size_bytes + self.lowering.store.size_bytes
 
     @property
     def rows(self) -> int:

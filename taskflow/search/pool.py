@@ -37,6 +37,7 @@ GROWING = (
 ROW, ENTRY, PENDING, MEMBER = 0, 5, 6, 7
 ROOM = 1 << 16  # rows and dependences, to begin with
 SHORT = 64  # times as short are columns of which an entry has one
+GROUP_BYTES, MEMBER_BYTES = 1000, 24  # of objects: a group that is known, by its bytes and as two tuples
 
 
 class _Group(NamedTuple):
@@ -58,7 +59,7 @@ class Pool:
         self._pack, self._sketch = pack_points, sketch
         self.rates = costs.rates()
         self.packed = _empty(len(lowering.machine.devices))
-        self.size_bytes = table_bytes(self.packed)  # memory that the columns take
+        self._column_bytes, self._members = table_bytes(self.packed), 0
         self.op_rows = Column(np.int64, 2)
         self.queues = Queues(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
@@ -66,6 +67,12 @@ class Pool:
         self._are_moves_rated = isinstance(costs, AnalyticCosts)
         self._sketched_from = self.packed.length.copy()
         self._groups: dict[bytes, _Group] = {}  # by the members
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that all takes, about."""
+        groups = GROUP_BYTES * len(self._groups) + MEMBER_BYTES * self._members
+        return self._column_bytes + self.op_rows.data.nbytes + self.queues.size_bytes + groups
 
     @property
     def entries(self) -> int:
@@ -166,12 +173,13 @@ class Pool:
 
     def _group(self, members: tuple[int, ...]) -> _Group:
         ring = ring_order(members, self._hosts)
+        self._members += len(members)
         return _Group(tuple(ring), self.queues.of_group(ring), {})
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""
         self.packed = doubled(self.packed, GROWING[column])
-        self.size_bytes = table_bytes(self.packed)
+        self._column_bytes = table_bytes(self.packed)
 
 
 def _empty(devices: int) -> Packed:

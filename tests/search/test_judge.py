@@ -131,6 +131,22 @@ def test_a_pool_that_is_full_is_emptied(monkeypatch):
     assert judge.pool is pool  # what the strategy itself takes does not count as much
 
 
+def test_an_interrupted_refill_is_done_once_more(monkeypatch):
+    graph, machine = network(), MachineModel.uniform(2)
+    judge, config = Judge(graph, machine, CostModel.analytic(machine)), taskflow.ParallelConfig({"o": 2})
+    judge.start(taskflow.data_parallel(graph, machine))
+    expected, enter, judge._most_bytes = judge.propose("fc0", config), pools.Pool.enter_ops, 0
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pools.Pool, "enter_ops", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        judge.propose("fc0", config)
+    monkeypatch.setattr(pools.Pool, "enter_ops", enter)
+    assert judge.propose("fc0", config) == expected
+
+
 def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
     """From one row on; what is behind the data is never read."""
 
