@@ -32,8 +32,7 @@ MOST = 1 << 16  # groups are remembered: of up to 1,024 devices 50 MB
 MANY = 32  # groups, from which on it is worth asking whether hosts are alike: 0.2 s for 1,024 devices
 
 _Thing = TypeVar("_Thing")
-Pairs = tuple[Array, Array]  # who sends, and to whom
-Step = tuple[tuple[float, float], ...]  # different messages of one step: latency, and seconds per byte
+Step = tuple[tuple[float, float], ...]  # messages of one step that may be its slowest: latency, and seconds per byte
 
 
 class CollectiveCosts:
@@ -179,32 +178,16 @@ class Algorithms:
 
         m, hosts = self.machine, np.array([self.machine.devices[d].host for d in self.group.tolist()], np.int64)
         found, ptr, count = flat_steps(self.group, hosts, m.routes, m.link_bandwidth, m.latency_seconds)
-        messages: list[tuple[float, float]] = list(map(tuple, found.tolist()))
-        ring, *halvings, extra, within, across = (tuple(messages[a:b]) for a, b in pairwise(ptr.tolist()))
+        ring, *halvings, extra, within, across = _cut(found, ptr)
         return _Flat(ring, halvings, extra, within, across, count)
 
     @cached_property
     def _levels(self) -> list[Step]:
         """The levels of a binomial tree, as `exchange.tree_order` hangs it."""
-        place = np.arange(1, self.count)
-        levels = [place[place & -place == 1 << k] for k in range((self.count - 1).bit_length())]
-        return self._steps([(self.group[at & (at - 1)], self.group[at]) for at in levels])
+        from taskflow.messages import tree_steps  # numba: imported on first use
 
-    def _steps(self, pairs: Sequence[Pairs]) -> list[Step]:
-        """The different messages of some steps, whose pairs send at the same time."""
-        source, target = _joined(pairs)
-        step = np.repeat(np.arange(len(pairs)), [len(senders) for senders, _ in pairs])
-        links = len(self.machine.link_bandwidth)  # the last is none
-        routes = self.machine.routes[source, target] % links
-        used = step[:, None] * links + routes
-        per_byte = np.max(
-            np.bincount(used.reshape(-1))[used] / self.machine.link_bandwidth[routes], axis=1, initial=0.0
-        )
-        messages: list[set[tuple[float, float]]] = [set() for _ in pairs]
-        latency = self.machine.latency_seconds[source, target]
-        for k, *message in zip(step.tolist(), latency.tolist(), per_byte.tolist(), strict=True):
-            messages[k].add((message[0], message[1]))
-        return [tuple(sorted(each)) for each in messages]
+        m = self.machine
+        return _cut(*tree_steps(self.group, m.routes, m.link_bandwidth, m.latency_seconds))
 
 
 class _Flat(NamedTuple):
@@ -218,7 +201,7 @@ class _Flat(NamedTuple):
     hosts: int
 
 
-def _joined(pairs: Sequence[Pairs]) -> Pairs:
-    """All pairs, one after the other."""
-    none = np.zeros(0, np.int64)
-    return np.concatenate([none, *(s for s, _ in pairs)]), np.concatenate([none, *(t for _, t in pairs)])
+def _cut(messages: Array, ptr: Array) -> list[Step]:
+    """The messages of each step."""
+    each: list[tuple[float, float]] = list(map(tuple, messages.tolist()))
+    return [tuple(each[begin:end]) for begin, end in pairwise(ptr.tolist())]

@@ -10,7 +10,7 @@ from taskflow.compiling import numba
 from taskflow.grid import leaf
 
 
-class Links(NamedTuple):
+class Network(NamedTuple):
     """Routes (devices, devices, hops), -1: no link; bytes/s of every link; latencies (devices, devices)."""
 
     routes: Any
@@ -39,12 +39,12 @@ def flat_steps(group: Any, hosts: Any, routes: Any, bandwidth: Any, latency: Any
     Args:
         group: devices by host and number.
         hosts: of these devices.
-        routes, bandwidth, latency: see `Links`.
+        routes, bandwidth, latency: see `Network`.
 
     Returns:
         Message and ptr of `Steps`, and the number of hosts, or 0 where there is only one level.
     """
-    links, count, power, halvings = Links(routes, bandwidth, latency), len(group), 1, 0
+    network, count, power, halvings = Network(routes, bandwidth, latency), len(group), 1, 0
     while 2 * power <= count:
         power, halvings = 2 * power, halvings + 1
     here = part_size(hosts)
@@ -52,21 +52,42 @@ def flat_steps(group: Any, hosts: Any, routes: Any, bandwidth: Any, latency: Any
     x, source, target = Steps(message, ptr, np.zeros(len(bandwidth))), group.copy(), np.empty(count, np.int64)
     for i in range(count):
         target[i] = group[(i + 1) % count]
-    add_step(0, source, target, count, links, x)
+    add_step(0, source, target, count, network, x)
     for k in range(1, halvings + 1):
         for i in range(power):
             target[i] = group[i ^ (power >> k)]
-        add_step(k, source, target, power, links, x)
+        add_step(k, source, target, power, network, x)
     for i in range(power, count):
         source[i - power], target[i - power] = group[i], group[i - power]
-    add_step(halvings + 1, source, target, count - power, links, x)
+    add_step(halvings + 1, source, target, count - power, network, x)
     for i in range(count if here else 0):
         source[i], target[i] = group[i], group[i - i % here + (i + 1) % here]
-    add_step(halvings + 2, source, target, count if here else 0, links, x)
+    add_step(halvings + 2, source, target, count if here else 0, network, x)
     for i in range(count if here else 0):
         target[i] = group[(i + here) % count]
-    add_step(halvings + 3, source, target, count if here else 0, links, x)
+    add_step(halvings + 3, source, target, count if here else 0, network, x)
     return message[: ptr[-1]], ptr, count // here if here else 0
+
+
+@numba.njit(cache=True)
+def tree_steps(group: Any, routes: Any, bandwidth: Any, latency: Any) -> tuple[Any, Any]:
+    """The levels of a binomial tree, in which number i hangs below number `i & (i - 1)`: those of bit 0 first.
+
+    Arguments and results are those of `flat_steps`.
+    """
+    network, count, levels = Network(routes, bandwidth, latency), len(group), 0
+    while 1 << levels < count:
+        levels += 1
+    message, ptr = np.empty((count, 2)), np.zeros(levels + 1, np.int64)
+    x, source, target = Steps(message, ptr, np.zeros(len(bandwidth))), group.copy(), group.copy()
+    for k in range(levels):
+        n = 0
+        for i in range(1, count):
+            if i & -i == 1 << k:
+                source[n], target[n] = group[i & (i - 1)], group[i]
+                n += 1
+        add_step(k, source, target, n, network, x)
+    return message[: ptr[-1]], ptr
 
 
 @leaf
@@ -84,19 +105,19 @@ def part_size(hosts: Any) -> int:
 
 
 @leaf
-def add_step(k: int, source: Any, target: Any, count: int, links: Links, x: Steps) -> None:
+def add_step(k: int, source: Any, target: Any, count: int, network: Network, x: Steps) -> None:
     """Step number k, in which so many sources send to their targets over the links that they share."""
     for i in range(count):
-        for link in links.routes[source[i], target[i]]:
+        for link in network.routes[source[i], target[i]]:
             if link >= 0:
                 x.used[link] += 1.0
     end = x.ptr[k]
     for i in range(count):
         per_byte = 0.0
-        for link in links.routes[source[i], target[i]]:
+        for link in network.routes[source[i], target[i]]:
             if link >= 0:
-                per_byte = max(per_byte, x.used[link] / links.bandwidth[link])
-        end = add_message(x.message, x.ptr[k], end, links.latency[source[i], target[i]], per_byte)
+                per_byte = max(per_byte, x.used[link] / network.bandwidth[link])
+        end = add_message(x.message, x.ptr[k], end, network.latency[source[i], target[i]], per_byte)
     x.used[:] = 0
     x.ptr[k + 1] = end
 
