@@ -7,8 +7,8 @@ STAMP  := .venv/installed
 MPIRUN := $(VENV)/mpirun
 PYTEST := $(VENV)/python -m pytest
 
-include taskflow/mpi.env
-export $(shell grep -o '^[A-Za-z_]*' taskflow/mpi.env)
+include taskflow/comm/mpi.env
+export $(shell grep -o '^[A-Za-z_]*' taskflow/comm/mpi.env)
 # Caches in one place. A user may have no home, a TMPDIR that is another's, even a checkout that is another's.
 CACHE := $(shell mkdir -p .cache 2>/dev/null; [ -w .cache ] && echo $(CURDIR)/.cache || mktemp -d)
 export NUMBA_CACHE_DIR              := $(CACHE)/numba

@@ -33,9 +33,9 @@ from gpu_setting import Setting, find_torch, lines_of, say, verdict
 import taskflow
 from taskflow import CostModel, Executor, Graph, MachineModel, lower
 from taskflow.backend.timing import DeviceClock
-from taskflow.comm import connect
-from taskflow.measure import measure_machine
-from taskflow.measure_gpu import measure_host_link, product_seconds
+from taskflow.comm.transport import connect
+from taskflow.cost.measure import measure_machine
+from taskflow.cost.measure_gpu import measure_host_link, product_seconds
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -277,7 +277,7 @@ def ranks(setting: Setting) -> None:
 
 def taskflow_settings() -> dict[str, str]:
     """What mpirun is to find in its environment."""
-    from taskflow import launch
+    from taskflow.comm import launch
 
     return launch.settings()
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from taskflow.backend import Part, StreamBackend
 from taskflow.backend.timing import DeviceClock
-from taskflow.comm import LocalTransport
-from taskflow.task import Array
+from taskflow.comm.transport import LocalTransport
+from taskflow.tasks.task_graph import Array
 
 
 class OneRank(LocalTransport):

@@ -13,7 +13,7 @@ import numpy as np
 
 import ops
 import taskflow
-from taskflow.comm import connect
+from taskflow.comm.transport import connect
 
 
 def peak_kib() -> int:

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from taskflow.comm import Transport
+from taskflow.comm.transport import Transport
 
 _STAT = Path("/proc/stat")
 

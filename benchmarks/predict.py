@@ -39,10 +39,10 @@ from others import Others
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import taskflow
-from taskflow.comm import LocalTransport, connect
-from taskflow.cost import MeasuredCosts
-from taskflow.rehearse import Rehearsal, typical_seconds
-from taskflow.task import Kind
+from taskflow.comm.transport import LocalTransport, connect
+from taskflow.cost.model import MeasuredCosts
+from taskflow.searching.rehearsal import Rehearsal, typical_seconds
+from taskflow.tasks.task_graph import Kind
 
 MODELS: dict[str, dict[str, Any]] = {
     "alexnet": {"batch": 16, "image": 95, "channels": (32, 64, 96, 64, 64), "hidden": 512, "classes": 100},

@@ -24,7 +24,7 @@ from typing import Any
 
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Space, Strategy
-from taskflow.search.judge import Judge
+from taskflow.searching.judge import Judge
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 

@@ -31,11 +31,11 @@ from pathlib import Path
 import numpy as np
 
 import taskflow
-from taskflow.search.collecting import collect_rarely
-from taskflow.search.judge import Judge
-from taskflow.search.proposal import Proposals
-from taskflow.search.space import Space
-from taskflow.search.walk import Walk
+from taskflow.searching.collecting import collect_rarely
+from taskflow.searching.judge import Judge
+from taskflow.searching.proposal import Proposals
+from taskflow.searching.space import Space
+from taskflow.searching.walk import Walk
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 

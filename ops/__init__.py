@@ -4,10 +4,18 @@ Each function launches one or a few operators on the graph of its first input an
 are torch.nn.functional's: input regions first; where there are weights, the output extent second.
 """
 
-from ops.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, softplus, tanh
-from ops.adaptive import adagrad, rmsprop
-from ops.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
-from ops.arithmetic import (
+from ops.attention.attention import multihead_attention, scaled_dot_product_attention
+from ops.attention.fused_attention import fused_attention
+from ops.attention.linear_attention import memory_linear_attention
+from ops.attention.rotary import rotary_embedding
+from ops.dense.convolution import conv2d
+from ops.dense.convolution1d import conv1d
+from ops.dense.feed_forward import feed_forward
+from ops.dense.interaction import dot_interaction
+from ops.dense.linear import linear
+from ops.dense.product import batch_matmul, einsum, matmul
+from ops.elementwise.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, softplus, tanh
+from ops.elementwise.arithmetic import (
     add,
     divide,
     equal,
@@ -23,26 +31,8 @@ from ops.arithmetic import (
     subtract,
     where,
 )
-from ops.attention import multihead_attention, scaled_dot_product_attention
-from ops.batch_norm import batch_norm
-from ops.composed_softmax import log_softmax
-from ops.convolution import conv2d
-from ops.convolution1d import conv1d
-from ops.cross_entropy import cross_entropy
-from ops.dispatch import combine, dispatch
-from ops.dropout import dropout
-from ops.embedding import embedding
-from ops.embedding_bag import embedding_bag, gather_rows, position_embedding
-from ops.expand import cast, expand, squeeze, unsqueeze
-from ops.experts import expert_linear, mixture_of_experts
-from ops.extremes import argmax, global_max_pool2d, max, min, topk
-from ops.feed_forward import feed_forward
-from ops.from_torch import Imported, from_torch
-from ops.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
-from ops.fused_attention import fused_attention
-from ops.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
-from ops.gather import gather
-from ops.gru import gru, gru_cell, gru_steps
+from ops.elementwise.dropout import dropout
+from ops.elementwise.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
 from ops.initializers import (
     constant,
     fan_in_uniform,
@@ -54,34 +44,44 @@ from ops.initializers import (
     uniform,
     zeros,
 )
-from ops.interaction import dot_interaction
-from ops.lamb import lamb
-from ops.layer_norm import layer_norm
-from ops.linear import linear
-from ops.linear_attention import memory_linear_attention
-from ops.loss import (
+from ops.loss.composed_softmax import log_softmax
+from ops.loss.cross_entropy import cross_entropy
+from ops.loss.elementwise import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     huber_loss,
     mean_absolute_error,
     mean_squared_error,
 )
-from ops.lstm import lstm, lstm_cell, lstm_steps
-from ops.metrics import accuracy, perplexity, root_mean_squared_error, top_k_accuracy
-from ops.norms import group_norm, rms_norm
-from ops.optimizers import adam, adamw, sgd
-from ops.padding import pad, reverse
-from ops.pooling import avg_pool2d, max_pool2d
-from ops.product import batch_matmul, einsum, matmul
-from ops.recurrent_weights import RecurrentWeights, lstm_weights, recurrent_weights
-from ops.reductions import global_avg_pool2d, mean, sum
-from ops.rnn import rnn, rnn_cell, rnn_steps
-from ops.rotary import rotary_embedding
-from ops.sections import slice, split
-from ops.shape import concat, flatten, reshape, transpose
-from ops.softmax import softmax, softmax_cross_entropy
-from ops.sum_to import sum_to
-from ops.torch_state import from_torch_state
+from ops.loss.metrics import accuracy, perplexity, root_mean_squared_error, top_k_accuracy
+from ops.loss.softmax import softmax, softmax_cross_entropy
+from ops.moe.dispatch import combine, dispatch
+from ops.moe.experts import expert_linear, mixture_of_experts
+from ops.moe.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
+from ops.norm.batch_norm import batch_norm
+from ops.norm.layer_norm import layer_norm
+from ops.norm.norms import group_norm, rms_norm
+from ops.optim.adaptive import adagrad, rmsprop
+from ops.optim.lamb import lamb
+from ops.optim.optimizers import adam, adamw, sgd
+from ops.recurrent.gru import gru, gru_cell, gru_steps
+from ops.recurrent.lstm import lstm, lstm_cell, lstm_steps
+from ops.recurrent.rnn import rnn, rnn_cell, rnn_steps
+from ops.recurrent.weights import RecurrentWeights, lstm_weights, recurrent_weights
+from ops.reduce.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
+from ops.reduce.extremes import argmax, global_max_pool2d, max, min, topk
+from ops.reduce.pooling import avg_pool2d, max_pool2d
+from ops.reduce.reductions import global_avg_pool2d, mean, sum
+from ops.reduce.sum_to import sum_to
+from ops.shape.expand import cast, expand, squeeze, unsqueeze
+from ops.shape.padding import pad, reverse
+from ops.shape.reshape import concat, flatten, reshape, transpose
+from ops.shape.sections import slice, split
+from ops.tables.embedding import embedding
+from ops.tables.embedding_bag import embedding_bag, gather_rows, position_embedding
+from ops.tables.gather import gather
+from ops.torch.from_torch import Imported, from_torch
+from ops.torch.state import from_torch_state
 
 __all__ = [
     "Imported",

@@ -6,27 +6,42 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 
 from taskflow import checkpoint
 from taskflow.backend import Context, CudaSource, captured, compiled, cuda_kernel, on_cuda, takes_half, together
-from taskflow.batches import Batches
-from taskflow.cost import CostModel
+from taskflow.core.geometry import Rect
+from taskflow.core.random import Constant, Normal, Uniform
+from taskflow.cost.measure import fit_machine, measure_machine
+from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
-from taskflow.experts import operator_placement, placed_tables
-from taskflow.explain import Explanation, explain
-from taskflow.frontend import from_torch
-from taskflow.fuse import fuse, fusible
-from taskflow.geometry import Rect
-from taskflow.graph import Graph
-from taskflow.lower import lower
+from taskflow.graph.fuse import fuse, fusible
+from taskflow.graph.graph import Graph
+from taskflow.graph.operator import Operator
+from taskflow.graph.pattern import Pattern
+from taskflow.graph.precision import LossScale, precision
+from taskflow.graph.region import LogicalRegion
+from taskflow.graph.window import Window
+from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device, Link
-from taskflow.measure import fit_machine, measure_machine
-from taskflow.operator import Operator
-from taskflow.order import reorder
-from taskflow.pattern import Pattern
-from taskflow.precision import LossScale, precision
-from taskflow.random import Constant, Normal, Uniform
-from taskflow.region import LogicalRegion
-from taskflow.rules import axis_kinds, data_parallel, model_parallel, one_weird_trick, random_strategy, single_device
-from taskflow.schedules import (
+from taskflow.report import Explanation, explain
+from taskflow.schedule.orders import reorder
+from taskflow.searching import SearchResult, search
+from taskflow.searching.chain import Plan, dynamic_programming
+from taskflow.searching.exhaustive import Optimum, search_exhaustively
+from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
+from taskflow.simulation.simulate import simulate
+from taskflow.strategy.experts import operator_placement, placed_tables
+from taskflow.strategy.rules import (
+    axis_kinds,
+    data_parallel,
+    model_parallel,
+    one_weird_trick,
+    random_strategy,
+    single_device,
+)
+from taskflow.strategy.strategy import ParallelConfig, Strategy
+from taskflow.tasks.task_graph import Kind, Privilege, Task, TaskGraph
+from taskflow.tasks.timeline import Timeline
+from taskflow.train.batches import Batches
+from taskflow.train.rates import (
     constant_schedule,
     cosine_schedule,
     exponential_schedule,
@@ -34,16 +49,7 @@ from taskflow.schedules import (
     linear_schedule,
     step_schedule,
 )
-from taskflow.search import SearchResult, search
-from taskflow.search.chain import Plan, dynamic_programming
-from taskflow.search.exhaustive import Optimum, search_exhaustively
-from taskflow.search.space import Space, any_degree, count_strategies, power_of_two
-from taskflow.simulate import simulate
-from taskflow.strategy import ParallelConfig, Strategy
-from taskflow.task import Kind, Privilege, Task, TaskGraph
-from taskflow.timeline import Timeline
-from taskflow.train import Trainer
-from taskflow.window import Window
+from taskflow.train.trainer import Trainer
 
 __all__ = [
     "Batches",
@@ -91,7 +97,6 @@ __all__ = [
     "explain",
     "exponential_schedule",
     "fit_machine",
-    "from_torch",
     "fuse",
     "fusible",
     "inverse_sqrt_schedule",

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.core.random import fill, random_key
 from taskflow.execute import Executor
-from taskflow.graph import Graph
-from taskflow.lower import lower
+from taskflow.graph.graph import Graph
+from taskflow.graph.operator import Operator
+from taskflow.graph.region import LogicalRegion
+from taskflow.lowering import lower
 from taskflow.machine import MachineModel
-from taskflow.operator import Operator
-from taskflow.partition import partition
-from taskflow.random import fill, random_key
-from taskflow.region import LogicalRegion
-from taskflow.rules import leaders
-from taskflow.strategy import ParallelConfig, Strategy
-from taskflow.task import Array
+from taskflow.strategy.partition import partition
+from taskflow.strategy.rules import leaders
+from taskflow.strategy.strategy import ParallelConfig, Strategy
+from taskflow.tasks.task_graph import Array
 
 Build = Callable[[], tuple[Graph, LogicalRegion]]
 Values = Mapping[str, Array]

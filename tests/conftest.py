@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from taskflow import launch
+from taskflow.comm import launch
 
 ROOT = Path(__file__).parents[1]
 pytest.register_assert_rewrite("tests.laws", "tests.refusals")

@@ -194,7 +194,7 @@ class CudnnStreams(ShimStreams):
     """Fake streams with CUDA kernels as C++ and this cuDNN; `refused` as of `Library`."""
 
     def __init__(self, *args, refused=(), **options):
-        from taskflow.backend.cudnn import Cudnn
+        from taskflow.backend.cuda.cudnn import Cudnn
 
         super().__init__(*args, **options)
         self.cudnn = Library(refused)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy
-from taskflow.rules import random_config
+from taskflow.strategy.rules import random_config
 from tests import tiny
 
 DEVICES = 8

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taskflow import CostModel, Device, Link, MachineModel, collective_cost
-from taskflow.collective_cost import Algorithms, CollectiveCosts
+from taskflow import CostModel, Device, Link, MachineModel
+from taskflow.collective import price as collective_cost
+from taskflow.collective.price import Algorithms, CollectiveCosts
 from tests.lower.test_collective import gathered
 
 BANDWIDTH, LATENCY = 1e9, 1e-6

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.columns import Column, gather, spread
+from taskflow.core.columns import Column, gather, spread
 
 
 def test_a_column_keeps_what_was_added_while_it_grows():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taskflow.compiling import numba
+from taskflow.core.compiling import numba
 
 ROOT = Path(__file__).parents[1]
 _caching: Any = numba.core.caching

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taskflow import CostModel, Device, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
-from taskflow.cost import dtype_number
+from taskflow.cost.model import dtype_number
 
 # 100 flop/s, 10 bytes/s, 1 s to launch; half of either rate at 50 flops and 20 bytes.
 DEVICE = Device(

@@ -7,9 +7,9 @@ import pytest
 
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, lower, precision, single_device
-from taskflow.backend.fake import FakeStreams
+from taskflow.backend.fake.streams import FakeStreams
 from taskflow.backend.timing import DeviceClock
-from taskflow.rehearse import can_rehearse
+from taskflow.searching.rehearsal import can_rehearse
 from tests.execute.gpu.test_streamed import network
 from tests.strategies import random_strategy
 

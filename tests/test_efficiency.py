@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from taskflow import CostModel, Device, Graph, Kind, MachineModel, lower, single_device
-from taskflow.efficiency import device_seconds, fit_device, fit_error
-from taskflow.measure import fit_machine
+from taskflow.cost.measure import fit_machine
+from taskflow.machine.efficiency import device_seconds, fit_device, fit_error
 from tests.refusals import assert_refused
 
 TRUE = Device(

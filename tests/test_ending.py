@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from taskflow import ending, launch
+from taskflow.comm import ending, launch
 
 ROOT = Path(__file__).parents[1]
 TRAIN = ROOT / "tests" / "programs" / "train.py"
 SECONDS = 10  # the promise
 PYTHON = sys.executable
-FIND = f"{PYTHON} -c 'import os; from taskflow.ending import find_launcher; print(os.getppid(), find_launcher())'; true"
+FIND = (
+    f"{PYTHON} -c 'import os; from taskflow.comm.ending import find_launcher; "
+    "print(os.getppid(), find_launcher())'; true"
+)
 
 
 def found(*command, **rank):
@@ -56,7 +59,7 @@ def assert_gone(handles, seconds):
 
 
 MPIRUN = [launch.find_mpirun(), "-n", "2"]
-WAIT = "from taskflow.comm import connect; t = connect(); open({!r}, 'w'); t.rank or t._world.recv()"
+WAIT = "from taskflow.comm.transport import connect; t = connect(); open({!r}, 'w'); t.rank or t._world.recv()"
 JOBS = {
     "shared memory": lambda folder: [*MPIRUN, PYTHON, TRAIN, folder, "--accident", "hang"],
     "behind a script": lambda folder: [*MPIRUN, "sh", "-c", f"{PYTHON} {TRAIN} {folder} --accident hang; true"],

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from taskflow.exchange import Exchange, ring_order, summing, tree_order
-from taskflow.geometry import Rect, split_evenly
+from taskflow.core.geometry import Rect, split_evenly
+from taskflow.tasks.exchange import Exchange, ring_order, summing, tree_order
 
 SIZE = 24
 WHOLE = Rect.of_shape((SIZE,))

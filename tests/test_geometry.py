@@ -5,7 +5,7 @@ from itertools import pairwise, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow.geometry import Rect, balanced_bounds, fraction_bounds, split_evenly, subtract_all
+from taskflow.core.geometry import Rect, balanced_bounds, fraction_bounds, split_evenly, subtract_all
 
 LIMIT = 5
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from taskflow import cli, launch
+from taskflow import cli
+from taskflow.comm import launch
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,8 +69,8 @@ def test_the_rest_is_passed_through(monkeypatch):
     assert cli.main(["run", "-n", "3", "--mpirun", "--tag-output --host a:2", script, "-n", "5", "--", "-x"]) == 7
     assert cli.main(["run", "-n", "2", "-m", "pytest", "-q", "tests"]) == 7
     assert seen == [
-        ["-n", "3", "--tag-output", "--host", "a:2", python, "-m", "taskflow.rank", script, "-n", "5", "--", "-x"],
-        ["-n", "2", python, "-m", "taskflow.rank", "-m", "pytest", "-q", "tests"],
+        ["-n", "3", "--tag-output", "--host", "a:2", python, "-m", "taskflow.comm.rank", script, "-n", "5", "--", "-x"],
+        ["-n", "2", python, "-m", "taskflow.comm.rank", "-m", "pytest", "-q", "tests"],
     ]
 
 

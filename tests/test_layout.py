@@ -5,8 +5,8 @@ import pytest
 
 import ops
 from taskflow import Executor, Graph, MachineModel, ParallelConfig, lower, single_device
-from taskflow.layout import memory_orders, parse_orders
-from taskflow.pattern import Pattern
+from taskflow.graph.layout import memory_orders, parse_orders
+from taskflow.graph.pattern import Pattern
 
 LAST = (0, 2, 3, 1)
 

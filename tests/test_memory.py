@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Device, Executor, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
-from taskflow.memory import ALIGNMENT, check_memory, plan_memory
+from taskflow.tasks.memory import ALIGNMENT, check_memory, plan_memory
 from tests import laws, tiny
 from tests.strategies import graphs, strategies
 

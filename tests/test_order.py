@@ -15,8 +15,8 @@ from taskflow import (
     reorder,
     simulate,
 )
-from taskflow.order import ORDERS, bottom_levels, critical_path, first_ready
-from taskflow.simulate import schedule
+from taskflow.schedule.orders import ORDERS, bottom_levels, critical_path, first_ready
+from taskflow.simulation.simulate import schedule
 
 
 def copy(ctx, x, y):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from taskflow import Graph, MachineModel, ParallelConfig, Rect, random_strategy
-from taskflow.partition import Partition, partition
+from taskflow.strategy.partition import Partition, partition
 from tests import tiny
 from tests.strategies import graphs
 

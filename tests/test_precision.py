@@ -5,7 +5,7 @@ import pytest
 
 import taskflow
 from taskflow import Executor, Graph, MachineModel, Strategy, lower, single_device
-from taskflow.precision import Precision
+from taskflow.graph.precision import Precision
 from tests import tiny
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Constant, Normal, Rect, Uniform
-from taskflow.random import fill, random_key, uniform
+from taskflow.core.random import fill, random_key, uniform
 
 SHAPE = (4, 5, 6)
 DISTRIBUTIONS = [Constant(2.5), Uniform(-1.0, 3.0), Normal(1.0, 0.5)]

@@ -7,11 +7,11 @@ import pytest
 
 import ops
 from taskflow import Graph, MachineModel, data_parallel, lower, model_parallel, simulate, single_device
-from taskflow.cost import MeasuredCosts
-from taskflow.lower import movement
-from taskflow.rehearse import Rehearsal, can_rehearse, rehearse, typical_seconds
-from taskflow.simulate import schedule
-from taskflow.task import Kind
+from taskflow.cost.model import MeasuredCosts
+from taskflow.lowering import movement
+from taskflow.searching.rehearsal import Rehearsal, can_rehearse, rehearse, typical_seconds
+from taskflow.simulation.simulate import schedule
+from taskflow.tasks.task_graph import Kind
 
 MACHINE = MachineModel.uniform(2, latency_seconds=0.25)
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from taskflow import Device, Executor, Graph, MachineModel, lower, single_device
 from taskflow.execute import divide
-from taskflow.memory import plan_memory
-from taskflow.sections import sections
-from taskflow.task import Kind, access
-from taskflow.threads import MEETING_SECONDS, best_alone, choices
+from taskflow.tasks.memory import plan_memory
+from taskflow.tasks.task_graph import Kind, access
+from taskflow.tasks.threads.options import MEETING_SECONDS, best_alone, choices
+from taskflow.tasks.threads.sections import sections
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy
 

@@ -1,7 +1,7 @@
 """Streams: what a row of a search occupies, without the links that other streams imply."""
 
 from taskflow import MachineModel
-from taskflow.streams import Queues, StreamTable
+from taskflow.tasks.streams import Queues, StreamTable
 
 
 def streams_of(queues, number):

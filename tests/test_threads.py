@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import Device, Executor, Graph, MachineModel, Window, lower, single_device
-from taskflow.backend import Crew, thread_limit
-from taskflow.division import divisions
-from taskflow.pattern import Pattern, bind
+from taskflow.graph.pattern import Pattern, bind
+from taskflow.tasks.threads.crew import Crew, thread_limit
+from taskflow.tasks.threads.division import divisions
 from tests import laws
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy

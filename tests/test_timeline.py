@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
-from taskflow.streams import stream_names
+from taskflow.tasks.streams import stream_names
 from tests.lower.test_collective import gathered
 
 

@@ -7,10 +7,10 @@ import pytest
 
 import ops
 from taskflow import CostModel, Device, Graph, MachineModel, Trainer, single_device
-from taskflow.backend.fake import FakeStreams
-from taskflow.comm import world_size
+from taskflow.backend.fake.streams import FakeStreams
+from taskflow.comm.interrupt import Interrupted, Interrupts
+from taskflow.comm.transport import world_size
 from taskflow.execute.gpu.staging import Staging
-from taskflow.interrupt import Interrupted, Interrupts
 from tests import kept
 
 

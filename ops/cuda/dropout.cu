@@ -1,5 +1,5 @@
 // Dropout whose mask depends on the global index of an element and on the key of the step.
-#include "../../taskflow/backend/random.cu"
+#include "taskflow/random.cu"
 #include "common.cu"
 
 #define DROPOUT(T, A, name)                                                                                     \

@@ -1,4 +1,4 @@
-// Mixtures of experts: choices of rows, slots of choices, and rows of tokens to slots and back; see ops/cpu_experts.py.
+// Mixtures of experts: choices of rows, slots of choices, and rows of tokens to slots and back; see ops/cpu/experts.py.
 #include "common.cu"
 
 #define INSIDE(slot, e, place) ((slot) >= 0 && (e) >= 0 && (e) < experts && (place) >= 0 && (place) < tile_places)

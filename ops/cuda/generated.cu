@@ -1,4 +1,4 @@
-// What kernels made from expressions share (see ops/generated.py). NaN wins, as in NumPy.
+// What kernels made from expressions share (see ops/elementwise/generated.py). NaN wins, as in NumPy.
 #include "common.cu"
 
 static __device__ float larger(float a, float b) { return b > a || b != b ? b : a; }

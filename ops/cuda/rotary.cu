@@ -1,4 +1,4 @@
-// Pairs of features turned by angle = position * base^(-2 f / features), which is computed in float64; see ops/rotary.py.
+// Pairs of features turned by angle = position * base^(-2 f / features), which is computed in float64; see ops/attention/rotary.py.
 // Arrays are (samples, positions, heads, features) without gaps; the two of a pair are `apart` elements apart, and pairs
 // follow each other by `step`.
 #include "common.cu"

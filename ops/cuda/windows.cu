@@ -1,4 +1,4 @@
-// Windows of channels-last images (images, height, width, channels); see ops/cpu_windows.py for what they compute.
+// Windows of channels-last images (images, height, width, channels); see ops/cpu/windows.py for what they compute.
 #include "common.cu"
 
 #define WINDOWS(T, A, name)                                                                                              \

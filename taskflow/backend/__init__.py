@@ -6,23 +6,22 @@ from typing import TYPE_CHECKING
 
 from taskflow.backend.capture import bind, captured
 from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
-from taskflow.backend.crew import Crew, crew, thread_limit
-from taskflow.backend.folding import fold_launch
+from taskflow.backend.cuda.folding import fold_launch
+from taskflow.backend.cuda.inspecting import inspect_launch, poison_launch
 from taskflow.backend.half import for_dtypes, takes_half
-from taskflow.backend.inspecting import inspect_launch, poison_launch
 from taskflow.backend.ranks import Communicator, Part, Place
 from taskflow.backend.streams import NoRoom, NotCapturable, StreamBackend
 from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
 
 if TYPE_CHECKING:
-    from taskflow.backend.cuda import Gpu
+    from taskflow.backend.cuda.device import Gpu
 
 
 def find_gpus() -> "tuple[Gpu, ...]":
     """The GPUs of this host that CuPy can use; none where it is not installed or finds no driver."""
     if find_spec("cupy") is None:
         return ()
-    from taskflow.backend.cuda import find_gpus as find
+    from taskflow.backend.cuda.device import find_gpus as find
 
     return find()
 
@@ -41,7 +40,7 @@ def make_backend() -> StreamBackend:
         raise ValueError(f"TASKFLOW_CUDA: holds 'checked' and 'profiled', not '{unknown[0]}'")
     if find_spec("cupy") is None:
         raise ValueError("executor: devices are of kind 'cuda', and CuPy is not installed (the extras cuda13, cuda12)")
-    from taskflow.backend.cuda import CudaStreams
+    from taskflow.backend.cuda.device import CudaStreams
 
     return CudaStreams("checked" in words, "profiled" in words)
 
@@ -50,7 +49,6 @@ __all__ = [
     "Array",
     "Communicator",
     "Context",
-    "Crew",
     "CudaSource",
     "NoRoom",
     "NotCapturable",
@@ -63,7 +61,6 @@ __all__ = [
     "bind",
     "captured",
     "compiled",
-    "crew",
     "cuda_kernel",
     "find_gpus",
     "fold_launch",
@@ -74,6 +71,5 @@ __all__ = [
     "on_cuda",
     "poison_launch",
     "takes_half",
-    "thread_limit",
     "together",
 ]

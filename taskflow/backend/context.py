@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from taskflow.geometry import Rect
-from taskflow.random import random_key, uniform
+from taskflow.core.geometry import Rect
+from taskflow.core.random import random_key, uniform
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from taskflow.dtypes import HALF
+from taskflow.core.dtypes import HALF
 
 _TAKES = "takes_half"
 _Kernel = TypeVar("_Kernel", bound=Callable[..., None])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend.context import Array
-from taskflow.backend.cudnn import Plan
+from taskflow.backend.cuda.cudnn import Plan
 from taskflow.backend.ranks import Communicator, Place, Ranks
 
 Call = Callable[[], object]

@@ -12,7 +12,7 @@ import numpy as np
 
 from taskflow.backend.context import Array
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
-from taskflow.dtypes import is_floating, known_dtype
+from taskflow.core.dtypes import is_floating, known_dtype
 
 _MOST_CALLS = 200
 _ROUNDS = 3

@@ -17,8 +17,8 @@ import numpy as np
 from taskflow.backend.context import Array, Context, Run, Workspace
 from taskflow.backend.half import takes_half
 from taskflow.backend.streams import NotCapturable, StreamBackend
-from taskflow.geometry import Rect
-from taskflow.random import random_key
+from taskflow.core.geometry import Rect
+from taskflow.core.random import random_key
 
 _VARIANT, _TOGETHER = "cuda_variant", "cuda_together"
 _Kernel = TypeVar("_Kernel", bound=Callable[..., None])
@@ -84,6 +84,9 @@ class CudaSource:
         return _read(self.path) + "\n" + self.generated
 
 
+_CUDA = Path(__file__).with_name("cuda")  # the sources that all kernels share
+
+
 @cache
 def _read(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -92,14 +95,14 @@ def _read(path: Path) -> str:
 
 def _included(path: Path, name: str) -> Path:
     folder, _, file = name.rpartition("/")
-    return Path(__file__).with_name(file) if folder == "taskflow" else path.parent / name
+    return _CUDA / file if folder == "taskflow" else path.parent / name
 
 
 def _is_include(line: str) -> bool:
     return line.startswith('#include "')
 
 
-RANDOM = CudaSource(Path(__file__).with_name("random.cu"))
+RANDOM = CudaSource(_CUDA / "random.cu")
 
 
 class StreamContext(Context):
@@ -143,7 +146,7 @@ class StreamContext(Context):
             self._backend.kernel(source.text, name)(threads, block, args)
 
     def library(self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], **options: Any) -> bool:
-        """Have cuDNN do an operation of `taskflow.backend.cudnn`, with scratch memory as its workspace.
+        """Have cuDNN do an operation of `taskflow.backend.cuda.cudnn`, with scratch memory as its workspace.
 
         False: it is not there or cannot do it, and nothing was done.
         """

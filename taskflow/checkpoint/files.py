@@ -29,7 +29,7 @@ from taskflow.checkpoint.manifest import (
     step_folder,
 )
 from taskflow.checkpoint.tensorfile import TensorWriter
-from taskflow.comm import Transport
+from taskflow.comm.transport import Transport
 from taskflow.execute import Executor
 
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from pathlib import Path
 from taskflow.cli import machine as machine_command
 from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
-from taskflow.cost import CostModel
-from taskflow.experts import operator_placement, placed_tables
-from taskflow.graph import Graph
+from taskflow.cost.model import CostModel
+from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
-from taskflow.rules import data_parallel, model_parallel, one_weird_trick, single_device
-from taskflow.strategy import Strategy, check_strategy
+from taskflow.strategy.experts import operator_placement, placed_tables
+from taskflow.strategy.rules import data_parallel, model_parallel, one_weird_trick, single_device
+from taskflow.strategy.strategy import Strategy, check_strategy
 
 RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
     "data_parallel": data_parallel,

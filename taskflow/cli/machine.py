@@ -80,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.measure == bool(options.machine):
         raise ValueError("machine: name a preset or a file, or ask for --measure")
     if options.measure:
-        from taskflow.measure import measure_machine
+        from taskflow.cost.measure import measure_machine
 
         machine = measure_machine(MachineModel.local(options.devices))
         _report(machine, options.out)
@@ -93,7 +93,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _report_host_link() -> None:
     from taskflow.backend import make_backend
-    from taskflow.measure_gpu import measure_host_link
+    from taskflow.cost.measure_gpu import measure_host_link
 
     link = measure_host_link(make_backend())
     sys.stdout.write(
@@ -104,7 +104,7 @@ def _report_host_link() -> None:
 
 def _report(machine: MachineModel, out: str | None) -> None:
     """Once: by rank 0."""
-    from taskflow.comm import connect
+    from taskflow.comm.transport import connect
 
     if connect().rank:
         return

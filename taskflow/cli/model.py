@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from taskflow.graph import Graph
+from taskflow.graph.graph import Graph
 
 
 def build_model(model: str, arguments: Sequence[str]) -> Graph:

@@ -13,10 +13,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
 from taskflow.cli.inputs import Problem
-from taskflow.explain.dot import strategy_dot, task_graph_dot
-from taskflow.explain.report import Table, align
-from taskflow.lower import lower
-from taskflow.strategy import Strategy
+from taskflow.lowering import lower
+from taskflow.report.dot import strategy_dot, task_graph_dot
+from taskflow.report.report import Table, align
+from taskflow.strategy.strategy import Strategy
 
 
 def output_file(text: str) -> Path:

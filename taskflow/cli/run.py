@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from taskflow.cli.types import positive
-from taskflow.launch import count_cores, launch_environment, rank_command, run_job
+from taskflow.comm.launch import count_cores, launch_environment, rank_command, run_job
 
 
 def add_parser(commands: Any) -> None:

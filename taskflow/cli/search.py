@@ -10,8 +10,8 @@ from typing import Any
 from taskflow.cli.inputs import Problem, add_problem, find_strategy, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import natural, positive, positive_seconds
-from taskflow.explain.describe import describe_seconds
-from taskflow.search import PROPOSALS, SearchResult, search
+from taskflow.report.describe import describe_seconds
+from taskflow.searching import PROPOSALS, SearchResult, search
 
 
 def add_parser(commands: Any) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 from taskflow.cli.inputs import Problem, add_problem, add_strategy, read_problem, read_strategy
 from taskflow.cli.output import add_dot, output_file, show, show_table, write_dot
-from taskflow.explain.breakdown import break_down
-from taskflow.explain.report import step_table
-from taskflow.lower import lower
-from taskflow.simulate import simulate
-from taskflow.strategy import Strategy
-from taskflow.timeline import Timeline
+from taskflow.lowering import lower
+from taskflow.report.breakdown import break_down
+from taskflow.report.report import step_table
+from taskflow.simulation.simulate import simulate
+from taskflow.strategy.strategy import Strategy
+from taskflow.tasks.timeline import Timeline
 
 
 def add_parser(commands: Any) -> None:

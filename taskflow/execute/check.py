@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from taskflow.task import Array
+from taskflow.tasks.task_graph import Array
 
 _BYTE = 0xFB
 

@@ -7,7 +7,7 @@ writers of two copies of one region for no reason.
 
 from __future__ import annotations
 
-from taskflow.geometry import Rect
+from taskflow.core.geometry import Rect
 
 Ref = tuple[int, int]
 

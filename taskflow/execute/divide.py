@@ -14,14 +14,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from taskflow.backend import Crew
-from taskflow.division import Part
+from taskflow.core.geometry import Rect
 from taskflow.execute.program import Compiler, Program
-from taskflow.geometry import Rect
-from taskflow.memory import MemoryPlan
-from taskflow.sections import Section, sections
-from taskflow.task import TaskGraph
-from taskflow.threads import Call, part_calls
+from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.task_graph import TaskGraph
+from taskflow.tasks.threads.crew import Crew
+from taskflow.tasks.threads.division import Part
+from taskflow.tasks.threads.options import Call, part_calls
+from taskflow.tasks.threads.sections import Section, sections
 
 
 def divide_program(compiler: Compiler, program: Program) -> dict[int, Sequence[Part]]:

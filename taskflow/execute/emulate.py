@@ -20,10 +20,10 @@ from functools import partial
 
 import numpy as np
 
-from taskflow.errors import InternalError
+from taskflow.core.errors import InternalError
+from taskflow.core.system import wake_on_time
 from taskflow.execute.program import Compiler, Program
-from taskflow.system import wake_on_time
-from taskflow.task import Array, Kind, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 _AHEAD_SECONDS = 1e-3  # how early a row is issued: ranks that share a core come to rows of the same time in turn
 _PATIENCE_SECONDS = 2.5e-4  # between two looks for a row of another rank

@@ -2,7 +2,7 @@
 
 The executor decides nothing: rows, order and streams come from the task graph, offsets from the memory plan. Under
 mpirun rank r drives device r; one process drives all devices. One thread of a rank steps; where it has more cores, long
-points are divided over other threads (`taskflow.sections`).
+points are divided over other threads (`taskflow.tasks.threads.sections`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taskflow.backend import Run, StreamBackend
-from taskflow.comm import Transport, connect
-from taskflow.cost import CostModel
-from taskflow.dtypes import HALF
-from taskflow.ending import end_all_leaving
+from taskflow.comm.ending import end_all_leaving
+from taskflow.comm.transport import Transport, connect
+from taskflow.core.dtypes import HALF
+from taskflow.core.geometry import Rect
+from taskflow.cost.model import CostModel
+from taskflow.cost.samples import warm_up
 from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
@@ -30,11 +32,9 @@ from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Call, Compiler, Feed, Memory
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.watchdog import watch
-from taskflow.geometry import Rect
-from taskflow.memory import check_memory, plan_memory
-from taskflow.samples import warm_up
-from taskflow.task import Array, Kind, TaskGraph
-from taskflow.timeline import Timeline
+from taskflow.tasks.memory import check_memory, plan_memory
+from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+from taskflow.tasks.timeline import Timeline
 
 if TYPE_CHECKING:
     from taskflow.execute.gpu.meeting import Meeting

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taskflow.exchange import Step
+from taskflow.core.geometry import Rect
 from taskflow.execute.dependence import DependenceTracker
-from taskflow.geometry import Rect
-from taskflow.memory import ALIGNMENT, MemoryPlan, receive_rows
-from taskflow.streams import StreamTable
-from taskflow.task import ROW_COLUMNS, Array, Kind, Privilege, TaskGraph, pointers
+from taskflow.tasks.exchange import Step
+from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
+from taskflow.tasks.streams import StreamTable
+from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, Privilege, TaskGraph, pointers
 
 Argument = tuple[int, Rect, Privilege]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.dtypes import HALF
+from taskflow.core.dtypes import HALF
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.compiling import numba
+from taskflow.core.compiling import numba
 
 _PART_BYTES = 8192  # of each array: those of two ranks stay in the first-level cache
 

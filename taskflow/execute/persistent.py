@@ -12,12 +12,12 @@ from functools import partial
 import numpy as np
 
 from taskflow.backend import Run
-from taskflow.comm import Transport
+from taskflow.comm.transport import Transport
+from taskflow.core.geometry import Rect
+from taskflow.core.random import fill, random_key
 from taskflow.execute.program import Memory
-from taskflow.geometry import Rect
-from taskflow.random import fill, random_key
-from taskflow.region import LogicalRegion
-from taskflow.task import Array, Privilege, TaskGraph
+from taskflow.graph.region import LogicalRegion
+from taskflow.tasks.task_graph import Array, Privilege, TaskGraph
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import Context, Crew, Run, Workspace, bind, crew, for_dtypes
-from taskflow.comm import Message, Transport
+from taskflow.backend import Context, Run, Workspace, bind, for_dtypes
+from taskflow.comm.transport import Message, Transport
+from taskflow.core.geometry import Rect
 from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
-from taskflow.geometry import Rect
-from taskflow.memory import MemoryPlan
-from taskflow.task import Array, Kind, Launch, Privilege, TaskGraph, access
+from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph, access
+from taskflow.tasks.threads.crew import Crew, crew
 
 Call = Callable[[], object]
 Args = tuple[tuple[int, Rect, Privilege], ...]

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskflow.errors import InternalError
-from taskflow.memory import MemoryPlan, folded_copies
-from taskflow.task import Kind, TaskGraph
+from taskflow.core.errors import InternalError
+from taskflow.tasks.memory import MemoryPlan, folded_copies
+from taskflow.tasks.task_graph import Kind, TaskGraph
 
 Awaited = tuple[tuple[int, int], ...]  # (device, row)
 

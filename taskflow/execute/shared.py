@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.errors import InternalError
+from taskflow.core.errors import InternalError
 from taskflow.execute.program import Call, Compiler, Program
 from taskflow.execute.progress import Awaited, copied_by_folds, foldable_in_place, order_between_ranks
-from taskflow.task import Array, Kind
+from taskflow.tasks.task_graph import Array, Kind
 
 _STRIDE = 8  # a cache line has eight cells; ranks do not share one
 _SMALL_BYTES = 4096  # a copy of less is faster through memoryviews: 90 ns instead of 250 ns

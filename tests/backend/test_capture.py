@@ -5,7 +5,7 @@ import pytest
 
 from taskflow import Executor, Graph, MachineModel, captured, lower, single_device
 from taskflow.backend import Context, bind
-from taskflow.geometry import Rect
+from taskflow.core.geometry import Rect
 
 
 def context():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.backend.cublas import Cublas, operand, plan_gemm
+from taskflow.backend.cuda.cublas import Cublas, operand, plan_gemm
 
 
 def column_major(memory, first, leading, rows, columns):

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from taskflow.backend.cublaslt import EPILOGUES, CublasLt, mask_leading
+from taskflow.backend.cuda.cublaslt import EPILOGUES, CublasLt, mask_leading
 from tests.backend.test_cublas import column_major, flat, made
 
 NAMES = {0: np.float32, 1: np.float64, 2: np.float16}

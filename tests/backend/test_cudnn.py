@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from taskflow.backend.cudnn import Cudnn, Layout, Request, describe
+from taskflow.backend.cuda.cudnn import Cudnn, Layout, Request, describe
 from tests import fake_cudnn
 from tests.fake_cudnn import Library
 

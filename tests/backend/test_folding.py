@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.backend.folding import fold_launch, fold_source
+from taskflow.backend.cuda.folding import fold_launch, fold_source
 from taskflow.execute.fold import fold
 from tests import shim
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from taskflow.backend import cublas, cublaslt
+from taskflow.backend.cuda import cublas, cublaslt
 
 HEADERS = {
     "cublasLt.h": {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taskflow.backend import CudaSource, NotCapturable
-from taskflow.backend.kernels import Kernels
+from taskflow.backend.cuda.kernels import Kernels
 from tests import shim
 
 FOLDER = Path(__file__).parents[2] / "ops" / "cuda"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taskflow.backend import Part
-from taskflow.backend.nccl import NcclBuffers, NcclRanks, is_short_of_memory
+from taskflow.backend.cuda.nccl import NcclBuffers, NcclRanks, is_short_of_memory
 
 SUM, MAX, BYTES, FLOAT32, BFLOAT16 = 0, 2, 1, 7, 9
 STREAM = 77

@@ -21,8 +21,8 @@ from taskflow import (
 from taskflow.cli import main
 from taskflow.cli.inputs import find_machine
 from taskflow.cli.model import build_model
-from taskflow.explain.describe import describe_bytes, describe_seconds
-from taskflow.explain.dot import strategy_dot, task_graph_dot
+from taskflow.report.describe import describe_bytes, describe_seconds
+from taskflow.report.dot import strategy_dot, task_graph_dot
 from tests import commands
 
 MACHINE = MachineModel.uniform(2)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, reorder, simulate
 from taskflow.execute.expand import _Expander, expand, expand_plan
-from taskflow.lower import movement
-from taskflow.memory import plan_memory
-from taskflow.order import ORDERS
+from taskflow.lowering import movement
+from taskflow.schedule.orders import ORDERS
+from taskflow.tasks.memory import plan_memory
 from tests import laws
 from tests.lower.test_collective import gathered
 from tests.lowering import network, row_text

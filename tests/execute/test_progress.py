@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, Window, lower
 from taskflow.execute.program import messages
 from taskflow.execute.progress import BEGIN, copied_by_folds, foldable_in_place, order_between_ranks
-from taskflow.memory import plan_memory
+from taskflow.tasks.memory import plan_memory
 from tests import laws
 from tests.strategies import graphs, strategies
 

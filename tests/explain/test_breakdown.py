@@ -3,7 +3,7 @@
 import pytest
 
 from taskflow import Device, Graph, MachineModel, ParallelConfig, Strategy, lower, random_strategy, simulate
-from taskflow.explain.breakdown import Movement, PathPart, Share, break_down
+from taskflow.report.breakdown import Movement, PathPart, Share, break_down
 from tests import tiny
 from tests.simple_costs import SimpleCosts
 

@@ -3,7 +3,7 @@
 import pytest
 
 from taskflow import Graph, ParallelConfig, axis_kinds
-from taskflow.explain.describe import (
+from taskflow.report.describe import (
     describe_bytes,
     describe_change,
     describe_config,

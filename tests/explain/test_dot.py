@@ -1,7 +1,7 @@
 """DOT: the exact text of a small strategy and task graph, and large ones by operator."""
 
 from taskflow import Device, Graph, MachineModel, ParallelConfig, data_parallel, lower
-from taskflow.explain.dot import strategy_dot, task_graph_dot
+from taskflow.report.dot import strategy_dot, task_graph_dot
 from tests import tiny
 
 TWO = MachineModel.uniform(2, Device("emulated"))

@@ -16,9 +16,9 @@ from taskflow import (
     random_strategy,
     simulate,
 )
-from taskflow.explain.alternatives import candidates
-from taskflow.explain.describe import describe_bytes, describe_seconds
-from taskflow.explain.report import comparison_table, explanation_text, operator_table, path_table
+from taskflow.report.alternatives import candidates
+from taskflow.report.describe import describe_bytes, describe_seconds
+from taskflow.report.report import comparison_table, explanation_text, operator_table, path_table
 from tests import tiny
 from tests.simple_costs import SimpleCosts
 

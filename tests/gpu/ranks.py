@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # a script's own folder is a
 
 from taskflow import MachineModel
 from taskflow.backend import make_backend
-from taskflow.backend.fake import FakeStreams
-from taskflow.comm import connect
+from taskflow.backend.fake.streams import FakeStreams
+from taskflow.comm.transport import connect
 from tests import laws
 from tests.execute.gpu.test_streamed import feeds, network
 from tests.ops.cases import CASES

@@ -8,7 +8,7 @@ import pytest
 import taskflow
 from taskflow import CostModel, Device, Executor, Graph, MachineModel, lower, measure_machine
 from taskflow.backend import make_backend
-from taskflow.measure_gpu import measure_host_link
+from taskflow.cost.measure_gpu import measure_host_link
 from tests.execute.gpu.test_streamed import feeds, network
 from tests.gpu.test_laws import backend, perceptron
 

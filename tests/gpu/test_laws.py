@@ -16,7 +16,7 @@ from tests.strategies import Model, feeds_of, strategies
 
 
 def backend(**options):
-    from taskflow.backend.cuda import CudaStreams
+    from taskflow.backend.cuda.device import CudaStreams
 
     return CudaStreams(**options)
 

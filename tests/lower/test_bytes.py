@@ -7,7 +7,7 @@ import pytest
 
 import taskflow
 from taskflow import MachineModel, ParallelConfig, lower
-from taskflow.memory import plan_memory
+from taskflow.tasks.memory import plan_memory
 from tests import tiny
 from tests.lowering import ITEM, lowered, matrix, network, parameter_bytes, transfers
 

@@ -7,7 +7,7 @@ import pytest
 
 import taskflow
 from taskflow import Kind, MachineModel, lower
-from taskflow.lower import movement
+from taskflow.lowering import movement
 from tests import tiny
 from tests.lowering import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, single_device
-from taskflow.lower import Lowering
-from taskflow.rules import leaders, random_config
+from taskflow.lowering import Lowering
+from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
 from tests.lowering import network
 from tests.strategies import graphs

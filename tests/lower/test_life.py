@@ -1,7 +1,7 @@
 """Lives: who touches a region, what each does, and the versions that come of it."""
 
 from taskflow import Graph
-from taskflow.lower.life import READS, UPDATES, WRITES, lives, tabulate
+from taskflow.lowering.life import READS, UPDATES, WRITES, lives, tabulate
 from tests import tiny
 
 

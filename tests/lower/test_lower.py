@@ -4,8 +4,8 @@ import numpy as np
 
 import taskflow
 from taskflow import Executor, Kind, MachineModel, ParallelConfig, lower
-from taskflow.lower import Lowering
-from taskflow.memory import plan_memory
+from taskflow.lowering import Lowering
+from taskflow.tasks.memory import plan_memory
 from tests import tiny
 from tests.lowering import ITEM, lowered, matrix, network, parameter_bytes, row_text, rows, transfers
 

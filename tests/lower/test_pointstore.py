@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 import ops
 from taskflow import Graph, MachineModel, ParallelConfig
-from taskflow.lower import Lowering
-from taskflow.partition import partition
-from taskflow.rules import leaders, random_config
+from taskflow.lowering import Lowering
+from taskflow.strategy.partition import partition
+from taskflow.strategy.rules import leaders, random_config
 from tests.lowering import network
 from tests.strategies import graphs
 from tests.test_laws import examples

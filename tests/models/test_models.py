@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taskflow import MachineModel, data_parallel
-from taskflow.rules import random_strategy, single_device
+from taskflow.strategy.rules import random_strategy, single_device
 from tests.models.tiny import TINY, assert_close, build, feeds, tiny, train
 
 SLOW = {"inception_v3", "resnet101"}

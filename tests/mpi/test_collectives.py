@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Device, MachineModel
-from taskflow.lower import movement
+from taskflow.lowering import movement
 from tests import laws
 from tests.mpi.test_laws import EXCHANGES, SIZE, examples
 from tests.strategies import graphs, random_strategy

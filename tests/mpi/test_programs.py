@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Executor, Graph, MachineModel, lower
-from taskflow.comm import Message, connect
+from taskflow.comm.transport import Message, connect
 from tests import laws, tiny
 from tests.mpi.test_laws import EXCHANGES, SIZE, examples, placed
 from tests.strategies import graphs

@@ -4,9 +4,9 @@ import numpy as np
 
 import ops
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel, lower
-from taskflow.comm import connect
-from taskflow.cost import MeasuredCosts
-from taskflow.rehearse import Rehearsal, rehearse
+from taskflow.comm.transport import connect
+from taskflow.cost.model import MeasuredCosts
+from taskflow.searching.rehearsal import Rehearsal, rehearse
 
 
 def test_all_ranks_learn_the_same(comm):

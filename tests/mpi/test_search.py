@@ -1,7 +1,7 @@
 """A search by all ranks together: one result, the same everywhere, at least as good as that of one rank alone."""
 
 from taskflow import CostModel, Device, Graph, MachineModel, search
-from taskflow.comm import LocalTransport, connect
+from taskflow.comm.transport import LocalTransport, connect
 from tests import tiny
 
 MACHINE = MachineModel.uniform(3, Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9), 1e9)

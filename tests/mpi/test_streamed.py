@@ -5,10 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ops
-from taskflow import Executor, Graph, MachineModel, data_parallel, lower, measure_gpu, precision
-from taskflow.backend.fake import FakeStreams
+from taskflow import Executor, Graph, MachineModel, data_parallel, lower, precision
+from taskflow.backend.fake.streams import FakeStreams
 from taskflow.backend.timing import DeviceClock
-from taskflow.comm import connect
+from taskflow.comm.transport import connect
+from taskflow.cost import measure_gpu
 from taskflow.execute.progress import foldable_in_place
 from tests import laws
 from tests.execute.gpu.test_streamed import feeds, network

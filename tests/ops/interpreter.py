@@ -13,8 +13,8 @@ import numpy as np
 
 from taskflow import Graph, ParallelConfig
 from taskflow.backend import Context, Run
-from taskflow.partition import Points, partition
-from taskflow.random import fill, random_key
+from taskflow.core.random import fill, random_key
+from taskflow.strategy.partition import Points, partition
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Values = dict[str, Array]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ops
-from ops import cpu_math
+from ops.cpu import math as cpu_math
 from taskflow import Graph
 
 from .cases import CASES, Case

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ops
-from ops import cpu_lanes
+from ops.cpu import lanes as cpu_lanes
 from taskflow import Graph, LogicalRegion, Operator
 from taskflow.backend import Context
 

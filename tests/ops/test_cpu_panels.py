@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ops import cpu_panels
+from ops.cpu import panels as cpu_panels
 
 
 def operands(dtype, rows, columns, depth):

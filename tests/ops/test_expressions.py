@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ops.expressions import Expression, Step
+from ops.elementwise.expressions import Expression, Step
 from taskflow import Context
 
 X, Y = np.linspace(-2, 2, 12).reshape(4, 3), np.array([0.5, -1.0, 2.0])

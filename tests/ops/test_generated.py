@@ -5,8 +5,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from ops import generated
-from ops.expressions import Expression
+from ops.elementwise import generated
+from ops.elementwise.expressions import Expression
 from taskflow import CudaSource
 from tests import shim
 from tests.models.tiny import TINY, build

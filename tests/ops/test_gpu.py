@@ -132,7 +132,7 @@ def test_training_in_half(build, dtype):
 def test_numbers_of_16_bits_are_those_of_numpy():
     """Every float16, and numbers that are rounded to it; the same for bfloat16."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    source = CudaSource(ROOT / "taskflow/backend/types.cu").text + CASTS
+    source = CudaSource(ROOT / "taskflow/backend/cuda/types.cu").text + CASTS
     values = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.random.default_rng(1).integers(-9, 6, 20_000)
     values = np.concatenate([values[:-8], [0, -0.0, np.inf, -np.inf, 65519, 65520, 2.0**-25, 3 * 2.0**-26]]).astype(
         "f4"
@@ -165,7 +165,7 @@ def test_random_numbers_are_those_of_numpy_to_the_bit():
     shape, rect = (3, 5, 7), taskflow.Rect((1, 2, 3), (3, 4, 7))
     expected, found = np.empty(rect.shape), np.empty(rect.shape)
     from taskflow.backend.variant import RANDOM, index_map
-    from taskflow.random import uniform
+    from taskflow.core.random import uniform
 
     uniform(expected, key := 0x123456789ABCDEF0, shape, rect)
     args = found, np.array([key], np.uint64), *index_map(shape, rect), found.size

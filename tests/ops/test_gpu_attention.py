@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ops
-from ops import gpu_attention, linear_attention
+from ops.attention import linear_attention
+from ops.cuda import attention as gpu_attention
 from taskflow import Graph, ParallelConfig, single_device
 from tests import laws, shim
 from tests.fake_cudnn import CudnnStreams

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import ops
 import taskflow
-from ops.gpu_convolution import fit
+from ops.cuda.convolution import fit
 from taskflow import Graph, MachineModel, Window, lower
 from tests import laws, shim
 from tests.fake_cudnn import WORKSPACE, CudnnStreams

@@ -14,7 +14,7 @@ import pytest
 import ops
 from taskflow import Graph, LogicalRegion, Operator, ParallelConfig
 from taskflow.backend import Context
-from taskflow.partition import partition
+from taskflow.strategy.partition import partition
 
 LIMIT_BYTES = 256 * 1024
 Array = np.ndarray[Any, np.dtype[Any]]

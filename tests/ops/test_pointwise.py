@@ -8,9 +8,9 @@ import numba
 import numpy as np
 import pytest
 
-from ops.expressions import Expression
-from ops.generate import compiled_loop, source
-from ops.pointwise import _by_passes, _join, pointwise, stands_for
+from ops.elementwise.expressions import Expression
+from ops.elementwise.generate import compiled_loop, source
+from ops.elementwise.pointwise import _by_passes, _join, pointwise, stands_for
 from taskflow import Context
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ops
-from ops import linear_attention
+from ops.attention import linear_attention
 from taskflow import Graph, LogicalRegion, MachineModel, ParallelConfig, Strategy, data_parallel, lower
 
 from .interpreter import first_values, run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ops
-from ops import winograd
+from ops.dense import winograd
 from taskflow import Constant, Graph, Normal, ParallelConfig, Uniform
 
 from .cases import CASES, Case

@@ -3,18 +3,8 @@
 import numpy as np
 import pytest
 
-from taskflow import (
-    CostModel,
-    Device,
-    Graph,
-    MachineModel,
-    ParallelConfig,
-    lower,
-    search,
-    simulate,
-    single_device,
-)
-from taskflow.search.exhaustive import search_exhaustively
+from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, lower, search, simulate, single_device
+from taskflow.searching.exhaustive import search_exhaustively
 from tests import tiny
 from tests.refusals import assert_refused
 from tests.simple_costs import SimpleCosts

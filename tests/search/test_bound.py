@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, data_parallel
-from taskflow.search.bound import lower_bound
-from taskflow.search.judge import Judge
-from taskflow.search.space import Space, power_of_two
+from taskflow.searching.bound import lower_bound
+from taskflow.searching.judge import Judge
+from taskflow.searching.space import Space, power_of_two
 from tests import tiny
 from tests.strategies import graphs
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, MachineModel, lower
-from taskflow.search.chain import AddedCosts, dynamic_programming, minimise
-from taskflow.search.space import Space, power_of_two
+from taskflow.searching.chain import AddedCosts, dynamic_programming, minimise
+from taskflow.searching.space import Space, power_of_two
 from tests import tiny
 
 SLOW = Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9)

@@ -7,10 +7,10 @@ import pytest
 
 import taskflow
 from taskflow import CostModel, MachineModel
-from taskflow.rules import leaders, random_config
-from taskflow.search import judge as judging
-from taskflow.search.critical import ENDS, WAITS
-from taskflow.search.judge import Judge, _Proposal
+from taskflow.searching import judge as judging
+from taskflow.searching.critical import ENDS, WAITS
+from taskflow.searching.judge import Judge, _Proposal
+from taskflow.strategy.rules import leaders, random_config
 from tests.lowering import network
 
 MACHINES = {

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, MachineModel, Strategy, single_device
-from taskflow.search.exhaustive import Bounds, search_exhaustively
-from taskflow.search.judge import Judge
-from taskflow.search.space import Space, count_strategies, power_of_two
-from taskflow.search.tables import Tables
+from taskflow.searching.exhaustive import Bounds, search_exhaustively
+from taskflow.searching.judge import Judge
+from taskflow.searching.space import Space, count_strategies, power_of_two
+from taskflow.searching.tables import Tables
 from tests import tiny
 from tests.strategies import graphs
 

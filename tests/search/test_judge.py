@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import taskflow
-from taskflow import CostModel, Device, MachineModel, columns, lower
-from taskflow.rules import leaders, random_config
-from taskflow.search import judge as judging
-from taskflow.search import pool as pools
-from taskflow.search.judge import Judge
-from taskflow.simulate import schedule
+from taskflow import CostModel, Device, MachineModel, lower
+from taskflow.core import columns
+from taskflow.searching import judge as judging
+from taskflow.searching import pool as pools
+from taskflow.searching.judge import Judge
+from taskflow.simulation.simulate import schedule
+from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
 from tests.lowering import network
 from tests.strategies import graphs

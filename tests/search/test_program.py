@@ -5,11 +5,11 @@ import pytest
 
 import taskflow
 from taskflow import CostModel, MachineModel, lower
-from taskflow.rules import leaders, random_config
-from taskflow.search import program as programs
-from taskflow.search.judge import Judge
-from taskflow.search.laying import CODE, LAID
-from taskflow.simulate import schedule
+from taskflow.searching import program as programs
+from taskflow.searching.judge import Judge
+from taskflow.searching.laying import CODE, LAID
+from taskflow.simulation.simulate import schedule
+from taskflow.strategy.rules import leaders, random_config
 from tests.lowering import network
 
 

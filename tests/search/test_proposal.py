@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from taskflow import Graph, MachineModel, ParallelConfig, single_device
-from taskflow.search.proposal import Proposals, bring
-from taskflow.search.space import Space
+from taskflow.searching.proposal import Proposals, bring
+from taskflow.searching.space import Space
 from tests import tiny
 
 FOUR = MachineModel.uniform(4)

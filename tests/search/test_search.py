@@ -18,11 +18,11 @@ from taskflow import (
     search,
     single_device,
 )
-from taskflow.lower import lower
-from taskflow.memory import plan_memory
-from taskflow.search.exhaustive import search_exhaustively
-from taskflow.search.judge import Judge
-from taskflow.search.space import Space, power_of_two
+from taskflow.lowering import lower
+from taskflow.searching.exhaustive import search_exhaustively
+from taskflow.searching.judge import Judge
+from taskflow.searching.space import Space, power_of_two
+from taskflow.tasks.memory import plan_memory
 from tests import tiny
 from tests.strategies import graphs
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
-from taskflow.lower.packing import ENTRY
-from taskflow.rules import leaders, random_config
-from taskflow.search import judge as judging
-from taskflow.search.judge import SLACK, Judge
+from taskflow.lowering.packing import ENTRY
+from taskflow.searching import judge as judging
+from taskflow.searching.judge import SLACK, Judge
+from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
 from tests.lowering import network
 from tests.strategies import graphs

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Device, Graph, MachineModel, ParallelConfig, data_parallel, lower, single_device
-from taskflow.partition import partition
-from taskflow.search.placement import Placements, turn
-from taskflow.search.space import Space, count_strategies, power_of_two
-from taskflow.strategy import check_config
+from taskflow.searching.placement import Placements, turn
+from taskflow.searching.space import Space, count_strategies, power_of_two
+from taskflow.strategy.partition import partition
+from taskflow.strategy.strategy import check_config
 from tests import tiny
 from tests.refusals import assert_refused
 from tests.strategies import graphs

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, Kind, MachineModel, Strategy, lower
-from taskflow.search.arrivals import movements
-from taskflow.search.space import Space, power_of_two
-from taskflow.search.tables import NEVER, Tables
+from taskflow.searching.arrivals import movements
+from taskflow.searching.space import Space, power_of_two
+from taskflow.searching.tables import NEVER, Tables
 from tests import tiny
 from tests.strategies import graphs
 

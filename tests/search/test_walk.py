@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Graph, MachineModel, single_device
-from taskflow.search.judge import Judge
-from taskflow.search.proposal import Proposals
-from taskflow.search.space import Space
-from taskflow.search.walk import Descent, Walk
+from taskflow.searching.judge import Judge
+from taskflow.searching.proposal import Proposals
+from taskflow.searching.space import Space
+from taskflow.searching.walk import Descent, Walk
 from tests import tiny
 from tests.strategies import graphs
 

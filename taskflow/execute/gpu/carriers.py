@@ -22,9 +22,9 @@ import numpy as np
 
 from taskflow.backend import Place
 from taskflow.backend.ranks import SUMMED
-from taskflow.exchange import SUMS
 from taskflow.execute.gpu.library import LibraryPlan, plan_library
-from taskflow.task import COLLECTIVES, Array, Kind, TaskGraph
+from taskflow.tasks.exchange import SUMS
+from taskflow.tasks.task_graph import COLLECTIVES, Array, Kind, TaskGraph
 
 
 @dataclass(frozen=True)

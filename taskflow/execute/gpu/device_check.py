@@ -19,7 +19,7 @@ import numpy as np
 from taskflow.backend import StreamBackend, inspect_launch, poison_launch
 from taskflow.execute.check import poison, poisoned_elements
 from taskflow.execute.gpu.ledger import Ledger
-from taskflow.task import Array, Kind, Privilege, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 Call = Callable[[], object]
 _NUMBERS = 4  # of an argument: poisoned elements and the sum of its bits, before and after

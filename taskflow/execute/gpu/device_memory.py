@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import StreamBackend
+from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.ledger import INSTANCES, Ledger
 from taskflow.execute.program import Memory
-from taskflow.geometry import Rect
-from taskflow.task import Array
+from taskflow.tasks.task_graph import Array
 
 
 class DeviceMemory(Memory):

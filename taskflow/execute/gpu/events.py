@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskflow.memory import MemoryPlan
-from taskflow.task import TaskGraph
+from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.task_graph import TaskGraph
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from taskflow.backend import together
 from taskflow.execute.gpu.grouping import group_rows
-from taskflow.lower.lowering import kernel_name
-from taskflow.task import Kind
+from taskflow.lowering.lowering import kernel_name
+from taskflow.tasks.task_graph import Kind
 
 if TYPE_CHECKING:
     from taskflow.execute.gpu.streamed import StreamCompiler

@@ -12,8 +12,8 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from taskflow.memory import MemoryPlan
-from taskflow.task import Array, TaskGraph
+from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.task_graph import Array, TaskGraph
 
 Groups = dict[int, list[list[int]]]
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from taskflow.backend import NoRoom, StreamBackend
-from taskflow.task import Array
+from taskflow.tasks.task_graph import Array
 
 INSTANCES, SCRATCH, PACKING, CONSTANTS = "instances", "scratch memory", "packing", "constants of kernels"
 LIBRARY = "buffers of NCCL"

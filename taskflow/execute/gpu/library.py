@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from taskflow.exchange import SUMS, Exchange
-from taskflow.geometry import Rect
+from taskflow.core.geometry import Rect
+from taskflow.tasks.exchange import SUMS, Exchange
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import logging
 from typing import Any
 
 from taskflow.backend import StreamBackend, make_backend
-from taskflow.comm import Transport
+from taskflow.comm.transport import Transport
 from taskflow.execute.gpu.carriers import Carriers, choose_carriers
 from taskflow.execute.gpu.device_memory import DeviceMemory
 from taskflow.execute.gpu.ledger import Ledger
 from taskflow.execute.gpu.streamed import StreamCompiler
 from taskflow.execute.gpu.trial import try_kernels
-from taskflow.memory import MemoryPlan
-from taskflow.task import Array, TaskGraph
+from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.task_graph import Array, TaskGraph
 
 _log = logging.getLogger(__name__)
 

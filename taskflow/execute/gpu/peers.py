@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taskflow.backend.ranks import COUNTERS, FLAG_BYTES
-from taskflow.errors import InternalError
+from taskflow.core.errors import InternalError
 from taskflow.execute.program import Call
 from taskflow.execute.progress import foldable_in_place
 

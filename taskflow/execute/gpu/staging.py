@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import Run, StreamBackend
-from taskflow.errors import InternalError
+from taskflow.core.errors import InternalError
+from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.ledger import Ledger
 from taskflow.execute.program import Feed
-from taskflow.geometry import Rect
-from taskflow.task import Array
+from taskflow.tasks.task_graph import Array
 
 _ALIGNMENT = 64
 _CELL_BYTES = 8

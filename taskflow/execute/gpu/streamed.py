@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, fold_launch, together
-from taskflow.comm import Message
+from taskflow.comm.transport import Message
+from taskflow.core.geometry import Rect
 from taskflow.execute.fold import fold
 from taskflow.execute.gpu.carriers import Carriers
 from taskflow.execute.gpu.device_check import DeviceChecks
@@ -39,8 +40,7 @@ from taskflow.execute.gpu.replay import HOST, Item, StreamReplay
 from taskflow.execute.gpu.staging import Part, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
 from taskflow.execute.program import Call, Compiler, Program
-from taskflow.geometry import Rect
-from taskflow.task import Array, Kind, Privilege
+from taskflow.tasks.task_graph import Array, Kind, Privilege
 
 STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
 _SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5

@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from taskflow.backend import Communicator, Part
+from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.ledger import LIBRARY
 from taskflow.execute.gpu.library import LibraryCall, LibraryPlan
 from taskflow.execute.program import Call
-from taskflow.geometry import Rect
-from taskflow.memory import ALIGNMENT
-from taskflow.task import Array, TaskGraph
+from taskflow.tasks.memory import ALIGNMENT
+from taskflow.tasks.task_graph import Array, TaskGraph
 
 if TYPE_CHECKING:
     from taskflow.execute.gpu.streamed import StreamCompiler

@@ -14,11 +14,11 @@ from functools import partial
 
 import numpy as np
 
-from taskflow.dtypes import is_floating
+from taskflow.core.dtypes import is_floating
 from taskflow.execute.gpu.ledger import LIBRARY, SCRATCH
 from taskflow.execute.gpu.replay import HOST, Item
 from taskflow.execute.gpu.streamed import StreamCompiler
-from taskflow.task import Privilege
+from taskflow.tasks.task_graph import Privilege
 
 _MADE_UP = 0.5  # of floating-point numbers; integers may be indices, and are 0
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from taskflow import Kind, MachineModel, lower
 from taskflow.backend import Place
-from taskflow.exchange import SUMS
+from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.carriers import choose_carriers
 from taskflow.execute.gpu.library import are_slices, plan_library
 from taskflow.execute.gpu.together import group_transfers
-from taskflow.geometry import Rect
+from taskflow.tasks.exchange import SUMS
 from tests.execute.gpu.test_streamed import network
 from tests.refusals import assert_refused
 from tests.strategies import graphs, random_strategy

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, lower
-from taskflow.backend.fake import FakeStreams
-from taskflow.backend.inspecting import inspect_launch, poison_launch
+from taskflow.backend.cuda.inspecting import inspect_launch, poison_launch
+from taskflow.backend.fake.streams import FakeStreams
 from taskflow.execute.check import poison, poisoned_elements
 from tests import laws, shim, tiny
 from tests.execute.gpu.test_streamed import feeds, network

@@ -10,7 +10,7 @@ import taskflow
 from taskflow import Executor, Graph, Kind, LossScale, MachineModel, lower
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.gpu.grouping import group_rows
-from taskflow.memory import plan_memory
+from taskflow.tasks.memory import plan_memory
 from tests import laws, shim
 from tests.ops.strategies import operator_graphs
 from tests.strategies import Model, feeds_of, strategies

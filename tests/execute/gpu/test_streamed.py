@@ -12,8 +12,8 @@ import ops
 import taskflow
 from taskflow import Device, Executor, Graph, Kind, MachineModel, lower
 from taskflow.backend import NotCapturable
-from taskflow.backend.fake import FakeStreams
-from taskflow.errors import InternalError
+from taskflow.backend.fake.streams import FakeStreams
+from taskflow.core.errors import InternalError
 from taskflow.execute.gpu import replay
 from tests import laws, tiny
 from tests.ops.strategies import operator_graphs

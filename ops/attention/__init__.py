@@ -1,0 +1,1 @@
+"""Attention, whole, fused or linear, and rotary positions."""

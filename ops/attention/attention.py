@@ -1,0 +1,245 @@
+"""Attention, composed of operators: projections to heads, scores, softmax, weighted sum, projection back.
+
+Splits over the batch, the heads `k` (Parameter in the projections), queries `q`, and, as partial sums, over features.
+In the weighted sum the keys `t` may be split too; only the softmax keeps them whole. Key and value projections follow
+the query's configuration, softmax and weighted sum that of the scores, unless they are named themselves.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ops.attention.fused_attention import fused_attention
+from ops.attention.linear_attention import memory_linear_attention
+from ops.cpu.tiles import Array, Context, deliver, deliver_matrix, matrix, result_matrix, work_array
+from ops.cuda import attention as gpu_attention
+from ops.cuda.build import check_ndim, check_positive, check_region, distinct, first, terms
+from ops.dense.linear import multiply_gradients, multiply_with
+from ops.dense.product import Plan, contract, multiply_matrices
+from ops.elementwise.dropout import dropout
+from ops.initializers import bias_of, fan_in_uniform
+from ops.loss.softmax import softmax
+from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda, takes_half
+
+
+def multihead_attention(
+    x: LogicalRegion,
+    num_heads: int,
+    memory: LogicalRegion | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    bias: bool = True,
+    training: bool = True,
+    name: str | None = None,
+    *,
+    memory_linear: bool = False,
+    fused: bool = False,
+) -> LogicalRegion:
+    """Multi-head attention (Vaswani et al., NeurIPS 2017), as torch.nn.MultiheadAttention with batch_first.
+
+    Args:
+        x: (batch, queries, features), floating point: makes the queries, and keys and values without a `memory`.
+        num_heads: divides the features.
+        memory: (batch, keys, its features), floating point: makes keys and values (cross attention).
+        is_causal: whether query number q sees only the keys up to number q.
+        dropout_p: probability of zero for each attention weight.
+        bias: whether the projections add one.
+        training: whether dropout takes place.
+        name: the projections are `<name>.q`, `.k`, `.v` and `.out`, with a weight (features, in) and a bias each; the
+            rows of torch's `in_proj_weight` are those of q, k, v in this order.
+        memory_linear: by `memory_linear_attention`, which keeps no scores and has no dropout; queries and keys may be
+            split alike.
+        fused: by `fused_attention`, one operator without dropout, which sees the keys whole.
+
+    Returns:
+        (batch, queries, features).
+
+    Raises:
+        ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout
+            where there can be none, or both `memory_linear` and `fused` are asked for.
+    """
+    where = f"multihead_attention '{name or 'attention'}'"
+    source = x if memory is None else memory
+    for role, region in (("x", x), ("memory", source)):
+        check_region(where, region, role)
+        check_ndim(where, region, (3,))
+    check_positive(where, num_heads=num_heads)
+    if x.shape[2] % num_heads:
+        raise ValueError(f"{where}: {x.shape[2]} features do not divide into {num_heads} heads")
+    if source.shape[0] != x.shape[0]:
+        raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{source.name}' is {source.shape}")
+    if memory_linear and fused:
+        raise ValueError(f"{where}: it is either memory_linear or fused, not both")
+    if (memory_linear or fused) and dropout_p and training:
+        kind = "fused" if fused else "memory-linear"
+        raise ValueError(f"{where}: {kind} attention has no dropout, dropout_p is {dropout_p}")
+    graph, features = x.graph, x.shape[2]
+    name = graph.unique_name(name or "attention")
+    q = _to_heads(x, features, num_heads, bias, f"{name}.q")
+    with graph.following(q.name):
+        k, v = (_to_heads(source, features, num_heads, bias, f"{name}.{part}") for part in "kv")
+    if fused:
+        y = fused_attention(q, k, v, is_causal, f"{name}.scores")
+    elif memory_linear:
+        y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores")
+    else:
+        y = scaled_dot_product_attention(q, k, v, is_causal, dropout_p, training, f"{name}.scores")
+    return _from_heads(y, bias, f"{name}.out")
+
+
+def scaled_dot_product_attention(
+    q: LogicalRegion,
+    k: LogicalRegion,
+    v: LogicalRegion,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    training: bool = True,
+    name: str | None = None,
+) -> LogicalRegion:
+    """softmax(q kᵀ / sqrt(d)) v for every head, as torch's function with dimensions 1 and 2 exchanged.
+
+    Args:
+        q: (batch, queries, heads, d), floating point.
+        k, v: (batch, keys, heads, d).
+        is_causal, dropout_p, training: as for `multihead_attention`.
+        name: of the operator of the scores; softmax and weighted sum are `<name>.softmax` and `<name>.sum`.
+
+    Returns:
+        (batch, queries, heads, d).
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"scaled_dot_product_attention '{name or 'attention'}'"
+    for role, region in (("q", q), ("k", k), ("v", v)):
+        check_region(where, region, role)
+        check_ndim(where, region, (4,))
+    if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
+        raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
+    graph, name = q.graph, q.graph.unique_name(name or "attention")
+    b, s, heads, d = distinct(q.axes, ("t",))
+    pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
+    kernel = partial(_scores, plan=Plan.of(pattern), scale=q.shape[3] ** -0.5, is_causal=is_causal)
+    backward = partial(_scores_backward, scale=q.shape[3] ** -0.5)
+    scores = first(graph.launch(name, pattern, [q, k], kernel=kernel, backward=backward, flops=2))
+    with graph.following(scores.name):
+        weights = dropout(softmax(scores, name=f"{name}.softmax"), dropout_p, training, f"{name}.drop")
+        return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
+
+
+@takes_half
+def _scores_on_gpu(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+    work = work_array(ctx, "scores", out)
+    multiply_matrices(ctx, q, k, work, plan=plan)
+    gpu_attention.scale_and_mask(ctx, work, scale, _seen(ctx, out, is_causal))
+    deliver(ctx, work, out)
+
+
+@compiled
+@on_cuda(_scores_on_gpu)
+@captured
+def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+    """Keys behind the query count as minus infinity, in partial sums too."""
+    from ops.cpu import rows as cpu_rows
+
+    work = work_array(ctx, "scores", out)
+    multiply_matrices(ctx, q, k, work, plan=plan)
+    ctx.call(
+        cpu_rows.scale_and_mask, work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), _seen(ctx, out, is_causal)
+    )
+    deliver(ctx, work, out)
+
+
+def _seen(ctx: Context, out: Array, is_causal: bool) -> int:
+    """How many of these keys the first of these queries sees, none if it is not positive."""
+    *_, first_query, first_key = ctx.rect(2).lo
+    return int(first_query + 1 - first_key) if is_causal else int(out.shape[3])
+
+
+def _scores_backward(op: Operator, gy: LogicalRegion, *, scale: float) -> tuple[LogicalRegion, LogicalRegion]:
+    """The gradient of the softmax is zero where the mask is, so it needs none."""
+    (q_term, k_term), (y_term,) = terms(op)
+    q, k = op.inputs
+    gq = contract(f"{op.name}.dq", f"{y_term}, {k_term} -> {q_term}", gy, k, scale)
+    return gq, contract(f"{op.name}.dk", f"{y_term}, {q_term} -> {k_term}", gy, q, scale)
+
+
+# -- projections -------------------------------------------------------------------------------------------------------
+
+
+def _to_heads(x: LogicalRegion, features: int, heads: int, bias: bool, name: str) -> LogicalRegion:
+    """y[b, s, k, d] = sum over i of x[b, s, i] weight[(k d), i] + bias[(k d)]"""
+    b, s = distinct(x.axes[:2], ("i", "k", "d"))
+    return _project(x, (features, x.shape[2]), heads, bias, name, f"{b} {s} i", "(k ^d)", "i", f"{b} {s} k ^d")
+
+
+def _from_heads(x: LogicalRegion, bias: bool, name: str) -> LogicalRegion:
+    """y[b, s, o] = sum over k, d of x[b, s, k, d] weight[o, (k d)] + bias[o]"""
+    b, s = distinct(x.axes[:2], ("o", "k", "d"))
+    features, heads = x.shape[2] * x.shape[3], x.shape[2]
+    return _project(x, (features, features), heads, bias, name, f"{b} {s} k ^d", "o", "(k ^d)", f"{b} {s} o")
+
+
+def _project(
+    x: LogicalRegion,
+    shape: tuple[int, int],
+    heads: int,
+    bias: bool,
+    name: str,
+    x_term: str,
+    rows_term: str,
+    columns_term: str,
+    y_term: str,
+) -> LogicalRegion:
+    """A product with `<name>.weight` whose rows or columns are grouped by heads."""
+    inputs = [x, x.graph.parameter(f"{name}.weight", shape, fan_in_uniform, x.dtype)]
+    if bias:
+        inputs.append(x.graph.parameter(f"{name}.bias", shape[:1], bias_of(shape), x.dtype))
+    weight_term, summed = f"{rows_term} {columns_term}", "i" if columns_term == "i" else "k"
+    sizes = {"k": heads}
+
+    def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+        gx = launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, inputs[1]], kernel=_dx, sizes=sizes)
+        gradient, wide = f"{y_term}, {x_term} -> {weight_term}{f', {rows_term}' if bias else ''}", (1,) if bias else ()
+        kernel = partial(_gradient_parameters, summed=summed)
+        made = launch(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes, wide=wide)
+        return first(gx), *(made if isinstance(made, tuple) else (made,))
+
+    launch = x.graph.launch
+    pattern = f"{x_term}, {weight_term}{f', {rows_term}' if bias else ''} -> {y_term}"
+    kernel = partial(_forward, summed=summed)
+    return first(launch(name, pattern, inputs, kernel=kernel, sizes=sizes, backward=backward))
+
+
+def _flat(ctx: Context, slot: str, a: Array) -> Array:
+    """The first two dimensions by all others."""
+    return matrix(ctx, slot, a, 2)
+
+
+@on_cuda()
+@captured
+def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
+    *bias, y = rest
+    if ctx.interval(summed)[0] != 0:
+        bias = []  # once among the partial sums
+    left, flat = _flat(ctx, "x", x), result_matrix(ctx, "y", y, 2)
+    if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
+        ctx.xp.matmul(left, weight.T, out=flat)
+        if bias:
+            ctx.xp.add(flat, bias[0], out=flat)
+    deliver_matrix(ctx, flat, y, 2)
+
+
+@on_cuda()
+@captured
+def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
+    flat = result_matrix(ctx, "gx", gx, 2)
+    ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
+    deliver_matrix(ctx, flat, gx, 2)
+
+
+@on_cuda()
+@captured
+def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str) -> None:
+    left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
+    multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

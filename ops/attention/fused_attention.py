@@ -1,0 +1,136 @@
+"""Attention as one operator, whose memory grows with the number of queries and keys, never with their product.
+
+The scores are made some queries at a time, and again for the gradient (Dao et al., NeurIPS 2022); of the softmax, only
+one number of each query is kept: the logarithm of the sum of its exponentials. On a GPU this is one call of cuDNN where
+that is installed (`gpu_attention`). Every query sees its keys whole: `memory_linear_attention` splits these, too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ops.attention.linear_attention import block, block_shape, blocks, check_heads, heads
+from ops.cpu.tiles import Array, Context
+from ops.cuda import attention as gpu_attention
+from ops.cuda.build import distinct, first, term, terms
+from taskflow import LogicalRegion, Operator, on_cuda
+
+
+def fused_attention(
+    q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, is_causal: bool = False, name: str | None = None
+) -> LogicalRegion:
+    """softmax(q kᵀ / sqrt(d)) v for every head in one operator; what `scaled_dot_product_attention` gives.
+
+    Args:
+        q: (batch, queries, heads, d), floating point.
+        k: (batch, keys, heads, d).
+        v: (batch, keys, heads, e).
+        is_causal: whether query number q sees only the keys up to number q.
+        name: of the operator.
+
+    Returns:
+        (batch, queries, heads, e). Batch, queries and heads may be split.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    check_heads(f"fused_attention '{name or 'attention'}'", q, k, v)
+    name = q.graph.unique_name(name or "attention")
+    b, s, h, d = distinct(q.axes, ("t", "e"))
+    pattern = f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"
+    options = {"scale": q.shape[3] ** -0.5, "is_causal": is_causal}
+    features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
+    made = q.graph.launch(
+        name,
+        pattern,
+        [q, k, v],
+        kernel=partial(_forward, **options),
+        backward=partial(_backward, flops=5 * features, **options),
+        flops=2 * features,
+        wide=(1,),
+    )
+    return first(made)
+
+
+def _backward(
+    op: Operator,
+    gy: LogicalRegion | None,
+    _: LogicalRegion | None,
+    *,
+    flops: float,
+    scale: float,
+    is_causal: bool,
+) -> tuple[LogicalRegion, ...]:
+    """All three gradients, from the scores made once more."""
+    assert gy is not None, "the statistics are not public"
+    (q_term, k_term, v_term), (y_term, row) = terms(op)
+    made = gy.graph.launch(
+        f"{op.name}.dx",
+        f"{y_term}, {y_term}, {row}, {q_term}, {k_term}, {v_term} -> {q_term}, {k_term}, {v_term}",
+        [gy, *op.outputs, *op.inputs],
+        kernel=partial(_gradients, scale=scale, is_causal=is_causal),
+        flops=flops,
+    )
+    assert isinstance(made, tuple)
+    return made
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+#
+# Arrays are (batch, points, heads, features), statistics (batch, heads, queries).
+
+
+@on_cuda(gpu_attention.forward)
+def _forward(
+    ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
+) -> None:
+    for rows, scores in blocks(ctx, heads(q), heads(k), 0, scale, is_causal):
+        shape = *block_shape(heads(q), heads(k))[:3], 1
+        most, total = (ctx.scratch(slot, shape, q.dtype)[:, :, : scores.shape[2]] for slot in "mt")
+        ctx.xp.max(scores, axis=3, keepdims=True, out=most)
+        ctx.xp.subtract(scores, most, out=scores)
+        ctx.xp.exp(scores, out=scores)
+        ctx.xp.sum(scores, axis=3, keepdims=True, out=total)
+        ctx.xp.divide(scores, total, out=scores)
+        ctx.xp.matmul(scores, heads(v), out=heads(y[:, rows]))
+        ctx.xp.log(total, out=total)
+        ctx.xp.add(most[..., 0], total[..., 0], out=statistics[:, :, rows])
+
+
+@on_cuda(gpu_attention.gradients)
+def _gradients(
+    ctx: Context,
+    gy: Array,
+    y: Array,
+    statistics: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    gq: Array,
+    gk: Array,
+    gv: Array,
+    *,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    """With the weights p and u = gy vᵀ, the slopes of the scores are p (u - sum of gy y)."""
+    gk.fill(0)
+    gv.fill(0)
+    part_k, part_v = (ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
+    products = ctx.scratch("products", y.shape, y.dtype)
+    ctx.xp.multiply(gy, y, out=products)
+    inner = ctx.scratch("inner", y.shape[:3], y.dtype)
+    ctx.xp.sum(products, axis=3, out=inner)
+    for rows, scores in blocks(ctx, heads(q), heads(k), 3, scale, is_causal):
+        ctx.xp.subtract(scores, statistics[:, :, rows, None], out=scores)
+        weights, g = ctx.xp.exp(scores, out=scores), heads(gy[:, rows])
+        ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
+        ctx.xp.add(gv, heads(part_v), out=gv)
+        slopes = block(ctx, "slopes", heads(q), heads(k), rows)
+        ctx.xp.matmul(g, heads(v).swapaxes(2, 3), out=slopes)
+        ctx.xp.subtract(slopes, inner[:, rows].swapaxes(1, 2)[..., None], out=slopes)
+        ctx.xp.multiply(slopes, weights, out=slopes)
+        ctx.xp.multiply(slopes, scale, out=slopes)
+        ctx.xp.matmul(slopes, heads(k), out=heads(gq[:, rows]))
+        ctx.xp.matmul(slopes.swapaxes(2, 3), heads(q[:, rows]), out=part_k)
+        ctx.xp.add(gk, heads(part_k), out=gk)

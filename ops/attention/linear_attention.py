@@ -1,0 +1,234 @@
+"""Attention whose memory grows with the number of queries and keys, never with their product.
+
+The scores are made again, some queries at a time, wherever they are needed (Dao et al., NeurIPS 2022; Rabe and Staats
+2021). Three operators make the result: the largest score of each query; the sum of exponentials with the weighted sum
+of values; and their quotient. The first two combine partial results over the keys, and the gradient, which is one
+operator, over both: so queries `q` and keys `t` may be split alike, and a sequence may lie on several devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
+from ops.cuda import attention as gpu_attention
+from ops.cuda.build import check_ndim, check_region, distinct, first, term, terms
+from ops.elementwise.formula import formula
+from taskflow import LogicalRegion, Operator
+
+_BLOCK_BYTES = 1 << 20  # of the scores of some queries: they stay near the core
+
+
+def memory_linear_attention(
+    q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, is_causal: bool = False, name: str | None = None
+) -> LogicalRegion:
+    """softmax(q kᵀ / sqrt(d)) v for every head; what `scaled_dot_product_attention` gives, without its scores.
+
+    Args:
+        q: (batch, queries, heads, d), floating point.
+        k: (batch, keys, heads, d).
+        v: (batch, keys, heads, e).
+        is_causal: whether query number q sees only the keys up to number q.
+        name: of the operator of the sums, which strategies split; the result is `<name>.value`.
+
+    Returns:
+        (batch, queries, heads, e). Batch, queries, keys and heads may be split.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    check_heads(f"memory_linear_attention '{name or 'attention'}'", q, k, v)
+    graph, name = q.graph, q.graph.unique_name(name or "attention")
+    b, s, h, d = distinct(q.axes, ("t", "e"))
+    q_term, k_term, v_term, row = f"{b} {s} {h} ^{d}", f"{b} t {h} ^{d}", f"{b} t {h} ^e", term((b, s, h))
+    scale = q.shape[3] ** -0.5
+    with graph.following(name):
+        pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", partial(_largest, scale=scale, is_causal=is_causal)
+        largest = first(graph.launch(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2))
+    sums = graph.launch(
+        name,
+        f"{q_term}, {k_term}, {v_term}, {row} -> {b} {s} {h} ^e, {row}",
+        [q, k, v, largest],
+        kernel=partial(_sums, scale=scale, is_causal=is_causal),
+        backward=partial(_backward, scale=scale, is_causal=is_causal),
+        flops=4,
+    )
+    assert isinstance(sums, tuple)
+    full = f"{b} {s} {h} ^e"
+    inputs = {"x": (sums[0], full), "total": (sums[1], row)}
+    with graph.following(name):
+        return formula(f"{name}.value", "x / total", inputs, full, backward=_value_backward)
+
+
+def check_heads(where: str, q: LogicalRegion, k: LogicalRegion, v: LogicalRegion) -> None:
+    """Refuse what are not queries, keys and values of the same heads, with a ValueError."""
+    for role, region in (("q", q), ("k", k), ("v", v)):
+        check_region(where, region, role)
+        check_ndim(where, region, (4,))
+    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
+        raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
+
+
+def _value_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
+    """Of x / total: g / total, and minus the sum of g x / total²."""
+    (full, row), _ = terms(op)
+    total = op.inputs[1]
+    inputs = {"g": (g, full), "total": (total, row)}
+    gx = formula(f"{op.name}.dx", "g / total", inputs, full)
+    known = {"g": (g, full), "z": (op.outputs[0], full), "total": (total, row)}
+    return gx, formula(f"{op.name}.dtotal", "-g * z / total", known, row)
+
+
+def _backward(
+    op: Operator, gsum: LogicalRegion | None, gtotal: LogicalRegion | None, *, scale: float, is_causal: bool
+) -> tuple[LogicalRegion | None, ...]:
+    """All three gradients from the scores made once more; the largest score cancels."""
+    assert gsum is not None and gtotal is not None, "only the quotient is public"
+    (q_term, k_term, v_term, row), (out, _) = terms(op)
+    made = gsum.graph.launch(
+        f"{op.name}.dx",
+        f"{out}, {row}, {q_term}, {k_term}, {v_term}, {row} -> {q_term}, {k_term}, {v_term}",
+        [gsum, gtotal, *op.inputs],
+        kernel=partial(_gradients, scale=scale, is_causal=is_causal),
+        flops=10,
+    )
+    assert isinstance(made, tuple)
+    return *made, None
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+#
+# Arrays are (batch, points, heads, features); the products want heads before points. `rows` are some queries.
+
+
+def blocks(
+    ctx: Context, q: Array, k: Array, number: int, scale: float, is_causal: bool
+) -> Iterator[tuple[slice, Array]]:
+    """Some queries at a time, and their scores (batch, heads, queries, keys): minus infinity for keys behind.
+
+    `q` and `k` have heads before points; `number` is that of `q` among the arguments of the kernel, `k` is the next.
+    """
+    queries, count = q.shape[2], block_shape(q, k)[2]
+    first = ctx.rect(number).lo[1] + 1 - ctx.rect(number + 1).lo[1]  # keys that the first query sees
+    for start in range(0, queries, count):
+        rows = slice(start, min(start + count, queries))
+        scores = block(ctx, "scores", q, k, rows)
+        ctx.xp.matmul(q[:, :, rows], k.swapaxes(2, 3), out=scores)
+        _scale_and_mask(ctx, scores, scale, first + start if is_causal else k.shape[2])
+        yield rows, scores
+
+
+def block(ctx: Context, slot: str, q: Array, k: Array, rows: slice) -> Array:
+    """Scratch memory for the scores of some queries, without gaps."""
+    shape = block_shape(q, k)
+    found = (*shape[:2], rows.stop - rows.start, shape[3])
+    return ctx.scratch(slot, (prod(shape),), q.dtype)[: prod(found)].reshape(found)
+
+
+def block_shape(q: Array, k: Array) -> tuple[int, int, int, int]:
+    """Of the scores of so many queries that they stay near the core."""
+    batch, count, queries, _ = q.shape
+    keys = k.shape[2]
+    return batch, count, max(1, min(queries, _BLOCK_BYTES // max(batch * count * keys * q.itemsize, 1))), keys
+
+
+def _scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None:
+    """See `gpu_attention.scale_and_mask`."""
+    if ctx.is_cuda:
+        gpu_attention.scale_and_mask(ctx, scores, scale, seen)
+        return
+    queries, keys = scores.shape[2:]
+    np.multiply(scores, scale, out=scores)
+    if seen < keys:
+        np.copyto(scores, -np.inf, where=np.arange(keys) >= seen + np.arange(queries)[:, None])
+
+
+def heads(a: Array) -> Array:
+    """(batch, heads, points, features)"""
+    return a.swapaxes(1, 2)
+
+
+def _by_head(ctx: Context, **arrays: Array) -> list[Array]:
+    """The same, without gaps on a GPU: products of many matrices want these evenly spaced."""
+    return [contiguous(ctx, slot, heads(a)) if ctx.is_cuda else heads(a) for slot, a in arrays.items()]
+
+
+def _result(ctx: Context, slot: str, a: Array) -> Array:
+    """Memory for an output of such products, which `_deliver` brings to its place."""
+    return work_array(ctx, slot, heads(a)) if ctx.is_cuda else heads(a)
+
+
+def _deliver(ctx: Context, work: Array, a: Array) -> None:
+    if ctx.is_cuda:
+        deliver(ctx, work, heads(a))
+
+
+def _largest(ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, is_causal: bool) -> None:
+    query, key = _by_head(ctx, q=q, k=k)
+    for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
+        ctx.xp.max(scores, axis=3, out=heads(largest[:, rows]))
+
+
+def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
+    ctx.xp.subtract(scores, heads(largest)[..., None], out=scores)
+    return ctx.xp.exp(scores, out=scores)
+
+
+def _sums(
+    ctx: Context,
+    q: Array,
+    k: Array,
+    v: Array,
+    largest: Array,
+    out: Array,
+    total: Array,
+    *,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    query, key, value = _by_head(ctx, q=q, k=k, v=v)
+    made = _result(ctx, "out", out)
+    for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
+        weights = _exponentials(ctx, scores, largest[:, rows])
+        ctx.xp.sum(weights, axis=3, out=heads(total[:, rows]))
+        ctx.xp.matmul(weights, value, out=made[:, :, rows])
+    _deliver(ctx, made, out)
+
+
+def _gradients(
+    ctx: Context,
+    gsum: Array,
+    gtotal: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    largest: Array,
+    gq: Array,
+    gk: Array,
+    gv: Array,
+    *,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    gk.fill(0)
+    gv.fill(0)
+    query, key, value, gout = _by_head(ctx, q=q, k=k, v=v, gsum=gsum)
+    part_k, part_v = (ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
+    made = _result(ctx, "gq", gq)
+    for rows, scores in blocks(ctx, query, key, 2, scale, is_causal):
+        weights, g = _exponentials(ctx, scores, largest[:, rows]), gout[:, :, rows]
+        ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
+        gv += heads(part_v)
+        slopes = block(ctx, "slopes", query, key, rows)
+        ctx.xp.matmul(g, value.swapaxes(2, 3), out=slopes)
+        slopes += heads(gtotal[:, rows])[..., None]
+        slopes *= weights
+        slopes *= scale
+        ctx.xp.matmul(slopes, key, out=made[:, :, rows])
+        ctx.xp.matmul(slopes.swapaxes(2, 3), query[:, :, rows], out=part_k)
+        gk += heads(part_k)
+    _deliver(ctx, made, gq)

@@ -1,0 +1,89 @@
+"""Rotary position embedding: pairs of features turned by an angle that grows with the position.
+
+Splits over every axis but the features; where pairs are neighbours, over pairs too. The angles come from global
+positions, so that a split over the sequence turns as one device does.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda import features as gpu_features
+from ops.cuda.build import check_region, distinct, first, term, terms
+from taskflow import LogicalRegion, Operator, on_cuda
+
+
+def rotary_embedding(
+    x: LogicalRegion, base: float = 10000.0, interleaved: bool = False, offset: int = 0, name: str | None = None
+) -> LogicalRegion:
+    """Pair i of d/2 at position p is turned by the angle (offset + p) base^(-2i/d): RoFormer, Su et al. 2021 (arXiv
+    2104.09864, equation 34).
+
+    Args:
+        x: (batch, positions, ..., d), floating point, d even; queries or keys of `scaled_dot_product_attention`, say.
+        base: of the angles.
+        interleaved: whether features 2i and 2i + 1 are a pair, as in the paper; else i and i + d/2, as in GPT-NeoX and
+            Llama.
+        offset: the position of the first point.
+        name: of the operator.
+
+    Returns:
+        The shape of `x`.
+
+    Raises:
+        ValueError: `x` has fewer than three dimensions or an odd number of features, `base` is not positive, or the
+            dtype is wrong.
+    """
+    where = f"rotary_embedding '{name or 'rotary_embedding'}'"
+    check_region(where, x)
+    if x.ndim < 3 or x.shape[-1] % 2:
+        raise ValueError(
+            f"{where}: '{x.name}' has shape {x.shape}, at least three dimensions and an even extent "
+            "of the last are needed"
+        )
+    if not base > 0:
+        raise ValueError(f"{where}: base is {base}, it is positive")
+    lead = distinct(x.axes[:-1], ("f", "pair"))
+    axes = term((*lead, "(f ^pair)" if interleaved else "(^pair ^f)"))
+    return _launch(x, name or "rotary_embedding", axes, base, interleaved, offset, 1.0)
+
+
+def _launch(
+    x: LogicalRegion, name: str, axes: str, base: float, interleaved: bool, offset: int, sign: float
+) -> LogicalRegion:
+    def backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+        """The gradient is turned back."""
+        return _launch(gy, f"{op.name}.dx", terms(op)[1][0], base, interleaved, offset, -sign)
+
+    features = x.shape[-1]
+    kernel = partial(_turn, base=base, features=features, interleaved=interleaved, offset=offset, sign=sign)
+    sizes = {"pair": 2, "f": features // 2}
+    return first(x.graph.launch(name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3))
+
+
+@on_cuda(gpu_features.turn)
+def _turn(
+    ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
+) -> None:
+    lo, hi = ctx.rect(1).lo[1], ctx.rect(1).hi[1]
+    frequencies = base ** (-2 * np.arange(*ctx.interval("f")) / features)
+    angle = np.arange(offset + lo, offset + hi)[:, None] * frequencies
+    angle = angle.reshape(angle.shape[0], *[1] * (x.ndim - 3), angle.shape[1])
+    cos, sin = ctx.xp.cos(angle).astype(x.dtype), (sign * ctx.xp.sin(angle)).astype(x.dtype)
+    (a, b), (turned_a, turned_b) = _pairs(x, interleaved), _pairs(y, interleaved)
+    product = ctx.scratch("product", a.shape, a.dtype)
+    ctx.xp.multiply(a, cos, out=turned_a)
+    ctx.xp.multiply(b, sin, out=product)
+    ctx.xp.subtract(turned_a, product, out=turned_a)
+    ctx.xp.multiply(b, cos, out=turned_b)
+    ctx.xp.multiply(a, sin, out=product)
+    ctx.xp.add(turned_b, product, out=turned_b)
+
+
+def _pairs(x: Array, interleaved: bool) -> tuple[Array, Array]:
+    """The first and the second features of all pairs."""
+    half = x.shape[-1] // 2
+    return (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])

@@ -1,0 +1,96 @@
+"""Compiled kernels of mixtures of experts: rows of tokens to slots of experts and back. See `ops.cpu.kernels`.
+
+A slot is a number, expert * (slots per expert) + place, or -1 for none. Arrays are C-contiguous: tokens are rows
+(n, d), their slots (n, k) and weights (n, k), or (0, 0) where every weight is one. `experts` is a tile of (experts,
+places, d) whose first expert and place are `expert_lo` and `place_lo` among `places` of each expert.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+
+
+@numba.njit(cache=True, nogil=True)
+def normalize(weights: Any) -> None:
+    """Every row is divided by its sum."""
+    for row in range(weights.shape[0]):
+        total = weights.dtype.type(0)
+        for j in range(weights.shape[1]):
+            total += weights[row, j]
+        for j in range(weights.shape[1]):
+            weights[row, j] /= total
+
+
+@numba.njit(cache=True, nogil=True)
+def top_k_gradient(gweights: Any, choices: Any, p: Any, normalize: bool, gp: Any) -> None:
+    """With w = p / Σp over the choices: gp = (gw - Σ gw w) / Σp there, else gp = gw; zero elsewhere."""
+    for row in range(gp.shape[0]):
+        for e in range(gp.shape[1]):
+            gp[row, e] = 0
+        total, shared = gp.dtype.type(1), gp.dtype.type(0)
+        if normalize:
+            total = gp.dtype.type(0)
+            for j in range(choices.shape[1]):
+                total += p[row, choices[row, j]]
+                shared += gweights[row, j] * p[row, choices[row, j]]
+            shared /= total
+        for j in range(choices.shape[1]):
+            gp[row, choices[row, j]] = (gweights[row, j] - shared) / total
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_slots(choices: Any, groups: int, capacity: int, first: int, places: int, used: Any, slots: Any) -> None:
+    """Give every choice (n, k) of `groups` equal groups the next free place of its expert, first choices first.
+
+    `first` is the place at which the first of these groups begins; `used` counts per expert.
+    """
+    per_group = choices.shape[0] // groups
+    for group in range(groups):
+        begin = first + group * capacity
+        used[:] = 0
+        for j in range(choices.shape[1]):
+            for row in range(group * per_group, (group + 1) * per_group):
+                e = choices[row, j]
+                slots[row, j] = e * places + begin + used[e] if used[e] < capacity else -1
+                used[e] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def scatter(x: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int, places: int, experts: Any) -> None:
+    """experts[slot] = weight x for every slot of a token; zero where no token is."""
+    experts[:] = 0
+    for row in range(slots.shape[0]):
+        for j in range(slots.shape[1]):
+            e, place = slots[row, j] // places - expert_lo, slots[row, j] % places - place_lo
+            if slots[row, j] >= 0 and 0 <= e < experts.shape[0] and 0 <= place < experts.shape[1]:
+                weight = weights[row, j] if weights.size else x.dtype.type(1)
+                for d in range(x.shape[1]):
+                    experts[e, place, d] = weight * x[row, d]
+
+
+@numba.njit(cache=True, nogil=True)
+def gather(experts: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int, places: int, y: Any) -> None:
+    """y = the sum of weight experts[slot] over the slots of a token that lie in the tile."""
+    y[:] = 0
+    for row in range(slots.shape[0]):
+        for j in range(slots.shape[1]):
+            e, place = slots[row, j] // places - expert_lo, slots[row, j] % places - place_lo
+            if slots[row, j] >= 0 and 0 <= e < experts.shape[0] and 0 <= place < experts.shape[1]:
+                weight = weights[row, j] if weights.size else y.dtype.type(1)
+                for d in range(y.shape[1]):
+                    y[row, d] += weight * experts[e, place, d]
+
+
+@numba.njit(cache=True, nogil=True)
+def gather_products(gy: Any, experts: Any, slots: Any, expert_lo: int, place_lo: int, places: int, out: Any) -> None:
+    """out = gy · experts[slot], zero for a slot outside of the tile: the gradient of the weights of `gather`."""
+    for row in range(slots.shape[0]):
+        for j in range(slots.shape[1]):
+            total = out.dtype.type(0)
+            e, place = slots[row, j] // places - expert_lo, slots[row, j] % places - place_lo
+            if slots[row, j] >= 0 and 0 <= e < experts.shape[0] and 0 <= place < experts.shape[1]:
+                for d in range(gy.shape[1]):
+                    total += gy[row, d] * experts[e, place, d]
+            out[row, j] = total

@@ -1,0 +1,200 @@
+"""What kernels share: tiles in memory, and tiles under windows.
+
+A kernel gets tiles of any size, possibly views, possibly with a halo that the edge of the region clipped. `ctx.rect(k)`
+says where a tile lies, so a kernel puts it where its windows expect it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from taskflow import Rect, Window
+
+Array = Any  # numpy.ndarray, or cupy.ndarray on a GPU
+Context = Any  # what taskflow passes as the first argument of a kernel
+Interval = tuple[int, int]
+Image = tuple[Interval, Interval]  # the box of the last two dimensions
+
+
+def contiguous(ctx: Context, slot: object, a: Array) -> Array:
+    """`a`, copied to scratch memory unless it is contiguous; read-only like `a`, for which kernels are compiled."""
+    if a.flags.c_contiguous:
+        return a
+    copy = ctx.scratch(slot, a.shape, a.dtype)
+    ctx.xp.copyto(copy, a)
+    if not getattr(a.flags, "writeable", True):
+        copy = copy.view()
+        copy.flags.writeable = False
+    return copy
+
+
+def zeros(ctx: Context, slot: object, shape: Sequence[int], dtype: Any) -> Array:
+    """In scratch memory; read-only, as the inputs in whose place they stand: kernels are compiled for that."""
+    made = ctx.scratch(slot, shape, dtype)
+    ctx.xp.copyto(made, 0)
+    view = made.view()
+    if hasattr(view.flags, "writeable"):
+        view.flags.writeable = False
+    return view
+
+
+def work_array(ctx: Context, slot: object, a: Array) -> Array:
+    """Contiguous memory to compute the output `a` in: itself, or scratch memory that `deliver` copies to it."""
+    return a if a.flags.c_contiguous else ctx.scratch(slot, a.shape, a.dtype)
+
+
+def deliver(ctx: Context, work: Array, a: Array) -> None:
+    """Bring the result of `work_array`, which may have been reshaped, to its place."""
+    if not a.flags.c_contiguous or work.dtype != a.dtype:
+        ctx.xp.copyto(a, work.reshape(a.shape), casting="same_kind")
+
+
+def compiled_kernels(ctx: Context) -> Any:
+    """The functions of `cpu` for the device of a context."""
+    if ctx.is_cuda:
+        return _gpu_kernels(ctx)
+    from ops.cpu import kernels as cpu
+
+    return cpu
+
+
+def compiled_windows(ctx: Context) -> Any:
+    """The functions of `cpu_windows` for the device of a context."""
+    if ctx.is_cuda:
+        return _gpu_kernels(ctx)
+    from ops.cpu import windows as cpu_windows
+
+    return cpu_windows
+
+
+def _gpu_kernels(ctx: Context) -> Any:
+    from ops.cuda.kernels import Kernels
+
+    return Kernels(ctx)
+
+
+def origin(a: Array) -> Array:
+    """The first element of a view: a kernel that is told its steps gets where it begins."""
+    return a[(*[slice(0, 1)] * a.ndim, ...)]
+
+
+def channels_last(a: Array) -> Array:
+    """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
+    return a.transpose(0, 2, 3, 1)
+
+
+def last(a: Array, dim: int) -> Array:
+    """A view with dimension `dim` behind all others."""
+    return a.transpose(*(d for d in range(a.ndim) if d != dim), dim)
+
+
+def in_memory_order(*arrays: Array) -> list[Array]:
+    """Views with the dimensions in the order in which those of the first array lie in memory.
+
+    To an elementwise kernel it makes no difference, and what lies without gaps becomes contiguous.
+    """
+    strides = arrays[0].strides
+    order = sorted(range(len(strides)), key=lambda d: -strides[d])
+    return [a.transpose(order) for a in arrays]
+
+
+def each_element(ctx: Context, loop: Callable[..., None], *arrays: Array) -> None:
+    """Run a compiled loop over flat arrays, of which it writes the last, on arrays of one shape and any strides."""
+    out, *inputs = in_memory_order(arrays[-1], *arrays[:-1])
+    work = work_array(ctx, "out", out)
+    ctx.call(loop, *(contiguous(ctx, k, a).reshape(-1) for k, a in enumerate(inputs)), work.reshape(-1))
+    deliver(ctx, work, out)
+
+
+def rows(ctx: Context, slot: object, a: Array) -> Array:
+    """`a` as a matrix: its last dimension by all the others."""
+    return contiguous(ctx, slot, a).reshape(prod(a.shape[:-1]), a.shape[-1])
+
+
+def merged(a: Array, batch: int, rows: int) -> Array:
+    """A view as (batch..., rows, columns); the caller knows that they merge."""
+    shape = a.shape[batch:]
+    return a.reshape(*a.shape[:batch], prod(shape[:rows]), prod(shape[rows:]))
+
+
+def merges(a: Array, batch: int, rows: int) -> bool:
+    """Whether the dimensions of rows, and those of columns, are evenly spaced in memory."""
+    split = batch + rows
+    return _is_even(a.shape[batch:split], a.strides[batch:split]) and _is_even(a.shape[split:], a.strides[split:])
+
+
+def _is_even(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    steps = [(n, s) for n, s in zip(shape, strides) if n != 1]
+    return all(outer == n * inner for (_, outer), (n, inner) in pairwise(steps))
+
+
+def matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
+    """`a` as an operand of BLAS: its first `rows` dimensions (default: all but the last) by the others.
+
+    Rows may have gaps between them; what is scattered more than that is copied to scratch memory.
+    """
+    rows = a.ndim - 1 if rows is None else rows
+    return merged(a if _is_operand(a, rows) else contiguous(ctx, slot, a), 0, rows)
+
+
+def result_matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
+    """Where BLAS puts the output `a` as such a matrix: in its place, or in memory that `deliver_matrix` copies."""
+    rows = a.ndim - 1 if rows is None else rows
+    return merged(a if _is_operand(a, rows) else ctx.scratch(slot, a.shape, a.dtype), 0, rows)
+
+
+def deliver_matrix(ctx: Context, work: Array, a: Array, rows: int | None = None) -> None:
+    """Bring a `result_matrix` to its place."""
+    if not _is_operand(a, a.ndim - 1 if rows is None else rows):
+        ctx.xp.copyto(a, work.reshape(a.shape))
+
+
+def _is_operand(a: Array, rows: int) -> bool:
+    return bool(a.flags.c_contiguous or (a.ndim > rows and a.strides[-1] == a.itemsize and merges(a, 0, rows)))
+
+
+def reach(window: Window, interval: Interval) -> Interval:
+    """The points that `interval` of a window's axis reads, padding included."""
+    lo, hi = interval
+    start = lo * window.stride - window.padding
+    return start, start + (hi - lo - 1) * window.stride + (window.size - 1) * window.dilation + 1
+
+
+def spatial(rect: Rect) -> Image:
+    """The intervals of the last two dimensions of a box."""
+    return (rect.lo[-2], rect.hi[-2]), (rect.lo[-1], rect.hi[-1])
+
+
+def overlap(box: Image, other: Image) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where the shared points of two boxes of two dimensions lie in an array of each of them."""
+    shared = [(max(a, c), max(a, c, min(b, d))) for (a, b), (c, d) in zip(box, other, strict=True)]
+    if any(hi == lo for lo, hi in shared):
+        return (slice(0, 0),) * 2, (slice(0, 0),) * 2
+    return (
+        tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(shared, box, strict=True)),
+        tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(shared, other, strict=True)),
+    )
+
+
+def pad_into(out: Array, box: Image, x: Array, tile: Image, value: float) -> None:
+    """Put `x`, which lies at `tile` in its last two dimensions, into `out`, which lies at `box`; `value` elsewhere."""
+    into, of = overlap(box, tile)
+    if out[(..., *into)].shape != out.shape:
+        out.fill(value)
+    out[(..., *into)] = x[(..., *of)]
+
+
+def taps(a: Array, windows: Sequence[Window], extents: Sequence[int]) -> Iterator[tuple[tuple[int, int], Array]]:
+    """For every position inside the two windows: the points of `a` that `extents` outputs have there, as a view."""
+    vertical, horizontal = windows
+    for i in range(vertical.size):
+        for j in range(horizontal.size):
+            yield (i, j), a[(..., _every(vertical, i, extents[0]), _every(horizontal, j, extents[1]))]
+
+
+def _every(window: Window, position: int, extent: int) -> slice:
+    start = position * window.dilation
+    return slice(start, start + (extent - 1) * window.stride + 1, window.stride)

@@ -1,0 +1,186 @@
+"""Attention on a GPU: by cuDNN where it is installed and takes it, else some queries at a time, with own kernels.
+
+Arrays are (batch, points, heads, features), statistics (batch, heads, queries). cuDNN takes float16 and bfloat16.
+
+Not yet run on hardware; see `gpu`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
+from ops.cuda.kernels import FOLDER
+from taskflow import CudaSource, takes_half
+
+ATTENTION = CudaSource(FOLDER / "attention.cu")
+_BLOCK = 256  # threads that share a row
+_BLOCK_BYTES = 64 << 20  # of the scores of some queries
+
+
+@takes_half
+def forward(
+    ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
+) -> None:
+    """See `fused_attention`."""
+    if not y.size or _forward_by_library(ctx, q, k, v, y, statistics, scale, is_causal):
+        return
+    query, key, value = (_by_head(ctx, slot, a) for slot, a in (("q", q), ("k", k), ("v", v)))
+    out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), y.dtype)
+    kept = work_array(ctx, "statistics", statistics)
+    for rows, (scores,), (weights,) in _blocks(ctx, query, key, kept.dtype, 1):
+        ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
+        numbers = _numbers(ctx, 0, scores, rows, kept, is_causal)
+        threads = scores.size // scores.shape[3] * _BLOCK
+        ctx.launch(ATTENTION, f"attention_weights_{q.dtype}", threads, scores, weights, kept, *numbers, scale)
+        ctx.xp.matmul(weights, value, out=out[:, :, rows])
+    ctx.xp.copyto(y, out.swapaxes(1, 2))
+    deliver(ctx, kept, statistics)
+
+
+@takes_half
+def gradients(
+    ctx: Context,
+    gy: Array,
+    y: Array,
+    statistics: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    gq: Array,
+    gk: Array,
+    gv: Array,
+    *,
+    scale: float,
+    is_causal: bool,
+) -> None:
+    """See `fused_attention`."""
+    arrays = gy, y, statistics, q, k, v, gq, gk, gv
+    if _gradients_by_library(ctx, *arrays, scale, is_causal):
+        return
+    g, query, key, value = (_by_head(ctx, slot, a) for slot, a in (("g", gy), ("q", q), ("k", k), ("v", v)))
+    kept = contiguous(ctx, "statistics", statistics)
+    out, totals = ctx.scratch("gq", query.shape, gq.dtype), _Totals(ctx, kept.dtype, (key, value))
+    for rows, (scores, products), (weights, slopes) in _blocks(ctx, query, key, kept.dtype, 2):
+        ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
+        ctx.xp.matmul(g[:, :, rows], value.swapaxes(2, 3), out=products)
+        numbers = _numbers(ctx, 3, scores, rows, kept, is_causal)
+        threads, made = scores.size // scores.shape[3] * _BLOCK, (weights, slopes)
+        name = f"attention_slopes_{q.dtype}"
+        ctx.launch(ATTENTION, name, threads, scores, products, kept, *made, *numbers, scale)
+        ctx.xp.matmul(slopes, key, out=out[:, :, rows])
+        totals.add(0, slopes, query[:, :, rows])
+        totals.add(1, weights, g[:, :, rows])
+    for target, made in ((gq, out), (gk, totals.sums[0]), (gv, totals.sums[1])):
+        ctx.xp.copyto(target, made.swapaxes(1, 2), casting="same_kind")
+
+
+@takes_half
+def scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None:
+    """Contiguous (batch, heads, queries, keys) times `scale`; minus infinity where the first query does not see
+    `seen` keys, and each one behind it a key more."""
+    numbers = *scores.shape[2:], seen, float(scale), scores.size
+    ctx.launch(ATTENTION, f"scale_and_mask_{scores.dtype}", scores.size, scores, *numbers)
+
+
+# -- some queries at a time --------------------------------------------------------------------------------------------
+
+
+class _Totals:
+    """Sums over blocks of queries, of the dtype of the statistics: of the gradients of keys and of values."""
+
+    def __init__(self, ctx: Context, dtype: Any, likes: Sequence[Array]) -> None:
+        self._ctx, self._parts = ctx, [ctx.scratch(("part", n), a.shape, dtype) for n, a in enumerate(likes)]
+        self.sums = [ctx.scratch(("total", n), a.shape, dtype) for n, a in enumerate(likes)]
+        for total in self.sums:
+            total.fill(0)
+
+    def add(self, number: int, by_query: Array, rows: Array) -> None:
+        """Add by_queryᵀ rows."""
+        part, total = self._parts[number], self.sums[number]
+        self._ctx.xp.matmul(by_query.swapaxes(2, 3), rows, out=part)
+        self._ctx.xp.add(total, part, out=total)
+
+
+def _by_head(ctx: Context, slot: str, a: Array) -> Array:
+    """A copy as (batch, heads, points, features) without gaps: products of many matrices want these evenly spaced."""
+    return contiguous(ctx, slot, a.swapaxes(1, 2))
+
+
+def _blocks(
+    ctx: Context, q: Array, k: Array, dtype: Any, count: int
+) -> Iterator[tuple[slice, list[Array], list[Array]]]:
+    """Some queries at a time, and `count` arrays (batch, heads, queries, keys) of `dtype` and of that of `q`."""
+    batch, heads, queries, _ = q.shape
+    line = batch * heads * k.shape[2]
+    together = max(1, min(queries, _BLOCK_BYTES // max(line * 4, 1)))
+    wide = [ctx.scratch(("wide", n), (line * together,), dtype) for n in range(count)]
+    narrow = [ctx.scratch(("narrow", n), (line * together,), q.dtype) for n in range(count)]
+    for start in range(0, queries, together):
+        rows = slice(start, min(start + together, queries))
+        shape = batch, heads, rows.stop - start, k.shape[2]
+        size = line * shape[2]
+        yield rows, [a[:size].reshape(shape) for a in wide], [a[:size].reshape(shape) for a in narrow]
+
+
+def _numbers(ctx: Context, query: int, scores: Array, rows: slice, kept: Array, is_causal: bool) -> tuple[int, ...]:
+    """What the kernels are told of a block of the queries that are argument number `query`."""
+    first = ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1] + rows.start
+    return scores.shape[2], kept.shape[2], rows.start, first, scores.shape[3], int(is_causal)
+
+
+# -- cuDNN -------------------------------------------------------------------------------------------------------------
+
+
+def _forward_by_library(
+    ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, scale: float, is_causal: bool
+) -> bool:
+    mask, keys = _mask(ctx, 0, is_causal)
+    if mask is None:
+        return False
+    inputs, outputs = [_heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])], [_heads(y), statistics[..., None]]
+    return bool(ctx.library("attention", inputs, outputs, scale=scale, mask=mask))
+
+
+def _gradients_by_library(
+    ctx: Context,
+    gy: Array,
+    y: Array,
+    statistics: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    gq: Array,
+    gk: Array,
+    gv: Array,
+    scale: float,
+    is_causal: bool,
+) -> bool:
+    mask, keys = _mask(ctx, 3, is_causal)
+    if mask is None:
+        return False
+    inputs = [_heads(gy), _heads(y), statistics[..., None], _heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])]
+    outputs = [_heads(gq), _heads(gk[:, :keys]), _heads(gv[:, :keys])]
+    if not ctx.library("attention_gradient", inputs, outputs, scale=scale, mask=mask):
+        return False
+    for gradient in (gk, gv):
+        if keys < gradient.shape[1]:
+            gradient[:, keys:].fill(0)
+    return True
+
+
+def _mask(ctx: Context, query: int, is_causal: bool) -> tuple[str | None, int]:
+    """Which mask of cuDNN it is for the queries that are argument number `query`, and how many keys they see."""
+    (lo, hi), (begin, end) = ((ctx.rect(n).lo[1], ctx.rect(n).hi[1]) for n in (query, query + 1))
+    lo, hi, keys = lo - begin, hi - begin, end - begin
+    if not is_causal or lo + 1 >= keys:
+        return "", keys
+    if lo == 0:
+        return "first", min(hi, keys)
+    return ("last", hi) if hi <= keys else (None, keys)
+
+
+def _heads(a: Array) -> Array:
+    """The view (batch, heads, points, features)."""
+    return a.swapaxes(1, 2)

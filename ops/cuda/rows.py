@@ -1,0 +1,200 @@
+"""Softmax, the gates of LSTMs and batch normalization on GPUs, in one pass each or one and a sum; see `gpu`.
+
+Not yet run on hardware; the tests compile the source for GPUs, and run it as C++ against the NumPy kernels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ops.cpu.tiles import Array, Context, contiguous, deliver, last, rows, work_array
+from ops.cuda.kernels import in_dtype
+from ops.elementwise import generated
+from ops.elementwise.expressions import Expression
+from taskflow import CudaSource, takes_half
+
+ROWS = CudaSource(Path(__file__).parent / "rows.cu")
+_BLOCK = 256
+_STEPS = 8  # that one kernel adds up
+_SUM = Expression.parse("a + b")
+
+
+@takes_half
+def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
+    """See `softmax.softmax`."""
+    x, y = last(x, dim), last(y, dim)
+    work, width = work_array(ctx, "y", y), x.shape[-1]
+    read = rows(ctx, "x", in_dtype(ctx, "wide x", x, y.dtype))
+    ctx.launch(ROWS, f"softmax_{y.dtype}", y.size // width * _BLOCK, read, work, width)
+    deliver(ctx, work, y)
+
+
+@takes_half
+def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
+    """See `softmax.softmax`."""
+    gy, y, gx = (last(a, dim) for a in (gy, y, gx))
+    work, width = work_array(ctx, "gx", gx), gx.shape[-1]
+    read = [rows(ctx, k, in_dtype(ctx, ("cast", k), a, gx.dtype)) for k, a in enumerate((gy, y))]
+    ctx.launch(ROWS, f"softmax_gradient_{gx.dtype}", gx.size // width * _BLOCK, *read, work, width)
+    deliver(ctx, work, gx)
+
+
+def lstm_cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
+    """See `lstm_kernels.cell`."""
+    works = [work_array(ctx, k, a) for k, a in enumerate((new_h, new_c, active))]
+    read = contiguous(ctx, "gates", gates), contiguous(ctx, "c", c)
+    ctx.launch(ROWS, f"lstm_cell_{c.dtype}", c.size, *read, *works, c.shape[-1], c.size)
+    for work, a in zip(works, (new_h, new_c, active), strict=True):
+        deliver(ctx, work, a)
+
+
+def lstm_cell_of_sum(
+    ctx: Context, gates: Array, inputs: Array, c: Array, new_h: Array, new_c: Array, active: Array
+) -> None:
+    """See `lstm_kernels.cell_of_sum`."""
+    total = ctx.scratch("sum", gates.shape, gates.dtype)
+    generated.evaluate(ctx, _SUM, {"a": gates, "b": inputs}, total)
+    lstm_cell(ctx, total, c, new_h, new_c, active)
+
+
+def lstm_cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
+    """See `lstm_kernels.cell_gradient`."""
+    *_, c, new_c, active, ggates, gc = args
+    gh = contiguous(ctx, "gh", args[0]) if has_gh else 0
+    flowing = contiguous(ctx, "flowing", args[has_gh]) if has_gc else 0
+    works = work_array(ctx, "ggates", ggates), work_array(ctx, "gc", gc)
+    read = (contiguous(ctx, k, a) for k, a in enumerate((c, new_c, active)))
+    ctx.launch(ROWS, f"lstm_cell_gradient_{c.dtype}", c.size, gh, flowing, *read, *works, c.shape[-1], c.size)
+    for work, a in zip(works, (ggates, gc), strict=True):
+        deliver(ctx, work, a)
+
+
+@takes_half
+def sums_of_rows(ctx: Context, *args: Array) -> None:
+    """See `lstm_kernels.bias_gradient`; a few steps at a time."""
+    *steps, total = args
+    kept = total[(None,) * (steps[0].ndim - total.ndim)]
+    part, axes = ctx.scratch("part", kept.shape, total.dtype), range(steps[0].ndim - total.ndim)
+    for first in range(0, len(steps), _STEPS):
+        values = {f"s{k}": step for k, step in enumerate(steps[first : first + _STEPS])}
+        generated.reduce(ctx, Expression.parse(" + ".join(values)), values, part if first else kept, axes)
+        if first:
+            generated.evaluate(ctx, _SUM, {"a": kept, "b": part}, kept)
+
+
+def gru_cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) -> None:
+    """See `gru`."""
+    work, read = work_array(ctx, "new_h", new_h), [contiguous(ctx, k, a) for k, a in enumerate((from_x, from_h, h))]
+    ctx.launch(ROWS, f"gru_cell_{h.dtype}", h.size, *read, work, h.shape[-1], h.size)
+    deliver(ctx, work, new_h)
+
+
+def gru_cell_gradient(
+    ctx: Context, g: Array, from_x: Array, from_h: Array, h: Array, gx: Array, gh: Array, gstate: Array
+) -> None:
+    """See `gru`."""
+    outputs = gx, gh, gstate
+    works = [work_array(ctx, ("out", k), a) for k, a in enumerate(outputs)]
+    read = [contiguous(ctx, k, a) for k, a in enumerate((g, from_x, from_h, h))]
+    ctx.launch(ROWS, f"gru_cell_gradient_{h.dtype}", h.size, *read, *works, h.shape[-1], h.size)
+    for work, a in zip(works, outputs, strict=True):
+        deliver(ctx, work, a)
+
+
+# -- batch normalization: sums and maps of one expression each ---------------------------------------------------------
+
+_VALUE, _SQUARE = Expression.parse("x"), Expression.parse("(x - mean) * (x - mean)")
+_NORMALIZE = Expression.parse("(x - mean) / sqrt(var + eps) * weight + bias")
+_PRODUCT = Expression.parse("g * (x - mean) / sqrt(var + eps)")
+_GRADIENT = Expression.parse(
+    "weight / sqrt(var + eps) * (g - gbias / count - (x - mean) / sqrt(var + eps) * gweight / count)"
+)
+_MOVE = Expression.parse("running * kept + batch * factor")
+_GRADIENT_RUNNING = Expression.parse("g * weight / sqrt(var + eps)")
+
+
+@takes_half
+def batch_mean(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
+    """See `batch_norm_kernels.mean`."""
+    generated.reduce(ctx, _VALUE, {"x": x}, _row(mean, x.ndim), _points(x), divisor=count)
+
+
+@takes_half
+def batch_variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> None:
+    """See `batch_norm_kernels.variance`."""
+    values = {"x": x, "mean": _row(mean, x.ndim)}
+    generated.reduce(ctx, _SQUARE, values, _row(var, x.ndim), _points(x), divisor=count)
+
+
+@takes_half
+def batch_move(
+    ctx: Context,
+    running_mean: Array,
+    running_var: Array,
+    mean: Array,
+    var: Array,
+    *,
+    momentum: float,
+    correction: float,
+) -> None:
+    """See `batch_norm_kernels.move`."""
+    for running, batch, factor in ((running_mean, mean, momentum), (running_var, var, momentum * correction)):
+        values = {"running": running, "batch": batch, "kept": 1 - momentum, "factor": factor}
+        generated.evaluate(ctx, _MOVE, values, running)
+
+
+@takes_half
+def batch_normalize(
+    ctx: Context, x: Array, mean: Array, var: Array, weight: Array, bias: Array, y: Array, *, eps: float
+) -> None:
+    """See `batch_norm_kernels.normalize`."""
+    named = {"mean": mean, "var": var, "weight": weight, "bias": bias}
+    values = {"x": x, "eps": eps, **{name: _row(a, x.ndim) for name, a in named.items()}}
+    generated.evaluate(ctx, _NORMALIZE, values, y)
+
+
+@takes_half
+def batch_gradient_sums(
+    ctx: Context, gy: Array, x: Array, mean: Array, var: Array, gbias: Array, gweight: Array, *, eps: float
+) -> None:
+    """See `batch_norm_kernels.gradient_sums`."""
+    values = {"g": gy, "x": x, "eps": eps, "mean": _row(mean, x.ndim), "var": _row(var, x.ndim)}
+    generated.reduce(ctx, _VALUE, {"x": gy}, _row(gbias, x.ndim), _points(x))
+    generated.reduce(ctx, _PRODUCT, values, _row(gweight, x.ndim), _points(x))
+
+
+@takes_half
+def batch_gradient(
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    mean: Array,
+    var: Array,
+    weight: Array,
+    gbias: Array,
+    gweight: Array,
+    gx: Array,
+    *,
+    eps: float,
+    count: int,
+) -> None:
+    """See `batch_norm_kernels.gradient_batch`."""
+    named = {"mean": mean, "var": var, "weight": weight, "gbias": gbias, "gweight": gweight}
+    values = {"g": gy, "x": x, "eps": eps, "count": count, **{name: _row(a, x.ndim) for name, a in named.items()}}
+    generated.evaluate(ctx, _GRADIENT, values, gx)
+
+
+@takes_half
+def batch_gradient_running(ctx: Context, gy: Array, var: Array, weight: Array, gx: Array, *, eps: float) -> None:
+    """See `batch_norm_kernels.gradient_running`."""
+    values = {"g": gy, "eps": eps, "var": _row(var, gy.ndim), "weight": _row(weight, gy.ndim)}
+    generated.evaluate(ctx, _GRADIENT_RUNNING, values, gx)
+
+
+def _row(a: Array, ndim: int) -> Array:
+    """Values per channel, along dimension 1."""
+    return a[(None, slice(None), *[None] * (ndim - 2))]
+
+
+def _points(x: Array) -> tuple[int, ...]:
+    return (0, *range(2, x.ndim))

@@ -1,0 +1,125 @@
+"""Elements and rows by index on GPUs: embeddings, bags and gathers; see `gpu` for the rest.
+
+Indices are not checked: one out of range makes its result NaN. Sums are taken in the order of the indices.
+
+Not yet run on hardware; the tests compile the sources for GPUs, and run them as C++ against the NumPy kernels.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
+from ops.cuda.kernels import in_dtype
+from taskflow import CudaSource, takes_half
+
+_FOLDER = Path(__file__).parent
+EMBEDDING, GATHER = (CudaSource(_FOLDER / f"{name}.cu") for name in ("embedding", "gather"))
+_BLOCK = 256
+
+
+@takes_half
+def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
+    """See `embedding`."""
+    _sum_rows(ctx, indices, weight, y, count, 1)
+
+
+@takes_half
+def sum_bags(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
+    """See `embedding_bag`."""
+    _sum_rows(ctx, indices, weight, y, count, indices.shape[-1])
+
+
+def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, count: int, bag: int) -> None:
+    work, table, index = work_array(ctx, "y", y), contiguous(ctx, "weight", weight), contiguous(ctx, "indices", indices)
+    name = f"sum_rows_{y.dtype}_{table.dtype}_{index.dtype}"
+    ctx.launch(EMBEDDING, name, y.size, index, table, work, ctx.interval("v")[0], *table.shape, count, bag, y.size)
+    deliver(ctx, work, y)
+
+
+@takes_half
+def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
+    """See `embedding`."""
+    _scatter_rows(ctx, indices, gy, gweight, 1)
+
+
+@takes_half
+def bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
+    """See `embedding_bag`."""
+    _scatter_rows(ctx, indices, gy, gweight, indices.shape[-1])
+
+
+def _scatter_rows(ctx: Context, indices: Array, gy: Array, gweight: Array, bag: int) -> None:
+    table, index, gradients = (
+        work_array(ctx, "table", gweight),
+        contiguous(ctx, "index", indices),
+        contiguous(ctx, "gy", gy),
+    )
+    table.fill(0)
+    scatter_add(ctx, gradients, index, ctx.interval("v")[0], table, bag)
+    deliver(ctx, table, gweight)
+
+
+def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1) -> None:
+    """See `cpu.scatter_add`; each row of `gradients` is added for `bag` indices."""
+    links = ctx.scratch("links", (index.size,), "int64")
+    threads = index.size * _BLOCK if table.size else 0
+    ctx.launch(EMBEDDING, f"link_rows_{index.dtype}", threads, index, links, index.size)
+    name = f"scatter_add_{gradients.dtype}_{table.dtype}_{index.dtype}"
+    ctx.launch(EMBEDDING, name, threads, gradients, index, links, table, lo, *table.shape, bag, index.size)
+
+
+@takes_half
+def gather_rows(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
+    """See `gather_rows`."""
+    gather_along(ctx, x, indices, y, 1, count)
+
+
+@takes_half
+def gather(ctx: Context, x: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
+    """See `gather`."""
+    gather_along(ctx, x, index, y, dim, count)
+
+
+@takes_half
+def right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
+    """See `metrics.accuracy`."""
+    gather_along(ctx, y, t, right, y.ndim - 1, classes)
+
+
+def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, extent: int) -> None:
+    """y = the points of `x` along `dim` that `index` names, of `extent` points in all of the region."""
+    work, read = work_array(ctx, "y", y), contiguous(ctx, "x", in_dtype(ctx, "cast", x, y.dtype))
+    places = contiguous(ctx, "index", index)
+    lines, width = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
+    if not y.size:
+        return
+    picks, index_width = y.size // (lines * width), index.size * width // y.size
+    numbers = ctx.rect(0).lo[dim], extent, x.shape[dim], picks, width, index_width, y.size
+    ctx.launch(GATHER, f"gather_{y.dtype}_{places.dtype}", y.size, read, places, work, *numbers)
+    deliver(ctx, work, y)
+
+
+@takes_half
+def gather_rows_gradient(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
+    """See `gather_rows`."""
+    add_along(ctx, gy, indices, gx, 1)
+
+
+@takes_half
+def gather_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int) -> None:
+    """See `gather`, and `topk`."""
+    add_along(ctx, gy, index, gx, dim)
+
+
+def add_along(ctx: Context, gy: Array, index: Array, gx: Array, dim: int) -> None:
+    """The gradient of `gather_along`: every point of `gx` gathers from all that may have picked it."""
+    work, read = work_array(ctx, "gx", gx), contiguous(ctx, "gy", in_dtype(ctx, "cast", gy, gx.dtype))
+    places = contiguous(ctx, "index", index)
+    lines, width = prod(gx.shape[:dim]), prod(gx.shape[dim + 1 :])
+    picks = gy.size // max(lines * width, 1)
+    index_width = index.size * width // gy.size if gy.size else 1
+    numbers = ctx.rect(2).lo[dim], gx.shape[dim], picks, width, index_width, gx.size
+    ctx.launch(GATHER, f"gather_gradient_{gx.dtype}_{places.dtype}", gx.size, read, places, work, *numbers)
+    deliver(ctx, work, gx)

@@ -1,0 +1,1 @@
+"""Affine maps and products: linear, convolution, matrix products, feed-forward layers, interactions."""

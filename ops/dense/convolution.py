@@ -1,0 +1,338 @@
+"""Convolution of images: columns of what every window reads, and one matrix product.
+
+Kernels ask for channels-last memory: there the product is the output itself, and columns are copies of long stretches.
+Windows of 3 by 3 go by `winograd`; on a GPU cuDNN is asked first.
+
+Splits over `n` (Sample), over `o` and `c` (Parameter; `c` gives partial sums), over `h` and `w` (Attribute: each tile
+reads a halo of its neighbours) and, with groups, over `g`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ops.cpu.tiles import (
+    Array,
+    Context,
+    channels_last,
+    compiled_windows,
+    contiguous,
+    deliver,
+    reach,
+    spatial,
+    work_array,
+)
+from ops.cuda import convolution as gpu_convolution
+from ops.cuda.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
+from ops.dense import winograd
+from ops.initializers import Init, bias_of, fan_in_uniform
+from taskflow import LogicalRegion, Operator, Rect, Window, captured, compiled, on_cuda
+
+_BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
+_REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
+
+Windows = tuple[Window, Window]
+
+
+def conv2d(
+    x: LogicalRegion,
+    out_channels: int,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    bias: bool = True,
+    name: str | None = None,
+    *,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
+) -> LogicalRegion:
+    """Two-dimensional cross-correlation, as torch.nn.functional.conv2d.
+
+    Args:
+        x: (batch, channels, height, width), floating point.
+        out_channels: channels of the result.
+        kernel_size, stride, padding, dilation: a number, or one each for height and width; padding is with zeros.
+        groups: channels are convolved in this many groups of their own.
+        bias: whether to add `<name>.bias` of shape (out_channels,).
+        name: of the operator; `<name>.weight` is (out_channels, channels / groups, kernel height, kernel width).
+        weight_init, bias_init: first values; default torch's, uniform in ±1/sqrt(fan_in).
+
+    Returns:
+        (batch, out_channels, height', width'), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` has not four dimensions, the channels do not divide into the groups, or the windows do not fit.
+    """
+    where = f"conv2d '{name or 'conv2d'}'"
+    check_region(where, x)
+    check_ndim(where, x, (4,))
+    windows = image_windows(where, x, kernel_size, stride, padding, dilation)
+    graph = x.graph
+    name = graph.unique_name(name or "conv2d")
+    sizes = windows[0].size, windows[1].size
+    inputs = parameters_of(where, name, x, out_channels, sizes, groups, bias, weight_init, bias_init)
+    c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
+    pattern = f"n {c} y x, {o} c ^kh ^kw{f', {o}' if bias else ''} -> n {o} h w"
+    return first(
+        graph.launch(
+            name,
+            pattern,
+            inputs,
+            kernel=partial(convolve, windows=windows, is_grouped=groups > 1),
+            sizes={"g": groups} if groups > 1 else {},
+            windows={"y": windows[0], "x": windows[1]},
+            backward=_backward,
+            memory=memory_channels_last(pattern),
+        )
+    )
+
+
+def parameters_of(
+    where: str,
+    name: str,
+    x: LogicalRegion,
+    out_channels: int,
+    sizes: Sequence[int],
+    groups: int,
+    bias: bool,
+    weight_init: Init | None,
+    bias_init: Init | None,
+) -> list[LogicalRegion]:
+    """`x`, `<name>.weight` for windows of `sizes` and perhaps `<name>.bias`; ValueError: the channels do not fit."""
+    check_positive(where, out_channels=out_channels, groups=groups)
+    for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
+        if channels % groups:
+            raise ValueError(f"{where}: {what} is {channels}, which does not divide into {groups} groups")
+    shape = (out_channels, x.shape[1] // groups, *sizes)
+    init = fan_in_uniform if weight_init is None else weight_init
+    inputs = [x, x.graph.parameter(f"{name}.weight", shape, init, x.dtype)]
+    if bias:
+        init = bias_of(shape) if bias_init is None else bias_init
+        inputs.append(x.graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype))
+    return inputs
+
+
+def image_windows(
+    where: str,
+    x: LogicalRegion,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+) -> Windows:
+    """The windows of the axes `h` and `w` over the last two dimensions of `x`; ValueError when they do not fit."""
+    sizes, strides = pair(where, "kernel_size", kernel_size), pair(where, "stride", stride)
+    paddings, dilations = pair(where, "padding", padding), pair(where, "dilation", dilation)
+    for k, extent in enumerate(x.shape[-2:]):
+        check_positive(where, kernel_size=sizes[k], stride=strides[k], dilation=dilations[k])
+        if paddings[k] < 0:
+            raise ValueError(f"{where}: padding is {paddings[k]}, it cannot be negative")
+        span = dilations[k] * (sizes[k] - 1) + 1
+        if span > extent + 2 * paddings[k]:
+            raise ValueError(
+                f"{where}: a window of {span} points does not fit into the {extent} points of '{x.name}' "
+                f"and a padding of {paddings[k]}"
+            )
+    return (
+        Window("h", sizes[0], strides[0], paddings[0], dilations[0]),
+        Window("w", sizes[1], strides[1], paddings[1], dilations[1]),
+    )
+
+
+def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    (x_term, weight_term, *_), (y_term,) = terms(op)
+    x, weight, *bias = op.inputs
+    launch = x.graph.launch
+    windows = op.windows["y"], op.windows["x"]
+    groups = {"g": op.extents["g"]} if "g" in op.extents else {}
+    height, width = x.shape[2:]
+    x_pattern = f"{y_term.replace(' h w', ' p q')}, {weight_term} -> {x_term.replace(' y x', ' h w')}"
+    weight_pattern = f"{y_term}, {x_term} -> {weight_term}"
+    gradients = [
+        first(
+            launch(
+                f"{op.name}.dx",
+                x_pattern,
+                [gy, weight],
+                kernel=partial(gradient_x, windows=windows, is_grouped=bool(groups)),
+                sizes={**groups, "h": height, "w": width},
+                windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
+                flops=2 * op.extents["h"] * op.extents["w"] / (height * width),
+                memory=memory_channels_last(x_pattern),
+            )
+        ),
+        first(
+            launch(
+                f"{op.name}.dweight",
+                weight_pattern,
+                [gy, x],
+                kernel=partial(gradient_weight, windows=windows, is_grouped=bool(groups)),
+                sizes={**groups, "kh": windows[0].size, "kw": windows[1].size},
+                windows=op.windows,
+                memory=memory_channels_last(weight_pattern),
+            )
+        ),
+    ]
+    if bias:
+        pattern = f"{y_term} -> {terms(op)[0][2]}"
+        gradients.append(first(launch(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1)))
+    return tuple(gradients)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+#
+# Arrays are channels-last here. Columns are (groups, images, h, w, kh, kw, channels of the group): what every window
+# reads. As a matrix per group, outputs by elements of a window, they are one side of the products.
+
+
+@on_cuda()
+@compiled
+@captured
+def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
+    *biases, y = rest
+    bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
+    source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
+    weight = contiguous(ctx, "weight", channels_last(weight))
+    if not ctx.is_cuda and winograd.fits(windows, groups, source, out):
+        winograd.forward(ctx, source, weight, bias, out, corner)
+    elif not (ctx.is_cuda and gpu_convolution.forward(ctx, source, weight, bias, out, windows, corner)):
+        matrix = _by_output(weight, groups).transpose(0, 2, 1)
+        for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
+            block = out[images, lines]
+            read = _read(ctx, source[images], columns, block, lines, windows, corner)
+            _multiply(ctx, read, matrix, _by_group(block, groups))
+            if bias is not None:
+                ctx.xp.add(block, bias, out=block)
+    deliver(ctx, out, channels_last(y))
+
+
+@on_cuda()
+@compiled
+@captured
+def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
+    """Columns of gradients, each added where it was read."""
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
+    gradient, out = contiguous(ctx, "gy", channels_last(gy)), work_array(ctx, "gx", channels_last(gx))
+    weight = contiguous(ctx, "weight", channels_last(weight))
+    if ctx.is_cuda and gpu_convolution.gradient_x(ctx, gradient, weight, out, windows, corner):
+        deliver(ctx, out, channels_last(gx))
+        return
+    ctx.xp.copyto(out, 0)
+    if not ctx.is_cuda and winograd.fits(windows, groups, out, gradient):
+        winograd.gradient_x(ctx, gradient, weight, out, corner)
+    elif gradient.size:  # else no window reads this tile
+        matrix = _by_output(weight, groups)
+        for images, lines, columns in _blocks(ctx, gradient, groups, matrix.shape[2]):
+            block = gradient[images, lines]
+            _multiply(ctx, _by_group(block, groups), matrix, columns)
+            top, left = corner[0] + lines.start * windows[0].stride, corner[1]
+            ctx.call(
+                compiled_windows(ctx).add_columns,
+                _as_windows(columns, block, windows),
+                out[images],
+                top,
+                left,
+                *_steps(windows),
+            )
+    deliver(ctx, out, channels_last(gx))
+
+
+@on_cuda()
+@compiled
+@captured
+def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
+    groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
+    gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
+    out = work_array(ctx, "gweight", channels_last(gweight))
+    if not ctx.is_cuda and winograd.fits(windows, groups, source, gradient):
+        winograd.gradient_weight(ctx, gradient, source, out, corner)
+    elif not (ctx.is_cuda and gpu_convolution.gradient_weight(ctx, gradient, source, out, windows, corner)):
+        if out.dtype.itemsize == 2:  # sums over many pixels
+            out = ctx.scratch("wide", out.shape, "float32")
+        total = _by_output(out, groups)
+        part = ctx.scratch("part", total.shape, total.dtype)
+        ctx.xp.copyto(total, 0)
+        for images, lines, columns in _blocks(ctx, gradient, groups, total.shape[2]):
+            block = gradient[images, lines]
+            read = _read(ctx, source[images], columns, block, lines, windows, corner)
+            _multiply(ctx, _by_group(block, groups).transpose(0, 2, 1), read, part)
+            ctx.xp.add(total, part, out=total)
+    deliver(ctx, out, channels_last(gweight))
+
+
+@captured
+def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
+    """Per image first: two short sums are more exact than a long one."""
+    by_image = ctx.scratch("by_image", gy.shape[:2], gy.dtype)
+    ctx.xp.sum(gy, axis=(2, 3), out=by_image)
+    ctx.xp.sum(by_image, axis=0, out=gbias)
+
+
+def _multiply(ctx: Context, a: Array, b: Array, out: Array) -> None:
+    """A product per group; where it sums nothing (one channel per group) NumPy's matmul is slow."""
+    (ctx.xp.multiply if a.shape[2] == 1 else ctx.xp.matmul)(a, b, out=out)
+
+
+def _groups(ctx: Context, is_grouped: bool) -> int:
+    lo, hi = ctx.interval("g") if is_grouped else (0, 1)
+    return int(hi - lo)
+
+
+def _corner(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int]:
+    """Where the window of the first output starts in an array that holds `tile`, perhaps outside of it."""
+    top, left = (reach(w, interval)[0] for w, interval in zip(windows, spatial(outputs), strict=True))
+    return top - tile.lo[2], left - tile.lo[3]
+
+
+def _by_output(weight: Array, groups: int) -> Array:
+    """Per group: output channels by elements of a window."""
+    return weight.reshape(groups, len(weight) // groups, -1)
+
+
+def _by_group(pixels: Array, groups: int) -> Array:
+    """Per group: pixels by channels of the group."""
+    return pixels.reshape(-1, groups, pixels.shape[3] // groups).transpose(1, 0, 2)
+
+
+def _blocks(ctx: Context, y: Array, groups: int, elements: int) -> Iterator[tuple[slice, slice, Array]]:
+    """Images and lines of the outputs `y`, several images or some lines of one, and memory for their columns."""
+    images, height, width, out_channels = y.shape
+    least_bytes = _REUSE * out_channels * elements * y.itemsize
+    outputs = max(_BLOCK_BYTES, least_bytes) // max(groups * elements * y.itemsize, 1)
+    together = max(1, min(images, outputs // max(height * width, 1)))
+    lines = height if together > 1 else max(1, min(height, outputs // max(width, 1)))
+    memory = ctx.scratch("columns", (groups * together * lines * width * elements,), y.dtype)
+    for n in range(0, images, together):
+        for h in range(0, height, lines):
+            block = slice(n, min(n + together, images)), slice(h, min(h + lines, height))
+            count = (block[0].stop - n) * (block[1].stop - h) * width
+            yield *block, memory[: groups * count * elements].reshape(groups, count, elements)
+
+
+def _read(
+    ctx: Context, x: Array, columns: Array, block: Array, lines: slice, windows: Windows, corner: tuple[int, int]
+) -> Array:
+    """The matrices of what the windows of the outputs `block`, the lines `lines` of these images, read of `x`."""
+    if corner == (0, 0) and all(w.size == w.stride == 1 for w in windows) and x.shape[:3] == block.shape[:3]:
+        return _by_group(x, len(columns))
+    top = corner[0] + lines.start * windows[0].stride
+    ctx.call(
+        compiled_windows(ctx).to_columns, x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows)
+    )
+    return columns
+
+
+def _as_windows(columns: Array, block: Array, windows: Windows) -> Array:
+    vertical, horizontal = windows
+    return columns.reshape(len(columns), *block.shape[:3], vertical.size, horizontal.size, -1)
+
+
+def _steps(windows: Windows) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Strides and dilations."""
+    vertical, horizontal = windows
+    return (vertical.stride, horizontal.stride), (vertical.dilation, horizontal.dilation)

@@ -1,0 +1,148 @@
+"""Convolution of sequences: that of images of one line.
+
+Splits over `n` (Sample), over `o` and `c` (Parameter; `c` gives partial sums), over `w` (Attribute, with a halo) and,
+with groups, over `g`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_ndim, check_positive, check_region, first, terms
+from ops.dense.convolution import convolve, gradient_weight, gradient_x, parameters_of
+from ops.initializers import Init
+from taskflow import LogicalRegion, Operator, Rect, Window, compiled
+
+_LINE = Window("h")
+
+
+def conv1d(
+    x: LogicalRegion,
+    out_channels: int,
+    kernel_size: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    bias: bool = True,
+    name: str | None = None,
+    *,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
+) -> LogicalRegion:
+    """One-dimensional cross-correlation, as torch.nn.functional.conv1d.
+
+    Args:
+        x: (batch, channels, length), floating point.
+        out_channels: channels of the result.
+        kernel_size, stride, padding, dilation: numbers; padding is with zeros.
+        groups: channels are convolved in this many groups of their own.
+        bias: whether to add `<name>.bias` of shape (out_channels,).
+        name: of the operator; `<name>.weight` is (out_channels, channels / groups, kernel_size).
+        weight_init, bias_init: first values; default torch's, uniform in ±1/sqrt(fan_in).
+
+    Returns:
+        (batch, out_channels, length'), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` has not three dimensions, the channels do not divide into the groups, or the window does not
+            fit.
+    """
+    where = f"conv1d '{name or 'conv1d'}'"
+    check_region(where, x)
+    check_ndim(where, x, (3,))
+    check_positive(where, kernel_size=kernel_size, stride=stride, dilation=dilation)
+    window = Window("w", kernel_size, stride, padding, dilation)
+    if padding < 0 or window.output_extent(x.shape[2]) < 1:
+        raise ValueError(
+            f"{where}: a window of {dilation * (kernel_size - 1) + 1} points does not fit into the {x.shape[2]} points "
+            f"of '{x.name}' and a padding of {padding}"
+        )
+    name = x.graph.unique_name(name or "conv1d")
+    inputs = parameters_of(where, name, x, out_channels, (kernel_size,), groups, bias, weight_init, bias_init)
+    c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
+    return first(
+        x.graph.launch(
+            name,
+            f"n {c} x, {o} c ^kw{f', {o}' if bias else ''} -> n {o} w",
+            inputs,
+            kernel=partial(_forward, windows=(_LINE, window), is_grouped=groups > 1),
+            sizes={"g": groups} if groups > 1 else {},
+            windows={"x": window},
+            backward=_backward,
+        )
+    )
+
+
+def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    (x_term, weight_term, *_), (y_term,) = terms(op)
+    x, weight, *bias = op.inputs
+    launch, window = x.graph.launch, op.windows["x"]
+    groups = {"g": op.extents["g"]} if "g" in op.extents else {}
+    options = {"windows": (_LINE, window), "is_grouped": bool(groups)}
+    gx = launch(
+        f"{op.name}.dx",
+        f"{y_term.replace(' w', ' q')}, {weight_term} -> {x_term.replace(' x', ' w')}",
+        [gy, weight],
+        kernel=partial(_gradient_x, **options),
+        sizes={"w": x.shape[2], **groups},
+        windows={"q": replace(window, transposed=True)},
+        flops=2 * op.extents["w"] / x.shape[2],
+    )
+    gweight = launch(
+        f"{op.name}.dweight",
+        f"{y_term}, {x_term} -> {weight_term}",
+        [gy, x],
+        kernel=partial(_gradient_weight, **options),
+        sizes={"kw": window.size, **groups},
+        windows={"x": window},
+    )
+    gradients = [first(gx), first(gweight)]
+    if bias:
+        pattern = f"{y_term} -> {terms(op)[0][2]}"
+        gradients.append(first(launch(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1)))
+    return tuple(gradients)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+class _OnLines:
+    """A context whose boxes of three dimensions have a height of one point more."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+    def rect(self, k: int) -> Rect:
+        box = self._ctx.rect(k)
+        return box if len(box.lo) != 3 else Rect((*box.lo[:2], 0, box.lo[2]), (*box.hi[:2], 1, box.hi[2]))
+
+
+def _on_lines(kernel: Callable[..., None], ctx: Context, arrays: tuple[Array, ...], options: dict[str, Any]) -> None:
+    kernel(_OnLines(ctx), *(a[:, :, None] if a.ndim == 3 else a for a in arrays), **options)
+
+
+@compiled
+def _forward(ctx: Context, *arrays: Array, **options: Any) -> None:
+    _on_lines(convolve, ctx, arrays, options)
+
+
+@compiled
+def _gradient_x(ctx: Context, *arrays: Array, **options: Any) -> None:
+    _on_lines(gradient_x, ctx, arrays, options)
+
+
+@compiled
+def _gradient_weight(ctx: Context, *arrays: Array, **options: Any) -> None:
+    _on_lines(gradient_weight, ctx, arrays, options)
+
+
+def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
+    ctx.xp.sum(gy, axis=(0, 2), out=gbias)

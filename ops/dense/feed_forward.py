@@ -1,0 +1,118 @@
+"""Two affine maps with an activation between, the feed-forward part of a transformer: y = W2 act(W1 x + b1) + b2.
+
+What lies between is nobody else's. So its gradient passes the activation in the operator that makes it: on a GPU that
+is the epilogue DGELU of cuBLASLt, on its argument, which the first map has kept. ReLU needs no more than its result;
+cuBLASLt would want a mask in a format of its own, which would have to be a region. So it is a second pass, in place.
+
+Splits: the hidden values over `o` of the first map and `i` of the second (Parameter; column, then row parallel, partial
+sums), the leading axes (Sample, Attribute) of both.
+
+The epilogues of gradients have not run on hardware.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_positive, check_region, distinct, first, term, terms
+from ops.dense.linear import (
+    activated,
+    forward,
+    gradients_of,
+    gradients_of_parameters,
+    multiply,
+    multiply_with,
+    parameters_of,
+    pattern_of,
+)
+from ops.elementwise.activation import GELU_TANH, relu_gradient
+from ops.elementwise.expressions import Expression
+from taskflow import LogicalRegion, Operator, on_cuda
+
+
+def feed_forward(
+    x: LogicalRegion,
+    hidden_features: int,
+    out_features: int | None = None,
+    activation: str = "gelu_tanh",
+    bias: bool = True,
+    name: str | None = None,
+) -> LogicalRegion:
+    """`linear(linear(x, hidden_features, activation=activation), out_features)`, with a shorter gradient.
+
+    Args:
+        x: (..., in_features), floating point.
+        hidden_features: extent between the two maps.
+        out_features: of the result; default: that of `x`.
+        activation: "gelu_tanh" or "relu".
+        bias: whether the maps add one.
+        name: the maps are `<name>.fc1` and `<name>.fc2`, with parameters as those of `linear`.
+
+    Returns:
+        (..., out_features), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` is a scalar or not of floating point, an extent is not positive, or there is no such activation.
+    """
+    where = f"feed_forward '{name or 'feed_forward'}'"
+    check_region(where, x)
+    if activation not in ("gelu_tanh", "relu"):
+        raise ValueError(f"{where}: activation is '{activation}', it is 'gelu_tanh' or 'relu'")
+    if x.ndim == 0:
+        raise ValueError(f"{where}: '{x.name}' is a scalar, at least one dimension is needed")
+    out_features = x.shape[-1] if out_features is None else out_features
+    check_positive(where, hidden_features=hidden_features, out_features=out_features)
+    name = x.graph.unique_name(name or "feed_forward")
+    inputs = [x, *parameters_of(x, f"{name}.fc1", hidden_features, bias)]
+    hidden, *kept = activated(f"{name}.fc1", inputs, activation, _hidden_backward)
+    inputs = [hidden, *parameters_of(hidden, f"{name}.fc2", out_features, bias), *kept]
+    between = [term((*distinct(hidden.axes[:-1], ("i", "o")), "i"))] * len(kept)
+    pattern = pattern_of(hidden, bias, "i", *between)
+    kernel = partial(_forward, has_kept=bool(kept))
+    backward = partial(_backward, bias=bias, activation=activation)
+    return first(x.graph.launch(f"{name}.fc2", pattern, inputs, kernel=kernel, backward=backward))
+
+
+@on_cuda()
+def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, has_kept: bool) -> None:
+    *bias, y = rest[:-2] + rest[-1:] if has_kept else rest
+    forward(ctx, x, weight, *bias, y)
+
+
+def _hidden_backward(op: Operator, *gradients: LogicalRegion | None) -> tuple[LogicalRegion, ...]:
+    """Of the first map: what the second one passes on is past the activation already."""
+    (g,) = (g for g in gradients if g is not None)
+    return gradients_of(op, g)
+
+
+def _backward(op: Operator, gy: LogicalRegion, *, bias: bool, activation: str) -> tuple[LogicalRegion | None, ...]:
+    """The gradient past the activation is that of its argument, or, with ReLU, stands for that of its result."""
+    (x_term, *_), (y_term,) = terms(op)
+    kept = op.inputs[-1] if activation == "gelu_tanh" else op.inputs[0]
+    expression = GELU_TANH.gradients["x"] if activation == "gelu_tanh" else None
+    whole = y_term.removesuffix("o") + "^o"  # partial sums cannot pass the activation
+    g = first(
+        gy.graph.launch(
+            f"{op.name}.dx",
+            f"{whole}, ^o i, {x_term} -> {x_term}",
+            [gy, op.inputs[1], kept],
+            kernel=partial(_gradient, expression=expression),
+            flops=2,
+        )
+    )
+    of_parameters = gradients_of_parameters(op, gy, bias)
+    return (None, *of_parameters, g) if activation == "gelu_tanh" else (g, *of_parameters)
+
+
+@on_cuda()
+def _gradient(ctx: Context, gy: Array, weight: Array, kept: Array, g: Array, *, expression: Expression | None) -> None:
+    """g = (gy weight) times the slope of the activation: `expression`, of GELU's argument, or that of ReLU's result."""
+    if expression is not None and multiply_with(ctx, gy, weight.T, g, "dgelu", None, kept):
+        return
+    product = g if expression is None else ctx.scratch("product", g.shape, g.dtype)
+    multiply(ctx, gy, weight, product)
+    if expression is None:
+        relu_gradient(ctx, product, kept, g)
+    else:
+        expression.evaluate(ctx, {"g": product, "x": kept}, g)

@@ -1,0 +1,112 @@
+"""The dot interaction of DLRM: products of every pair of feature vectors.
+
+Splits over the batch, over `e` (partial sums) and over `p`, the pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ops.cpu.tiles import Array, Context, compiled_kernels, contiguous, deliver, work_array
+from ops.cuda import features as gpu_features
+from ops.cuda.build import check_ndim, check_region, first
+from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda
+
+
+def dot_interaction(xs: Sequence[LogicalRegion], name: str | None = None) -> LogicalRegion:
+    """y[b, p] = sum over e of x_i[b, e] x_j[b, e] for every pair i > j, row by row (Naumov et al., arXiv 1906.00091).
+
+    Args:
+        xs: regions of one shape (batch, features), floating point; at least two.
+        name: of the operator.
+
+    Returns:
+        (batch, pairs) with pairs = f (f - 1) / 2 for f regions, in the order (1, 0), (2, 0), (2, 1), (3, 0), ...
+
+    Raises:
+        ValueError: there are fewer than two regions, their shapes differ, or a dtype is wrong.
+    """
+    where = f"dot_interaction '{name or 'dot_interaction'}'"
+    xs = list(xs)
+    if len(xs) < 2:
+        raise ValueError(f"{where}: at least two regions are needed")
+    for k, x in enumerate(xs):
+        check_region(where, x, f"xs[{k}]")
+        check_ndim(where, x, (2,))
+        if x.shape != xs[0].shape:
+            raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].shape} and '{x.name}' is {x.shape}")
+    return first(
+        xs[0].graph.launch(
+            name or "dot_interaction",
+            f"{', '.join(['b e'] * len(xs))} -> b p",
+            xs,
+            kernel=_forward,
+            sizes={"p": len(xs) * (len(xs) - 1) // 2},
+            backward=_backward,
+            flops=2,
+        )
+    )
+
+
+@cache
+def _pairs(count: int) -> tuple[Any, Any]:
+    return np.tril_indices(count, -1)
+
+
+def _stacked(ctx: Context, xs: Sequence[Array]) -> Array:
+    features = ctx.scratch("features", (xs[0].shape[0], len(xs), xs[0].shape[1]), xs[0].dtype)
+    for k, x in enumerate(xs):
+        ctx.xp.copyto(features[:, k], x)
+    return features
+
+
+@compiled
+@on_cuda()
+@captured
+def _forward(ctx: Context, *args: Array) -> None:
+    *xs, y = args
+    features = _stacked(ctx, xs)
+    products = ctx.scratch("products", (y.shape[0], len(xs), len(xs)), y.dtype)
+    ctx.xp.matmul(features, features.transpose(0, 2, 1), out=products)
+    lo, hi = ctx.interval("p")
+    if ctx.is_cuda:
+        gpu_features.take_pairs(ctx, products, y, lo)
+        return
+    work, (i, j) = work_array(ctx, "y", y), _pairs(len(xs))
+    ctx.call(compiled_kernels(ctx).take_pairs, products, i[lo:hi], j[lo:hi], work)
+    deliver(ctx, work, y)
+
+
+def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    terms = ", ".join(["b e"] * len(op.inputs))
+    made = gy.graph.launch(f"{op.name}.dx", f"b p, {terms} -> {terms}", [gy, *op.inputs], kernel=_gradient, flops=4)
+    assert isinstance(made, tuple)
+    return made
+
+
+@compiled
+@on_cuda()
+@captured
+def _gradient(ctx: Context, gy: Array, *args: Array) -> None:
+    count = len(args) // 2
+    features = _stacked(ctx, args[:count])
+    weights = ctx.scratch("weights", (gy.shape[0], count, count), gy.dtype)
+    _put_pairs(ctx, gy, weights)
+    gradients = ctx.scratch("gradients", features.shape, gy.dtype)
+    ctx.xp.matmul(weights, features, out=gradients)
+    for k, gx in enumerate(args[count:]):
+        ctx.xp.copyto(gx, gradients[:, k])
+
+
+def _put_pairs(ctx: Context, gy: Array, weights: Array) -> None:
+    """The gradient of each product for both orders of its pair; zeros for what is no pair of this tile."""
+    lo, hi = ctx.interval("p")
+    if ctx.is_cuda:
+        gpu_features.put_pairs(ctx, gy, weights, lo)
+        return
+    i, j = (index[lo:hi] for index in _pairs(weights.shape[1]))
+    ctx.call(compiled_kernels(ctx).put_pairs, contiguous(ctx, "gy", gy), i, j, weights)

@@ -1,0 +1,226 @@
+"""Affine maps of the last dimension: y = x Wᵀ + b.
+
+Splits over the leading axes (Sample, Attribute), over `o` (Parameter: column parallel) and over `i` (Parameter: row
+parallel, partial sums).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ops.cpu.tiles import Array, Context, deliver_matrix, matrix, result_matrix, rows
+from ops.cuda.build import check_positive, check_region, distinct, first, term, terms
+from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
+from ops.elementwise.expressions import Expression
+from ops.initializers import Init, bias_of, fan_in_uniform
+from taskflow import LogicalRegion, Operator, captured, on_cuda
+
+Backward = Callable[..., Any]
+
+
+def linear(
+    x: LogicalRegion,
+    out_features: int,
+    bias: bool = True,
+    name: str | None = None,
+    *,
+    activation: str | None = None,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
+) -> LogicalRegion:
+    """y[..., o] = sum over i of x[..., i] weight[o, i] + bias[o], as torch.nn.functional.linear.
+
+    Args:
+        x: (..., in_features), floating point.
+        out_features: extent of the last dimension of the result.
+        bias: whether to add `<name>.bias` of shape (out_features,).
+        name: of the operator; its parameters are `<name>.weight` (out_features, in_features) and `<name>.bias`.
+        activation: "relu", "gelu_tanh" or None: of the result, in the same operator; then `i` cannot be split.
+        weight_init, bias_init: first values; default torch's, uniform in ±1/sqrt(in_features).
+
+    Returns:
+        (..., out_features), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` is a scalar or not of floating point, `out_features` is not positive, or there is no such
+            activation.
+    """
+    where = f"linear '{name or 'linear'}'"
+    check_region(where, x)
+    if x.ndim == 0:
+        raise ValueError(f"{where}: '{x.name}' is a scalar, at least one dimension is needed")
+    check_positive(where, out_features=out_features)
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(f"{where}: activation is '{activation}', it is {' or '.join(map(repr, ACTIVATIONS))}")
+    name = x.graph.unique_name(name or "linear")
+    inputs = [x, *parameters_of(x, name, out_features, bias, weight_init, bias_init)]
+    if activation is None:
+        return first(x.graph.launch(name, pattern_of(x, bias), inputs, kernel=forward, backward=gradients_of))
+    return activated(name, inputs, activation, partial(_backward_active, activation=activation))[0]
+
+
+def parameters_of(
+    x: LogicalRegion,
+    name: str,
+    out_features: int,
+    bias: bool,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
+) -> list[LogicalRegion]:
+    """`<name>.weight` and perhaps `<name>.bias` of an affine map of the last dimension of `x`."""
+    shape, parameter = (out_features, x.shape[-1]), x.graph.parameter
+    weight = parameter(f"{name}.weight", shape, fan_in_uniform if weight_init is None else weight_init, x.dtype)
+    if not bias:
+        return [weight]
+    init = bias_of(shape) if bias_init is None else bias_init
+    return [weight, parameter(f"{name}.bias", (out_features,), init, x.dtype)]
+
+
+def pattern_of(x: LogicalRegion, bias: bool, i: str = "i", *more: str) -> str:
+    """The pattern of an affine map; `more` terms of inputs behind the parameters."""
+    lead = distinct(x.axes[:-1], ("i", "o"))
+    inputs = [term((*lead, i)), f"o {i}", *(["o"] if bias else []), *more]
+    return f"{', '.join(inputs)} -> {term((*lead, 'o'))}"
+
+
+def activated(name: str, inputs: list[LogicalRegion], activation: str, backward: Backward) -> list[LogicalRegion]:
+    """The results of an affine map with an activation: of both, and with GELU the argument of that."""
+    pattern = pattern_of(inputs[0], len(inputs) > 2, "^i")
+    if activation == "gelu_tanh":
+        pattern += f", {pattern.split(' -> ')[1]}"  # what the gradient reads
+    kernel = partial(_forward_active, activation=activation)
+    made = inputs[0].graph.launch(name, pattern, inputs, kernel=kernel, backward=backward)
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+@on_cuda()
+@captured
+def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
+    *bias, y = rest
+    if ctx.interval("i")[0] != 0:
+        bias = []  # once among the partial sums
+    if bias and multiply_with(ctx, x, weight, y, "bias", bias[0]):
+        return
+    multiply(ctx, x, weight.T, y)
+    if bias:
+        ctx.xp.add(y, bias[0], out=y)
+
+
+@on_cuda()
+@captured
+def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activation: str) -> None:
+    """With Gelu the second output is its argument."""
+    kept = rest[-1] if activation == "gelu_tanh" else None
+    *bias, y = rest if kept is None else rest[:-1]
+    epilogue = ("relu" if kept is None else "gelu_aux") + ("_bias" if bias else "")
+    if multiply_with(ctx, x, weight, y, epilogue, bias[0] if bias else None, kept):
+        return
+    before = y if kept is None else kept
+    multiply(ctx, x, weight.T, before)
+    if bias:
+        ctx.xp.add(before, bias[0], out=before)
+    if kept is None:
+        ctx.xp.maximum(y, 0, out=y)
+    else:
+        GELU_TANH.value.evaluate(ctx, {"x": kept}, y)
+
+
+def multiply_with(
+    ctx: Context, x: Array, weight: Array, y: Array, epilogue: str, bias: Array | None, kept: Array | None = None
+) -> bool:
+    """y = epilogue(x weightᵀ + bias) in one call on a GPU; False where that cannot be, and nothing was done.
+
+    `kept` is what the epilogue writes or reads beside the product, of the shape of `y`.
+    """
+    beside = [a for a in (kept, bias) if a is not None]
+    if not ctx.is_cuda or not y.size or not x.size or not all(a.flags.c_contiguous for a in (y, *beside)):
+        return False
+    aux = None if kept is None else kept.reshape(-1, kept.shape[-1])
+    if aux is not None and aux.shape[1] % 8:  # what cuBLASLt asks for
+        return False
+    return bool(ctx.xp.product(rows(ctx, "x", x), weight.T, y.reshape(-1, y.shape[-1]), epilogue, bias, aux))
+
+
+def multiply(ctx: Context, x: Array, right: Array, y: Array) -> None:
+    """y = x right over the last dimension, as one matrix product."""
+    flat = result_matrix(ctx, "y", y)
+    ctx.xp.matmul(matrix(ctx, "x", x), right, out=flat)
+    deliver_matrix(ctx, flat, y)
+
+
+def _backward_active(
+    op: Operator, gy: LogicalRegion | None, *kept: LogicalRegion | None, activation: str
+) -> tuple[LogicalRegion, ...]:
+    assert gy is not None, "only the first output is public"
+    y = terms(op)[1][0]
+    kernel = relu_gradient if activation == "relu" else partial(_gelu_gradient, expression=GELU_TANH.gradients["x"])
+    inputs = [gy, op.outputs[-1]]
+    return gradients_of(
+        op, first(gy.graph.launch(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20))
+    )
+
+
+@on_cuda()
+@captured
+def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array, *, expression: Expression) -> None:
+    expression.evaluate(ctx, {"g": gy, "x": x}, gx)
+
+
+def gradients_of(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    """Of the input and the parameters of an affine map."""
+    (x_term, *_), (y_term, *_) = terms(op)
+    pattern = f"{y_term}, o i -> {x_term.replace('^', '')}"  # a gradient with respect to x may be split along i
+    gx = first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, op.inputs[1]], kernel=_gradient_x))
+    return gx, *gradients_of_parameters(op, gy, len(op.inputs) > 2)
+
+
+def gradients_of_parameters(op: Operator, gy: LogicalRegion, bias: bool) -> tuple[LogicalRegion, ...]:
+    """Of the weight, and of the bias by the same operator: cuBLASLt sums what the product reads anyway."""
+    (x_term, *_), (y_term, *_) = terms(op)
+    pattern = f"{y_term}, {x_term.replace('^', '')} -> o i{', o' if bias else ''}"
+    wide = (1,) if bias else ()
+    name = f"{op.name}.dweight"
+    made = gy.graph.launch(name, pattern, [gy, op.inputs[0]], kernel=_gradient_parameters, wide=wide)
+    return made if isinstance(made, tuple) else (made,)
+
+
+@on_cuda()
+@captured
+def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
+    multiply(ctx, gy, weight, gx)
+
+
+@on_cuda()
+@captured
+def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
+    multiply_gradients(ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
+
+
+def multiply_gradients(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Sequence[Array], counts: bool) -> None:
+    """gyᵀ x, and for the bias, if there is one, the sums of the columns of gy: zero unless it `counts`.
+
+    It counts once among the points of a split axis that the bias does not have.
+    """
+    if gbias and not counts:
+        ctx.xp.copyto(gbias[0], 0)
+    elif gbias and _gradients_with(ctx, gy, x, gweight, gbias[0]):
+        return
+    elif gbias:
+        ctx.xp.sum(gy, axis=0, dtype=gbias[0].dtype, out=gbias[0])
+    ctx.xp.matmul(gy.T, x, out=gweight)
+
+
+def _gradients_with(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Array) -> bool:
+    """gyᵀ x and the sums of the columns of gy in one call on a GPU; False: nothing was done."""
+    if not ctx.is_cuda or not gy.size or not x.size:
+        return False
+    sums = gbias  # of the dtype of the product
+    if not gbias.flags.c_contiguous or gbias.dtype != gweight.dtype:
+        sums = ctx.scratch("sums", gbias.shape, gweight.dtype)
+    if not ctx.xp.product(gy.T, x, gweight, "bias_gradient_of_second", sums):
+        return False
+    if sums is not gbias:
+        ctx.xp.copyto(gbias, sums)
+    return True

@@ -1,0 +1,145 @@
+"""Products of two regions: matrix products, batched ones, and every other einsum of two operands.
+
+Every axis may be split: those of the result make tiles, those that are summed over make partial sums.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+
+from ops.cpu.tiles import Array, Context, merged, merges
+from ops.cuda.build import check_ndim, check_region, distinct, first, term, terms
+from taskflow import LogicalRegion, Operator, captured, on_cuda
+
+
+def matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """z[..., m, o] = sum over i of x[..., m, i] y[..., i, o], as torch.matmul without broadcasting.
+
+    Args:
+        x: (..., m, i), floating point, at least two dimensions.
+        y: (..., i, o) with the leading dimensions of `x`, or (i, o).
+        name: of the operator.
+
+    Returns:
+        (..., m, o), of the dtype of `x`.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"matmul '{name or 'matmul'}'"
+    for role, region in (("x", x), ("y", y)):
+        check_region(where, region, role)
+        if region.ndim < 2:
+            raise ValueError(f"{where}: '{region.name}' has shape {region.shape}, at least two dimensions are needed")
+    if (y.ndim > 2 and y.shape[:-2] != x.shape[:-2]) or y.shape[-2] != x.shape[-1]:
+        raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{y.name}' is {y.shape}, which do not agree")
+    *lead, m = distinct(x.axes[:-1], ("i", "o"))
+    right = (*lead, "i", "o") if y.ndim > 2 else ("i", "o")
+    return contract(name or "matmul", f"{term((*lead, m, 'i'))}, {term(right)} -> {term((*lead, m, 'o'))}", x, y)
+
+
+def batch_matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """z[b, m, o] = sum over i of x[b, m, i] y[b, i, o], as torch.bmm.
+
+    Args, returns and raises as `matmul`; both regions have three dimensions.
+    """
+    for role, region in (("x", x), ("y", y)):
+        check_region(f"batch_matmul '{name or 'batch_matmul'}'", region, role)
+        check_ndim(f"batch_matmul '{name or 'batch_matmul'}'", region, (3,))
+    return matmul(x, y, name or "batch_matmul")
+
+
+def einsum(equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """The sum of products that `equation` says, as torch.einsum of two operands; its letters are the axis names.
+
+    Args:
+        equation: "bqkd,btkd->bkqt", say. Each letter stands in two of the three terms, or in all.
+        x, y: floating point.
+        name: of the operator.
+
+    Raises:
+        ValueError: the equation is no such equation, or extents disagree.
+    """
+    where = f"einsum '{name or 'einsum'}'"
+    check_region(where, x)
+    check_region(where, y, "y")
+    match = re.fullmatch(r"\s*([A-Za-z]*)\s*,\s*([A-Za-z]*)\s*->\s*([A-Za-z]*)\s*", equation)
+    if match is None:
+        raise ValueError(f"{where}: '{equation}' is not an equation of two operands, such as 'bij,bjk->bik'")
+    for axis in sorted(set("".join(match.groups()))):
+        if sum(axis in part for part in match.groups()) < 2:
+            raise ValueError(f"{where}: '{axis}' stands in one term of '{equation}' only")
+    left, right, out = (term(list(part)) for part in match.groups())
+    return contract(name or "einsum", f"{left}, {right} -> {out}", x, y)
+
+
+def contract(name: str, pattern: str, x: LogicalRegion, y: LogicalRegion, scale: float = 1.0) -> LogicalRegion:
+    """`scale` times the sum of products of a pattern without groups whose axes each stand in two terms or in all."""
+    kernel = partial(multiply_matrices, plan=Plan.of(pattern), scale=scale)
+    backward = partial(_backward, scale=scale)
+    return first(x.graph.launch(name, pattern, [x, y], kernel=kernel, backward=backward, flops=2))
+
+
+def _backward(op: Operator, gz: LogicalRegion, *, scale: float) -> tuple[LogicalRegion, LogicalRegion]:
+    (x_term, y_term), (z_term,) = terms(op)
+    x, y = op.inputs
+    gx = contract(f"{op.name}.dx", f"{z_term}, {y_term} -> {x_term}", gz, y, scale)
+    return gx, contract(f"{op.name}.dy", f"{z_term}, {x_term} -> {y_term}", gz, x, scale)
+
+
+# -- kernel ------------------------------------------------------------------------------------------------------------
+
+Layout = tuple[tuple[int, ...], int, int]  # order of the dimensions, how many are batch, how many of the rest are rows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How both operands and the result are seen as (batch..., rows, columns)."""
+
+    x: Layout
+    y: Layout
+    z: Layout
+
+    @staticmethod
+    def of(pattern: str) -> Plan:
+        left, _, right = pattern.partition("->")
+        x, y = (part.replace(".", "").replace("^", "").split() for part in left.split(","))
+        z = right.replace(".", "").replace("^", "").split()
+        batch = [a for a in z if a in x and a in y]
+        rows, columns = [a for a in z if a not in y], [a for a in z if a not in x]
+        summed = [a for a in x if a not in z]
+
+        def layout(axes: list[str], first_axes: list[str], last_axes: list[str]) -> Layout:
+            order = tuple(axes.index(a) for a in (*batch, *first_axes, *last_axes))
+            return order, len(batch), len(first_axes)
+
+        return Plan(layout(x, rows, summed), layout(y, summed, columns), layout(z, rows, columns))
+
+
+@on_cuda()
+@captured
+def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan, scale: float = 1.0) -> None:
+    """One call of matmul; operands are copied only where rows or columns of several axes do not merge in memory."""
+    left, right = _matrices(ctx, "x", x, plan.x), _matrices(ctx, "y", y, plan.y)
+    order, batch, rows = plan.z
+    target = z.transpose(order)
+    if merges(target, batch, rows):
+        ctx.xp.matmul(left, right, out=merged(target, batch, rows))
+    else:
+        product = ctx.scratch("z", (*target.shape[:batch], left.shape[-2], right.shape[-1]), z.dtype)
+        ctx.xp.matmul(left, right, out=product)
+        ctx.xp.copyto(target, product.reshape(target.shape))
+    if scale != 1:
+        ctx.xp.multiply(z, scale, out=z)
+
+
+def _matrices(ctx: Context, slot: str, a: Array, layout: Layout) -> Array:
+    order, batch, rows = layout
+    a = a.transpose(order)
+    if not merges(a, batch, rows):
+        copy = ctx.scratch(slot, a.shape, a.dtype)
+        ctx.xp.copyto(copy, a)
+        a = copy
+    return merged(a, batch, rows)

@@ -1,0 +1,1 @@
+"""Elementwise operators: one scalar expression says what each computes, on every backend."""

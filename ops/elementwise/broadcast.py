@@ -1,0 +1,189 @@
+"""Elementwise operators with broadcasting: an expression and one for each gradient make an operator.
+
+Every axis may be split. The gradient of a repeated operand sums over the dimensions that it lacks: partial sums where
+they are split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_region, distinct, first, term, terms
+from ops.elementwise import generated
+from ops.elementwise.expressions import Expression
+from ops.elementwise.pointwise import pointwise
+from taskflow import LogicalRegion, Operator, captured, on_cuda
+
+Operand = LogicalRegion | float
+Kernel = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """What an elementwise operator computes.
+
+    Attributes:
+        value: of the operands, by name.
+        gradients: operand -> its gradient, of the operands, `z` (the value) and `g` (the gradient of the value).
+            It is linear in `g`. An operand that is missing here has no gradient.
+        flops: of one element.
+        kernel, gradient: compiled functions that compute `value` and the gradient of a single operand faster.
+    """
+
+    value: Expression
+    gradients: Mapping[str, Expression]
+    flops: float = 1.0
+    kernel: Kernel | None = None
+    gradient: Kernel | None = None
+
+
+def elementwise(
+    value: str, flops: float = 1.0, kernel: Kernel | None = None, gradient: Kernel | None = None, **gradients: str
+) -> Elementwise:
+    """`elementwise("x * y", x="g * y", y="g * x")`."""
+    parsed = {name: Expression.parse(text) for name, text in gradients.items()}
+    return Elementwise(Expression.parse(value), parsed, flops, kernel, gradient)
+
+
+def launch(
+    kind: str,
+    rule: Elementwise,
+    operands: Mapping[str, Operand],
+    name: str | None = None,
+    dtype: str | None = None,
+    any_dtype: Sequence[str] = (),
+) -> LogicalRegion:
+    """Launch `rule` on its operands, regions or numbers by name.
+
+    Raises:
+        TypeError: no operand is a region, or one is neither region nor number.
+        ValueError: the shapes do not broadcast, or an operand outside of `any_dtype` is not of floating point.
+    """
+    where = f"{kind} '{name or kind}'"
+    regions = {k: r for k, r in operands.items() if not isinstance(r, int | float)}
+    numbers = {k: float(n) for k, n in operands.items() if isinstance(n, int | float)}
+    if not regions:
+        raise TypeError(f"{where}: all operands are numbers, at least one region is needed")
+    for role, region in regions.items():
+        check_region(where, region, role, floating=role not in any_dtype)
+    kernel = rule.kernel or pointwise(rule.value, tuple(regions), numbers)
+    inputs = list(regions.values())
+    return first(
+        inputs[0].graph.launch(
+            name or kind,
+            broadcast_pattern(where, inputs),
+            inputs,
+            kernel=kernel,
+            backward=partial(_backward, rule=rule, names=tuple(regions), numbers=numbers) if rule.gradients else None,
+            flops=rule.flops,
+            dtype=dtype,
+        )
+    )
+
+
+def broadcast_pattern(where: str, regions: Sequence[LogicalRegion]) -> str:
+    """Shapes are aligned at the right; an axis is named by the first operand that has most points there."""
+    ndim = max(r.ndim for r in regions)
+    names, extents = [], []
+    for k in range(-ndim, 0):
+        having = [r for r in regions if -k <= r.ndim]
+        extent = max(r.shape[k] for r in having)
+        owner = next(r for r in having if r.shape[k] == extent)
+        if len(differing := dict.fromkeys(r.shape[k] for r in having if r.shape[k] > 1)) > 1:
+            raise ValueError(_disagreement(where, regions, list(differing)))
+        names.append(owner.axes[k])
+        extents.append(extent)
+    axes = distinct(names)
+    read = [
+        term([a if r.shape[k] == extents[k] else "1" for k, a in zip(range(-r.ndim, 0), axes[ndim - r.ndim :])])
+        for r in regions
+    ]
+    return f"{', '.join(read)} -> {term(axes)}"
+
+
+def _disagreement(where: str, regions: Sequence[LogicalRegion], extents: Sequence[int]) -> str:
+    shapes = [f"'{r.name}' is {r.shape}" for r in regions]
+    differing = " and ".join(map(str, extents))
+    return f"{where}: {', '.join(shapes[:-1])} and {shapes[-1]}; aligned at the right, {differing} do not agree"
+
+
+def _backward(
+    op: Operator, g: LogicalRegion, *, rule: Elementwise, names: Sequence[str], numbers: Mapping[str, float]
+) -> tuple[LogicalRegion | None, ...]:
+    return tuple(
+        _gradient_of(op, g, k, rule, names, numbers) if name in rule.gradients else None for k, name in enumerate(names)
+    )
+
+
+def _gradient_of(
+    op: Operator,
+    g: LogicalRegion,
+    k: int,
+    rule: Elementwise,
+    names: Sequence[str],
+    numbers: Mapping[str, float],
+) -> LogicalRegion:
+    """The gradient of operand `k`, summed over the dimensions along which it was repeated."""
+    read, (out,) = terms(op)
+    expression = rule.gradients[names[k]]
+    if expression.text == "g" and read[k] == out:
+        return g
+    args = {"g": (g, out), "z": (op.outputs[0], out)}
+    args |= {name: (region, t) for name, region, t in zip(names, op.inputs, read, strict=True)}
+    known = [name for name in ("g", "z", *names) if name in expression.names]
+    axes = summed_axes(out, read[k])
+    summed = partial(_evaluate_summed, expression=expression, names=tuple(known), numbers=numbers, axes=axes)
+    kernel = rule.gradient or (summed if axes else pointwise(expression, known, numbers))
+    return first(
+        g.graph.launch(
+            f"{op.name}.d{names[k]}",
+            f"{', '.join(args[name][1] for name in known)} -> {read[k]}",
+            [args[name][0] for name in known],
+            kernel=kernel,
+            flops=rule.flops,
+        )
+    )
+
+
+def summed_axes(out: str, own: str) -> tuple[int, ...]:
+    """The dimensions of `out` that `own` lacks or has one point of."""
+    full, kept = out.split(), [] if own == "." else own.split()
+    return tuple(k for k, axis in enumerate(full) if axis not in kept and axis != ".")
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+@on_cuda()
+@captured
+def _evaluate_summed(
+    ctx: Context,
+    *arrays: Array,
+    expression: Expression,
+    names: Sequence[str],
+    numbers: Mapping[str, float],
+    axes: tuple[int, ...],
+) -> None:
+    """The last array = the sum over `axes` of `expression` of the others, called `names`, and of `numbers`."""
+    *inputs, out = arrays
+    values = {**numbers, **dict(zip(names, inputs))}
+    if axes and ctx.is_cuda:
+        lead = (None,) * (max(a.ndim for a in inputs) - out.ndim)
+        generated.reduce(ctx, expression, values, out[(*lead, ...)], axes)
+    elif expression.text in values:
+        sum_over(ctx, values[expression.text], out, axes=axes)
+    else:
+        shape = ctx.xp.broadcast_shapes(*(a.shape for a in inputs))
+        product = ctx.scratch("product", shape, out.dtype)
+        expression.evaluate(ctx, values, product)
+        sum_over(ctx, product, out, axes=axes)
+
+
+@captured
+def sum_over(ctx: Context, x: Array, y: Array, *, axes: tuple[int, ...]) -> None:
+    """`y` = the sum of `x` over `axes`, of which `y` has one point or lacks leading ones."""
+    lead = (None,) * (x.ndim - y.ndim)
+    ctx.xp.sum(x, axis=axes, keepdims=True, out=y[(*lead, ...)])

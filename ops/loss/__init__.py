@@ -1,0 +1,1 @@
+"""Losses, softmax and metrics."""

@@ -1,0 +1,137 @@
+"""Metrics: what is fetched beside the loss and never differentiated. Every axis may be split.
+
+The cross entropy as a metric is that of `softmax` or `cross_entropy`; the mean errors are those of `loss`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda import classes as gpu_classes
+from ops.cuda import tables as gpu_tables
+from ops.cuda.build import check_positive, check_region, distinct, first, term
+from ops.elementwise.functions import exp, sqrt
+from ops.loss.elementwise import mean_squared_error
+from ops.loss.softmax import check_classes, check_targets
+from taskflow import LogicalRegion, on_cuda
+
+
+def accuracy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """The fraction of rows whose largest score (the first, if several) is that of the right class.
+
+    Args:
+        y: (..., classes), floating point.
+        t: (...), integers.
+        name: of the operator.
+
+    Returns:
+        A scalar of the dtype of `y`, without gradient.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    return _share_of_right("accuracy", y, t, 1, name)
+
+
+def top_k_accuracy(y: LogicalRegion, t: LogicalRegion, k: int = 5, name: str | None = None) -> LogicalRegion:
+    """The fraction of rows in which fewer than `k` scores stand before that of the right class.
+
+    A score stands before another if it is larger, or equal and of an earlier class.
+
+    Args:
+        y: (..., classes), floating point; the classes may be split.
+        t: (...), integers; a class out of range is a ValueError when the step runs.
+        k: positive.
+        name: of the operator; the scores of the right classes are `<name>.right`, the fraction `<name>.mean`.
+
+    Returns:
+        A scalar of the dtype of `y`, without gradient.
+
+    Raises:
+        ValueError: the shapes do not agree, `k` is not positive, or a dtype is wrong.
+    """
+    check_positive(f"top_k_accuracy '{name or 'top_k_accuracy'}'", k=k)
+    return _share_of_right("top_k_accuracy", y, t, k, name)
+
+
+def _share_of_right(kind: str, y: LogicalRegion, t: LogicalRegion, k: int, name: str | None) -> LogicalRegion:
+    check_targets(f"{kind} '{name or kind}'", y, t)
+    graph, name = y.graph, y.graph.unique_name(name or kind)
+    axes = distinct(y.axes)
+    full, row = term(axes), term(axes[:-1])
+    kernel = partial(_right_scores, what=f"{kind}: the target", classes=y.shape[-1])
+    with graph.following(name):
+        right = first(graph.launch(f"{name}.right", f"{full}, {row} -> {row}", [y, t], kernel=kernel, flops=1))
+    before = first(graph.launch(name, f"{full}, {row}, {row} -> {row}", [y, t, right], kernel=_before, flops=3))
+    kernel = partial(_share_below, k=k, count=prod(t.shape))
+    with graph.following(name):
+        return first(graph.launch(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1))
+
+
+@on_cuda(gpu_tables.right_scores)
+def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
+    """Zero where the right class is not in this tile."""
+    check_classes(what, t, classes)
+    local = t.astype(ctx.xp.intp) - ctx.rect(0).lo[-1]
+    found = ctx.xp.take_along_axis(y, local.clip(0, y.shape[-1] - 1)[..., None], axis=-1)[..., 0]
+    ctx.xp.copyto(right, 0)
+    ctx.xp.copyto(right, found, where=(local >= 0) & (local < y.shape[-1]))
+
+
+@on_cuda(gpu_classes.count_before)
+def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
+    """A row with NaN at its right class is as wrong as can be."""
+    number = ctx.xp.arange(ctx.rect(0).lo[-1], ctx.rect(0).hi[-1])
+    is_before, is_equal, is_earlier = (ctx.scratch(slot, y.shape, bool) for slot in ("before", "equal", "earlier"))
+    ctx.xp.less_equal(y, right[..., None], out=is_before)
+    ctx.xp.logical_not(is_before, out=is_before)
+    ctx.xp.equal(y, right[..., None], out=is_equal)
+    ctx.xp.less(number, t[..., None], out=is_earlier)
+    ctx.xp.logical_and(is_equal, is_earlier, out=is_equal)
+    ctx.xp.logical_or(is_before, is_equal, out=is_before)
+    ctx.xp.sum(is_before, axis=-1, out=before)
+
+
+@on_cuda(gpu_classes.share_below)
+def _share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int) -> None:
+    share[...] = ctx.xp.count_nonzero(before < k) / count
+
+
+def root_mean_squared_error(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """The square root of the mean over all elements of (x - y)²; it may be differentiated where it is not 0.
+
+    Args:
+        x, y: equal shapes, floating point.
+        name: of the mean, which strategies split; the root is `<name>.root`.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: the shapes differ, or a dtype is wrong.
+    """
+    square = mean_squared_error(x, y, name or "root_mean_squared_error")
+    with x.graph.following(square.name):
+        return sqrt(square, f"{square.name}.root")
+
+
+def perplexity(loss: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """exp(loss): the perplexity of a language model whose mean cross entropy, in nats, is `loss`.
+
+    Args:
+        loss: a scalar, floating point.
+        name: of the operator.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: `loss` is not a scalar, or of another dtype.
+    """
+    where = f"perplexity '{name or 'perplexity'}'"
+    check_region(where, loss, "loss")
+    if loss.shape != ():
+        raise ValueError(f"{where}: '{loss.name}' has shape {loss.shape}, it is a scalar")
+    return exp(loss, name or "perplexity")

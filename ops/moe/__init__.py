@@ -1,0 +1,1 @@
+"""Mixtures of experts: routing, dispatch, and the experts themselves."""

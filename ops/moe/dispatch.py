@@ -1,0 +1,190 @@
+"""Tokens to the slots of experts, and back: each is the other's gradient.
+
+The experts' side is one region (experts, slots, features). Splits: over experts and slots (tiles of one, partial sums
+of the other), over features, and over tokens. Tokens in groups (`g`, see `expert_slots`) have slots of their own, so
+that a split over `g` is one of both sides: dispatching copies nothing, and operators split over experts in between
+make the movement an all-to-all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from ops.cpu.tiles import Array, Context, contiguous, deliver, rows, work_array
+from ops.cuda import experts as gpu_experts
+from ops.cuda.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
+from ops.moe.gate import token_axis
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
+
+
+def dispatch(
+    x: LogicalRegion,
+    slots: LogicalRegion,
+    num_experts: int,
+    capacity: int,
+    groups: int = 1,
+    name: str | None = None,
+) -> LogicalRegion:
+    """y[slot] = x[token] for every slot of a token, zero in slots that nobody has.
+
+    Args:
+        x: (tokens, ..., features), floating point.
+        slots: (tokens, ..., k), of `expert_slots` with the same `num_experts`, `capacity` and `groups`.
+        name: of the operator.
+
+    Returns:
+        (num_experts, groups * capacity, features).
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"dispatch '{name or 'dispatch'}'"
+    check_region(where, x)
+    check_positive(where, num_experts=num_experts, capacity=capacity, groups=groups)
+    x_term, slot_term, expert_term, sizes = _write_terms(where, x, slots, groups)
+    return first(
+        x.graph.launch(
+            name or "dispatch",
+            f"{x_term}, {slot_term} -> {expert_term}",
+            [x, slots],
+            kernel=partial(_scatter, places=groups * capacity),
+            sizes={**sizes, "e": num_experts, "c": capacity},
+            backward=partial(_dispatch_backward, places=groups * capacity),
+            flops=1 / (num_experts * capacity),
+        )
+    )
+
+
+def combine(
+    x: LogicalRegion, slots: LogicalRegion, weights: LogicalRegion, groups: int = 1, name: str | None = None
+) -> LogicalRegion:
+    """y[token] = the sum of weight x[slot] over the slots of the token; zero for a token that has none.
+
+    Args:
+        x: (experts, groups * capacity, features), floating point.
+        slots: (tokens, ..., k), of `expert_slots` with the same experts, capacity and `groups`.
+        weights: of the shape of `slots`, floating point.
+        name: of the operator.
+
+    Returns:
+        (tokens, ..., features).
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"combine '{name or 'combine'}'"
+    check_region(where, x)
+    check_region(where, weights, "weights")
+    check_ndim(where, x, (3,))
+    check_positive(where, groups=groups)
+    if weights.shape != slots.shape or x.shape[1] % groups:
+        raise ValueError(
+            f"{where}: '{x.name}' is {x.shape} in {groups} groups, '{slots.name}' is {slots.shape} and "
+            f"'{weights.name}' is {weights.shape}"
+        )
+    token_term, slot_term, expert_term, sizes = _write_terms(where, weights, slots, groups)
+    return first(
+        x.graph.launch(
+            name or "combine",
+            f"{expert_term}, {slot_term}, {slot_term} -> {token_term}",
+            [x, slots, weights],
+            kernel=partial(_gather, places=x.shape[1]),
+            sizes=sizes,
+            backward=partial(_combine_backward, places=x.shape[1]),
+            flops=2 / prod(x.shape[:2]) * groups,
+        )
+    )
+
+
+def _write_terms(
+    where: str, tokens: LogicalRegion, slots: LogicalRegion, groups: int
+) -> tuple[str, str, str, dict[str, int]]:
+    """The terms of tokens, their slots, and the experts' slots; and what extents the groups need."""
+    check_integers(where, slots, "slots")
+    if tokens.ndim < 2 or slots.ndim != tokens.ndim or slots.shape[:-1] != tokens.shape[:-1]:
+        raise ValueError(f"{where}: '{tokens.name}' is {tokens.shape} and '{slots.name}' is {slots.shape}")
+    row, sizes = token_axis(where, slots, groups)
+    _, *inner = distinct(tokens.axes[:-1], ("b", "g", "k", "e", "c", "d"))
+    places = "c" if groups == 1 else "(g c)"
+    return term((row, *inner, "d")), term((row, *inner, "^k")), f"e {places} d", sizes
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+def _dispatch_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[LogicalRegion, None]:
+    (x_term, slot_term), (expert_term,) = terms(op)
+    kernel = partial(_gather, places=places)
+    pattern = f"{expert_term}, {slot_term} -> {x_term}"
+    made = gy.graph.launch(
+        f"{op.name}.dx", pattern, [gy, op.inputs[1]], kernel=kernel, sizes=op.extents, flops=op.flops
+    )
+    return first(made), None
+
+
+def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[LogicalRegion, None, LogicalRegion]:
+    (expert_term, slot_term, _), (token_term,) = terms(op)
+    x, slots, weights = op.inputs
+    launch = gy.graph.launch
+    gx = launch(
+        f"{op.name}.dx",
+        f"{token_term}, {slot_term}, {slot_term} -> {expert_term}",
+        [gy, slots, weights],
+        kernel=partial(_scatter, places=places),
+        sizes=op.extents,
+        flops=op.flops,
+    )
+    gweights = launch(
+        f"{op.name}.dweights",
+        f"{token_term}, {expert_term}, {slot_term} -> {slot_term}",
+        [gy, x, slots],
+        kernel=partial(_gather_products, places=places),
+        sizes=op.extents,
+        flops=op.flops,
+    )
+    return first(gx), None, first(gweights)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+@compiled
+@on_cuda(gpu_experts.scatter)
+def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
+    from ops.cpu import experts as cpu_experts
+
+    *weights, y = rest
+    work = work_array(ctx, "y", y)
+    tile = ctx.rect(2 + len(weights)).lo
+    given = _weights(ctx, weights, x.dtype)
+    cpu_experts.scatter(rows(ctx, "x", x), rows(ctx, "slots", slots), given, tile[0], tile[1], places, work)
+    deliver(ctx, work, y)
+
+
+@compiled
+@on_cuda(gpu_experts.gather)
+def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
+    from ops.cpu import experts as cpu_experts
+
+    *weights, y = rest
+    work = work_array(ctx, "y", y)
+    tile, given, flat = ctx.rect(0).lo, _weights(ctx, weights, x.dtype), work.reshape(-1, y.shape[-1])
+    cpu_experts.gather(contiguous(ctx, "x", x), rows(ctx, "slots", slots), given, tile[0], tile[1], places, flat)
+    deliver(ctx, work, y)
+
+
+@compiled
+@on_cuda(gpu_experts.gather_products)
+def _gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
+    from ops.cpu import experts as cpu_experts
+
+    work, tile = work_array(ctx, "out", out), ctx.rect(1).lo
+    read = rows(ctx, "gy", gy), contiguous(ctx, "x", x), rows(ctx, "slots", slots)
+    cpu_experts.gather_products(*read, tile[0], tile[1], places, work.reshape(-1, out.shape[-1]))
+    deliver(ctx, work, out)
+
+
+def _weights(ctx: Context, weights: list[Array], dtype: object) -> Array:
+    """The weights as a matrix; an empty one stands for ones."""
+    return rows(ctx, "weights", weights[0]) if weights else ctx.scratch("weights", (0, 0), dtype)

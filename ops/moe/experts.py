@@ -1,0 +1,167 @@
+"""A mixture of experts, composed of operators: gate, slots, dispatch, the experts' layers, combine.
+
+Split over `e`, the experts' layers are expert parallel; over `c`, each device has all experts and some of the slots;
+over `h` of the hidden layer, tensor parallel. Gate and routing follow the gate's configuration, slots and combine that
+of the dispatch, the second layer that of the first, unless they are named themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import ceil, prod
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_ndim, check_positive, check_region, first
+from ops.dense.linear import linear
+from ops.elementwise.activation import gelu
+from ops.initializers import Init, uniform
+from ops.loss.softmax import softmax
+from ops.moe.dispatch import combine, dispatch
+from ops.moe.gate import count_dropped, expert_slots, load_balance_loss, top_k_gate
+from taskflow import LogicalRegion, Operator, on_cuda
+
+
+def mixture_of_experts(
+    x: LogicalRegion,
+    num_experts: int,
+    hidden_features: int,
+    k: int = 2,
+    capacity_factor: float | None = 1.25,
+    groups: int = 1,
+    bias: bool = True,
+    activation: Callable[..., LogicalRegion] = gelu,
+    name: str | None = None,
+) -> tuple[LogicalRegion, LogicalRegion]:
+    """Experts of two layers each, of which every token gets `k` (GShard, Lepikhin et al., ICLR 2021; for k = 1 the
+    Switch Transformer, Fedus, Zoph and Shazeer, JMLR 23, 2022).
+
+    Each expert has room for capacity_factor * k / num_experts of the tokens of a group, rounded up. A choice over
+    capacity adds nothing to its token, so that one without any is zero: a shortcut around the layer carries it on. How
+    many there were is fetched at every step as `<name>.dropped`.
+
+    Args:
+        x: (tokens, ..., features), floating point.
+        num_experts: how many there are.
+        hidden_features: extent of their hidden layer.
+        k: choices of a token. The weights of several add up to one; that of a single one is its probability.
+        capacity_factor: room beyond an even load; None is room for everything, so that nothing is dropped.
+        groups: of tokens along dimension 0, each with a capacity of its own; see `expert_slots`. As many as devices,
+            or a multiple, make expert parallelism an all-to-all.
+        bias: whether the experts' layers have one.
+        activation: between the layers, called as `activation(h, name=...)`.
+        name: of the layer. Its parameters are `<name>.gate.weight` (num_experts, features), `<name>.up.weight`
+            (num_experts, hidden_features, features), `<name>.down.weight` (num_experts, features, hidden_features), and
+            `.bias` of the last two.
+
+    Returns:
+        y, of the shape of `x`, and the load-balance loss, a scalar that is 1 at its least for an even gate: add a
+        hundredth of it to the loss.
+
+    Raises:
+        ValueError: the extents do not agree, or a dtype is wrong.
+    """
+    where = f"mixture_of_experts '{name or 'experts'}'"
+    check_region(where, x)
+    if x.ndim < 2:
+        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least two dimensions are needed")
+    check_positive(where, num_experts=num_experts, hidden_features=hidden_features, k=k, groups=groups)
+    graph, name = x.graph, x.graph.unique_name(name or "experts")
+    capacity = _capacity(where, prod(x.shape[:-1]) // groups, num_experts, k, capacity_factor)
+    scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
+    with graph.following(scores.name):
+        probabilities = softmax(scores, name=f"{name}.softmax")
+        weights, choices = top_k_gate(probabilities, k, normalize=k > 1, name=f"{name}.top")
+    with graph.following(f"{name}.dispatch"):
+        slots = expert_slots(choices, num_experts, capacity, groups, f"{name}.slots")
+    graph.output(f"{name}.dropped", count_dropped(slots, f"{name}.dropped"))
+    h = dispatch(x, slots, num_experts, capacity, groups, f"{name}.dispatch")
+    h = _expert_linear(h, hidden_features, bias, f"{name}.up", "d", "h")
+    with graph.following(f"{name}.up"):
+        h = _expert_linear(activation(h, name=f"{name}.act"), x.shape[-1], bias, f"{name}.down", "h", "d")
+    with graph.following(f"{name}.dispatch"):
+        y = combine(h, slots, weights, groups, f"{name}.combine")
+    return y, load_balance_loss(probabilities, choices, f"{name}.balance")
+
+
+def _capacity(where: str, tokens: int, experts: int, k: int, factor: float | None) -> int:
+    """Slots of an expert for a group of so many tokens; a token chooses an expert once at most."""
+    if factor is None:
+        return tokens
+    if not factor > 0:
+        raise ValueError(f"{where}: capacity_factor is {factor}, it is positive or None")
+    return min(ceil(factor * k * tokens / experts), tokens)
+
+
+def expert_linear(
+    x: LogicalRegion, out_features: int, bias: bool = True, name: str | None = None, *, weight_init: Init | None = None
+) -> LogicalRegion:
+    """y[e, c, o] = sum over i of x[e, c, i] weight[e, o, i] + bias[e, o]: a linear layer for every expert.
+
+    Args:
+        x: (experts, slots, in_features), floating point.
+        out_features: extent of the last dimension of the result.
+        bias: whether to add `<name>.bias` (experts, out_features).
+        name: of the operator; its weight is `<name>.weight` (experts, out_features, in_features).
+        weight_init: first values; default those of `linear`, uniform in ±1/sqrt(in_features), as for the bias.
+
+    Returns:
+        (experts, slots, out_features).
+
+    Raises:
+        ValueError: `x` has not three dimensions, or is of another dtype, or `out_features` is not positive.
+    """
+    return _expert_linear(x, out_features, bias, name, "i", "o", weight_init)
+
+
+def _expert_linear(
+    x: LogicalRegion, extent: int, bias: bool, name: str | None, i: str, o: str, init: Init | None = None
+) -> LogicalRegion:
+    """The axes of features have names, so that the second of two layers continues a split of the first."""
+    where = f"expert_linear '{name or 'expert_linear'}'"
+    check_region(where, x)
+    check_ndim(where, x, (3,))
+    check_positive(where, out_features=extent)
+    graph, (experts, _, features) = x.graph, x.shape
+    name = graph.unique_name(name or "expert_linear")
+    bound = features**-0.5
+    init = uniform(-bound, bound) if init is None else init
+    inputs = [x, graph.parameter(f"{name}.weight", (experts, extent, features), init, x.dtype)]
+    if bias:
+        inputs.append(graph.parameter(f"{name}.bias", (experts, extent), uniform(-bound, bound), x.dtype))
+
+    def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+        launch, (x, weight, *rest) = gy.graph.launch, op.inputs
+        made = [
+            launch(f"{name}.dx", f"e c {o}, e {o} {i} -> e c {i}", [gy, weight], kernel=_dx),
+            launch(f"{name}.dweight", f"e c {o}, e c {i} -> e {o} {i}", [gy, x], kernel=_dweight),
+        ]
+        if rest:
+            made.append(launch(f"{name}.dbias", f"e c {o} -> e {o}", [gy], kernel=_dbias, flops=1))
+        return tuple(first(m) for m in made)
+
+    pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
+
+    return first(graph.launch(name, pattern, inputs, kernel=partial(_forward, summed=i), backward=backward))
+
+
+@on_cuda()
+def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
+    *bias, y = rest
+    ctx.xp.matmul(x, weight.transpose(0, 2, 1), out=y)
+    if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
+        ctx.xp.add(y, bias[0][:, None], out=y)
+
+
+@on_cuda()
+def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
+    ctx.xp.matmul(gy, weight, out=gx)
+
+
+@on_cuda()
+def _dweight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
+    ctx.xp.matmul(gy.transpose(0, 2, 1), x, out=gweight)
+
+
+def _dbias(ctx: Context, gy: Array, gbias: Array) -> None:
+    ctx.xp.sum(gy, axis=1, out=gbias)

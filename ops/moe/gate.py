@@ -1,0 +1,270 @@
+"""Routing of a mixture of experts: which experts a token chooses, which slot it gets there, and how even the load is.
+
+Who is over capacity is decided by the order of the tokens in the whole region, never by a partition: a task reads the
+choices of all tokens of its groups, one small integer per choice, and numbers them as one device would.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from ops.cpu.tiles import Array, Context, deliver, rows, work_array
+from ops.cuda import experts as gpu_experts
+from ops.cuda.build import check_integers, check_positive, check_region, distinct, first, term, terms
+from ops.elementwise.arithmetic import multiply
+from ops.loss.softmax import check_classes
+from ops.reduce.extremes import largest_of_rows
+from ops.reduce.reductions import mean, sum
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
+
+
+def top_k_gate(
+    probabilities: LogicalRegion, k: int = 2, normalize: bool = True, name: str | None = None
+) -> tuple[LogicalRegion, LogicalRegion]:
+    """The `k` experts of each token and their weights (Shazeer et al., ICLR 2017; Lepikhin et al., ICLR 2021).
+
+    Args:
+        probabilities: (..., experts), floating point, positive. The experts stay whole.
+        k: how many experts a token chooses, the likeliest first, and of equals the first.
+        normalize: whether the weights of a token's choices add up to one.
+        name: of the operator.
+
+    Returns:
+        weights (..., k), of the dtype of `probabilities`, and choices (..., k), int32.
+
+    Raises:
+        ValueError: `k` is not in 1..experts, or the dtype is wrong.
+    """
+    where = f"top_k_gate '{name or 'top_k_gate'}'"
+    check_region(where, probabilities, "probabilities")
+    if probabilities.ndim == 0 or not 1 <= k <= probabilities.shape[-1]:
+        raise ValueError(f"{where}: k is {k}, and '{probabilities.name}' has shape {probabilities.shape}")
+    lead = distinct(probabilities.axes[:-1], ("e", "k"))
+    few = term((*lead, "^k"))
+    made = probabilities.graph.launch(
+        name or "top_k_gate",
+        f"{term((*lead, '^e'))} -> {few}, {few}",
+        [probabilities],
+        kernel=partial(_top_k, normalize=normalize),
+        sizes={"k": k},
+        backward=partial(_top_k_backward, normalize=normalize),
+        dtype=[probabilities.dtype, "int32"],
+        flops=1,
+    )
+    assert isinstance(made, tuple)
+    return made[0], made[1]
+
+
+@compiled
+@on_cuda(gpu_experts.top_k)
+def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
+    from ops.cpu import experts as cpu_experts
+
+    work = work_array(ctx, "weights", weights)
+    largest_of_rows(ctx, p, work, choices, dim=p.ndim - 1, largest=True)
+    if normalize:
+        cpu_experts.normalize(work.reshape(-1, weights.shape[-1]))
+    deliver(ctx, work, weights)
+
+
+def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, normalize: bool) -> LogicalRegion:
+    (wide,), (few, _) = terms(op)
+    inputs = [gweights, op.outputs[1], op.inputs[0]]
+    kernel = partial(_top_k_gradient, normalize=normalize)
+    pattern = f"{few}, {few}, {wide} -> {wide}"
+    return first(gweights.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=1))
+
+
+@compiled
+@on_cuda(gpu_experts.top_k_gradient)
+def _top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
+    from ops.cpu import experts as cpu_experts
+
+    read = rows(ctx, "gweights", gweights), rows(ctx, "choices", choices), rows(ctx, "p", p)
+    work = work_array(ctx, "gp", gp)
+    cpu_experts.top_k_gradient(*read, normalize, work.reshape(-1, gp.shape[-1]))
+    deliver(ctx, work, gp)
+
+
+# -- slots -------------------------------------------------------------------------------------------------------------
+
+
+def expert_slots(
+    choices: LogicalRegion, num_experts: int, capacity: int, groups: int = 1, name: str | None = None
+) -> LogicalRegion:
+    """The slot of every choice, in the order of choices, then of tokens: all first choices before any second one.
+
+    Tokens form `groups` equal groups along dimension 0, each with a `capacity` of its own at every expert. One group is
+    one order of all tokens. Several groups can be dispatched without looking at each other (GShard, Lepikhin et al.,
+    ICLR 2021, section 3.1), so that what moves between a split of the tokens and one of the experts is an all-to-all.
+
+    Args:
+        choices: (tokens, ..., k), integers below `num_experts`, different ones for each token.
+        num_experts: how many there are.
+        capacity: slots of one expert for one group.
+        groups: divides the extent of dimension 0.
+        name: of the operator.
+
+    Returns:
+        int32, of the shape of `choices`: expert * (groups * capacity) + place, or -1 for a choice over capacity.
+
+    Raises:
+        ValueError: the extents do not agree, or a dtype is wrong; when the step runs: a choice is no expert.
+    """
+    where = f"expert_slots '{name or 'expert_slots'}'"
+    check_integers(where, choices, "choices")
+    check_positive(where, num_experts=num_experts, capacity=capacity, groups=groups)
+    if choices.ndim < 2:
+        raise ValueError(f"{where}: '{choices.name}' has shape {choices.shape}, at least two dimensions are needed")
+    row, sizes = token_axis(where, choices, groups)
+    _, *inner = distinct(choices.axes[:-1], ("b", "g", "k", *(f"all{d}" for d in range(choices.ndim))))
+    every = [f"^all{d}" for d in range(choices.ndim - 1)]
+    whole_row = row.replace("b", every[0])
+    own = dict(zip(inner, choices.shape[1:-1], strict=True))
+    group_rows = choices.shape[0] // groups
+    kernel = partial(_slots, experts=num_experts, capacity=capacity, group_rows=group_rows, places=groups * capacity)
+    return first(
+        choices.graph.launch(
+            name or "expert_slots",
+            f"{term((whole_row, *every[1:], '^k'))} -> {term((row, *inner, '^k'))}",
+            [choices],
+            kernel=kernel,
+            sizes={**sizes, "b": group_rows, **own},
+            backward=no_gradient,
+            dtype="int32",
+            flops=1 / prod(choices.shape[:-1]) * groups,
+        )
+    )
+
+
+def token_axis(where: str, region: LogicalRegion, groups: int) -> tuple[str, dict[str, int]]:
+    """How dimension 0 of tokens is written: `b`, or, in groups, `(g b)` with the extent of g."""
+    if region.shape[0] % groups:
+        raise ValueError(
+            f"{where}: '{region.name}' is {region.shape}, its dimension 0 does not divide into {groups} groups"
+        )
+    return ("b", {}) if groups == 1 else ("(g b)", {"g": groups})
+
+
+def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, ...]:
+    """The backward function of what is piecewise constant."""
+    return (None,) * len(op.inputs)
+
+
+@compiled
+@on_cuda(gpu_experts.slots)
+def _slots(
+    ctx: Context, choices: Array, slots: Array, *, experts: int, capacity: int, group_rows: int, places: int
+) -> None:
+    from ops.cpu import experts as cpu_experts
+
+    check_classes("expert_slots: the choice", choices, experts)
+    read, k = ctx.rect(0), choices.shape[-1]
+    made = ctx.scratch("slots", choices.shape, choices.dtype)
+    used = ctx.scratch("used", (experts,), "int64")
+    groups, first_place = choices.shape[0] // group_rows, read.lo[0] // group_rows * capacity
+    flat = rows(ctx, "choices", choices)
+    cpu_experts.fill_slots(flat, groups, capacity, first_place, places, used, made.reshape(-1, k))
+    ctx.xp.copyto(slots, made[ctx.rect(1).slices(read.lo)])
+
+
+def count_dropped(slots: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """How many choices got no slot.
+
+    Args:
+        slots: of `expert_slots`.
+        name: of the operator.
+
+    Returns:
+        A scalar, int64, without gradient. Split over tokens, each task counts its own.
+
+    Raises:
+        ValueError: `slots` is not of integers.
+    """
+    check_integers(f"count_dropped '{name or 'count_dropped'}'", slots, "slots")
+    axes = term(distinct(slots.axes))
+    return first(
+        slots.graph.launch(name or "count_dropped", f"{axes} -> .", [slots], kernel=_count, dtype="int64", flops=1)
+    )
+
+
+@on_cuda(gpu_experts.dropped)
+def _count(ctx: Context, slots: Array, out: Array) -> None:
+    out[...] = ctx.xp.count_nonzero(slots < 0)
+
+
+# -- load --------------------------------------------------------------------------------------------------------------
+
+
+def expert_load(
+    choices: LogicalRegion, num_experts: int, dtype: str = "float32", name: str | None = None
+) -> LogicalRegion:
+    """The fraction of all choices that each expert gets, over capacity or not.
+
+    Args:
+        choices: any shape, integers below `num_experts`.
+        num_experts: how many there are.
+        dtype: of the result.
+        name: of the operator.
+
+    Returns:
+        (num_experts,), adding up to one, without gradient.
+
+    Raises:
+        ValueError: a dtype is wrong, or `num_experts` is not positive.
+    """
+    where = f"expert_load '{name or 'expert_load'}'"
+    check_integers(where, choices, "choices")
+    check_positive(where, num_experts=num_experts)
+    axes = term(distinct(choices.axes, ("e",)))
+    kernel = partial(_load, count=prod(choices.shape))
+    return first(
+        choices.graph.launch(
+            name or "expert_load",
+            f"{axes} -> e",
+            [choices],
+            kernel=kernel,
+            sizes={"e": num_experts},
+            backward=no_gradient,
+            dtype=dtype,
+            flops=1,
+        )
+    )
+
+
+@on_cuda(gpu_experts.load)
+def _load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
+    for e, expert in enumerate(range(*ctx.interval("e"))):
+        load[e] = ctx.xp.count_nonzero(choices == expert) / count
+
+
+def load_balance_loss(probabilities: LogicalRegion, choices: LogicalRegion, name: str = "balance") -> LogicalRegion:
+    """experts * Σ_e load_e * mean probability_e: equation 4 of Fedus, Zoph and Shazeer, JMLR 23 (2022).
+
+    It is 1 when both are even. Composed of sums over all tokens, so that it is exact under any partition; the gradient
+    flows through the probabilities alone.
+
+    Args:
+        probabilities: (..., experts), floating point.
+        choices: (..., k), integers below the number of experts.
+        name: the operators are `<name>.load`, `<name>.mean` and so on, the last `<name>`.
+
+    Returns:
+        A scalar of the dtype of `probabilities`.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = f"load_balance_loss '{name}'"
+    check_region(where, probabilities, "probabilities")
+    check_integers(where, choices, "choices")
+    if probabilities.ndim < 2 or probabilities.shape[:-1] != choices.shape[:-1]:
+        raise ValueError(
+            f"{where}: '{probabilities.name}' is {probabilities.shape} and '{choices.name}' is {choices.shape}"
+        )
+    experts = probabilities.shape[-1]
+    load = expert_load(choices, experts, probabilities.dtype, f"{name}.load")
+    likely = mean(probabilities, tuple(range(probabilities.ndim - 1)), name=f"{name}.mean")
+    scaled = multiply(multiply(load, likely, f"{name}.product"), float(experts), f"{name}.scaled")
+    return sum(scaled, name=name)

@@ -1,0 +1,1 @@
+"""Normalizations: over batches, layers, groups and mean squares."""

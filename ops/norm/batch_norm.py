@@ -1,0 +1,135 @@
+"""Normalization over the batch, exact under any split.
+
+Batch statistics are operators of their own whose partial sums are combined like any others, so every device normalizes
+by the mean and variance of the whole batch. They follow the main operator, which carries the name.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from ops.cuda.build import check_ndim, check_region, distinct, first, memory_channels_last, term, terms
+from ops.initializers import Init
+from ops.norm import batch_norm_kernels as kernels
+from taskflow import LogicalRegion, Operator
+
+
+def batch_norm(
+    x: LogicalRegion,
+    training: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    name: str | None = None,
+    *,
+    weight_init: Init = 1.0,
+    bias_init: Init = 0.0,
+) -> LogicalRegion:
+    """(x - mean) / sqrt(var + eps) weight + bias per channel (Ioffe and Szegedy, ICML 2015), as torch's batch_norm.
+
+    Training uses mean and (biased) variance of the whole batch, in two passes, and moves the states
+    `<name>.running_mean` and `<name>.running_var` (unbiased) towards them by `momentum`; otherwise the states are used.
+
+    Args:
+        x: (batch, channels) or (batch, channels, height, width), floating point.
+        training: which statistics are used.
+        momentum: share of this batch in the running statistics.
+        eps: added to the variance.
+        name: of the operator; its parameters are `<name>.weight` and `<name>.bias`, of shape (channels,).
+        weight_init, bias_init: first values.
+
+    Returns:
+        The shape and dtype of `x`.
+
+    Raises:
+        ValueError: `x` has another number of dimensions, or training has one value per channel only.
+    """
+    where = f"batch_norm '{name or 'batch_norm'}'"
+    check_region(where, x)
+    check_ndim(where, x, (2, 4))
+    count = prod(x.shape) // x.shape[1]
+    if training and count == 1:
+        raise ValueError(f"{where}: '{x.name}' is {x.shape}: training needs more than one value per channel")
+    graph = x.graph
+    name = graph.unique_name(name or "batch_norm")
+    weight = graph.parameter(f"{name}.weight", x.shape[1:2], weight_init, x.dtype)
+    bias = graph.parameter(f"{name}.bias", x.shape[1:2], bias_init, x.dtype)
+    mean = graph.parameter(f"{name}.running_mean", x.shape[1:2], 0.0, x.dtype, trainable=False)
+    var = graph.parameter(f"{name}.running_var", x.shape[1:2], 1.0, x.dtype, trainable=False)
+    axes = distinct(x.axes)
+    x_term, c = term(axes), axes[1]
+    if training:
+        with graph.following(name):
+            mean, var = _batch_statistics(name, x, x_term, c, mean, var, momentum, count)
+    pattern = f"{x_term}, {c}, {c}, {c}, {c} -> {x_term}"
+    return first(
+        graph.launch(
+            name,
+            pattern,
+            [x, mean, var, weight, bias],
+            kernel=partial(kernels.normalize, eps=eps),
+            backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
+            flops=4,
+            memory=memory_channels_last(pattern),  # what the statistics' kernels are fast with, too
+        )
+    )
+
+
+def _batch_statistics(
+    name: str,
+    x: LogicalRegion,
+    x_term: str,
+    c: str,
+    running_mean: LogicalRegion,
+    running_var: LogicalRegion,
+    momentum: float,
+    count: int,
+) -> tuple[LogicalRegion, LogicalRegion]:
+    launch = x.graph.launch
+    mean = first(launch(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=partial(kernels.mean, count=count), flops=1))
+    kernel = partial(kernels.variance, count=count)
+    var = first(launch(f"{name}.var", f"{x_term}, {c} -> {c}", [x, mean], kernel=kernel, flops=3))
+    launch(
+        f"{name}.running",
+        f"{c}, {c}, {c}, {c} ->",
+        [running_mean, running_var, mean, var],
+        kernel=partial(kernels.move, momentum=momentum, correction=count / (count - 1)),
+        writes=[running_mean, running_var],
+        flops=6,
+    )
+    return mean, var
+
+
+def _batch_norm_backward(
+    op: Operator, gy: LogicalRegion, *, eps: float, count: int
+) -> tuple[LogicalRegion | None, ...]:
+    """Ioffe and Szegedy's gradient; that of mean and variance is in `dx` already. `count` is 0 outside of training."""
+    (x_term, c, *_), _ = terms(op)
+    x, mean, var, weight, _ = op.inputs
+    launch = gy.graph.launch
+    sums = launch(
+        f"{op.name}.sums",
+        f"{x_term}, {x_term}, {c}, {c} -> {c}, {c}",
+        [gy, x, mean, var],
+        kernel=partial(kernels.gradient_sums, eps=eps),
+        flops=5,
+    )
+    assert isinstance(sums, tuple)
+    gbias, gweight = sums
+    if count:
+        gx = launch(
+            f"{op.name}.dx",
+            f"{x_term}, {x_term}, {c}, {c}, {c}, {c}, {c} -> {x_term}",
+            [gy, x, mean, var, weight, gbias, gweight],
+            kernel=partial(kernels.gradient_batch, eps=eps, count=count),
+            flops=7,
+        )
+    else:
+        gx = launch(
+            f"{op.name}.dx",
+            f"{x_term}, {c}, {c} -> {x_term}",
+            [gy, var, weight],
+            kernel=partial(kernels.gradient_running, eps=eps),
+            flops=1,
+        )
+    return first(gx), None, None, gweight, gbias

@@ -1,0 +1,1 @@
+"""Optimizers: updates of parameters in place."""

@@ -1,0 +1,69 @@
+"""Gradients clipped by their global norm: the same under any strategy, since partial sums of squares are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda import optimizers as gpu_optimizers
+from ops.cuda.build import first
+from taskflow import LogicalRegion, on_cuda
+
+
+def clip_by_global_norm(
+    gradients: Mapping[LogicalRegion, LogicalRegion], max_norm: float, loss: LogicalRegion
+) -> dict[LogicalRegion, LogicalRegion]:
+    """Each gradient times min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_.
+
+    The norm is that of all gradients as one vector (Pascanu et al., ICML 2013); it becomes the output `gradient_norm`.
+    A gradient's squares are summed where its parameter is updated, so a replica is not counted twice.
+
+    Args:
+        gradients: parameter -> gradient, floating point.
+        max_norm: positive.
+        loss: a scalar; the norm is made where it is made.
+
+    Returns:
+        parameter -> clipped gradient, in the same order.
+    """
+    graph = loss.graph
+    squares = [
+        graph.beside(f"{p.name}.square", p, [g], kernel=_square, sums=1, flops=2)[0] for p, g in gradients.items()
+    ]
+    with beside(loss):
+        pattern = f"{', '.join('.' * len(squares))} -> ."
+        norm = first(graph.launch("gradient_norm", pattern, squares, kernel=_root_of_sum, flops=len(squares)))
+    graph.output("gradient_norm", norm)
+    kernel = partial(_scale, max_norm=max_norm)
+    return {
+        p: graph.beside(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
+        for p, g in gradients.items()
+    }
+
+
+@contextmanager
+def beside(loss: LogicalRegion) -> Iterator[None]:
+    """Operators on scalars, launched inside, run where the loss is made, on each of its devices."""
+    maker = loss.graph.producer(loss)
+    assert maker is not None, "a loss that was differentiated is made by an operator"
+    with loss.graph.following(maker.follows or maker.name):
+        yield
+
+
+@on_cuda(gpu_optimizers.square)
+def _square(ctx: Context, g: Array, total: Array) -> None:
+    product = ctx.scratch("product", g.shape, g.dtype)
+    ctx.xp.multiply(g, g, out=product)
+    total[...] = product.sum()
+
+
+def _root_of_sum(ctx: Context, *arrays: Array) -> None:
+    *squares, norm = arrays
+    norm[...] = sum(squares) ** 0.5
+
+
+@on_cuda(gpu_optimizers.clip)
+def _scale(ctx: Context, g: Array, norm: Array, out: Array, *, max_norm: float) -> None:
+    ctx.xp.multiply(g, min(1.0, max_norm / (float(norm) + 1e-6)), out=out)

@@ -1,0 +1,81 @@
+"""Loss scaling: float16 loses what is below 6e-8, so the loss is differentiated times a large number.
+
+Gradients are divided by it as soon as they are float32, before they are clipped or used. Elements that are not finite
+are counted over all gradients of all devices; every update reads that one number, so all ranks skip a step alike.
+(Micikevicius et al., Mixed Precision Training, ICLR 2018.) Schedules and corrections of Adam count skipped steps, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda import optimizers as gpu_optimizers
+from ops.cuda.build import first
+from ops.optim.clipping import beside
+from taskflow import LogicalRegion, LossScale, compiled, on_cuda
+
+Gradients = dict[LogicalRegion, LogicalRegion]
+
+
+def loss_scale(loss: LogicalRegion) -> LogicalRegion | None:
+    """The state `loss_scale` of shape (), where the precision of the graph has one."""
+    policy = loss.graph.precision.loss_scale
+    if policy is None:
+        return None
+    return loss.graph.parameter("loss_scale", (), policy.first, "float32", trainable=False)
+
+
+def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> tuple[Gradients, LogicalRegion]:
+    """The gradients divided by `scale`, and the number of their elements that are not finite, shape ().
+
+    The scale of the next step is set too: the state `loss_scale`, with `finite_steps` in a row since it changed.
+    """
+    graph, policy = loss.graph, loss.graph.precision.loss_scale
+    assert policy is not None
+    found, counts = {}, []
+    for p, g in gradients.items():
+        made = graph.beside(f"{p.name}.unscaled", p, [g], kernel=_unscale, scalars=[scale], values=1, sums=1, flops=2)
+        found[p], count = made
+        counts.append(count)
+    finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)
+    with beside(loss):
+        pattern = f"{', '.join('.' * len(counts))} -> ."
+        overflow = first(graph.launch("overflow", pattern, counts, kernel=_add_up, flops=len(counts)))
+        kernel, states = partial(_adjust, policy=policy), [scale, finite]
+        graph.launch("loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1)
+    return found, overflow
+
+
+@compiled
+@on_cuda(gpu_optimizers.skipping, together=gpu_optimizers.skipping_together)
+def skipping(ctx: Context, *arrays: Array, kernel: Callable[..., None], at: int) -> None:
+    """`kernel` on all arguments but number `at`, the overflow; with an overflow, nothing but zeros for its outputs."""
+    if arrays[at] < 1:
+        kernel(ctx, *arrays[:at], *arrays[at + 1 :])
+        return
+    for out in arrays[at + 1 :]:
+        out[...] = 0
+
+
+@on_cuda(gpu_optimizers.unscale)
+def _unscale(ctx: Context, g: Array, scale: Array, out: Array, count: Array) -> None:
+    ctx.xp.divide(g, scale, out=out)
+    is_finite = ctx.scratch("is_finite", out.shape, bool)
+    ctx.xp.isfinite(out, out=is_finite)
+    count[...] = out.size - ctx.xp.count_nonzero(is_finite)
+    ctx.xp.copyto(out, 0, where=~is_finite)  # the step is skipped, and nothing on the way to it should warn
+
+
+def _add_up(ctx: Context, *arrays: Array) -> None:
+    *counts, total = arrays
+    total[...] = sum(counts)
+
+
+def _adjust(ctx: Context, scale: Array, finite: Array, overflow: Array, *, policy: LossScale) -> None:
+    is_finite = overflow == 0
+    ctx.xp.copyto(finite, (finite + 1) * is_finite)
+    grows = finite == policy.interval
+    scale *= ctx.xp.where(is_finite, ctx.xp.where(grows, policy.growth, 1.0), policy.backoff)
+    finite *= ~grows

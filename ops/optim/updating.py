@@ -1,0 +1,125 @@
+"""What all optimizers do: differentiate, clip, count steps, and update each parameter in place.
+
+An update is split as the operator that reads the parameter first, so each device updates the tile that it uses; named
+in the strategy itself it is split on its own (sharded optimizer states). The learning rate is a state region of shape
+(), which is written between steps by whoever trains, or in the step by a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ops.cpu.tiles import Array, Context, contiguous
+from ops.cuda.build import check_region
+from ops.optim.clipping import beside, clip_by_global_norm
+from ops.optim.loss_scaling import loss_scale, skipping, unscale
+from taskflow import LogicalRegion
+
+Rate = float | Callable[[int], float]
+Gradients = dict[LogicalRegion, LogicalRegion]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A schedule that prints as its name, since ranks compare what they print: not as its address in memory."""
+
+    schedule: Callable[[int], float]
+
+    def __repr__(self) -> str:
+        return str(getattr(self.schedule, "__qualname__", self.schedule))
+
+
+def check_rates(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, **rates: float) -> None:
+    """ValueError for a rate that is negative, or a norm that is not positive."""
+    check_region(kind, loss, "loss")
+    for key, value in (rates if callable(lr) else {"lr": lr, **rates}).items():
+        if not value >= 0:
+            raise ValueError(f"{kind}: {key} is {value}, it cannot be negative")
+    if clip_norm is not None and not clip_norm > 0:
+        raise ValueError(f"{kind}: clip_norm is {clip_norm}, it is positive")
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The scalars that steer updates: the learning rate and, where losses are scaled, whether to skip the step."""
+
+    rate: LogicalRegion
+    overflow: LogicalRegion | None = None
+
+    def guard(
+        self, kernel: Callable[..., None], arguments: int, scalars: Sequence[LogicalRegion] = ()
+    ) -> tuple[Callable[..., None], list[LogicalRegion]]:
+        """A kernel with so many arguments before its scalars, and its scalars: it skips steps, if some are skipped."""
+        if self.overflow is None:
+            return kernel, list(scalars)
+        return partial(skipping, kernel=kernel, at=arguments + len(scalars)), [*scalars, self.overflow]
+
+
+def prepare(loss: LogicalRegion, lr: Rate, clip_norm: float | None) -> tuple[Gradients, Controls]:
+    """The gradients of all parameters, clipped, in the order in which they are made; and what steers updates."""
+    graph = loss.graph
+    scale = loss_scale(loss)
+    gradients = graph.differentiate(loss, graph.parameters, scale)
+    graph.output("loss", loss)
+    made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
+    # an update need not wait for the all-reduce of a later gradient
+    order, overflow = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name])), None
+    if scale is not None:
+        order, overflow = unscale(order, scale, loss)
+    rate = _learning_rate(loss, lr)
+    if clip_norm is not None:
+        order = clip_by_global_norm(order, clip_norm, loss)
+    return order, Controls(rate, overflow)
+
+
+def _learning_rate(loss: LogicalRegion, lr: Rate) -> LogicalRegion:
+    """The state `learning_rate`; with a schedule also `steps`, and the operator that advances both."""
+    graph = loss.graph
+    rate = graph.parameter("learning_rate", (), lr(0) if callable(lr) else lr, loss.dtype, trainable=False)
+    if callable(lr):
+        steps = graph.parameter("steps", (), 0.0, "int64", trainable=False)
+        kernel = partial(_advance, schedule=Named(lr))
+        with beside(loss):
+            graph.launch("schedule", "., . ->", [rate, steps], kernel=kernel, writes=[rate, steps], flops=1)
+    return rate
+
+
+def _advance(ctx: Context, rate: Array, steps: Array, *, schedule: Named) -> None:
+    rate[...] = schedule.schedule(int(steps))
+    steps += 1
+
+
+def update_each(
+    kind: str,
+    gradients: Mapping[LogicalRegion, LogicalRegion],
+    controls: Controls,
+    kernel: Callable[..., None],
+    states: Mapping[str, float],
+    flops: float,
+) -> Gradients:
+    """One in-place operator per parameter: parameter, gradient, states (name -> first value), rate."""
+    for region, gradient in gradients.items():
+        kept = [state_of(region, state, init) for state, init in states.items()]
+        name, update = f"{region.name}.{kind}", region.graph.update
+        guarded, scalars = controls.guard(kernel, 2 + len(kept), [controls.rate])
+        update(name, region, [gradient, *kept], kernel=guarded, scalars=scalars, writes=kept, flops=flops)
+    return by_parameter(gradients)
+
+
+def by_parameter(gradients: Mapping[LogicalRegion, LogicalRegion]) -> Gradients:
+    """In the order in which the parameters were made."""
+    first = next(iter(gradients), None)
+    return {p: gradients[p] for p in first.graph.parameters} if first else {}
+
+
+def state_of(region: LogicalRegion, name: str, init: float = 0.0) -> LogicalRegion:
+    """The state `<region>.<name>` of the region's shape."""
+    return region.graph.parameter(f"{region.name}.{name}", region.shape, init, region.dtype, trainable=False)
+
+
+def flat(ctx: Context, slot: Any, a: Array) -> Array:
+    """An array of one dimension; a copy where it does not lie without gaps."""
+    return contiguous(ctx, slot, a).reshape(-1)

@@ -1,0 +1,151 @@
+"""Gated recurrent units, unrolled over time.
+
+A step is three operators: `<name>.t0`, ... holds the product with the input, its followers `.hidden` that with the
+state before and `.cell` the elementwise rest. The step splits over the batch, over `h` (Parameter: every device has all
+gates of some hidden units) and, with partial sums, over `i` and `m`. Parameters are those of `recurrent_weights` with
+the gates r, z, n: (3, hidden, input) is torch's (3 hidden, input) in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda import rows as gpu_rows
+from ops.cuda.build import distinct, first, term, terms
+from ops.recurrent.layers import State, check_step, check_weights, over_dim_1, two_products, unroll
+from ops.recurrent.weights import RecurrentWeights, recurrent_weights
+from taskflow import LogicalRegion, Operator, on_cuda
+
+
+def gru_cell(
+    x: LogicalRegion, h: LogicalRegion, weights: RecurrentWeights | None = None, name: str | None = None
+) -> LogicalRegion:
+    """One step of a GRU (Cho et al., EMNLP 2014), as torch's.
+
+    r, z = σ(W_ih x + b_ih + W_hh h + b_hh);  n = tanh(W_in x + b_in + r (W_hn h + b_hn));  h' = (1 - z) n + z h.
+
+    Args:
+        x: (..., input), floating point.
+        h: (..., hidden): the state before.
+        weights: of 3 gates, shared with other steps; None makes weights of its own, named after the operator.
+        name: of the weights made here; the operator is `<name>.t<number of the step>`.
+
+    Returns:
+        h', the state after, of the shape of `h`.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = check_step("gru_cell", x, [("h", h)], weights.name if weights else name or "gru_cell")
+    if weights is None:
+        weights = recurrent_weights(x.graph, name or "gru_cell", 3, x.shape[-1], h.shape[-1], dtype=x.dtype)
+    check_weights(where, x, h, weights, 3)
+    chain, from_x, from_h = two_products(x, h, weights)
+    lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
+    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
+    number = weights.steps[-1]
+    with x.graph.following(number):
+        pattern, inputs = f"{wide}, {wide}, {narrow} -> {narrow}", [from_x, from_h, h]
+        made = x.graph.launch(f"{number}.cell", pattern, inputs, kernel=_cell, backward=_backward, flops=10)
+    weights._chains[(first(made).name,)] = chain
+    return first(made)
+
+
+def gru_steps(
+    xs: Sequence[LogicalRegion],
+    hidden_size: int,
+    layers: int = 1,
+    initial: Sequence[LogicalRegion] | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    training: bool = True,
+    group: int = 1,
+    name: str = "gru",
+) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
+    """A GRU over steps that are regions of their own; as `lstm_steps`, but a state is h alone."""
+    states = None if initial is None else [(h,) for h in initial]
+    steps, last = unroll("gru", _next, xs, hidden_size, layers, states, bias, dropout, training, group, name)
+    return steps, [h for (h,) in last]
+
+
+def gru(
+    x: LogicalRegion,
+    hidden_size: int,
+    layers: int = 1,
+    initial: Sequence[LogicalRegion] | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    training: bool = True,
+    group: int = 1,
+    name: str = "gru",
+) -> tuple[LogicalRegion, list[LogicalRegion]]:
+    """A GRU over dimension 1, unrolled, as torch.nn.GRU with batch_first; as `lstm`, but a state is h alone."""
+
+    def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
+        return gru_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+
+    return over_dim_1("gru", x, name, steps)
+
+
+def _next(x: LogicalRegion, state: State, weights: RecurrentWeights) -> State:
+    return (gru_cell(x, state[0], weights),)
+
+
+def _backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    (wide, _, narrow), _ = terms(op)
+    pattern = f"{narrow}, {wide}, {wide}, {narrow} -> {wide}, {wide}, {narrow}"
+    made = g.graph.launch(f"{op.name}.dx", pattern, [g, *op.inputs], kernel=_gradient, flops=20)
+    assert isinstance(made, tuple)
+    return made
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _activate(ctx: Context, from_x: Array, from_h: Array) -> tuple[Array, Array, Array]:
+    """r, z and n in scratch memory; σ(x) = (1 + tanh(x / 2)) / 2."""
+    active = ctx.scratch("active", from_x.shape, from_x.dtype)
+    gates, n = active[..., :2, :], active[..., 2, :]
+    ctx.xp.add(from_x[..., :2, :], from_h[..., :2, :], out=gates)
+    ctx.xp.multiply(gates, 0.5, out=gates)
+    ctx.xp.tanh(gates, out=gates)
+    ctx.xp.multiply(gates, 0.5, out=gates)
+    ctx.xp.add(gates, 0.5, out=gates)
+    ctx.xp.multiply(from_h[..., 2, :], gates[..., 0, :], out=n)
+    ctx.xp.add(n, from_x[..., 2, :], out=n)
+    ctx.xp.tanh(n, out=n)
+    return gates[..., 0, :], gates[..., 1, :], n
+
+
+@on_cuda(gpu_rows.gru_cell)
+def _cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) -> None:
+    """h' = n + z (h - n)"""
+    _, z, n = _activate(ctx, from_x, from_h)
+    ctx.xp.subtract(h, n, out=new_h)
+    ctx.xp.multiply(new_h, z, out=new_h)
+    ctx.xp.add(new_h, n, out=new_h)
+
+
+@on_cuda(gpu_rows.gru_cell_gradient)
+def _gradient(
+    ctx: Context, g: Array, from_x: Array, from_h: Array, h: Array, gx: Array, gh: Array, gstate: Array
+) -> None:
+    r, z, n = _activate(ctx, from_x, from_h)
+    slope, xp = ctx.scratch("slope", h.shape, h.dtype), ctx.xp
+    (gr, gz, gn), ghn = (gx[..., k, :] for k in range(3)), gh[..., 2, :]
+    xp.subtract(h, n, out=gz)  # g (h - n) z (1 - z)
+    xp.subtract(1, z, out=slope)
+    for factor in (g, z, slope):
+        xp.multiply(gz, factor, out=gz)
+    xp.multiply(g, slope, out=gn)  # g (1 - z) (1 - n²)
+    xp.multiply(n, n, out=slope)
+    xp.subtract(1, slope, out=slope)
+    xp.multiply(gn, slope, out=gn)
+    xp.multiply(gn, from_h[..., 2, :], out=gr)  # times what r scales, times r (1 - r)
+    xp.subtract(1, r, out=slope)
+    for factor in (r, slope):
+        xp.multiply(gr, factor, out=gr)
+    xp.copyto(gh[..., :2, :], gx[..., :2, :])
+    xp.multiply(gn, r, out=ghn)
+    xp.multiply(g, z, out=gstate)

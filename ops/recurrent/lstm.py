@@ -1,0 +1,221 @@
+"""Long short-term memory, unrolled over time.
+
+A step is two operators: `<name>.t0`, ... holds the products with both weights (one matrix product for all four gates),
+and its follower `.cell` the elementwise rest. The step splits over the batch, over `h` (Parameter: every device has all
+four gates of some hidden units), over `g` (the gates) and, with partial sums, over `i` and `m` (input and previous
+hidden state).
+
+Parameters have torch's layout with the gates i, f, g, o as a dimension of their own: (4, hidden, input) is torch's
+(4 hidden, input) in memory, so `.reshape` converts. As one dimension `(g h)`, a split over `h` would not be contiguous.
+
+Steps share their weights. A step that continues another leaves its part of the weights' gradient to the first of
+them, whose backward runs last: one matrix product over all steps, and one sum over devices instead of one per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ops.cuda.build import check_positive, distinct, first, term, terms
+from ops.elementwise.dropout import dropout as drop
+from ops.recurrent import lstm_kernels as kernels
+from ops.recurrent.layers import check_sequence, check_step, check_weights, over_dim_1, unroll
+from ops.recurrent.lstm_ahead import lstm_ahead
+from ops.recurrent.lstm_cell import State, launch_cell
+from ops.recurrent.lstm_fused import lstm_fused
+from ops.recurrent.weights import RecurrentWeights, lstm_weights
+from ops.shape.reshape import concat
+from taskflow import LogicalRegion, Operator
+
+
+def lstm_cell(
+    x: LogicalRegion,
+    h: LogicalRegion,
+    c: LogicalRegion,
+    weights: RecurrentWeights | None = None,
+    name: str | None = None,
+) -> State:
+    """One step of an LSTM (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000), as torch's.
+
+    i, f, g, o = W_ih x + b_ih + W_hh h + b_hh;  c' = σ(f) c + σ(i) tanh(g);  h' = σ(o) tanh(c').
+
+    Args:
+        x: (..., input), floating point.
+        h, c: (..., hidden): the state before.
+        weights: shared with other steps; None makes weights of its own, named after the operator.
+        name: of the weights made here; the operator is `<name>.t<number of the step>`.
+
+    Returns:
+        (h', c'), the state after, of the shape of `h`.
+
+    Raises:
+        ValueError: the shapes do not agree, or a dtype is wrong.
+    """
+    where = check_step("lstm_cell", x, [("h", h), ("c", c)], weights.name if weights else name or "lstm_cell")
+    graph = x.graph
+    if weights is None:
+        weights = lstm_weights(graph, name or "lstm_cell", x.shape[-1], h.shape[-1], dtype=x.dtype)
+    check_weights(where, x, h, weights, 4)
+    number = f"{weights.name}.t{len(weights.steps)}"
+    chain = weights._chains.pop((h.name, c.name), number)  # a state that is continued twice begins two chains
+    lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
+    biases = ", g h" * (len(weights.regions) - 2)
+    gates = first(
+        graph.launch(
+            number,
+            f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
+            [x, h, *weights.regions],
+            kernel=kernels.gates,
+            backward=partial(_gates_backward, weights=weights, chain=chain),
+            flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
+        )
+    )
+    weights.steps.append(gates.name)
+    state = launch_cell(gates, c)
+    weights._chains[state[0].name, state[1].name] = chain
+    return state
+
+
+def lstm_steps(
+    xs: Sequence[LogicalRegion],
+    hidden_size: int,
+    layers: int = 1,
+    initial: Sequence[State] | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    training: bool = True,
+    group: int = 1,
+    name: str = "lstm",
+) -> tuple[list[LogicalRegion], list[State]]:
+    """An LSTM over steps that are regions of their own: a layer's step needs only that of the layer below.
+
+    Args:
+        xs: for every step (..., input), of one shape, floating point.
+        hidden_size: units of each layer.
+        layers: how many are stacked.
+        initial: the state (h, c) of each layer, (..., hidden) each, before the first step; zeros by default.
+        bias: whether there are biases.
+        dropout: probability of zero between layers.
+        training: whether dropout takes place.
+        group: so many successive steps of a layer follow one ParallelConfig, that of the first.
+        name: the layers are `<name>.l0`, `<name>.l1`, ...
+
+    Returns:
+        the hidden states of the last layer, one per step; and the last state (h, c) of each layer.
+
+    Raises:
+        ValueError: there are no steps, `initial` has not one state per layer, or as `lstm_cell`.
+    """
+    steps, last = unroll("lstm", _next, xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+    return steps, [(h, c) for h, c in last]
+
+
+def _next(x: LogicalRegion, state: tuple[LogicalRegion, ...], weights: RecurrentWeights) -> State:
+    return lstm_cell(x, state[0], state[1], weights)
+
+
+def lstm(
+    x: LogicalRegion,
+    hidden_size: int,
+    layers: int = 1,
+    initial: Sequence[State] | None = None,
+    bias: bool = True,
+    dropout: float = 0.0,
+    training: bool = True,
+    group: int = 1,
+    name: str = "lstm",
+    *,
+    ahead: bool = False,
+    fused: bool = False,
+) -> tuple[LogicalRegion, list[State]]:
+    """An LSTM over dimension 1, unrolled, as torch.nn.LSTM with batch_first.
+
+    Args:
+        x: (batch, steps, input), floating point.
+        initial: states of (batch, 1, hidden); zeros by default.
+        hidden_size, layers, bias, dropout, training, group, name: as for `lstm_steps`.
+        ahead: one product of the inputs of all steps ahead of a layer's steps, the operator `<name>.l0.x`. It is faster
+            than one a step, but a layer begins when the layer below has ended.
+        fused: that product, and one operator `<name>.l0.steps` for all steps of a layer. It is fastest on one device,
+            but only the batch can be split.
+
+    Returns:
+        the hidden states of the last layer, (batch, steps, hidden); and the last state (h, c) of each layer.
+
+    Raises:
+        ValueError: `x` has not three dimensions, `group` is given for steps that are one operator, or as `lstm_steps`.
+    """
+    if fused and group != 1:
+        raise ValueError(f"lstm '{name}': group is {group!r}, but fused steps are one operator")
+    if ahead or fused:
+        check_sequence("lstm", x, name)
+        return _layers(x, hidden_size, layers, initial, bias, dropout, training, group, name, fused)
+
+    def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[State]]:
+        return lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+
+    return over_dim_1("lstm", x, name, steps)
+
+
+def _layers(
+    x: LogicalRegion,
+    hidden_size: int,
+    layers: int,
+    initial: Sequence[State] | None,
+    bias: bool,
+    dropout: float,
+    training: bool,
+    group: int,
+    name: str,
+    fused: bool,
+) -> tuple[LogicalRegion, list[State]]:
+    check_positive(f"lstm '{name}'", hidden_size=hidden_size, layers=layers, group=group)
+    if initial is not None and len(initial) != layers:
+        raise ValueError(f"lstm '{name}': {x.shape[1]} steps and {len(initial)} states were given for {layers} layers")
+    states = []
+    for layer in range(layers):
+        if layer:
+            x = drop(x, dropout, training, f"{name}.l{layer}.drop")
+        weights = lstm_weights(x.graph, f"{name}.l{layer}", x.shape[-1], hidden_size, bias, x.dtype)
+        before = initial[layer] if initial else None
+        if fused:
+            x, state = lstm_fused(x, weights, before)
+        else:
+            hs, state = lstm_ahead(x, weights, before, group)
+            x = concat(hs, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
+        states.append(state)
+    return x, states
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+def _gates_backward(
+    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
+) -> tuple[LogicalRegion | None, ...]:
+    (x_term, h_term, *_), (y_term,) = terms(op)
+    x, h, weight_ih, weight_hh, *biases = op.inputs
+    launch = x.graph.launch
+    gx = launch(f"{op.name}.dx", f"{y_term}, g h i -> {x_term}", [ggates, weight_ih], kernel=kernels.input_gradient)
+    gh = launch(f"{op.name}.dh", f"{y_term}, g h m -> {h_term}", [ggates, weight_hh], kernel=kernels.input_gradient)
+    call = chain, x.graph.differentiations
+    weights._pending.setdefault(call, []).append((ggates, x, h))
+    if op.name != chain:
+        return first(gx), first(gh), *[None] * len(weights.regions)
+    ggates_all, xs, hs = zip(*weights._pending.pop(call), strict=True)
+    count = len(xs)
+    all_gates = ", ".join([y_term] * count)
+
+    def weight_gradient(what: str, inputs: Sequence[LogicalRegion], input_term: str) -> LogicalRegion:
+        axis = input_term.split()[-1]
+        pattern = f"{all_gates}, {', '.join([input_term] * count)} -> g h {axis}"
+        kernel = kernels.weight_gradient
+        return first(launch(f"{weights.name}.d{what}", pattern, [*ggates_all, *inputs], kernel=kernel, flops=2 * count))
+
+    gradients = [weight_gradient("weight_ih", xs, x_term), weight_gradient("weight_hh", hs, h_term)]
+    if biases:
+        pattern = f"{all_gates} -> g h"
+        kernel = kernels.bias_gradient
+        gradients += [first(launch(f"{weights.name}.dbias", pattern, ggates_all, kernel=kernel, flops=count))] * 2
+    return first(gx), first(gh), *gradients

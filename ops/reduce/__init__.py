@@ -1,0 +1,1 @@
+"""Sums, means, maxima and pooling."""

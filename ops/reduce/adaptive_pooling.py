@@ -1,0 +1,148 @@
+"""Pooling to a given number of windows, which may differ in size.
+
+Window i of `out` over `extent` points is floor(i extent / out) to ceil((i + 1) extent / out), as in torch. The mean may
+be split along every axis: over the points of the image, partial sums. For the maximum the image stays whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ops.cpu.tiles import Array, Context, Interval, spatial
+from ops.cuda import pooling as gpu_pooling
+from ops.cuda.build import check_ndim, check_positive, check_region, first, pair
+from taskflow import LogicalRegion, Operator, on_cuda
+
+
+def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None) -> LogicalRegion:
+    """The mean of every window, as torch.nn.functional.adaptive_avg_pool2d.
+
+    Args:
+        x: (batch, channels, height, width), floating point.
+        output_size: a number of windows, or one each for height and width.
+        name: of the operator.
+
+    Returns:
+        (batch, channels, *output_size), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` has not four dimensions, or `output_size` is not positive.
+    """
+    height, width = _output_size("adaptive_avg_pool2d", x, output_size, name)
+    extents = (x.shape[2], height), (x.shape[3], width)
+    return first(
+        x.graph.launch(
+            name or "adaptive_avg_pool2d",
+            "n c y x -> n c h w",
+            [x],
+            kernel=partial(_mean, extents=extents),
+            sizes={"h": height, "w": width},
+            backward=partial(_mean_backward, extents=extents),
+            flops=2 / height + 2 / x.shape[3],
+        )
+    )
+
+
+def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None) -> LogicalRegion:
+    """The maximum of every window, as torch.nn.functional.adaptive_max_pool2d; the first one where several are equal.
+
+    Args, returns and raises as `adaptive_avg_pool2d`. Points of the image are not split, windows are.
+    """
+    height, width = _output_size("adaptive_max_pool2d", x, output_size, name)
+    extents = (x.shape[2], height), (x.shape[3], width)
+    return first(
+        x.graph.launch(
+            name or "adaptive_max_pool2d",
+            "n c ^y ^x -> n c h w, n c h w",  # the second output says where in the image the maximum stands
+            [x],
+            kernel=partial(_max, extents=extents),
+            sizes={"h": height, "w": width},
+            backward=partial(_max_backward, extents=extents),
+            flops=1 / (height * width),
+            dtype=[x.dtype, "int64"],
+        )
+    )
+
+
+def _output_size(kind: str, x: LogicalRegion, output_size: int | Sequence[int], name: str | None) -> tuple[int, int]:
+    where = f"{kind} '{name or kind}'"
+    check_region(where, x)
+    check_ndim(where, x, (4,))
+    sizes = pair(where, "output_size", output_size)
+    for size in sizes:
+        check_positive(where, output_size=size)
+    return sizes
+
+
+def _mean_backward(op: Operator, gy: LogicalRegion, *, extents: Sequence[tuple[int, int]]) -> LogicalRegion:
+    kernel = partial(_mean_gradient, extents=extents)
+    sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w -> n c y x"
+    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=sizes, flops=op.flops))
+
+
+def _max_backward(
+    op: Operator, gy: LogicalRegion, gindex: LogicalRegion | None, *, extents: Sequence[tuple[int, int]]
+) -> LogicalRegion:
+    """Split over windows, a task adds what belongs to its own."""
+    sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w, n c h w -> n c ^y ^x"
+    inputs, kernel = [gy, op.outputs[1]], partial(_max_gradient, extents=extents)
+    return first(gy.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops))
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _bounds(window: int, extent: int, out: int) -> Interval:
+    return window * extent // out, -(-(window + 1) * extent // out)
+
+
+def _shares(ctx: Context, slot: str, windows: Interval, points: Interval, extent: int, out: int, dtype: str) -> Array:
+    """Windows by points: 1 / size of the window where a point lies in it."""
+    shares = ctx.scratch(slot, (windows[1] - windows[0], points[1] - points[0]), dtype)
+    shares.fill(0)
+    for k, window in enumerate(range(*windows)):
+        lo, hi = _bounds(window, extent, out)
+        shares[k, max(lo - points[0], 0) : max(hi - points[0], 0)] = 1 / (hi - lo)
+    return shares
+
+
+@on_cuda(gpu_pooling.adaptive_mean)
+def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]]) -> None:
+    points, windows = spatial(ctx.rect(0)), spatial(ctx.rect(1))
+    rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], x.dtype) for k, s in enumerate(("h", "w")))
+    lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
+    ctx.xp.matmul(x, columns.T, out=lines)
+    ctx.xp.matmul(rows, lines, out=y)
+
+
+@on_cuda(gpu_pooling.adaptive_mean_gradient)
+def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
+    windows, points = spatial(ctx.rect(0)), spatial(ctx.rect(1))
+    rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], gy.dtype) for k, s in enumerate(("h", "w")))
+    lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
+    ctx.xp.matmul(gy, columns, out=lines)
+    ctx.xp.matmul(rows.T, lines, out=gx)
+
+
+@on_cuda(gpu_pooling.adaptive_max)
+def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tuple[int, int]]) -> None:
+    (top, _), (left, _) = spatial(ctx.rect(1))
+    for i in range(y.shape[2]):
+        for j in range(y.shape[3]):
+            (a, b), (c, d) = _bounds(top + i, *extents[0]), _bounds(left + j, *extents[1])
+            window = x[:, :, a:b, c:d].reshape(*x.shape[:2], -1)
+            at = window.argmax(axis=2)
+            y[:, :, i, j] = ctx.xp.take_along_axis(window, at[..., None], axis=2)[..., 0]
+            index[:, :, i, j] = (a + at // (d - c)) * x.shape[3] + c + at % (d - c)
+
+
+@on_cuda(gpu_pooling.adaptive_max_gradient)
+def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
+    """Windows may overlap, so they are added one after the other."""
+    gx.fill(0)
+    n, c = ctx.xp.ogrid[: gx.shape[0], : gx.shape[1]]
+    for i in range(gy.shape[2]):
+        for j in range(gy.shape[3]):
+            at = index[:, :, i, j]
+            gx[n, c, at // gx.shape[3], at % gx.shape[3]] += gy[:, :, i, j]

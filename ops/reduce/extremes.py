@@ -1,0 +1,202 @@
+"""Maximum and minimum over dimensions, where they stand, and the k largest.
+
+Maximum, minimum and argmax may be split along every axis: partial maxima are combined. For the k largest of a row the
+whole row is needed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ops.cpu.tiles import Array, Context, deliver, last, rows, work_array
+from ops.cuda import classes as gpu_classes
+from ops.cuda import tables as gpu_tables
+from ops.cuda.build import check_dim, check_ndim, check_positive, check_region, distinct, first, term, terms
+from ops.elementwise.arithmetic import multiply
+from ops.elementwise.formula import formula
+from ops.reduce.reductions import Dims, reduced_dims
+from taskflow import LogicalRegion, Operator, compiled, on_cuda
+
+
+def max(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+    """The maximum over one dimension, several, or all, as torch.amax: equal maxima share the gradient evenly.
+
+    Args:
+        x: any shape, floating point.
+        dim: the dimensions that are reduced; all when None.
+        keepdim: whether they stay with an extent of 1.
+        name: of the operator.
+
+    Raises:
+        ValueError: a dimension is out of range or named twice, or `x` is of another dtype.
+    """
+    return _extreme("max", "x", x, dim, keepdim, name)
+
+
+def min(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+    """The minimum over one dimension, several, or all, as torch.amin; args and errors as `max`.
+
+    It is `<name>.value`, minus the maximum of -x, which carries the name.
+    """
+    largest = _extreme("min", "-x", x, dim, keepdim, name)
+    with x.graph.following(largest.name):
+        return multiply(largest, -1.0, f"{largest.name}.value")
+
+
+def global_max_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """The maximum of every channel of every image: torch's adaptive_max_pool2d to one point, flattened.
+
+    Args:
+        x: (batch, channels, height, width), floating point.
+        name: of the operator.
+
+    Returns:
+        (batch, channels).
+
+    Raises:
+        ValueError: `x` has not four dimensions, or is of another dtype.
+    """
+    where = f"global_max_pool2d '{name or 'global_max_pool2d'}'"
+    check_region(where, x)
+    check_ndim(where, x, (4,))
+    return max(x, (2, 3), name=name or "global_max_pool2d")
+
+
+def _extreme(kind: str, text: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | None) -> LogicalRegion:
+    dims = reduced_dims(f"{kind} '{name or kind}'", x, dim)
+    axes = distinct(x.axes)
+    kept = term(["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims])
+    backward = partial(_extreme_backward, text=text)
+    return formula(name or kind, text, {"x": (x, term(axes))}, kept, "max", backward)
+
+
+def _extreme_backward(op: Operator, g: LogicalRegion, *, text: str) -> LogicalRegion:
+    (full,), (row,) = terms(op)
+    row = row.removeprefix("max[").removesuffix("]")
+    inputs = {"x": (op.inputs[0], full), "z": (op.outputs[0], row)}
+    ties = formula(f"{op.name}.ties", f"{text} == z", inputs, row)
+    inputs |= {"g": (g, row), "ties": (ties, row)}
+    sign = "-" if text == "-x" else ""
+    return formula(f"{op.name}.dx", f"{sign}g * ({text} == z) / ties", inputs, full)
+
+
+def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+    """Where the maximum over `dim` stands, the first one where several are equal, as torch.argmax.
+
+    Args:
+        x: any shape with at least one dimension, floating point.
+        dim: the dimension that is reduced; it may be split.
+        keepdim: whether it stays with an extent of 1.
+        name: of the operator; the maximum is `<name>.max`.
+
+    Returns:
+        int64, without gradient.
+
+    Raises:
+        ValueError: `dim` is out of range, or `x` is of another dtype.
+    """
+    where = f"argmax '{name or 'argmax'}'"
+    check_region(where, x)
+    dim = check_dim(where, dim, x.ndim)
+    graph, name = x.graph, x.graph.unique_name(name or "argmax")
+    axes = distinct(x.axes)
+    row = term(["1" if k == dim else a for k, a in enumerate(axes) if keepdim or k != dim])
+    with graph.following(name):
+        largest = formula(f"{name}.max", "x", {"x": (x, term(axes))}, row, "max")
+    kernel = partial(_points_behind, dim=dim, extent=x.shape[dim])
+    made = graph.launch(name, f"{term(axes)}, {row} -> max[{row}]", [x, largest], kernel=kernel, dtype="int64", flops=2)
+    kernel = partial(_from_the_front, extent=x.shape[dim])
+    with graph.following(name):
+        return first(graph.launch(f"{name}.index", f"{row} -> {row}", [first(made)], kernel=kernel))
+
+
+@on_cuda(gpu_classes.points_behind)
+def _points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
+    """How many points of the whole dimension are behind the first maximum, so that parts combine by their maximum."""
+    row = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+    x, largest, out = (last(a, dim) for a in (x, largest.reshape(row), behind.reshape(row)))
+    is_largest, is_nan = (ctx.scratch(slot, x.shape, bool) for slot in ("largest", "nan"))
+    ctx.xp.equal(x, largest, out=is_largest)
+    ctx.xp.logical_or(is_largest, ctx.xp.not_equal(x, x, out=is_nan), out=is_largest)
+    place, is_elsewhere = ctx.scratch("place", out.shape, ctx.xp.intp), ctx.scratch("elsewhere", out.shape, bool)
+    ctx.xp.argmax(is_largest, axis=-1, keepdims=True, out=place)
+    ctx.xp.any(is_largest, axis=-1, keepdims=True, out=is_elsewhere)
+    ctx.xp.logical_not(is_elsewhere, out=is_elsewhere)
+    ctx.xp.subtract(extent - 1 - ctx.rect(0).lo[dim], place, out=out)
+    ctx.xp.copyto(out, -1, where=is_elsewhere)
+
+
+def _from_the_front(ctx: Context, behind: Array, index: Array, *, extent: int) -> None:
+    ctx.xp.subtract(extent - 1, behind, out=index)
+
+
+def topk(
+    x: LogicalRegion, k: int, dim: int = -1, largest: bool = True, name: str | None = None
+) -> tuple[LogicalRegion, LogicalRegion]:
+    """The `k` largest (or smallest) along `dim` in their order and where they stand, as torch.topk.
+
+    Args:
+        x: any shape with at least one dimension, floating point.
+        k: at most the extent of `dim`; of equal values the first ones count.
+        dim: the dimension that is searched; it is never split.
+        largest: False for the smallest.
+        name: of the operator.
+
+    Returns:
+        (values, indices): `dim` has `k` points in both; the indices are int64. Values have gradients.
+
+    Raises:
+        ValueError: `dim` or `k` is out of range, or `x` is of another dtype.
+    """
+    where = f"topk '{name or 'topk'}'"
+    check_region(where, x)
+    dim = check_dim(where, dim, x.ndim)
+    check_positive(where, k=k)
+    if k > x.shape[dim]:
+        raise ValueError(f"{where}: k is {k}, dim {dim} of '{x.name}' has {x.shape[dim]} points")
+    axes = distinct(x.axes, ("k",))
+    read, made = (term((*axes[:dim], axis, *axes[dim + 1 :])) for axis in (f"^{axes[dim]}", "^k"))
+    outputs = x.graph.launch(
+        name or "topk",
+        f"{read} -> {made}, {made}",
+        [x],
+        kernel=partial(largest_of_rows, dim=dim, largest=largest),
+        sizes={"k": k},
+        backward=partial(_topk_backward, dim=dim),
+        flops=10 / k,
+        dtype=[x.dtype, "int64"],
+    )
+    assert isinstance(outputs, tuple)
+    return outputs[0], outputs[1]
+
+
+@compiled
+@on_cuda(gpu_classes.in_order)
+def largest_of_rows(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
+    """The kernel of `topk`: as many as `values` has along `dim`."""
+    from ops.cpu import rows as cpu_rows
+
+    x, values, indices = (last(a, dim) for a in (x, values, indices))
+    made = work_array(ctx, "values", values), work_array(ctx, "indices", indices)
+    cpu_rows.top_k(rows(ctx, "x", x), largest, *(a.reshape(-1, values.shape[-1]) for a in made))
+    deliver(ctx, made[0], values)
+    deliver(ctx, made[1], indices)
+
+
+def _topk_backward(
+    op: Operator, g: LogicalRegion | None, gindices: LogicalRegion | None, *, dim: int
+) -> LogicalRegion | None:
+    if g is None:
+        return None
+    (x_term,), (z_term, _) = terms(op)
+    pattern, kernel = f"{z_term}, {z_term} -> {x_term}", partial(_put, dim=dim)
+    inputs, sizes = [g, op.outputs[1]], dict(op.extents)
+    return first(
+        g.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / op.extents["k"])
+    )
+
+
+@on_cuda(gpu_tables.gather_gradient)
+def _put(ctx: Context, g: Array, indices: Array, gx: Array, *, dim: int) -> None:
+    gx.fill(0)
+    ctx.xp.put_along_axis(gx, indices, g, axis=dim)

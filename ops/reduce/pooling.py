@@ -1,0 +1,216 @@
+"""Pooling of images: the maximum or the mean of every window.
+
+Splits over `n` (Sample), `c`, `h` and `w` (Attribute; windows that overlap read a halo).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ops.cpu.tiles import (
+    Array,
+    Context,
+    channels_last,
+    compiled_windows,
+    contiguous,
+    deliver,
+    overlap,
+    pad_into,
+    reach,
+    spatial,
+    taps,
+    work_array,
+)
+from ops.cuda import pooling as gpu_pooling
+from ops.cuda.build import check_ndim, check_region, first, memory_channels_last
+from ops.dense.convolution import Windows, image_windows
+from taskflow import LogicalRegion, Operator, Rect, captured, compiled, on_cuda
+
+_PATTERN = "n c y x -> n c h w"
+
+
+def max_pool2d(
+    x: LogicalRegion,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    name: str | None = None,
+) -> LogicalRegion:
+    """The maximum of every window, as torch.nn.functional.max_pool2d; the first one where several are equal.
+
+    Args:
+        x: (batch, channels, height, width), floating point.
+        kernel_size, stride, padding: a number, or one each for height and width; the stride is by default the
+            kernel size; padding counts as minus infinity and is at most half the kernel size.
+        name: of the operator.
+
+    Returns:
+        (batch, channels, height', width'), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` has not four dimensions, or the windows do not fit.
+    """
+    windows = _windows("max_pool2d", x, kernel_size, stride, padding, name)
+    pattern = f"{_PATTERN}, n c h w"  # the second output says where in its window the maximum stands
+    return first(
+        x.graph.launch(
+            name or "max_pool2d",
+            pattern,
+            [x],
+            kernel=partial(_max, windows=windows),
+            windows={"y": windows[0], "x": windows[1]},
+            backward=_max_backward,
+            flops=windows[0].size * windows[1].size,
+            dtype=[x.dtype, "int32"],
+            memory=memory_channels_last(pattern),
+        )
+    )
+
+
+def avg_pool2d(
+    x: LogicalRegion,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    name: str | None = None,
+) -> LogicalRegion:
+    """The mean of every window, as torch.nn.functional.avg_pool2d: padding counts as zeros.
+
+    Args, returns and raises as `max_pool2d`.
+    """
+    windows = _windows("avg_pool2d", x, kernel_size, stride, padding, name)
+    return first(
+        x.graph.launch(
+            name or "avg_pool2d",
+            _PATTERN,
+            [x],
+            kernel=partial(_mean, windows=windows),
+            windows={"y": windows[0], "x": windows[1]},
+            backward=_mean_backward,
+            flops=windows[0].size * windows[1].size,
+            memory=memory_channels_last(_PATTERN),
+        )
+    )
+
+
+def _windows(
+    kind: str,
+    x: LogicalRegion,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None,
+    padding: int | Sequence[int],
+    name: str | None,
+) -> Windows:
+    where = f"{kind} '{name or kind}'"
+    check_region(where, x)
+    check_ndim(where, x, (4,))
+    windows = image_windows(where, x, kernel_size, kernel_size if stride is None else stride, padding)
+    for window in windows:
+        if 2 * window.padding > window.size:
+            raise ValueError(f"{where}: padding is {window.padding}, more than half the kernel size {window.size}")
+    return windows
+
+
+def _max_backward(op: Operator, gy: LogicalRegion, gindex: LogicalRegion | None) -> LogicalRegion:
+    return _launch_gradient(op, [gy, op.outputs[1]], _max_gradient)
+
+
+def _mean_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+    return _launch_gradient(op, [gy], _mean_gradient)
+
+
+def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Callable[..., None]) -> LogicalRegion:
+    windows = op.windows["y"], op.windows["x"]
+    height, width = op.inputs[0].shape[2:]
+    pattern = f"{', '.join(['n c p q'] * len(inputs))} -> n c h w"
+    return first(
+        op.inputs[0].graph.launch(
+            f"{op.name}.dx",
+            pattern,
+            inputs,
+            kernel=partial(kernel, windows=windows),
+            sizes={"h": height, "w": width},
+            windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
+            flops=windows[0].size * windows[1].size * op.extents["h"] * op.extents["w"] / (height * width),
+            memory=memory_channels_last(pattern),
+        )
+    )
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
+    """All that the windows of the output tile read, padding included."""
+    vertical, horizontal = spatial(ctx.rect(1))
+    box = reach(windows[0], vertical), reach(windows[1], horizontal)
+    tile = spatial(ctx.rect(0))
+    if box == tile:
+        return x
+    padded = ctx.scratch("padded", (*x.shape[:2], *(hi - lo for lo, hi in box)), x.dtype)
+    pad_into(padded, box, x, tile, value)
+    return padded
+
+
+@on_cuda()
+@compiled
+@captured
+def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
+    out = work_array(ctx, "y", channels_last(y))
+    where = work_array(ctx, "index", channels_last(index))
+    source = contiguous(ctx, "x", channels_last(x))
+    ctx.call(compiled_windows(ctx).max_pool, source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
+    deliver(ctx, out, channels_last(y))
+    deliver(ctx, where, channels_last(index))
+
+
+@on_cuda()
+@compiled
+@captured
+def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
+    out = work_array(ctx, "gx", channels_last(gx))
+    ctx.xp.copyto(out, 0)
+    if gy.size:
+        gradient = contiguous(ctx, "gy", channels_last(gy))
+        where = contiguous(ctx, "index", channels_last(index))
+        numbers = _numbers(windows, ctx.rect(0), ctx.rect(2))
+        ctx.call(compiled_windows(ctx).max_pool_gradient, gradient, where, out, *numbers)
+    deliver(ctx, out, channels_last(gx))
+
+
+def _numbers(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int, int, int, int, int]:
+    """Where the first window starts in an array that holds `tile`, perhaps outside of it; sizes; strides."""
+    vertical, horizontal = windows
+    (first, _), (second, _) = spatial(outputs)
+    top, left = reach(vertical, (first, first))[0] - tile.lo[2], reach(horizontal, (second, second))[0] - tile.lo[3]
+    return top, left, vertical.size, horizontal.size, vertical.stride, horizontal.stride
+
+
+@on_cuda(gpu_pooling.mean)
+def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
+    padded = _read(ctx, x, windows, 0)
+    for (i, j), view in taps(padded, windows, y.shape[2:]):
+        if i == j == 0:
+            ctx.xp.copyto(y, view)
+        else:
+            ctx.xp.add(y, view, out=y)
+    ctx.xp.multiply(y, 1 / (windows[0].size * windows[1].size), out=y)
+
+
+@on_cuda(gpu_pooling.mean_gradient)
+def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Windows) -> None:
+    gx.fill(0)
+    if gy.size == 0:  # no window reads this tile
+        return
+    (vertical, horizontal), tile = spatial(ctx.rect(0)), spatial(ctx.rect(1))
+    box = reach(windows[0], vertical), reach(windows[1], horizontal)
+    share = ctx.scratch("share", gy.shape, gy.dtype)
+    ctx.xp.multiply(gy, 1 / (windows[0].size * windows[1].size), out=share)
+    total = ctx.scratch("total", (*gx.shape[:2], *(hi - lo for lo, hi in box)), gx.dtype)
+    total.fill(0)
+    for _, view in taps(total, windows, gy.shape[2:]):
+        ctx.xp.add(view, share, out=view)
+    into, of = overlap(tile, box)
+    gx[(..., *into)] = total[(..., *of)]

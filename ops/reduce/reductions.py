@@ -1,0 +1,108 @@
+"""Sums and means over dimensions; every axis may be split, one that is summed over gives partial sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_dim, check_ndim, check_region, distinct, first, term, terms
+from ops.elementwise import generated
+from ops.elementwise.expressions import Expression
+from taskflow import LogicalRegion, Operator, on_cuda
+
+Dims = int | Sequence[int] | None
+
+
+def sum(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+    """The sum over one dimension, several, or all, as torch.sum.
+
+    Args:
+        x: any shape, floating point.
+        dim: the dimensions that are summed over; all when None.
+        keepdim: whether they stay with an extent of 1.
+        name: of the operator.
+
+    Raises:
+        ValueError: a dimension is out of range or named twice, or `x` is of another dtype.
+    """
+    return _reduce("sum", x, dim, keepdim, name)
+
+
+def mean(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
+    """The mean over one dimension, several, or all, as torch.mean; args and errors as `sum`.
+
+    Split over a dimension that is averaged, each task holds the share of its points in the mean of all.
+    """
+    return _reduce("mean", x, dim, keepdim, name)
+
+
+def global_avg_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """The mean of every channel of every image: torch's adaptive_avg_pool2d to one point, flattened.
+
+    Args:
+        x: (batch, channels, height, width), floating point.
+        name: of the operator.
+
+    Returns:
+        (batch, channels).
+
+    Raises:
+        ValueError: `x` has not four dimensions, or is of another dtype.
+    """
+    where = f"global_avg_pool2d '{name or 'global_avg_pool2d'}'"
+    check_region(where, x)
+    check_ndim(where, x, (4,))
+    return mean(x, (2, 3), name=name or "global_avg_pool2d")
+
+
+def _reduce(kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | None) -> LogicalRegion:
+    dims = reduced_dims(f"{kind} '{name or kind}'", x, dim)
+    axes = distinct(x.axes)
+    kept = ["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims]
+    factor = 1 / prod(x.shape[d] for d in dims) if kind == "mean" else 1.0
+    return first(
+        x.graph.launch(
+            name or kind,
+            f"{term(axes)} -> {term(kept)}",
+            [x],
+            kernel=partial(_sum, dims=dims, factor=factor),
+            backward=partial(_backward, dims=dims, factor=factor),
+            flops=1,
+        )
+    )
+
+
+def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
+    """The dimensions that `dim` names, in order; ValueError when one is out of range or named twice."""
+    check_region(where, x)
+    named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    dims = tuple(sorted(check_dim(where, d, x.ndim) for d in named))
+    if len(set(dims)) < len(dims):
+        raise ValueError(f"{where}: dim {dim} names a dimension of '{x.name}' twice")
+    return dims
+
+
+@on_cuda()
+def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: float) -> None:
+    if ctx.is_cuda:
+        out = y if y.ndim == x.ndim else ctx.xp.expand_dims(y, dims)
+        generated.reduce(ctx, Expression.parse("x"), {"x": x}, out, dims, divisor=1 / factor)
+        return
+    ctx.xp.sum(x, axis=dims, keepdims=y.ndim == x.ndim, out=y)
+    if factor != 1:
+        ctx.xp.multiply(y, factor, out=y)
+
+
+def _backward(op: Operator, gy: LogicalRegion, *, dims: tuple[int, ...], factor: float) -> LogicalRegion:
+    (x_term,), (y_term,) = terms(op)
+    kernel = partial(_repeat, dims=dims, factor=factor)
+    pattern = f"{y_term} -> {x_term}"
+    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=op.extents, flops=1))
+
+
+def _repeat(ctx: Context, gy: Array, gx: Array, *, dims: tuple[int, ...], factor: float) -> None:
+    if gy.ndim < gx.ndim:
+        gy = ctx.xp.expand_dims(gy, dims)
+    ctx.xp.multiply(gy, factor, out=gx)

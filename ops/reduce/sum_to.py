@@ -1,0 +1,58 @@
+"""The gradient of a broadcast as an operator; every axis may be split, one that is summed gives partial sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_region, distinct, first, term, terms
+from ops.elementwise.broadcast import sum_over
+from taskflow import LogicalRegion, Operator, captured
+
+
+def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | None = None) -> LogicalRegion:
+    """The sum over the dimensions along which `shape`, aligned at the right, would be repeated to that of `x`.
+
+    It is the gradient of a broadcast. `x` itself when the shapes are equal.
+
+    Args:
+        x: floating point.
+        shape: extents, or a region that has them; dimensions that it lacks are summed away, extents of 1 are kept.
+        name: of the operator.
+
+    Raises:
+        ValueError: `shape` does not broadcast to the shape of `x`.
+    """
+    where = f"sum_to '{name or 'sum_to'}'"
+    check_region(where, x)
+    target = shape.shape if isinstance(shape, LogicalRegion) else tuple(shape)
+    if len(target) > x.ndim or any(b not in (1, a) for a, b in zip(x.shape[x.ndim - len(target) :], target)):
+        raise ValueError(f"{where}: the shape {target} does not broadcast to that of '{x.name}', {x.shape}")
+    if target == x.shape:
+        return x
+    axes = distinct(x.axes)
+    lead = x.ndim - len(target)
+    kept = [a if x.shape[lead + k] == target[k] else "1" for k, a in enumerate(axes[lead:])]
+    summed = tuple(k for k in range(x.ndim) if k < lead or kept[k - lead] == "1")
+    return first(
+        x.graph.launch(
+            name or "sum_to",
+            f"{term(axes)} -> {term(kept)}",
+            [x],
+            kernel=partial(sum_over, axes=summed),
+            backward=_backward,
+            flops=1,
+        )
+    )
+
+
+def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+    (x_term,), (y_term,) = terms(op)
+    pattern = f"{y_term} -> {x_term}"
+    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=_repeat, sizes=op.extents, flops=1))
+
+
+@captured
+def _repeat(ctx: Context, x: Array, y: Array) -> None:
+    ctx.xp.copyto(y, x)

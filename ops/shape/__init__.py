@@ -1,0 +1,1 @@
+"""What changes shapes and leaves values as they are."""

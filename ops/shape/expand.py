@@ -1,0 +1,119 @@
+"""Dimensions of one point made longer or taken away, and another dtype; every axis may be split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_dim, check_region, distinct, first, term, terms
+from ops.reduce.sum_to import sum_to
+from ops.shape.reshape import reshape
+from taskflow import LogicalRegion, Operator, takes_half
+
+
+def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:
+    """Dimensions of one point repeated, and new ones in front, as torch.Tensor.expand; each task copies its tile.
+
+    Args:
+        x: any shape and dtype; the gradient needs floating point.
+        shape: extents; -1 stands for that of `x`.
+        name: of the operator.
+
+    Raises:
+        ValueError: `x` does not broadcast to `shape`.
+    """
+    where = f"expand '{name or 'expand'}'"
+    check_region(where, x, floating=False)
+    lead = len(shape) - x.ndim
+    target = tuple(x.shape[k - lead] if n == -1 and k >= lead else n for k, n in enumerate(shape))
+    if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, target[lead:])) or any(n < 1 for n in target):
+        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, which does not broadcast to {tuple(shape)}")
+    if target == x.shape:
+        return x
+    axes = distinct([*(f"a{k}" for k in range(lead)), *x.axes])
+    read = ["1" if n != target[lead + k] else axes[lead + k] for k, n in enumerate(x.shape)]
+    sizes = dict(zip(axes, target, strict=True))
+    pattern = f"{term(read)} -> {term(axes)}"
+    return first(x.graph.launch(name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward))
+
+
+@takes_half
+def _repeat(ctx: Context, x: Array, y: Array) -> None:
+    ctx.xp.copyto(y, x)
+
+
+def _expand_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+    return sum_to(gy, op.inputs[0], f"{op.name}.dx")
+
+
+def squeeze(x: LogicalRegion, dim: int | Sequence[int] | None = None, name: str | None = None) -> LogicalRegion:
+    """Without dimensions of one point, as torch.squeeze: those named, where they have one point, or all.
+
+    Args:
+        x: any shape and dtype.
+        dim: one or several; None for every dimension of one point.
+        name: of the operator, a `reshape`.
+
+    Raises:
+        ValueError: a dimension is out of range.
+    """
+    where = f"squeeze '{name or 'squeeze'}'"
+    check_region(where, x, floating=False)
+    named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    dims = {check_dim(where, d, x.ndim) for d in named}
+    shape = [n for k, n in enumerate(x.shape) if n > 1 or k not in dims]
+    return x if len(shape) == x.ndim else reshape(x, shape, name or "squeeze")
+
+
+def unsqueeze(x: LogicalRegion, dim: int, name: str | None = None) -> LogicalRegion:
+    """With a dimension of one point before dimension `dim` of the result, as torch.unsqueeze.
+
+    Args:
+        x: any shape and dtype.
+        dim: the place of the new dimension in the result, counted from the end if it is negative.
+        name: of the operator, a `reshape`.
+
+    Raises:
+        ValueError: `dim` is out of range.
+    """
+    where = f"unsqueeze '{name or 'unsqueeze'}'"
+    check_region(where, x, floating=False)
+    dim = check_dim(where, dim, x.ndim + 1)
+    return reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]), name or "unsqueeze")
+
+
+def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion:
+    """The same values in another dtype, as NumPy's astype; `x` itself if it has that dtype.
+
+    Args:
+        x: any shape and dtype.
+        dtype: NumPy dtype name.
+        name: of the operator.
+
+    Returns:
+        The shape of `x`; between floating point dtypes it has a gradient.
+
+    Raises:
+        TypeError: `x` is no region, or there is no such dtype.
+    """
+    check_region(f"cast '{name or 'cast'}'", x, floating=False)
+    if x.dtype == dtype:
+        return x
+    axes = term(distinct(x.axes))
+    pattern = f"{axes} -> {axes}"
+    backward = _cast_backward if x.is_floating and "float" in dtype else _no_gradient
+    return first(x.graph.launch(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype))
+
+
+@takes_half
+def _cast(ctx: Context, x: Array, y: Array) -> None:
+    ctx.xp.copyto(y, x, casting="unsafe")
+
+
+def _cast_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+    axes, dtype = terms(op)[1][0], op.inputs[0].dtype
+    return first(gy.graph.launch(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=_cast, dtype=dtype))
+
+
+def _no_gradient(op: Operator, gy: LogicalRegion) -> None:
+    return None

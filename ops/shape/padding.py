@@ -1,0 +1,138 @@
+"""Padding with a number, and turning dimensions around."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_dim, check_region, distinct, first, term, terms
+from taskflow import LogicalRegion, Operator, Window, takes_half
+
+
+def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | None = None) -> LogicalRegion:
+    """`value` around `x`, as torch.nn.functional.pad with mode "constant". Every axis may be split.
+
+    Args:
+        x: any shape and dtype.
+        pad: points before and behind the last dimension, then the one before it, and so on; none is negative.
+        value: a number.
+        name: of the operator.
+
+    Raises:
+        ValueError: `pad` is not made of pairs, has more of them than `x` dimensions, or a negative number.
+
+    >>> import ops, taskflow
+    >>> x = taskflow.Graph().input("x", (2, 3))
+    >>> ops.pad(x, (1, 0, 2, 2)).shape
+    (6, 4)
+    """
+    where = f"pad '{name or 'pad'}'"
+    check_region(where, x, floating=False)
+    if len(pad) % 2 or len(pad) > 2 * x.ndim or any(n < 0 for n in pad):
+        raise ValueError(f"{where}: pad is {tuple(pad)}: pairs of numbers from 0, at most {x.ndim} of them, are needed")
+    before, behind = _per_dimension(pad, x.ndim)
+    if not any(pad):
+        return x
+    axes = distinct(x.axes)
+    keys = distinct([f"{a}_in" for a in axes], axes)
+    return first(
+        x.graph.launch(
+            name or "pad",
+            f"{term(keys)} -> {term(axes)}",
+            [x],
+            kernel=partial(_surround, before=before, value=value),
+            sizes={a: n + b + e for a, n, b, e in zip(axes, x.shape, before, behind, strict=True)},
+            windows={key: Window(a, padding=b) for key, a, b in zip(keys, axes, before, strict=True)},
+            backward=partial(_pad_backward, before=before),
+        )
+    )
+
+
+def _per_dimension(pad: Sequence[int], ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Points before and behind each dimension, the first one first."""
+    missing = (0,) * (ndim - len(pad) // 2)
+    return (*missing, *pad[::2][::-1]), (*missing, *pad[1::2][::-1])
+
+
+def _pad_backward(op: Operator, gy: LogicalRegion, *, before: Sequence[int]) -> LogicalRegion:
+    """The inner part, under the names of the axes of the padded one."""
+    (_,), (y_term,) = terms(op)
+    axes, x = y_term.split(), op.inputs[0]
+    keys = distinct([f"{a}_out" for a in axes], axes)
+    return first(
+        gy.graph.launch(
+            f"{op.name}.dx",
+            f"{term(keys)} -> {term(axes)}",
+            [gy],
+            kernel=_copy,
+            sizes=dict(zip(axes, x.shape, strict=True)),
+            windows={key: Window(a, padding=-b) for key, a, b in zip(keys, axes, before, strict=True)},
+        )
+    )
+
+
+@takes_half
+def _copy(ctx: Context, x: Array, y: Array) -> None:
+    ctx.xp.copyto(y, x)
+
+
+@takes_half
+def _surround(ctx: Context, x: Array, y: Array, *, before: Sequence[int], value: float) -> None:
+    y.fill(value)
+    if x.size:
+        starts = [lo + b - origin for lo, b, origin in zip(ctx.rect(0).lo, before, ctx.rect(1).lo, strict=True)]
+        y[tuple(slice(start, start + n) for start, n in zip(starts, x.shape, strict=True))] = x
+
+
+def reverse(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None) -> LogicalRegion:
+    """Dimensions turned around, as torch.flip. Every axis may be split; a turned one is read whole.
+
+    Args:
+        x: any shape and dtype.
+        dims: one or several.
+        name: of the operator.
+
+    Raises:
+        ValueError: a dimension is out of range or named twice.
+    """
+    where = f"reverse '{name or 'reverse'}'"
+    check_region(where, x, floating=False)
+    named = (dims,) if isinstance(dims, int) else tuple(dims)
+    turned = tuple(check_dim(where, d, x.ndim) for d in named)
+    if len(set(turned)) < len(turned):
+        raise ValueError(f"{where}: dims {named} names a dimension of '{x.name}' twice")
+    axes = distinct(x.axes)
+    read = distinct([f"{a}_in" for a in axes], axes)
+    return _launch_reverse(x, term(axes), [read[k] if k in turned else a for k, a in enumerate(axes)], turned, name)
+
+
+def _launch_reverse(
+    x: LogicalRegion, out: str, read: Sequence[str], turned: tuple[int, ...], name: str | None
+) -> LogicalRegion:
+    return first(
+        x.graph.launch(
+            name or "reverse",
+            f"{term([f'^{a}' if k in turned else a for k, a in enumerate(read)])} -> {out}",
+            [x],
+            kernel=partial(_turn, dims=turned),
+            sizes={a: x.shape[k] for k, a in enumerate(out.replace(".", "").split())},
+            backward=partial(_reverse_backward, turned=turned),
+            flops=1,
+        )
+    )
+
+
+def _reverse_backward(op: Operator, gy: LogicalRegion, *, turned: tuple[int, ...]) -> LogicalRegion:
+    (x_term,), (y_term,) = terms(op)
+    return _launch_reverse(gy, y_term, x_term.replace("^", "").split(), turned, f"{op.name}.dx")
+
+
+@takes_half
+def _turn(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
+    """The tile of the output from the far end of what it reads whole."""
+    box = ctx.rect(1)
+    where = [slice(None)] * x.ndim
+    for k in dims:
+        where[k] = slice(x.shape[k] - box.hi[k], x.shape[k] - box.lo[k])
+    ctx.xp.copyto(y, ctx.xp.flip(x[tuple(where)], dims))

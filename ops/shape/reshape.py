@@ -1,0 +1,263 @@
+"""Changing the shape: reshape, flatten, transpose, concatenate. Each task copies its tile.
+
+A reshape splits over what both shapes have in common in memory order: (n, c, h, w) -> (n, c h w) over `n`, over `c`,
+and so on; a part of a dimension that falls apart differently in both shapes stays whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import gcd, prod
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_dim, check_region, distinct, first, fresh, term, terms
+from taskflow import LogicalRegion, Operator, Window, captured, takes_half
+
+
+def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:
+    """The same elements in memory order under another shape, as torch.reshape.
+
+    Args:
+        x: any shape and dtype.
+        shape: extents; one of them may be -1, which stands for what is left.
+        name: of the operator.
+
+    Raises:
+        ValueError: the number of elements differs.
+    """
+    where = f"reshape '{name or 'reshape'}'"
+    check_region(where, x, floating=False)
+    target = _resolve(where, x, tuple(shape))
+    left, right, sizes = _common_axes(x, target)
+    return first(
+        x.graph.launch(
+            name or "reshape",
+            f"{_groups(left)} -> {_groups(right)}",
+            [x],
+            kernel=_copy_in_order,
+            sizes=sizes,
+            backward=_reshape_backward,
+            flops=prod(target) / prod(sizes.values()),
+        )
+    )
+
+
+def flatten(x: LogicalRegion, start_dim: int = 1, end_dim: int = -1, name: str | None = None) -> LogicalRegion:
+    """Dimensions `start_dim` to `end_dim` made one, as torch.flatten, but from dimension 1 on by default.
+
+    Raises:
+        ValueError: a dimension is out of range, or they are in the wrong order.
+    """
+    where = f"flatten '{name or 'flatten'}'"
+    check_region(where, x, floating=False)
+    start, end = check_dim(where, start_dim, x.ndim), check_dim(where, end_dim, x.ndim)
+    if start > end:
+        raise ValueError(f"{where}: start_dim {start_dim} stands behind end_dim {end_dim}")
+    shape = (*x.shape[:start], prod(x.shape[start : end + 1]), *x.shape[end + 1 :])
+    return reshape(x, shape, name or "flatten")
+
+
+def transpose(x: LogicalRegion, dims: Sequence[int], name: str | None = None) -> LogicalRegion:
+    """Dimension k of the result is dimension `dims[k]` of `x`, as torch.permute.
+
+    Raises:
+        ValueError: `dims` is not a permutation of the dimensions.
+    """
+    where = f"transpose '{name or 'transpose'}'"
+    check_region(where, x, floating=False)
+    order = tuple(check_dim(where, d, x.ndim) for d in dims)
+    if sorted(order) != list(range(x.ndim)):
+        raise ValueError(f"{where}: dims {tuple(dims)} is not a permutation of the {x.ndim} dimensions of '{x.name}'")
+    axes = distinct(x.axes)
+    pattern = f"{term(axes)} -> {term([axes[d] for d in order])}"
+    kernel = partial(_copy_transposed, dims=order)
+    return first(x.graph.launch(name or "transpose", pattern, [x], kernel=kernel, backward=_transpose_backward))
+
+
+def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -> LogicalRegion:
+    """The regions one after the other along `dim`, as torch.cat.
+
+    Raises:
+        ValueError: there are none, or two of them differ in another dimension.
+    """
+    where = f"concat '{name or 'concat'}'"
+    xs = list(xs)
+    if not xs:
+        raise ValueError(f"{where}: at least one region is needed")
+    for k, x in enumerate(xs):
+        check_region(where, x, f"xs[{k}]", floating=False)
+    dim = check_dim(where, dim, xs[0].ndim)
+    for x in xs[1:]:
+        if x.shape[:dim] + x.shape[dim + 1 :] != xs[0].shape[:dim] + xs[0].shape[dim + 1 :] or x.ndim != xs[0].ndim:
+            raise ValueError(
+                f"{where}: '{xs[0].name}' is {xs[0].shape} and '{x.name}' is {x.shape}; only dim {dim} may differ"
+            )
+        if x.dtype != xs[0].dtype:
+            raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].dtype} and '{x.name}' is {x.dtype}")
+    axes = distinct(xs[0].axes)
+    parts = distinct([f"{axes[dim]}{k}" for k in range(len(xs))], axes)
+    offsets = [sum(x.shape[dim] for x in xs[:k]) for k in range(len(xs))]
+    read = ", ".join(term((*axes[:dim], part, *axes[dim + 1 :])) for part in parts)
+    return first(
+        xs[0].graph.launch(
+            name or "concat",
+            f"{read} -> {term(axes)}",
+            xs,
+            kernel=partial(_join, dim=dim, offsets=tuple(offsets)),
+            sizes={axes[dim]: sum(x.shape[dim] for x in xs)},
+            windows={p: Window(axes[dim], padding=offset) for p, offset in zip(parts, offsets, strict=True)},
+            backward=partial(_concat_backward, dim=dim),
+            dtype=xs[0].dtype,
+        )
+    )
+
+
+# -- axes of a reshape -------------------------------------------------------------------------------------------------
+
+
+def _resolve(where: str, x: LogicalRegion, shape: tuple[int, ...]) -> tuple[int, ...]:
+    count = prod(x.shape)
+    known = prod(n for n in shape if n != -1)
+    if shape.count(-1) == 1 and known > 0 and count % known == 0:
+        shape = tuple(count // known if n == -1 else n for n in shape)
+    if any(n < 1 for n in shape) or prod(shape) != count:
+        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, which does not fill the shape {shape}")
+    return shape
+
+
+Dims = list[list[str]]
+
+
+def _common_axes(x: LogicalRegion, target: tuple[int, ...]) -> tuple[Dims, Dims, dict[str, int]]:
+    """Per dimension of `x` and of `target` the axes that make it up, slowest first, and their extents.
+
+    Both shapes are walked from the left. What divides both remainders is an axis of both; where the remainders have
+    nothing in common, the dimensions up to the next common boundary get axes of their own that are never split.
+    """
+    left: Dims = [[] for _ in x.shape]
+    right: Dims = [[] for _ in target]
+    sizes: dict[str, int] = {}
+    names = distinct(x.axes)
+
+    def add(places: Sequence[tuple[Dims, int]], base: str, extent: int, mark: str = "") -> None:
+        name = base if base in names and base not in sizes else fresh(base, [*names, *sizes])
+        sizes[name] = extent
+        for dims, k in places:
+            dims[k].append(mark + name)
+
+    a, b = list(x.shape), list(target)
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if a[i] == 1 or b[j] == 1:
+            i, j = i + (a[i] == 1), j + (b[j] == 1)
+            continue
+        if (common := gcd(a[i], b[j])) > 1:
+            add([(left, i), (right, j)], names[i], common)
+            a[i], b[j] = a[i] // common, b[j] // common
+            if 1 in (a[i], b[j]):
+                continue
+        i_end, j_end = _next_boundary(a, b, i, j)
+        for k in range(i, i_end):
+            if a[k] > 1:
+                add([(left, k)], f"{names[i]}_in", a[k], "^")
+        for k in range(j, j_end):
+            if b[k] > 1:
+                add([(right, k)], f"{names[i]}_out", b[k], "^")
+        i, j = i_end, j_end
+    return left, right, sizes
+
+
+def _next_boundary(a: Sequence[int], b: Sequence[int], i: int, j: int) -> tuple[int, int]:
+    """The first dimensions behind `i` and `j` before which both shapes hold equally many points."""
+    m, n = a[i], b[j]
+    while m != n:
+        if m < n:
+            i += 1
+            m *= a[i]
+        else:
+            j += 1
+            n *= b[j]
+    return i + 1, j + 1
+
+
+def _groups(dims: Dims) -> str:
+    return " ".join("1" if not d else d[0] if len(d) == 1 else f"({' '.join(d)})" for d in dims) or "."
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+def _reshape_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+    (x_term,), (y_term,) = terms(op)
+    return first(
+        gy.graph.launch(
+            f"{op.name}.dx",
+            f"{y_term} -> {x_term}",
+            [gy],
+            kernel=_copy_in_order,
+            sizes=op.extents,
+            flops=op.flops,
+        )
+    )
+
+
+def _transpose_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
+    (x_term,), (y_term,) = terms(op)
+    dims = tuple(y_term.split().index(axis) for axis in x_term.split()) if x_term != "." else ()
+    kernel = partial(_copy_transposed, dims=dims)
+    return first(gy.graph.launch(f"{op.name}.dx", f"{y_term} -> {x_term}", [gy], kernel=kernel))
+
+
+def _concat_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[LogicalRegion, ...]:
+    parts, (y_term,) = terms(op)
+    axis = y_term.split()[dim]
+    return tuple(
+        first(
+            gy.graph.launch(
+                f"{op.name}.dx{k}",
+                f"{part} -> {y_term}",
+                [gy],
+                kernel=_copy,
+                sizes={axis: x.shape[dim]},
+                windows={(key := part.split()[dim]): Window(axis, padding=-op.windows[key].padding)},
+                dtype=x.dtype,
+            )
+        )
+        for k, (part, x) in enumerate(zip(parts, op.inputs, strict=True))
+    )
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+@takes_half
+@captured
+def _copy(ctx: Context, x: Array, y: Array) -> None:
+    ctx.xp.copyto(y, x)
+
+
+@takes_half
+def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
+    if y.flags.c_contiguous:
+        ctx.xp.copyto(y.reshape(x.shape), x)
+    else:
+        ctx.xp.copyto(y, x.reshape(y.shape))
+
+
+@takes_half
+@captured
+def _copy_transposed(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
+    ctx.xp.copyto(y, x.transpose(dims))
+
+
+@takes_half
+@captured
+def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> None:
+    *xs, y = args
+    origin = ctx.rect(len(xs)).lo[dim]
+    before = (slice(None),) * dim
+    for k, x in enumerate(xs):
+        if x.size:
+            lo = ctx.rect(k).lo[dim] + offsets[k] - origin
+            ctx.xp.copyto(y[(*before, slice(lo, lo + x.shape[dim]))], x)

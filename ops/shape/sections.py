@@ -1,0 +1,142 @@
+"""Sections of a dimension: slice and split. Every axis may be split, that of the section too.
+
+The gradient of a split is one operator that puts the sections' gradients side by side, not a sum of padded ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
+
+from ops.cpu.tiles import Array, Context
+from ops.cuda.build import check_dim, check_positive, check_region, distinct, first, term, terms
+from taskflow import LogicalRegion, Operator, Window, captured, takes_half
+
+_interval = slice  # the built-in, whose name an operator takes below
+
+
+def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = None) -> LogicalRegion:
+    """The points `start` to `end` - 1 of dimension `dim`, as torch.narrow(x, dim, start, end - start).
+
+    Args:
+        x: any shape and dtype.
+        dim: the dimension that is cut.
+        start, end: 0 <= start < end <= extent.
+        name: of the operator.
+
+    Raises:
+        ValueError: `dim` or the section is out of range.
+    """
+    where = f"slice '{name or 'slice'}'"
+    check_region(where, x, floating=False)
+    dim = check_dim(where, dim, x.ndim)
+    if not 0 <= start < end <= x.shape[dim]:
+        raise ValueError(f"{where}: the section {start}:{end} is empty or outside of '{x.name}', {x.shape}")
+    if (start, end) == (0, x.shape[dim]):
+        return x
+    return _launch(x, dim, [(start, end - start)], name or "slice")[0]
+
+
+def split(
+    x: LogicalRegion, split_size_or_sections: int | Sequence[int], dim: int = 0, name: str | None = None
+) -> tuple[LogicalRegion, ...]:
+    """`x` cut along `dim` into sections, as torch.split, by one operator.
+
+    Sections of one size share the axis of `dim`, which may be split; in sections of different sizes it stays whole.
+
+    Args:
+        x: any shape and dtype.
+        split_size_or_sections: the extent of each section (the last may be smaller), or all of them.
+        dim: the dimension that is cut.
+        name: of the operator.
+
+    Raises:
+        ValueError: the sections do not add up to the extent of `dim`, or one is not positive.
+    """
+    where = f"split '{name or 'split'}'"
+    check_region(where, x, floating=False)
+    dim = check_dim(where, dim, x.ndim)
+    extent = x.shape[dim]
+    if isinstance(split_size_or_sections, int):
+        size = split_size_or_sections
+        check_positive(where, split_size=size)
+        extents = [min(size, extent - start) for start in range(0, extent, size)]
+    else:
+        extents = list(split_size_or_sections)
+        for n in extents:
+            check_positive(where, section=n)
+    if sum(extents) != extent:
+        raise ValueError(f"{where}: sections {tuple(extents)} do not add up to dim {dim} of '{x.name}', {x.shape}")
+    if len(extents) == 1:
+        return (x,)
+    starts = [0, *accumulate(extents)][:-1]
+    return _launch(x, dim, list(zip(starts, extents, strict=True)), name or "split")
+
+
+def _launch(x: LogicalRegion, dim: int, sections: Sequence[tuple[int, int]], name: str) -> tuple[LogicalRegion, ...]:
+    """One operator that reads `x` once per section (start, extent), under a window of that offset."""
+    axes = distinct(x.axes)
+    keys = distinct([f"{axes[dim]}{k}" for k in range(len(sections))], axes)
+    is_even = len({extent for _, extent in sections}) == 1
+    parts = [axes[dim]] * len(keys) if is_even else distinct([f"part{k}" for k in range(len(keys))], (*axes, *keys))
+    mark = "" if is_even else "^"
+
+    def all_of(names: Sequence[str], mark: str = "") -> str:
+        return ", ".join(term((*axes[:dim], mark + each, *axes[dim + 1 :])) for each in names)
+
+    made = x.graph.launch(
+        name,
+        f"{all_of(keys)} -> {all_of(parts, mark)}",
+        [x] * len(keys),
+        kernel=_copy_each,
+        sizes={part: extent for part, (_, extent) in zip(parts, sections, strict=True)},
+        windows={k: Window(part, padding=-start) for k, part, (start, _) in zip(keys, parts, sections, strict=True)},
+        backward=partial(_backward, dim=dim, starts=tuple(start for start, _ in sections)),
+        dtype=[x.dtype] * len(keys),
+    )
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _backward(
+    op: Operator, *gradients: LogicalRegion | None, dim: int, starts: tuple[int, ...]
+) -> tuple[LogicalRegion | None, ...]:
+    """The sections' gradients in their places, zeros where there is none."""
+    axes = terms(op)[1][0].replace("^", "").split()
+    x = op.inputs[0]
+    whole = distinct([x.axes[dim]], [a for k, a in enumerate(axes) if k != dim])[0]
+    known = [(g, start) for g, start in zip(gradients, starts, strict=True) if g is not None]
+    keys = distinct([f"{whole}{k}" for k in range(len(known))], (*axes, whole))
+    read = ", ".join(term((*axes[:dim], key, *axes[dim + 1 :])) for key in keys)
+    gx = x.graph.launch(
+        f"{op.name}.dx",
+        f"{read} -> {term((*axes[:dim], whole, *axes[dim + 1 :]))}",
+        [g for g, _ in known],
+        kernel=partial(_place, dim=dim, starts=tuple(start for _, start in known)),
+        sizes={whole: x.shape[dim]},
+        windows={key: Window(whole, padding=start) for key, (_, start) in zip(keys, known, strict=True)},
+        dtype=x.dtype,
+    )
+    return first(gx), *[None] * (len(op.inputs) - 1)
+
+
+@takes_half
+@captured
+def _copy_each(ctx: Context, *args: Array) -> None:
+    count = len(args) // 2
+    for x, y in zip(args[:count], args[count:], strict=True):
+        ctx.xp.copyto(y, x)
+
+
+@takes_half
+@captured
+def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> None:
+    *xs, y = args
+    if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:
+        ctx.xp.copyto(y, 0)
+    origin = ctx.rect(len(xs)).lo[dim]
+    before = (_interval(None),) * dim
+    for k, x in enumerate(xs):
+        if x.size:
+            lo = ctx.rect(k).lo[dim] + starts[k] - origin
+            ctx.xp.copyto(y[(*before, _interval(lo, lo + x.shape[dim]))], x)

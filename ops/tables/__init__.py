@@ -1,0 +1,1 @@
+"""Look-ups: embeddings, bags of rows, elements by index."""

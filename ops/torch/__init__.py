@@ -1,0 +1,1 @@
+"""Torch's modules and weights taken over."""

@@ -1,0 +1,275 @@
+"""Matrix products with an epilogue by cuBLASLt, called through ctypes: bias and activation without a pass of their own.
+
+A plan (descriptors, layouts and the algorithm that the heuristic proposes first) is made once for shapes, layouts,
+dtypes, alignments and epilogue, before anything is captured: the heuristic fails on a capturing stream. Workspace is
+ours. As in `cublas`, z = x y is asked for as zᵀ = yᵀ xᵀ, so the bias belongs to the columns of z.
+
+Numbers of enumerations: cublasLt.h of CUDA 12.9 and 13 (tests/backend/test_headers.py). Gelu is the approximation by
+tanh. Products with a bias were seen on an H200 (benchmarks/results); the rest has not run on hardware. Arguments are
+checked against a fake library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from taskflow.backend.cuda.cublas import COMPUTE_TYPES, TYPES, WORKSPACE_BYTES, Gemm, Operand, plan_gemm
+
+EPILOGUES = {
+    "": 1,
+    "bias": 4,
+    "relu": 2,
+    "relu_bias": 6,
+    "relu_aux_bias": 134,
+    "gelu": 32,
+    "gelu_bias": 36,
+    "gelu_aux": 160,
+    "gelu_aux_bias": 164,
+    "drelu": 136,
+    "drelu_bias_gradient": 152,
+    "dgelu": 192,
+    "dgelu_bias_gradient": 208,
+    "bias_gradient_of_first": 256,
+    "bias_gradient_of_second": 512,
+}
+_TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS_POINTER, _AUX_POINTER, _AUX_LEADING = 3, 4, 7, 8, 11, 12
+_BATCH_COUNT, _BATCH_STRIDE = 5, 6  # of a layout
+_MOST_WORKSPACE, _ALIGNMENT_A = 1, 5  # of a preference; those of B, C and D follow
+_ALIGNED = 256  # what cuBLASLt takes for granted
+_BIT_MASK = 128  # multiples of which the leading dimension of ReLU's mask is, in bits
+_GELU_MULTIPLE = 8
+
+
+class Heuristic(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t; it begins with the algorithm."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a plan is made for: a product, its dtypes, an epilogue, and how its pointers are aligned, in bytes."""
+
+    gemm: Gemm
+    dtypes: tuple[str, str, str]  # of y, x and z
+    epilogue: str
+    aux_leading: int
+    alignments: tuple[int, int, int]
+    uses_tf32: bool
+
+    @property
+    def compute_type(self) -> int:
+        """Number of the type in which products are summed."""
+        is_tf32 = self.uses_tf32 and self.dtypes[:2] == ("float32", "float32")
+        return COMPUTE_TYPES["tf32" if is_tf32 else self.dtypes[2]]
+
+
+@dataclass
+class Plan:
+    """Descriptors of cuBLASLt and an algorithm."""
+
+    description: Any
+    layouts: tuple[Any, Any, Any]
+    heuristic: Heuristic
+
+
+def mask_leading(columns: int) -> int:
+    """Leading dimension, in bits, of the mask that ReLU keeps of a matrix of so many columns."""
+    return -(-columns // _BIT_MASK) * _BIT_MASK
+
+
+def takes_gelu(columns: int) -> bool:
+    """Whether Gelu's input can be kept for the gradient without gaps between its rows."""
+    return columns % _GELU_MULTIPLE == 0
+
+
+class CublasLt:
+    """A handle of the current device.
+
+    Args:
+        library: libcublasLt as ctypes has it, or a stand-in.
+        workspace: pointer to WORKSPACE_BYTES on the device.
+        pointer: gives the address of an array.
+    """
+
+    def __init__(self, library: Any, workspace: int, pointer: Callable[[Any], int]) -> None:
+        self._library, self._workspace, self._pointer = library, workspace, pointer
+        self._plans: dict[Request, Plan] = {}
+        self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
+        self._handle = ctypes.c_void_p()
+        self._check(library.cublasLtCreate(ctypes.byref(self._handle)))
+
+    def matmul(
+        self,
+        stream: int,
+        x: Any,
+        y: Any,
+        z: Any,
+        epilogue: str = "",
+        *,
+        bias: Any = None,
+        aux: Any = None,
+        uses_tf32: bool = False,
+        may_plan: bool = True,
+    ) -> bool:
+        """z = epilogue(x y) on a stream; False where this cannot be asked for, and nothing was done.
+
+        Args:
+            stream: its pointer.
+            x, y, z: matrices, or stacks of them, that need no copies (see `cublas.plan_gemm`).
+            epilogue: a key of EPILOGUES.
+            bias: of the columns of z: what is added, or where the gradient goes.
+            aux: what the forward epilogue keeps and the backward one reads: bits, or the input of Gelu.
+            uses_tf32: see `StreamBackend`.
+            may_plan: False while a graph is captured.
+        """
+        gemm = plan_gemm(x, y, z)
+        if gemm is None:
+            return False
+        leading = 0 if aux is None else mask_leading(z.shape[-1]) if "relu" in epilogue else z.shape[-1]
+        request = Request(
+            gemm,
+            (y.dtype.name, x.dtype.name, z.dtype.name),
+            epilogue,
+            leading,
+            (self._alignment(y), self._alignment(x), self._alignment(z)),
+            uses_tf32,
+        )
+        if request not in self._plans and not may_plan:
+            return False
+        plan = self._plan(request, bias, aux)
+        if plan is None:
+            return False
+        self._aim(plan, bias, aux)
+        one, zero = self._factors[ctypes.c_double if request.dtypes[2] == "float64" else ctypes.c_float]
+        first, second, result = plan.layouts
+        to = self._pointer(z)
+        self._check(
+            self._library.cublasLtMatmul(
+                self._handle,
+                plan.description,
+                ctypes.addressof(one),
+                self._pointer(y),
+                first,
+                self._pointer(x),
+                second,
+                ctypes.addressof(zero),
+                to,
+                result,
+                to,
+                result,
+                ctypes.addressof(plan.heuristic),
+                self._workspace,
+                WORKSPACE_BYTES,
+                stream,
+            )
+        )
+        return True
+
+    def _alignment(self, array: Any) -> int:
+        address = self._pointer(array)
+        return min(_ALIGNED, address & -address) if address else _ALIGNED
+
+    def _aim(self, plan: Plan, bias: Any, aux: Any) -> None:
+        for attribute, array in ((_BIAS_POINTER, bias), (_AUX_POINTER, aux)):
+            if array is not None:
+                self._describe(plan.description, attribute, ctypes.c_void_p(self._pointer(array)))
+
+    def _plan(self, request: Request, bias: Any, aux: Any) -> Plan | None:
+        if request not in self._plans:
+            plan = self._make(request)
+            self._aim(plan, bias, aux)  # the heuristic looks at their alignment
+            if not self._choose(plan, request):
+                return None
+            self._plans[request] = plan
+        return self._plans[request]
+
+    def _make(self, request: Request) -> Plan:
+        description, gemm = ctypes.c_void_p(), request.gemm
+        scale = TYPES["float64" if request.dtypes[2] == "float64" else "float32"]
+        make = self._library.cublasLtMatmulDescCreate
+        self._check(make(ctypes.byref(description), request.compute_type, scale))
+        for attribute, operation in zip((_TRANSPOSE_A, _TRANSPOSE_B), gemm.operations, strict=True):
+            self._describe(description, attribute, ctypes.c_int32(operation))
+        self._describe(description, _EPILOGUE, ctypes.c_uint32(EPILOGUES[request.epilogue]))
+        if request.aux_leading:
+            self._describe(description, _AUX_LEADING, ctypes.c_int64(request.aux_leading))
+        m, n, k = gemm.extents
+        extents = (m, k), (k, n), (m, n)
+        operands = gemm.first, gemm.second, gemm.result
+        turned = (*gemm.operations, 0)
+        layouts = [
+            self._layout(dtype, extent[::-1] if is_turned else extent, operand, gemm.count)
+            for dtype, extent, operand, is_turned in zip(request.dtypes, extents, operands, turned, strict=True)
+        ]
+        return Plan(description, (layouts[0], layouts[1], layouts[2]), Heuristic())
+
+    def _layout(self, dtype: str, extents: tuple[int, int], operand: Operand, count: int) -> Any:
+        layout = ctypes.c_void_p()
+        make, put = self._library.cublasLtMatrixLayoutCreate, self._library.cublasLtMatrixLayoutSetAttribute
+        rows, columns = (ctypes.c_uint64(n) for n in extents)
+        self._check(make(ctypes.byref(layout), TYPES[dtype], rows, columns, ctypes.c_int64(operand.leading)))
+        if count != 1:
+            for attribute, value in (
+                (_BATCH_COUNT, ctypes.c_int32(count)),
+                (_BATCH_STRIDE, ctypes.c_int64(operand.batch_stride)),
+            ):
+                self._check(put(layout, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
+        return layout
+
+    def _choose(self, plan: Plan, request: Request) -> bool:
+        """Ask the heuristic; False where it knows no algorithm."""
+        library, preference, found = self._library, ctypes.c_void_p(), ctypes.c_int()
+        self._check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
+        wishes: list[tuple[int, Any]] = [(_MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))]
+        first, second, result = request.alignments
+        for k, alignment in enumerate((first, second, result, result)):
+            wishes.append((_ALIGNMENT_A + k, ctypes.c_uint32(alignment)))
+        for attribute, value in wishes:
+            put, size = library.cublasLtMatmulPreferenceSetAttribute, ctypes.c_size_t(ctypes.sizeof(value))
+            self._check(put(preference, attribute, ctypes.byref(value), size))
+        a, b, z = plan.layouts
+        status = library.cublasLtMatmulAlgoGetHeuristic(
+            self._handle,
+            plan.description,
+            *(a, b, z, z),
+            preference,
+            1,
+            ctypes.byref(plan.heuristic),
+            ctypes.byref(found),
+        )
+        library.cublasLtMatmulPreferenceDestroy(preference)
+        return status == 0 and found.value > 0 and plan.heuristic.state == 0
+
+    def _describe(self, description: Any, attribute: int, value: Any) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self._check(self._library.cublasLtMatmulDescSetAttribute(description, attribute, ctypes.byref(value), size))
+
+    @staticmethod
+    def _check(status: int) -> None:
+        if status:
+            raise RuntimeError(f"cuBLASLt: status {status}")
+
+
+def load_library() -> Any:
+    """libcublasLt, with the types of the arguments that ctypes could not guess."""
+    from cuda import pathfinder
+
+    library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
+    pointer = ctypes.c_void_p
+    library.cublasLtMatmul.argtypes = [pointer] * 14 + [ctypes.c_size_t, pointer]
+    library.cublasLtMatmulAlgoGetHeuristic.argtypes = [pointer] * 7 + [ctypes.c_int, pointer, pointer]
+    for name in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
+        function = getattr(library, f"cublasLt{name}SetAttribute")
+        function.argtypes = [pointer, ctypes.c_int, pointer, ctypes.c_size_t]
+    library.cublasLtMatmulPreferenceDestroy.argtypes = [pointer]
+    return library

@@ -1,0 +1,207 @@
+"""Costs of collectives: seconds of a row that a whole group of devices takes part in, from the routes between them.
+
+Every algorithm is a series of steps in which each device sends at most one message. A step lasts as long as its slowest
+message: the latencies on its way, plus its bytes over the narrowest link, which messages of one step share. A step that
+sums also reads two and writes one of the elements that arrived. The best algorithm counts:
+
+* ring: p - 1 steps of n / p bytes for a reduce-scatter or all-gather, twice that for an all-reduce;
+* recursive halving or doubling: log2(p) steps of n / 2, n / 4, ... bytes, and one of n more where p is no power of two
+  (two, for an all-reduce);
+* two levels: rings within all hosts at once, then one ring across the hosts for every piece;
+* binomial tree: log2(p) steps of n bytes, for what has one root.
+
+Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from taskflow.machine import Device, MachineModel
+from taskflow.tasks.exchange import SUMS
+from taskflow.tasks.task_graph import COLLECTIVES, Array, TaskGraph
+
+MOST = 1 << 16  # groups are remembered: of up to 1,024 devices 50 MB
+MANY = 32  # groups, from which on it is worth asking whether hosts are alike: 0.2 s for 1,024 devices
+
+_Thing = TypeVar("_Thing")
+Step = tuple[tuple[float, float], ...]  # messages of one step that may be its slowest: latency, and seconds per byte
+
+
+class CollectiveCosts:
+    """Seconds of collectives on one machine, each found once; where hosts are alike, for all groups that are."""
+
+    def __init__(self, machine: MachineModel) -> None:
+        self.machine = machine
+        self._known: dict[tuple[str, tuple[int, ...], int], float] = {}
+        self._rings: dict[tuple[int, ...], Algorithms] = {}
+        self._models: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
+        """Seconds of collective rows."""
+        groups = [task_graph.groups.devices_of(g) for g in range(len(task_graph.groups))]
+        number = -2 - task_graph.streams[rows, 0]
+        columns = (c.tolist() for c in (task_graph.collective[rows], number, task_graph.bytes[rows]))
+        return np.array([self.of(COLLECTIVES[name], groups[g], size) for name, g, size in zip(*columns, strict=True)])
+
+    def of(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
+        """Seconds of the collective `name` in `group` (by host and number), which moves so many bytes in all."""
+        model = self._models.get(group)
+        if model is None:
+            if len(self._models) >= MOST:
+                self._models, self._rings, self._known = {}, {}, {}
+            model = self._models[group] = self._model(group)
+        key = (name, model, moved_bytes)
+        if key not in self._known:
+            if model not in self._rings:
+                self._rings[model] = Algorithms(self.machine, model)
+            self._known[key] = self._rings[model].seconds(name, moved_bytes)
+        return self._known[key]
+
+    def _model(self, group: tuple[int, ...]) -> tuple[int, ...]:
+        """The group on the first hosts instead of its own, and there on the first devices, where these are alike."""
+        if len(self._rings) < MANY or not self._are_hosts_alike:
+            return group
+        at: dict[int, list[int]] = {}
+        for d in group:
+            host, place = self._places[d]
+            places = at.setdefault(host, [])
+            places.append(len(places) if self._are_devices_alike else place)
+        return tuple(host[k] for host, places in zip(self.machine.hosts, at.values(), strict=False) for k in places)
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, int]]:
+        """Device -> its host, as a place in `machine.hosts`, and its place there."""
+        return {d: (h, k) for h, devices in enumerate(self.machine.hosts) for k, d in enumerate(devices)}
+
+    @cached_property
+    def _are_hosts_alike(self) -> bool:
+        """Whether hosts can change places in any way, with nothing lost."""
+        hosts = self.machine.hosts
+        is_even = len({len(host) for host in hosts}) == 1
+        return is_even and all(self._is_symmetry(sum(order, ())) for order in _generators(hosts))
+
+    @cached_property
+    def _are_devices_alike(self) -> bool:
+        """The same of the devices of a host, where hosts are alike."""
+        rest: tuple[int, ...] = sum(self.machine.hosts[1:], ())
+        return all(self._is_symmetry((*order, *rest)) for order in _generators(self.machine.hosts[0]))
+
+    def _is_symmetry(self, order: Sequence[int]) -> bool:
+        """Whether all costs stay if the devices, host by host, are taken for those of `order`."""
+        other, routes = np.empty(len(order), np.int64), self.machine.routes
+        other[list(sum(self.machine.hosts, ()))] = order
+        if not np.array_equal(self._device_kinds[other], self._device_kinds):
+            return False
+        moved = routes[other[:, None], other]
+        taken_for = np.full(len(self.machine.links) + 1, -1, np.int64)  # the last is none
+        taken_for[routes] = moved
+        used = np.flatnonzero(taken_for[:-1] >= 0)
+        is_same = np.array_equal(self._link_rates[used], self._link_rates[taken_for[used]])
+        return is_same and np.array_equal(taken_for[routes], moved)
+
+    @cached_property
+    def _device_kinds(self) -> Array:
+        """(devices,) numbers that are equal where devices differ in their hosts only."""
+        devices, numbers = self.machine.devices, dict[Device, int]()
+        elsewhere = {d: replace(d, host=0) for d in dict.fromkeys(devices)}
+        return np.array([numbers.setdefault(elsewhere[d], len(numbers)) for d in devices], np.int64)
+
+    @cached_property
+    def _link_rates(self) -> Array:
+        """(links, 2) bandwidth and latency."""
+        return np.array([(link.bandwidth, link.latency_seconds) for link in self.machine.links]).reshape(-1, 2)
+
+
+def _generators(things: Sequence[_Thing]) -> list[tuple[_Thing, ...]]:
+    """Two orders of some things of which all others are made: the first two exchanged, and all of them in turn."""
+    return [(*things[1::-1], *things[2:]), (*things[1:], things[0])]
+
+
+class Algorithms:
+    """What collectives cost in one group of devices, by host and number."""
+
+    def __init__(self, machine: MachineModel, group: Sequence[int]) -> None:
+        self.machine, self.group, self.count = machine, np.array(group, np.int64), len(group)
+        self.bandwidth = min(machine.devices[d].memory_bandwidth for d in group)
+        self.overhead = max(machine.devices[d].overhead_seconds for d in group)
+
+    def seconds(self, name: str, moved_bytes: int) -> float:
+        """The least of all algorithms."""
+        if name == "all-reduce":
+            size = moved_bytes / (2 * (self.count - 1))
+            halves = (self._ring, self._halve, self._two_level)
+            return min(half(size, True) + half(size, False) for half in halves)
+        size, sums = moved_bytes / (self.count - 1), name in SUMS
+        ways = (self._tree,) if name in ("reduce", "broadcast") else (self._ring, self._halve, self._two_level)
+        return min(way(size, sums) for way in ways)
+
+    # -- half an all-reduce of `size` bytes: the sums, or the gathering ------------------------------------------------
+
+    def _ring(self, size: float, sums: bool) -> float:
+        return (self.count - 1) * self._step_seconds(self._flat.ring, size / self.count, sums)
+
+    def _halve(self, size: float, sums: bool) -> float:
+        halvings, extra = self._flat.halvings, self._flat.extra
+        seconds = sum(self._step_seconds(step, size / 2**k, sums) for k, step in enumerate(halvings, 1))
+        return seconds + (self._step_seconds(extra, size, sums) if extra else 0.0)
+
+    def _two_level(self, size: float, sums: bool) -> float:
+        if not self._flat.within:
+            return inf
+        here = self.count // self._flat.hosts
+        inner = self._step_seconds(self._flat.within, size / here, sums)
+        outer = self._step_seconds(self._flat.across, size / self.count, sums)
+        return (here - 1) * inner + (self._flat.hosts - 1) * outer
+
+    def _tree(self, size: float, sums: bool) -> float:
+        return sum(self._step_seconds(step, size, sums) for step in self._levels)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _step_seconds(self, step: Step, size: float, sums: bool) -> float:
+        """Seconds of one message of `size` bytes between every pair at the same time."""
+        moving = max(latency + size * per_byte for latency, per_byte in step)
+        return moving + (self.overhead + 3 * size / self.bandwidth if sums else 0.0)
+
+    @cached_property
+    def _flat(self) -> _Flat:
+        """The steps of all that is no tree."""
+        from taskflow.collective.messages import flat_steps  # numba: imported on first use
+
+        m, hosts = self.machine, np.array([self.machine.devices[d].host for d in self.group.tolist()], np.int64)
+        found, ptr, count = flat_steps(self.group, hosts, m.routes, m.link_bandwidth, m.latency_seconds)
+        ring, *halvings, extra, within, across = _cut(found, ptr)
+        return _Flat(ring, halvings, extra, within, across, count)
+
+    @cached_property
+    def _levels(self) -> list[Step]:
+        """The levels of a binomial tree, as `exchange.tree_order` hangs it."""
+        from taskflow.collective.messages import tree_steps  # numba: imported on first use
+
+        m = self.machine
+        return _cut(*tree_steps(self.group, m.routes, m.link_bandwidth, m.latency_seconds))
+
+
+class _Flat(NamedTuple):
+    """Steps; `within` and `across` hosts are empty where there are no two levels, `extra` for a power of two."""
+
+    ring: Step
+    halvings: list[Step]
+    extra: Step
+    within: Step
+    across: Step
+    hosts: int
+
+
+def _cut(messages: Array, ptr: Array) -> list[Step]:
+    """The messages of each step."""
+    each: list[tuple[float, float]] = list(map(tuple, messages.tolist()))
+    return [tuple(each[begin:end]) for begin, end in pairwise(ptr.tolist())]

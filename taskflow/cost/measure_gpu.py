@@ -1,0 +1,175 @@
+"""Micro-benchmarks of GPUs: matrix products by dtype, copies, launches in a graph, copies from and to the host, links.
+
+Links between devices are timed as the executor uses them: out of the memory of another rank's GPU where that can be
+mapped, else through pinned memory of the hosts; in one process, from one GPU to the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from taskflow.backend import Array, StreamBackend
+from taskflow.backend.timing import DeviceClock
+from taskflow.comm.transport import Transport
+from taskflow.machine import MachineModel
+from taskflow.machine.device import Device
+from taskflow.machine.efficiency import fit_device
+
+_DTYPES = ("float64", "float16", "bfloat16", "tf32")
+_PRODUCTS = (128, 512, 1024, 2048, 4096)
+_COPIES = (1 << 14, 1 << 18, 1 << 21, 1 << 24, 1 << 27)
+_LARGE_PRODUCT = 4096
+_SMALL, _LARGE = 1 << 12, 1 << 26  # bytes of transfers
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HostLink:
+    """Copies between pinned memory and a GPU: seconds of a small one, bytes/s of a large one, in either direction."""
+
+    to_device_seconds: float
+    to_device_bandwidth: float
+    to_host_seconds: float
+    to_host_bandwidth: float
+
+
+def measure_gpus(machine: MachineModel, backend: StreamBackend, transport: Transport) -> MachineModel:
+    """See `taskflow.cost.measure.measure_machine`; all ranks call it."""
+    own = transport.rank if transport.size > 1 else 0
+    clock = DeviceClock(backend, own)
+    rates: dict[str, Any] = device_rates(machine.devices[own], clock, backend)
+    link = _link(backend, transport, clock, len(machine.devices))
+    rates |= link or {}
+    return machine.with_rates(**transport.gather(rates)[0])
+
+
+def device_rates(device: Device, clock: DeviceClock, backend: StreamBackend) -> dict[str, Any]:
+    """The fields of a device, whose curve goes through float32 products and copies; the other dtypes' peaks."""
+    overhead = _launch_seconds(clock, backend)
+    products = [(2.0 * n**3, 12.0 * n**2, product_seconds(clock, backend, n)) for n in _PRODUCTS]
+    copies = [(0.0, 2.0 * n, _copy_seconds(clock, backend, n)) for n in _COPIES]
+    flops, size_bytes, seconds = np.array(products + copies).T
+    start = replace(
+        device,
+        flops_per_second=float((flops / seconds).max()),
+        memory_bandwidth=float((size_bytes / seconds)[len(products) :].max()),
+        overhead_seconds=overhead,
+    )
+    fitted = fit_device(start, flops, size_bytes, seconds)
+    rates = {f.name: getattr(fitted, f.name) for f in fields(fitted) if f.name not in ("kind", "host", "memory_bytes")}
+    return rates | {"rates": {**device.rates, **_other_rates(clock, backend)}}
+
+
+def product_seconds(clock: DeviceClock, backend: StreamBackend, n: int, dtype: str = "float32") -> float:
+    """Seconds of a product of two n x n matrices; `tf32`: of float32 ones in TensorFloat-32."""
+    is_tf32 = dtype == "tf32"
+    a, b, out = (clock.array((n, n), "float32" if is_tf32 else dtype) for _ in range(3))
+    with backend.tf32(is_tf32):
+        return clock.seconds(partial(backend.xp.matmul, a, b, out=out))
+
+
+def _other_rates(clock: DeviceClock, backend: StreamBackend) -> dict[str, float]:
+    """flop/s by dtype, of those that NumPy and the library know."""
+    found = {}
+    for dtype in _DTYPES:
+        try:
+            found[dtype] = 2.0 * _LARGE_PRODUCT**3 / product_seconds(clock, backend, _LARGE_PRODUCT, dtype)
+        except (TypeError, KeyError, ModuleNotFoundError) as error:
+            _log.info("products in %s are not measured: %s", dtype, error)
+    return found
+
+
+def _copy_seconds(clock: DeviceClock, backend: StreamBackend, size: int) -> float:
+    source, target = (clock.array((size // 4,), "float32") for _ in range(2))
+    return clock.seconds(lambda: backend.xp.copyto(target, source))
+
+
+def _launch_seconds(clock: DeviceClock, backend: StreamBackend) -> float:
+    a = clock.array((1,), "float32")
+    return clock.seconds(lambda: backend.xp.add(a, a, out=a))
+
+
+def measure_host_link(backend: StreamBackend, device: int = 0) -> HostLink:
+    """Copies between the host and a GPU."""
+    clock, found = DeviceClock(backend, device), []
+    for size in (_SMALL, _LARGE):
+        here, there = backend.pinned(size), backend.zeros(device, size)
+        found += [clock.seconds(backend.copy(there, here)), clock.seconds(backend.copy(here, there))]
+    small_in, small_out, large_in, large_out = found
+    return HostLink(small_in, _rate(small_in, large_in), small_out, _rate(small_out, large_out))
+
+
+def _rate(small: float, large: float) -> float:
+    return (_LARGE - _SMALL) / max(large - small, 1e-9)
+
+
+# -- links -------------------------------------------------------------------------------------------------------------
+
+
+def _link(backend: StreamBackend, transport: Transport, clock: DeviceClock, devices: int) -> dict[str, float] | None:
+    """Latency and bandwidth of a transfer from one device to another; None where there is one device."""
+    if transport.size > 1:
+        shared = backend.shared_zeros(transport.rank, _LARGE, transport)
+        time_copy = partial(_mapped_seconds, backend, transport, clock, shared) if shared else None
+        seconds = [(time_copy or partial(_staged_seconds, backend, transport))(size) for size in (_SMALL, _LARGE)]
+    elif devices > 1:
+        source, target = clock.array((_LARGE // 4,), "float32"), backend.zeros(1, _LARGE).view("float32")
+        seconds = [clock.seconds(backend.copy(target[: n // 4], source[: n // 4])) for n in (_SMALL, _LARGE)]
+    else:
+        return None
+    return {"latency_seconds": seconds[0], "bandwidth": _rate(*seconds)}
+
+
+def _mapped_seconds(
+    backend: StreamBackend, transport: Transport, clock: DeviceClock, shared: list[Array], size: int
+) -> float:
+    """A copy out of the memory of the next rank's GPU, one rank at a time."""
+    seconds = 0.0
+    for rank in range(transport.size):
+        transport.barrier()
+        if rank == transport.rank:
+            source, target = shared[(rank + 1) % transport.size], backend.zeros(rank, size)
+            seconds = clock.seconds(backend.copy(target, source[:size]))
+    transport.barrier()
+    return seconds
+
+
+def _staged_seconds(backend: StreamBackend, transport: Transport, size: int, rounds: int = 5) -> float:
+    """One way from rank 0 to rank 1 and back, through the hosts."""
+    host, device = backend.pinned(size), backend.zeros(transport.rank, size)
+    stream, over = backend.make_stream(transport.rank, "staging"), backend.make_event()
+
+    def finish(call: Callable[[], object]) -> None:
+        backend.run(stream, call)
+        backend.record(stream, over)
+        backend.synchronize(over)
+
+    transport.barrier()
+    times = []
+    if transport.rank < 2:
+        peer = 1 - transport.rank
+        send, receive = transport.sender([host], peer, 2), transport.receiver([host], peer, 2)
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            for sender in (0, 1):
+                if transport.rank == sender:
+                    finish(backend.copy(host, device))
+                    send.start()
+                    send.wait()
+                else:
+                    receive.start()
+                    receive.wait()
+                    finish(backend.copy(device, host))
+            times.append((time.perf_counter() - begin) / 2)
+        send.free()
+        receive.free()
+    transport.barrier()
+    return float(np.median(times)) if times else 0.0

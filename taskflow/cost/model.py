@@ -1,0 +1,334 @@
+"""Costs: how many seconds each row of a task graph takes.
+
+Two models with one interface. `analytic` is a roofline from the machine's rates. `measured` runs each kernel once per
+tile shape on the device at hand and remembers the result, in a file if one is given; transfers come from the links of
+the machine model. The rows of a task graph that had a rehearsal have their seconds from there. `source(row)` says where
+a number came from.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.backend import StreamBackend, make_backend
+from taskflow.collective.price import CollectiveCosts
+from taskflow.core.errors import CostError
+from taskflow.cost.on_gpu import DeviceTimes
+from taskflow.cost.samples import kernel_key, sample_call, sample_move, time_call
+from taskflow.machine import MachineModel
+from taskflow.machine.efficiency import curve_seconds
+from taskflow.tasks.task_graph import Array, Kind, Launch, TaskGraph
+from taskflow.tasks.threads.crew import crew
+
+FORMAT, VERSION = "taskflow-costs", 1
+
+
+class Rates(NamedTuple):
+    """What decides how long rows that move data take: (devices, devices) of transfers, (devices,) of all others."""
+
+    latency: Array
+    throughput: Array
+    overhead: Array
+    bandwidth: Array
+    ramp: Array
+
+
+class CostModel(ABC):
+    """Row -> seconds.
+
+    Attributes:
+        is_shared_out: whether a part r of a task takes at least r of its seconds, which lower bounds rely on.
+    """
+
+    is_shared_out = True
+
+    def __init__(self, machine: MachineModel) -> None:
+        self.machine = machine
+        devices = machine.devices
+        self._bandwidth = np.array([d.memory_efficiency * d.memory_bandwidth for d in devices])
+        self._memory_ramp = np.array([d.half_bytes for d in devices]) / self._bandwidth
+        self._overhead = np.array([d.overhead_seconds for d in devices])
+        self._latency, self._throughput = machine.latency_seconds, machine.bandwidth
+        self._collectives = CollectiveCosts(machine)
+
+    @staticmethod
+    def analytic(machine: MachineModel, use_tf32: bool = False) -> AnalyticCosts:
+        """A roofline with ramps from the machine's rates, of the dtype in which an operator computes.
+
+        Large tasks take overhead + max(flops / rate, bytes / bandwidth); `machine.efficiency` has the whole curve, and
+        `fit_machine` fits it to measurements.
+
+        Args:
+            machine: rates of its devices and links.
+            use_tf32: float32 operators run at the rate of TensorFloat-32, where a device has one.
+        """
+        return AnalyticCosts(machine, use_tf32)
+
+    @staticmethod
+    def measured(
+        machine: MachineModel, cache: str | Path | None = None, backend: StreamBackend | None = None
+    ) -> CostModel:
+        """Each kernel timed on this machine, once per shape of its tiles; on `cuda` devices by events of a GPU.
+
+        Args:
+            machine: for the transfers.
+            cache: a JSON file that is read now and written after new measurements.
+            backend: what runs kernels of `cuda` devices; default: CuPy.
+
+        Raises:
+            ValueError: the file is of another format.
+        """
+        return MeasuredCosts(machine, cache, backend)
+
+    def seconds(self, task_graph: TaskGraph) -> Array:
+        """Seconds of every row.
+
+        Raises:
+            CostError: an operator has no cost: its seconds are no number from 0, or its kernel cannot be timed.
+        """
+        kind, device = task_graph.kind, task_graph.device
+        result = np.zeros(len(task_graph))
+        points = np.flatnonzero(kind == Kind.POINT)
+        result[points] = self._points(task_graph, points)
+        _check_costs(task_graph, points, result[points])
+        together = np.flatnonzero(kind == Kind.COLLECTIVE)
+        result[together] = self._collectives.seconds(task_graph, together)
+        moves = np.flatnonzero((kind != Kind.POINT) & (kind != Kind.COLLECTIVE) & ~task_graph.is_transfer)
+        result[moves] = self._moves(task_graph, moves)
+        transfers = np.flatnonzero(task_graph.is_transfer)
+        pair = task_graph.source[transfers], device[transfers]
+        result[transfers] = self._latency[pair] + task_graph.bytes[transfers] / self._throughput[pair]
+        return result
+
+    def rates(self) -> Rates:
+        """The rates of the machine."""
+        return Rates(self._latency, self._throughput, self._overhead, self._bandwidth, self._memory_ramp)
+
+    def collective_seconds(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
+        """Seconds of a collective among devices by host and number, which moves so many bytes in all."""
+        return self._collectives.of(name, group, moved_bytes)
+
+    @abstractmethod
+    def source(self, task_graph: TaskGraph, row: int) -> str:
+        """Where the seconds of a row come from."""
+
+    @abstractmethod
+    def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
+        """Seconds of points."""
+
+    def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
+        """Seconds of copies within a device, folds and feeds: bytes over memory bandwidth."""
+        device, size = task_graph.device[rows], task_graph.bytes[rows]
+        ramp = np.where(size > 0, self._memory_ramp[device], 0.0)
+        seconds: Array = self._overhead[device] + size / self._bandwidth[device] + ramp
+        return seconds
+
+
+def _check_costs(task_graph: TaskGraph, rows: Array, seconds: Array) -> None:
+    """Refuse points without a cost."""
+    for k in np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))[:1]:
+        raise CostError(f"costs: {_point(task_graph, int(rows[k]))} has no cost: {seconds[k]} seconds")
+
+
+def _point(task_graph: TaskGraph, row: int) -> str:
+    return f"point {task_graph.point[row]} of operator '{task_graph.name(row)}' on device {task_graph.device[row]}"
+
+
+class AnalyticCosts(CostModel):
+    """See `CostModel.analytic`. The seconds of a point depend on its device's rates, flops, bytes and dtype only."""
+
+    def __init__(self, machine: MachineModel, use_tf32: bool = False) -> None:
+        super().__init__(machine)
+        devices = machine.devices
+        name = {"float32": "tf32" if use_tf32 else "float32"}
+        shares = np.array([d.compute_efficiency for d in devices])
+        self._rates = shares * np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
+        self._compute_ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
+        self._dtype_of: dict[str, int] = {}
+
+    def source(self, task_graph: TaskGraph, row: int) -> str:
+        """What the seconds of a row consist of, and at what rates."""
+        device = self.machine.devices[int(task_graph.device[row])]
+        if task_graph.is_communication[row]:
+            return "link"
+        if task_graph.kind[row] != Kind.POINT:
+            return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
+        dtype, number = task_dtype(task_graph, row), int(task_graph.device[row])
+        rate, bandwidth = self._rates[_DTYPES.index(dtype), number], self._bandwidth[number]
+        is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
+        computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
+        does = computes if is_computing else f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
+        return f"roofline: {does}, {device.overhead_seconds:.4g} s to launch"
+
+    def task_seconds(self, device: Array, dtype: Array, flops: Array, size_bytes: Array) -> Array:
+        """Seconds of tasks, elementwise: devices by number, dtypes as `dtype_number` gives them."""
+        seconds: Array = self._overhead[device] + curve_seconds(
+            flops / self._rates[dtype, device],
+            size_bytes / self._bandwidth[device],
+            self._compute_ramp[device],
+            self._memory_ramp[device],
+        )
+        return seconds
+
+    def compute_rates(self) -> tuple[Array, Array]:
+        """(dtypes, devices) flop/s, and per device the seconds of the ramp of what computes."""
+        return self._rates, self._compute_ramp
+
+    def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
+        device, flops, size = task_graph.device[rows], task_graph.flops[rows], task_graph.bytes[rows]
+        return self.task_seconds(device, self._dtypes(task_graph, rows), flops, size)
+
+    def _dtypes(self, task_graph: TaskGraph, rows: Array) -> Array:
+        """Number of the dtype of each point."""
+        known = self._dtype_of
+        for launch in task_graph.launches:
+            if launch.identity not in known:
+                known[launch.identity] = dtype_number([task_graph.regions[n].dtype for n in launch.args])
+        numbers: Array = np.array([known[launch.identity] for launch in task_graph.launches], np.int64)
+        return np.take(numbers, task_graph.launch[rows])
+
+
+_DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+
+def dtype_number(dtypes: Sequence[str]) -> int:
+    """Number, for `AnalyticCosts.task_seconds`, of the dtype in which an operator with arguments of these computes.
+
+    That is the first floating one; operators on integers count as float32.
+    """
+    return next((_DTYPES.index(dtype) for dtype in dtypes if dtype in _DTYPES), 0)
+
+
+def task_dtype(task_graph: TaskGraph, row: int) -> str:
+    """The dtype in which a point computes."""
+    launch = task_graph.launches[int(task_graph.launch[row])]
+    return _DTYPES[dtype_number([task_graph.regions[n].dtype for n in launch.args])]
+
+
+class MeasuredCosts(CostModel):
+    """See `CostModel.measured`."""
+
+    is_shared_out = False  # half a task may fit into a cache, and the whole not
+
+    def __init__(
+        self, machine: MachineModel, cache: str | Path | None = None, backend: StreamBackend | None = None
+    ) -> None:
+        super().__init__(machine)
+        self._backend = backend
+        self._times: DeviceTimes | None = None  # made on first use
+        self._path = Path(cache) if cache else None
+        self._known: dict[str, float] = self._read() if self._path and self._path.exists() else {}
+        self._by_launch: dict[int, tuple[Launch, Array]] = {}
+        self._by_move: dict[str, float] = {}
+        self._rehearsed: dict[str, Array] = {}  # by the digest of the task graph
+
+    def learn(self, task_graph: TaskGraph, seconds: Array) -> None:
+        """Seconds of the rows of `task_graph` from a rehearsal, in place of those learnt before; NaN: none."""
+        self._rehearsed[task_graph.digest()] = seconds
+
+    def seconds(self, task_graph: TaskGraph) -> Array:
+        """Seconds of every row: those of a rehearsal where this graph had one."""
+        rehearsed = self._of_rehearsal(task_graph)
+        if rehearsed is None:
+            return super().seconds(task_graph)
+        if not np.any(np.isnan(rehearsed)):
+            return rehearsed.copy()
+        return np.where(np.isnan(rehearsed), super().seconds(task_graph), rehearsed)
+
+    def source(self, task_graph: TaskGraph, row: int) -> str:
+        processor = self._processor(int(task_graph.device[row]))
+        rehearsed = self._of_rehearsal(task_graph)
+        if rehearsed is not None and not np.isnan(rehearsed[row]):
+            return f"rehearsed on {processor}"
+        return "link" if task_graph.is_communication[row] else f"measured on {processor}"
+
+    def _processor(self, device: int) -> str:
+        times = self._device_times(device)
+        return times.name(device) if times else platform.processor() or "this processor"
+
+    def _device_times(self, device: int) -> DeviceTimes | None:
+        """What times the kernels of a GPU; None for a CPU."""
+        if self.machine.devices[device].kind != "cuda":
+            return None
+        if self._times is None:
+            self._times = DeviceTimes(self._backend or make_backend())
+        return self._times
+
+    def _of_rehearsal(self, task_graph: TaskGraph) -> Array | None:
+        return self._rehearsed.get(task_graph.digest()) if self._rehearsed else None
+
+    def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
+        known = len(self._known)
+        result = np.empty(len(rows))
+        launch = task_graph.launch[rows]
+        for number in np.unique(launch):
+            here = launch == number
+            result[here] = self._of_launch(task_graph, int(number), rows[here])[task_graph.point[rows[here]]]
+        if self._path and len(self._known) > known:
+            self._write()
+        return result
+
+    def _of_launch(self, task_graph: TaskGraph, number: int, rows: Array) -> Array:
+        """Seconds per point of one launch, which a search meets again and again."""
+        launch = task_graph.launches[number]
+        held = self._by_launch.get(id(launch))
+        if held is None:
+            seconds = np.zeros(len(launch.spans))
+            for row in rows.tolist():
+                seconds[task_graph.point[row]] = self._measure_point(task_graph, launch, row)
+            held = self._by_launch[id(launch)] = (launch, seconds)
+        return held[1]
+
+    def _measure_point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
+        device = int(task_graph.device[row])
+        times = self._device_times(device)
+        key = kernel_key(task_graph, launch, row) + (f" | {times.name(device)}" if times else "")
+        if key not in self._known:
+            try:
+                if times:
+                    self._known[key] = times.point(task_graph, launch, row)
+                else:
+                    with crew():
+                        self._known[key] = time_call(sample_call(task_graph, launch, row))
+            except Exception as error:
+                shapes = ", ".join(str(rect.shape) for _, rect, _ in task_graph.args(row))
+                what = f"its kernel fails on made-up arrays of {shapes}: {type(error).__name__}: {error}"
+                raise CostError(f"costs: {_point(task_graph, row)} has no cost: {what}") from error
+        return self._known[key]
+
+    def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
+        return np.array([self._measure_move(task_graph, row) for row in rows.tolist()])
+
+    def _measure_move(self, task_graph: TaskGraph, row: int) -> float:
+        """A copy, fold or feed is timed on arrays of its size."""
+        args, device = task_graph.args(row), int(task_graph.device[row])
+        key = f"{task_graph.kind[row]} {task_graph.bytes[row]} {len(args)} {self.machine.devices[device].kind}"
+        if key not in self._by_move:
+            shape, dtype = args[0][1].shape, task_graph.regions[int(task_graph.region[row])].dtype
+            adds = len(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
+            times = self._device_times(device)
+            found = times.move(device, shape, dtype, adds) if times else time_call(sample_move(shape, dtype, adds))
+            self._by_move[key] = found
+        return self._by_move[key]
+
+    def _read(self) -> dict[str, float]:
+        assert self._path is not None
+        try:
+            table = json.loads(self._path.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"cost file '{self._path}': is not complete JSON ({error})") from error
+        if not isinstance(table, dict) or table.get("format") != FORMAT or table.get("version") != VERSION:
+            raise ValueError(f"cost file '{self._path}': its format is not '{FORMAT}' version {VERSION}")
+        return {str(k): float(v) for k, v in table["kernels"].items()}
+
+    def _write(self) -> None:
+        assert self._path is not None
+        table = {"format": FORMAT, "version": VERSION, "processor": platform.processor(), "kernels": self._known}
+        self._path.write_text(json.dumps(table, indent=0) + "\n")

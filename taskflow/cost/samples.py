@@ -1,0 +1,90 @@
+"""Samples: kernels run on arrays of their own, to be timed, or compiled before the first step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from taskflow.backend import Context, is_compiled
+from taskflow.core.dtypes import is_floating
+from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph
+from taskflow.tasks.threads.crew import crew, thread_limit
+from taskflow.tasks.threads.division import Part
+from taskflow.tasks.threads.options import best_alone, part_calls, whole_part
+
+
+def sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:
+    """A copy, or so many additions."""
+    target, other = sample_array(shape, dtype), sample_array(shape, dtype)
+    if not adds:
+        return partial(np.copyto, target, other)
+    return lambda: [np.add(target, other, out=target) for _ in range(adds)]
+
+
+def kernel_key(task_graph: TaskGraph, launch: Launch, row: int) -> str:
+    """What the time of a point depends on: its kernel, the shapes of its tiles and how they lie in memory."""
+    orders = [task_graph.order(n) for n in launch.args]
+    shapes = [rect.shape for _, rect, _ in task_graph.args(row)]
+    threads = f" | {count} threads" if (count := thread_limit()) > 1 else ""
+    return f"{launch.identity} | {shapes}" + (f" | {orders}" if task_graph.orders else "") + threads
+
+
+def sample_call(
+    task_graph: TaskGraph, launch: Launch, row: int, parts: Sequence[Part] | None = None
+) -> Callable[[], object]:
+    """The kernel of a point on arrays of its own, which lie in memory as in the executor, in parts side by side."""
+    args, arrays = task_graph.args(row), []
+    for (_, rect, privilege), number in zip(args, launch.args, strict=True):
+        order = task_graph.order(number)
+        array = sample_array(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
+        arrays.append(array.transpose(np.argsort(order)))
+        arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
+    parts = parts or best_alone(task_graph, row, thread_limit()).parts
+    calls = part_calls(task_graph, row, parts, arrays, lambda rects, intervals, thread: Context(rects, intervals))
+    return calls[0] if len(calls) == 1 else partial(crew().run, calls)
+
+
+def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping[int, Sequence[Part]]) -> None:
+    """Run every `compiled` kernel of the devices that `drives` names once, so that no step has to compile.
+
+    What is compiled depends on dtypes and layouts, not on shapes, so the smallest point of each kernel will do. Where a
+    point is divided into `parts`, these decide on the layouts.
+    """
+    smallest: dict[object, int] = {}
+    for row in np.flatnonzero(task_graph.kind == Kind.POINT).tolist():
+        launch = task_graph.launches[int(task_graph.launch[row])]
+        if is_compiled(launch.kernel) and drives(int(task_graph.device[row])):
+            orders = tuple(tuple(task_graph.order(n)) for n in launch.args)
+            key = launch.identity, orders, _split_axes(parts.get(row, ()))
+            if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:
+                smallest[key] = row
+    for row in smallest.values():
+        whole = [whole_part(task_graph, row)]
+        sample_call(task_graph, task_graph.launches[int(task_graph.launch[row])], row, parts.get(row, whole))()
+
+
+def _split_axes(parts: Sequence[Part]) -> tuple[str, ...]:
+    """The axes along which parts differ."""
+    return tuple(a for a in parts[0].intervals if parts[0].intervals[a] != parts[-1].intervals[a]) if parts else ()
+
+
+def sample_array(shape: tuple[int, ...], dtype: str) -> Array:
+    """Values that are legal for any kernel: numbers between 0.1 and 1, or zeros where an index is expected."""
+    array = np.zeros(shape, dtype)
+    if is_floating(array.dtype.name):
+        array[...] = np.random.default_rng(0).uniform(0.1, 1.0, shape)
+    return array
+
+
+def time_call(call: Callable[[], object], budget_seconds: float = 0.005, most: int = 50) -> float:
+    """Median seconds of `call`, after one call that is not counted (compilation, first touch of memory)."""
+    call()
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < budget_seconds and len(times) < most):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times))

@@ -1,0 +1,171 @@
+"""Reverse-mode differentiation: graph -> graph.
+
+Decides which operators' backward functions are called, in which order, and sums the gradients of a region that several
+operators read. Takes a graph and a scalar region; appends operators. Gradients that nobody needs are removed again, so
+that the first layer of a network does not differentiate its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from taskflow.graph.operator import Operator, term_sizes, term_text
+from taskflow.graph.precision import cast, is_cast
+from taskflow.graph.region import LogicalRegion
+
+if TYPE_CHECKING:
+    from taskflow.graph.graph import Graph
+
+
+def differentiate(
+    graph: Graph, loss: LogicalRegion, regions: Sequence[LogicalRegion], scale: LogicalRegion | None = None
+) -> dict[LogicalRegion, LogicalRegion]:
+    """See `Graph.differentiate`."""
+    if loss.shape != ():
+        raise ValueError(f"differentiate: the loss '{loss.name}' is a scalar, not of shape {loss.shape}")
+    forward = list(graph.operators)
+    active = _active(forward, loss, regions)
+    producer = {r.name: op for op in forward for r in op.outputs}
+    if loss.name not in producer:
+        raise ValueError(f"differentiate: no operator makes the loss '{loss.name}'")
+    gradients: dict[str, list[LogicalRegion]] = {loss.name: [_seed(graph, producer[loss.name], loss, scale)]}
+    readers: dict[str, tuple[Operator, int]] = {}
+    for op in forward:
+        for k, region in enumerate(op.inputs):
+            readers.setdefault(region.name, (op, k))
+    for op in reversed(active):
+        totals = [_total(graph, r, gradients, producer, readers) for r in op.outputs]
+        # under the names of the forward's axes, so that elementwise backward operators are split as the forward is
+        flowing = [g and replace(g, axes=r.axes) for g, r in zip(totals, op.outputs, strict=True)]
+        if all(g is None for g in flowing):
+            continue
+        if op.backward is None:
+            raise ValueError(f"differentiate: operator '{op.name}' has no backward")
+        with graph.following(op.follows or op.name):
+            result = op.backward(op, *flowing)
+        result = result if isinstance(result, tuple | list) else (result,)
+        if len(result) != len(op.inputs):
+            raise ValueError(
+                f"differentiate: backward of '{op.name}' gives {len(result)} gradients for {len(op.inputs)} inputs"
+            )
+        for k, (region, gradient) in enumerate(zip(op.inputs, result, strict=True)):
+            if gradient is not None:
+                _check_gradient(op, region, gradient)
+                if gradient.dtype != region.dtype and not is_cast(producer.get(region.name), gradient.dtype):
+                    gradient = cast(graph, gradient, region.dtype, op, k, f"{region.name}.gradient")
+                gradients.setdefault(region.name, []).append(gradient)
+    found = {}
+    for region in regions:
+        total = _total(graph, region, gradients, producer, readers)
+        if total is None:
+            raise ValueError(f"differentiate: '{loss.name}' does not depend on '{region.name}'")
+        found[region] = total
+    _prune(graph, len(forward), {r.name for r in found.values()})
+    return found
+
+
+def _active(forward: list[Operator], loss: LogicalRegion, regions: Sequence[LogicalRegion]) -> list[Operator]:
+    """The operators on a path from one of `regions` to `loss`, in program order."""
+    reached = {r.name for r in regions}
+    downstream = []
+    for op in forward:
+        if any(r.name in reached for r in op.inputs):
+            reached.update(r.name for r in op.outputs)
+            downstream.append(op)
+    wanted, active = {loss.name}, []
+    for op in reversed(downstream):
+        if any(r.name in wanted for r in op.outputs):
+            wanted.update(r.name for r in op.inputs)
+            active.append(op)
+    return active[::-1]
+
+
+def _seed(graph: Graph, op: Operator, loss: LogicalRegion, scale: LogicalRegion | None) -> LogicalRegion:
+    """The gradient of the loss with respect to itself: 1, or the scale of the loss."""
+    inputs = [] if scale is None else [scale]
+    with graph.following(op.follows or op.name):
+        one = graph.launch(
+            f"{op.name}.one", f"{'.' * len(inputs)} -> .", inputs, kernel=_fill_seed, dtype=loss.dtype, wide=()
+        )
+    assert isinstance(one, LogicalRegion)
+    return one
+
+
+def _total(
+    graph: Graph,
+    region: LogicalRegion,
+    gradients: dict[str, list[LogicalRegion]],
+    producer: dict[str, Operator],
+    readers: dict[str, tuple[Operator, int]],
+) -> LogicalRegion | None:
+    """The sum of the gradients that reached `region`, kept so that it is summed once."""
+    parts = gradients.get(region.name, [])
+    if not parts:
+        return None
+    total = parts[0]
+    if len(parts) > 1:
+        leader, k = _leader(region, producer, readers)
+        with graph.following(leader.follows or leader.name):
+            for part in parts[1:]:
+                total = _accumulate(graph, region, leader, k, total, part)
+    gradients[region.name] = [total]
+    return total
+
+
+def _leader(
+    region: LogicalRegion, producer: dict[str, Operator], readers: dict[str, tuple[Operator, int]]
+) -> tuple[Operator, int]:
+    """The operator whose configuration splits the gradient of `region`, and its term for `region`."""
+    op = producer.get(region.name)
+    if op is not None:
+        k = len(op.inputs) + next(i for i, r in enumerate(op.outputs) if r is region)
+    else:
+        op, k = readers[region.name]
+    return op, k
+
+
+def _accumulate(
+    graph: Graph, region: LogicalRegion, leader: Operator, k: int, a: LogicalRegion, b: LogicalRegion
+) -> LogicalRegion:
+    term = term_text(leader, k)
+    total = graph.launch(
+        f"{region.name}.sum", f"{term}, {term} -> {term}", [a, b], kernel=_add, sizes=term_sizes(leader, k)
+    )
+    assert isinstance(total, LogicalRegion)
+    return total
+
+
+def _fill_seed(ctx: Any, *arrays: Any) -> None:
+    *scale, out = arrays
+    out[...] = scale[0] if scale else 1
+
+
+def _add(ctx: Any, x: Any, y: Any, out: Any) -> None:
+    ctx.xp.add(x, y, out=out)
+
+
+# what operators that know expressions may fuse it into
+_add.pointwise = "x + y", ("x", "y")  # type: ignore[attr-defined]
+
+
+def _check_gradient(op: Operator, region: LogicalRegion, gradient: LogicalRegion) -> None:
+    if gradient.shape != region.shape:
+        raise ValueError(
+            f"differentiate: backward of '{op.name}' gives a gradient of shape {gradient.shape} for '{region.name}', "
+            f"which is {region.shape}"
+        )
+
+
+def _prune(graph: Graph, first: int, wanted: set[str]) -> None:
+    """Remove the operators from `first` on that lead to no wanted region."""
+    kept: list[Operator] = []
+    for op in reversed(graph.operators[first:]):
+        if op.writes or any(r.name in wanted for r in op.outputs):
+            wanted.update(r.name for r in op.inputs)
+            kept.append(op)
+        else:
+            for region in op.outputs:
+                del graph.regions[region.name]
+    graph.operators[first:] = kept[::-1]

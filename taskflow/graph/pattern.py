@@ -1,0 +1,359 @@
+"""Patterns: one line that says what of an operator may be split.
+
+`"b i, o i -> b o"` has one term per input, `->`, one term per output. Every name is an axis, equal names are equal
+extents. What a split axis means is derived from where it stands:
+
+* in an output: tiles of that output;
+* read but in no output term: partial results of it, summed (`max[b o]` takes the maximum instead);
+* in no term: replicas.
+
+Marks: `^c` is never split; `(h d)` is one dimension made of two axes, the left one slowest; `1` is a dimension of one
+point; a lone `.` is a term without dimensions, a scalar. A dimension of an input may be the image of an axis under a
+`Window` (halo, offset, stride): the name that stands in the term is then a key of `windows`.
+
+Takes strings and shapes; gives a `Pattern` and, with shapes, a `BoundPattern` that maps intervals of axes to boxes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.geometry import Rect
+from taskflow.graph.window import Interval, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One input or output: per dimension the axes that make it up (none for `1`), and how partial results combine."""
+
+    dims: tuple[tuple[str, ...], ...]
+    reduction: str = "sum"
+
+    def __str__(self) -> str:
+        names = [d[0] if len(d) == 1 else f"({' '.join(d)})" if d else "1" for d in self.dims]
+        text = " ".join(names) or "."
+        return text if self.reduction == "sum" else f"{self.reduction}[{text}]"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The parsed form of a pattern string."""
+
+    inputs: tuple[Term, ...]
+    outputs: tuple[Term, ...]
+    fixed: frozenset[str]
+    text: str
+
+    @staticmethod
+    def parse(text: str) -> Pattern:
+        """Parse `text`; ValueError says what is wrong and where."""
+        left, arrow, right = text.partition("->")
+        if not arrow:
+            raise ValueError(f"pattern '{text}': '->' is missing between inputs and outputs")
+        fixed: set[str] = set()
+        inputs = tuple(_parse_term(t, text, fixed) for t in _split_terms(left))
+        outputs = tuple(_parse_term(t, text, fixed) for t in _split_terms(right))
+        for term in inputs:
+            if term.reduction != "sum":
+                raise ValueError(f"pattern '{text}': a reduction stands in an output, not in the input '{term}'")
+        return Pattern(inputs, outputs, frozenset(fixed), " ".join(text.split()))
+
+    @staticmethod
+    def of(inputs: Sequence[Term], outputs: Sequence[Term], fixed: frozenset[str]) -> Pattern:
+        """The pattern of these terms; its text is what `parse` would read."""
+        mark = partial(re.sub, r"\b\w+\b(?!\[)", partial(_marked, fixed))
+        sides = (", ".join(mark(str(term)) for term in side) for side in (inputs, outputs))
+        return Pattern(tuple(inputs), tuple(outputs), fixed, " -> ".join(sides))
+
+
+def _marked(fixed: frozenset[str], name: re.Match[str]) -> str:
+    return f"^{name[0]}" if name[0] in fixed else name[0]
+
+
+_TOKEN = re.compile(r"\s*(\^?[A-Za-z_]\w*|1|\(|\))")
+
+
+def _split_terms(side: str) -> list[str]:
+    """Terms of one side; an empty side has none."""
+    return side.split(",") if side.strip() else []
+
+
+def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
+    text, reduction = text.strip(), "sum"
+    if match := re.fullmatch(r"(sum|max)\[(.*)\]", text):
+        reduction, text = match[1], match[2].strip()
+    dims: list[tuple[str, ...]] = []
+    group: list[str] | None = None
+    position = 0
+    while position < len(text) and text != ".":
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ValueError(f"pattern '{pattern}': cannot read '{text[position:].strip()}' in the term '{text}'")
+        token, position = match[1], match.end()
+        if token == "(":
+            if group is not None:
+                raise ValueError(f"pattern '{pattern}': a group inside a group in the term '{text}'")
+            group = []
+        elif token == ")":
+            if group is None:
+                raise ValueError(f"pattern '{pattern}': ')' without '(' in the term '{text}'")
+            dims.append(tuple(group))
+            group = None
+        else:
+            name = token.lstrip("^")
+            if token.startswith("^"):
+                fixed.add(name)
+            names = () if name == "1" else (name,)
+            if group is None:
+                dims.append(names)
+            else:
+                group.extend(names)
+    if group is not None:
+        raise ValueError(f"pattern '{pattern}': ')' is missing in the term '{text}'")
+    flat = [name for dim in dims for name in dim]
+    if twice := next((n for n in flat if flat.count(n) > 1), None):
+        raise ValueError(f"pattern '{pattern}': axis '{twice}' stands twice in the term '{text}'")
+    return Term(tuple(dims), reduction)
+
+
+@dataclass(frozen=True, eq=False)
+class PatternTable:
+    """A bound pattern as arrays, for the compiled code that partitions; dimensions are those of all terms in turn.
+
+    Attributes:
+        extents: of every axis.
+        term_ptr: first dimension of every term, and their number.
+        dim_ptr, dim_axis: the axes of every dimension.
+        dim_extent: of every dimension.
+        window: per dimension: 1 if it has a window, then its size, stride, padding, dilation and 1 if transposed.
+        reduced: (outputs, axes), whether splitting the axis makes partial results of the output.
+    """
+
+    extents: np.ndarray[Any, np.dtype[np.int64]]
+    term_ptr: np.ndarray[Any, np.dtype[np.int64]]
+    dim_ptr: np.ndarray[Any, np.dtype[np.int64]]
+    dim_axis: np.ndarray[Any, np.dtype[np.int64]]
+    dim_extent: np.ndarray[Any, np.dtype[np.int64]]
+    window: np.ndarray[Any, np.dtype[np.int64]]
+    reduced: np.ndarray[Any, np.dtype[np.bool_]]
+
+    @property
+    def columns(self) -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
+        """What `grid.make_points` wants."""
+        return self.extents, self.dim_ptr, self.dim_axis, self.dim_extent, self.window, self.reduced
+
+
+@dataclass(frozen=True)
+class BoundPattern:
+    """A pattern with the extent of every axis and the shape of every term.
+
+    Attributes:
+        pattern: the parsed pattern.
+        extents: axis -> number of points, in order of first appearance (outputs last).
+        windows: dimension name -> Window.
+        shapes: one shape per term, inputs then outputs.
+    """
+
+    pattern: Pattern
+    extents: Mapping[str, int]
+    windows: Mapping[str, Window]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Inputs then outputs."""
+        return self.pattern.inputs + self.pattern.outputs
+
+    @cached_property
+    def term_axes(self) -> tuple[frozenset[str], ...]:
+        """Per term the axes whose split changes its box."""
+        return tuple(frozenset(self._axis(n) for d in t.dims for n in d) for t in self.terms)
+
+    @cached_property
+    def read_axes(self) -> frozenset[str]:
+        """Axes in at least one input."""
+        return frozenset[str]().union(*self.term_axes[: len(self.pattern.inputs)])
+
+    def _axis(self, name: str) -> str:
+        return self.windows[name].axis if name in self.windows else name
+
+    def reduced_axes(self, output: int) -> frozenset[str]:
+        """Axes that make partial results of output number `output` when they are split."""
+        return self.read_axes - self.term_axes[len(self.pattern.inputs) + output]
+
+    @cached_property
+    def table(self) -> PatternTable:
+        """The same as arrays."""
+        number = {a: k for k, a in enumerate(self.extents)}
+        dims = [d for t in self.terms for d in t.dims]
+        windows = [self.windows.get(d[0]) if len(d) == 1 else None for d in dims]
+        outputs = len(self.pattern.outputs)
+        return PatternTable(
+            np.array(list(self.extents.values()), np.int64),
+            _pointers([len(t.dims) for t in self.terms]),
+            _pointers([len(d) for d in dims]),
+            np.array([number[self._axis(n)] for d in dims for n in d], np.int64),
+            np.array([e for shape in self.shapes for e in shape], np.int64),
+            np.array(
+                [(1, w.size, w.stride, w.padding, w.dilation, w.transposed) if w else (0,) * 6 for w in windows],
+                np.int64,
+            ).reshape(-1, 6),
+            np.array([[a in self.reduced_axes(k) for a in number] for k in range(outputs)], np.bool_).reshape(
+                outputs, len(number)
+            ),
+        )
+
+    def rect(self, term: int, intervals: Mapping[str, Interval]) -> Rect:
+        """The box of term number `term` for one interval per axis (a missing axis is whole)."""
+        lo, hi = [], []
+        for dim, extent in zip(self.terms[term].dims, self.shapes[term], strict=True):
+            a, b = self._dim_interval(dim, extent, intervals)
+            lo.append(a)
+            hi.append(b)
+        return Rect(tuple(lo), tuple(hi))
+
+    def _dim_interval(self, dim: tuple[str, ...], extent: int, intervals: Mapping[str, Interval]) -> Interval:
+        if len(dim) == 1:
+            name = dim[0]
+            if (window := self.windows.get(name)) is not None:
+                return window.image(intervals.get(window.axis, (0, self.extents[window.axis])), extent)
+            return intervals.get(name, (0, self.extents[name]))
+        lo, hi, is_spread = 0, 1, False
+        for name in dim:
+            n = self.extents[name]
+            a, b = intervals.get(name, (0, n))
+            if b <= a:
+                return (0, 0)
+            lo, hi = (lo * n + a, lo * n + b) if not is_spread else (lo * n, hi * n)
+            if is_spread and b - a < n:
+                raise ValueError(_not_contiguous(dim, name))
+            is_spread = is_spread or b - a > 1
+        return lo, hi
+
+    def points(self, intervals: Mapping[str, Interval]) -> int:
+        """Number of points of the iteration space (the product over all axes) for one interval per axis."""
+        return prod(b - a for a, b in (intervals.get(n, (0, e)) for n, e in self.extents.items()))
+
+
+def _pointers(lengths: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _not_contiguous(dim: Sequence[str], axis: str) -> str:
+    return (
+        f"axis '{axis}' of the group '({' '.join(dim)})' is split, but an axis to its left has more than one point: "
+        "only a split that is contiguous in memory order is allowed"
+    )
+
+
+def bind(
+    where: str,
+    pattern: Pattern,
+    input_names: Sequence[str],
+    input_shapes: Sequence[tuple[int, ...]],
+    sizes: Mapping[str, int],
+    windows: Mapping[str, Window],
+) -> BoundPattern:
+    """Give every axis its extent from the input shapes, `sizes` and `windows`, and check that they agree.
+
+    Raises:
+        ValueError: a term has another number of dimensions than its region, two extents of an axis differ, or an
+            axis has none; the message names `where`, the axis and both values.
+    """
+    if len(pattern.inputs) != len(input_shapes):
+        raise ValueError(
+            f"{where}: pattern '{pattern.text}' has {len(pattern.inputs)} inputs, {len(input_shapes)} were given"
+        )
+    extents: dict[str, int] = {}
+    origin: dict[str, str] = {}
+
+    def learn(axis: str, extent: int, source: str) -> None:
+        if extents.setdefault(axis, extent) != extent:
+            raise ValueError(f"{where}: axis '{axis}' is {extents[axis]} in {origin[axis]} and {extent} in {source}")
+        origin.setdefault(axis, source)
+
+    for axis, extent in sizes.items():
+        learn(axis, extent, "sizes")
+    groups: list[tuple[tuple[str, ...], int, str]] = []
+    for term, name, shape in zip(pattern.inputs, input_names, input_shapes, strict=True):
+        if len(term.dims) != len(shape):
+            raise ValueError(
+                f"{where}: term '{term}' has {len(term.dims)} dimensions, region '{name}' has shape {shape}"
+            )
+        for dim, extent in zip(term.dims, shape, strict=True):
+            if len(dim) == 1 and dim[0] in windows:
+                continue
+            if len(dim) == 1:
+                learn(dim[0], extent, f"'{name}'")
+            else:
+                groups.append((dim, extent, f"'{name}'"))
+    _learn_windows(pattern, input_shapes, windows, extents, learn)
+    _learn_groups(where, groups, extents, learn)
+    shapes = list(input_shapes)
+    for term in pattern.outputs:
+        for axis in (n for d in term.dims for n in d):
+            if axis in windows:
+                raise ValueError(f"{where}: '{axis}' is a window; a window belongs into an input")
+            if axis not in extents:
+                raise ValueError(f"{where}: axis '{axis}' of the output '{term}' has no extent: name it in sizes")
+        shapes.append(tuple(prod(extents[n] for n in dim) for dim in term.dims))
+    _check_known(where, pattern, extents, windows)
+    return BoundPattern(pattern, _in_order(pattern, extents, windows), dict(windows), tuple(shapes))
+
+
+def _learn_windows(pattern, input_shapes, windows, extents, learn) -> None:  # type: ignore[no-untyped-def]
+    """An axis known only through its window gets its extent from the window's arithmetic."""
+    for term, shape in zip(pattern.inputs, input_shapes, strict=True):
+        for dim, extent in zip(term.dims, shape, strict=True):
+            window = windows.get(dim[0]) if len(dim) == 1 else None
+            if window is not None and window.axis not in extents and not window.transposed:
+                learn(window.axis, window.output_extent(extent), f"the window of '{dim[0]}'")
+
+
+def _learn_groups(where, groups, extents, learn) -> None:  # type: ignore[no-untyped-def]
+    """In a group one axis may be unknown: it is what is left of the extent."""
+    for dim, extent, source in groups:
+        unknown = [n for n in dim if n not in extents]
+        known = prod(extents[n] for n in dim if n in extents)
+        if len(unknown) == 1 and known and extent % known == 0:
+            learn(unknown[0], extent // known, source)
+        elif unknown or known != extent:
+            raise ValueError(
+                f"{where}: group '({' '.join(dim)})' has {extent} points in {source}, "
+                f"which does not agree with { {n: extents.get(n) for n in dim} }"
+                if dim
+                else f"{where}: a dimension '1' has {extent} points in {source}"
+            )
+
+
+def _check_known(where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> None:
+    names = {n for t in pattern.inputs for d in t.dims for n in d}
+    for key, window in windows.items():
+        if key not in names:
+            raise ValueError(f"{where}: window '{key}' stands in no input of the pattern '{pattern.text}'")
+        if window.axis not in extents:
+            raise ValueError(f"{where}: window '{key}' follows axis '{window.axis}', which has no extent")
+        if any(key in d and len(d) > 1 for t in pattern.inputs for d in t.dims):
+            raise ValueError(f"{where}: window '{key}' stands in a group")
+    for axis, extent in extents.items():
+        if extent < 1:
+            raise ValueError(f"{where}: axis '{axis}' has {extent} points")
+
+
+def _in_order(pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> dict[str, int]:
+    order: dict[str, int] = {}
+    for name in _names(pattern.inputs + pattern.outputs):
+        axis = windows[name].axis if name in windows else name
+        order.setdefault(axis, extents[axis])
+    return order
+
+
+def _names(terms: Iterable[Term]) -> Iterable[str]:
+    return (n for t in terms for d in t.dims for n in d)

@@ -1,0 +1,195 @@
+"""Precision of a graph: in which dtype operators compute, as a graph -> graph transformation before differentiation.
+
+Parameters stay float32 and are cast where a product reads them, so a parameter's gradient arrives in half size, is
+cast, and updates the float32 master (Micikevicius et al., Mixed Precision Training, ICLR 2018). What stays float32 of
+the rest: scalars (losses), sums and maxima over one region, and what an operator names as `wide` (statistics).
+
+* The outputs of every other operator become half, so they are half as large in memory and in messages.
+* Products (an axis that is summed over stands in two inputs) get their float32 inputs cast; other operators take
+  regions as they come. A kernel computes in float32 inside in any case (`taskflow.backend.half`).
+* Backward operators follow by themselves: a gradient has the dtype of its region.
+
+Rejected: half copies of all inputs of an operator, which rounds statistics and adds passes over tables of embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from taskflow.backend import takes_half
+from taskflow.core.dtypes import HALF
+from taskflow.graph.operator import Operator, term_sizes, term_text
+from taskflow.graph.pattern import BoundPattern
+from taskflow.graph.region import LogicalRegion
+
+if TYPE_CHECKING:
+    from taskflow.graph.graph import Graph
+
+PRECISIONS = ("float32", "tf32", *HALF)
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """The loss times `first` is differentiated, so that gradients are not lost below the smallest float16 number.
+
+    Attributes:
+        first: scale of the first step.
+        growth: times which the scale grows after `interval` steps in a row with finite gradients; 1: never.
+        backoff: times which it shrinks when a gradient is not finite; that step changes no parameter.
+        interval: in steps.
+    """
+
+    first: float = 2.0**16
+    growth: float = 2.0
+    backoff: float = 0.5
+    interval: int = 2000
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What `precision` decided for a graph; `dtype` is one of PRECISIONS."""
+
+    dtype: str = "float32"
+    loss_scale: LossScale | None = None
+
+
+def precision(graph: Graph, dtype: str, loss_scale: float | str | LossScale | None = "default") -> Graph:
+    """Have a graph compute in `dtype`; called after the model is built and before an optimizer is.
+
+    Args:
+        graph: its float32 operators are changed in place, also in the regions of the graph's outputs; operators of
+            other dtypes are not.
+        dtype: "float32", "tf32" (float32 whose products on a GPU round their operands to 10 bits), "float16" or
+            "bfloat16". Parameters are float32 in any case, and so are what is fed and fetched.
+        loss_scale: "dynamic", a number, or None. By default dynamic for float16, and none for the others. Steps whose
+            gradients are not finite then change nothing but the scale (state `loss_scale`).
+
+    Returns:
+        `graph`.
+
+    Raises:
+        ValueError: no such dtype or loss scale, or the graph was differentiated or got a precision already.
+        ModuleNotFoundError: bfloat16 without ml_dtypes.
+    """
+    if dtype not in PRECISIONS:
+        raise ValueError(f"precision: dtype is '{dtype}', it is one of {', '.join(PRECISIONS)}")
+    if graph.differentiations:
+        raise ValueError("precision: the graph has gradients already; call it before the optimizer")
+    if graph.precision != Precision():
+        raise ValueError(f"precision: the graph computes in {graph.precision.dtype} already")
+    graph.precision = Precision(dtype, _loss_scale(dtype, loss_scale))
+    if dtype in HALF:
+        _Narrowing(graph, dtype).run()
+    return graph
+
+
+def _loss_scale(dtype: str, wanted: float | str | LossScale | None) -> LossScale | None:
+    if wanted == "default":
+        wanted = "dynamic" if dtype == "float16" else None
+    if wanted == "dynamic":
+        return LossScale()
+    if wanted is None or isinstance(wanted, LossScale):
+        return wanted
+    if isinstance(wanted, str) or not wanted > 0:
+        raise ValueError(f"precision: loss_scale is {wanted!r}, it is 'dynamic', a positive number or None")
+    return LossScale(float(wanted), growth=1.0, backoff=1.0)
+
+
+def wide_outputs(bound: BoundPattern, named: Sequence[int] | None) -> tuple[int, ...]:
+    """Numbers of the outputs that stay float32: scalars, and those named or, by default, what sums one input alone."""
+    outputs = range(len(bound.pattern.outputs))
+    scalars = [k for k in outputs if not bound.shapes[len(bound.pattern.inputs) + k]]
+    if named is None:
+        named = [k for k in outputs if bound.reduced_axes(k) and not is_product(bound, k)]
+    return tuple(sorted({*scalars, *named}))
+
+
+def is_product(bound: BoundPattern, output: int) -> bool:
+    """Whether an axis that is summed over for this output stands in two inputs."""
+    read = bound.term_axes[: len(bound.pattern.inputs)]
+    return any(sum(axis in axes for axes in read) > 1 for axis in bound.reduced_axes(output))
+
+
+def cast(
+    graph: Graph, region: LogicalRegion, dtype: str, leader: Operator, k: int, name: str | None = None
+) -> LogicalRegion:
+    """Append the operator that casts `region`, split as argument `k` of `leader` is."""
+    term = term_text(leader, k)
+    with graph.following(leader.follows or leader.name):
+        made = graph.launch(
+            name or f"{region.name}.{dtype}",
+            f"{term} -> {term}",
+            [region],
+            kernel=_cast,
+            backward=_cast_backward,
+            sizes=term_sizes(leader, k),
+            dtype=dtype,
+        )
+    assert isinstance(made, LogicalRegion)
+    return made
+
+
+def is_cast(op: Operator | None, dtype: str) -> bool:
+    """Whether `op` casts from `dtype`: a gradient of that dtype need not be rounded on its way through it."""
+    return op is not None and op.kernel is _cast and op.inputs[0].dtype == dtype
+
+
+@takes_half
+def _cast(ctx: Any, x: Any, y: Any) -> None:
+    ctx.xp.copyto(y, x, casting="unsafe")
+
+
+def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:
+    """The gradient itself: `differentiate` casts it to the dtype of what it is the gradient of."""
+    return gradient
+
+
+class _Narrowing:
+    """Replaces the operators of a graph by half ones, with casts before them where needed."""
+
+    def __init__(self, graph: Graph, dtype: str) -> None:
+        self.graph, self.dtype = graph, dtype
+        self.made_by: dict[str, tuple[Operator, int]] = {}  # region -> who made it, and as which argument
+        self.casts: dict[tuple[str, str], LogicalRegion] = {}
+
+    def run(self) -> None:
+        """Replace all operators."""
+        operators, self.graph.operators = self.graph.operators, []
+        for op in operators:
+            self._add(op)
+        for name, region in self.graph.outputs.items():
+            self.graph.outputs[name] = self._fetched(self.graph.regions[region.name])
+
+    def _add(self, op: Operator) -> None:
+        graph = self.graph
+        outputs = tuple(self._narrowed(op, k) for k in range(len(op.outputs)))
+        is_half = any(r.dtype == self.dtype for r in outputs)
+        casts = is_half and any(is_product(op.bound, k) for k, r in enumerate(outputs) if r.dtype == self.dtype)
+        inputs = [graph.regions[r.name] if r.role == "value" else r for r in op.inputs]
+        if casts:
+            inputs = [r if k in op.writes else self._cast(r, op, k) for k, r in enumerate(inputs)]
+        graph.regions.update({r.name: r for r in outputs})
+        new = replace(op, inputs=tuple(inputs), outputs=outputs)
+        graph.operators.append(new)
+        self.made_by |= {r.name: (new, len(inputs) + k) for k, r in enumerate(outputs)}
+
+    def _narrowed(self, op: Operator, k: int) -> LogicalRegion:
+        region = op.outputs[k]
+        return region if region.dtype != "float32" or k in op.wide else replace(region, dtype=self.dtype)
+
+    def _cast(self, region: LogicalRegion, reader: Operator, k: int) -> LogicalRegion:
+        """`region` in half: cast where it is made, so that half of it moves, or where it is read first."""
+        if region.dtype != "float32" or not region.shape:
+            return region
+        key = region.name, self.dtype
+        if key not in self.casts:
+            self.casts[key] = cast(self.graph, region, self.dtype, *self.made_by.get(region.name, (reader, k)))
+        return self.casts[key]
+
+    def _fetched(self, region: LogicalRegion) -> LogicalRegion:
+        """Outputs are float32."""
+        if region.dtype != self.dtype:
+            return region
+        return cast(self.graph, region, "float32", *self.made_by[region.name])

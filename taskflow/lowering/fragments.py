@@ -1,0 +1,130 @@
+"""The fragments of all regions under given points: each is found once and stands for all that are like it.
+
+A fragment depends on the life of its region and on the points of the operators that touch it: which of them are alike,
+and how far their devices and hosts are from one another. So equal layers have one fragment wherever they lie, in which
+only the numbers of devices differ, all by the same amount; and where a search changes one operator, only the fragments
+of its neighbours are found anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import gather
+from taskflow.lowering.movement import Fragment, Mover
+from taskflow.lowering.pointstore import PointStore
+from taskflow.strategy.partition import Points
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Found(NamedTuple):
+    """The fragments of some regions.
+
+    Attributes:
+        fragments: each once.
+        which: per region, its fragment among these.
+        shift: per region, what is added to the devices of its fragment.
+    """
+
+    fragments: Sequence[Fragment]
+    which: Array
+    shift: Array
+
+    def gather(self, read: Callable[[Fragment], Array]) -> tuple[Array, Array]:
+        """What is read of every region's fragment, one after the other; and the lengths."""
+        return gather([read(fragment) for fragment in self.fragments], self.which)
+
+
+class Fragments:
+    """Finds the fragments of a graph's regions and keeps them.
+
+    Args:
+        mover: makes them.
+        store: of the points.
+        kind: per region, a number; those with the same life have the same.
+    """
+
+    def __init__(self, mover: Mover, store: PointStore, kind: Sequence[int]) -> None:
+        self.mover, self.store, self.kind = mover, store, kind
+        self._fragments: list[Fragment] = []
+        self._base: list[int] = []  # the first device of those that each was made for
+        self._place: dict[tuple[object, ...], int] = {}
+        self._alike: dict[tuple[int, bytes, bytes], int] = {}
+        self._described: dict[int, tuple[int, int, bool]] = {}
+        self._is_bound: dict[int, bool] = {}  # per model of points
+
+    def find(self, numbers: Array, used: Array) -> Found:
+        """The fragments of all regions.
+
+        Args:
+            numbers: of the points of every operator.
+            used: the devices in use.
+        """
+        keys, base = self._keys(numbers, used)
+        for region, key in enumerate(keys):
+            if key not in self._place:
+                self._place[key] = len(self._fragments)
+                self._fragments.append(self.mover.move(region, numbers, used, self.store))
+                self._base.append(base[region])
+        places, which = np.unique([self._place[key] for key in keys], return_inverse=True)
+        shift = base - np.array(self._base, np.int64)[places][which]
+        return Found([self._fragments[k] for k in places], which, shift)
+
+    def _keys(self, numbers: Array, used: Array) -> tuple[list[tuple[object, ...]], Array]:
+        """Per region what its fragment depends on but for its first device, and that device."""
+        table, hosts = self.mover.table, self.mover.hosts
+        alike, device, is_bound = np.array([self._describe(n) for n in numbers.tolist()], np.int64)[table.op].T
+        count, first = np.diff(table.op_ptr), np.minimum(table.op_ptr[:-1], len(table.op) - 1)
+        base = np.where(count > 0, device[first], 0)
+        apart = device - np.repeat(base, count), hosts[device] - np.repeat(hosts[base], count)
+        text, ends = np.stack([alike, *apart], axis=1).tobytes(), (24 * table.op_ptr).tolist()
+        is_fetched = table.region[:, 2] > 0
+        where = np.where(is_fetched | (np.bincount(self._region, is_bound, len(base)) > 0), base, -1).tolist()
+        fetching = [used.tobytes() if f else b"" for f in is_fetched.tolist()]
+        spans = pairwise(ends)
+        return [(*key, text[a:b]) for *key, (a, b) in zip(self.kind, where, fetching, spans, strict=True)], base
+
+    @cached_property
+    def _region(self) -> Array:
+        """The region of every entry of `Lives.op`."""
+        return np.repeat(np.arange(len(self.kind)), np.diff(self.mover.table.op_ptr))
+
+    def _describe(self, number: int) -> tuple[int, int, bool]:
+        """A number that points alike share, their first device, and whether their fragments are bound to it."""
+        found = self._described.get(number)
+        if found is None:
+            place, model = self.store.table.place[self.store.span(number)], self.store.model(number)
+            base, hosts = int(place[0]), self.mover.hosts[place]
+            key = model, (place - base).tobytes(), (hosts - hosts[0]).tobytes()
+            if model not in self._is_bound:
+                self._is_bound[model] = _is_bound(self.store.points(model))
+            alike = self._alike.setdefault(key, len(self._alike))
+            found = self._described[number] = alike, base, self._is_bound[model]
+        return found
+
+
+def _is_bound(points: Points) -> bool:
+    """Whether the very numbers of devices count: replicas of partial results take turns by them.
+
+    And nobody may read a region of which no point reads anything: then it is kept where it would be without readers.
+    """
+    return any(_has_replicas(points, arg) or _is_empty(points.box(arg)) for arg in range(len(points.operator.args)))
+
+
+def _has_replicas(points: Points, arg: int) -> bool:
+    """Whether two points hold the same partial result of an output."""
+    if not points.is_partial(arg):
+        return False
+    held = np.column_stack([points.box(arg).reshape(len(points), -1), points.colours_of(arg)])
+    return len(np.unique(held, axis=0)) < len(points)
+
+
+def _is_empty(boxes: Array) -> bool:
+    """Whether no box has a point."""
+    return bool((boxes[:, :, 1] <= boxes[:, :, 0]).any(axis=1).all())

@@ -1,0 +1,130 @@
+"""The life of a region: which operators touch it, in program order, and what each does, whatever the configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import spread
+from taskflow.graph.operator import Operator
+from taskflow.graph.region import LogicalRegion
+from taskflow.tasks.task_graph import pointers
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+READS, UPDATES, WRITES = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class Life:
+    """The events of a region in program order, whatever the configurations.
+
+    Attributes:
+        region: whose life it is.
+        ops: the operators that touch it, by number; an operator's place here is its slot.
+        events: (n, 4) the operator's slot, the argument, READS, UPDATES or WRITES, and the version read, or -1.
+        producer: per version the event that makes it, or -1: fed, or kept from the step before.
+    """
+
+    region: LogicalRegion
+    ops: tuple[int, ...]
+    events: Array
+    producer: Array
+
+    @cached_property
+    def kind(self) -> tuple[object, ...]:
+        """What a fragment depends on besides the points of the operators."""
+        return self.region.shape, self.region.itemsize, self.region.is_persistent, self.events.tobytes()
+
+
+class Lives(NamedTuple):
+    """The lives of all regions of a graph, one after the other; see `Life`.
+
+    Attributes:
+        region: (regions, 4) itemsize, and whether it is persistent, fetched, a scalar.
+        whole_ptr, whole: the box of all points: 0 and the extent of every dimension; a scalar has one dimension.
+        op_ptr, op: the operators that touch it.
+        event_ptr, event, producer_ptr, producer: see `Life`.
+    """
+
+    region: Any
+    whole_ptr: Any
+    whole: Any
+    op_ptr: Any
+    op: Any
+    event_ptr: Any
+    event: Any
+    producer_ptr: Any
+    producer: Any
+
+
+def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fetched: Collection[int]) -> Lives:
+    """The lives of all regions; `fetched`: those that all devices in use fetch whole."""
+    flags = [(r.itemsize, r.is_persistent, k in fetched, not r.ndim) for k, r in enumerate(regions)]
+    extents = np.array([extent for r in regions for extent in r.shape or (1,)], np.int64)
+    touch = _touches(operators, regions)
+    event_ptr = pointers(np.bincount(touch[:, 0], minlength=len(regions)))
+    op_ptr, op, slot = _slots(touch, len(regions))
+    version, producer_ptr, producer = _versions(touch, event_ptr)
+    return Lives(
+        np.array(flags, np.int64).reshape(-1, 4),
+        pointers([2 * max(r.ndim, 1) for r in regions]),
+        np.stack([np.zeros_like(extents), extents], axis=1).reshape(-1),
+        op_ptr,
+        op,
+        event_ptr,
+        np.stack([slot, touch[:, 2], touch[:, 3], version], axis=1),
+        producer_ptr,
+        producer,
+    )
+
+
+def lives(regions: Sequence[LogicalRegion], table: Lives) -> list[Life]:
+    """The lives in a table, one by one."""
+    columns = (
+        [column[a:b] for a, b in pairwise(ptr.tolist())]
+        for ptr, column in (
+            (table.op_ptr, table.op),
+            (table.event_ptr, table.event),
+            (table.producer_ptr, table.producer),
+        )
+    )
+    return [Life(r, tuple(ops.tolist()), *rest) for r, ops, *rest in zip(regions, *columns, strict=True)]
+
+
+def _touches(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) -> Array:
+    """(n, 4) region, operator, argument and role of every event, region after region, in program order."""
+    number = {r.name: k for k, r in enumerate(regions)}
+    region = np.array([number[r.name] for op in operators for r in op.args], np.int64)
+    inputs, args = np.array([(len(op.inputs), len(op.args)) for op in operators], np.int64).reshape(-1, 2).T
+    first, op, arg = np.cumsum(args) - args, np.repeat(np.arange(len(args)), args), spread(np.zeros_like(args), args)
+    role = np.where(arg < inputs[op], READS, WRITES)
+    role[[k + arg for k, op in zip(first.tolist(), operators, strict=True) for arg in op.writes]] = UPDATES
+    return np.stack([region, op, arg, role], axis=1)[np.argsort(region, kind="stable")]
+
+
+def _slots(touch: Array, regions: int) -> tuple[Array, Array, Array]:
+    """Where the operators of every region begin, the operators, and the slot of every event."""
+    region, op = touch[:, 0], touch[:, 1]
+    is_new = np.ones(len(touch), np.bool_)
+    is_new[1:] = np.any(np.diff(touch[:, :2], axis=0) != 0, axis=1)
+    ptr = pointers(np.bincount(region[is_new], minlength=regions))
+    return ptr, op[is_new], np.cumsum(is_new) - 1 - ptr[region]
+
+
+def _versions(touch: Array, event_ptr: Array) -> tuple[Array, Array, Array]:
+    """The version that every event reads, or -1; where the versions of every region begin, and who makes each."""
+    region, role, count = touch[:, 0], touch[:, 3], np.diff(event_ptr)
+    makes, is_given = role != READS, np.ones(len(count), np.int64)  # there is a version that no event makes
+    is_given[count > 0] = role[event_ptr[:-1][count > 0]] != WRITES
+    total = np.concatenate([[0], np.cumsum(makes)])
+    before = total[:-1] - total[event_ptr[region]] + is_given[region]
+    ptr = pointers(is_given + total[event_ptr[1:]] - total[event_ptr[:-1]])
+    producer = np.full(ptr[-1], -1, np.int64)
+    producer[(ptr[region] + before)[makes]] = (np.arange(len(touch)) - event_ptr[region])[makes]
+    return np.where(role == WRITES, -1, before - 1), ptr, producer

@@ -1,0 +1,260 @@
+"""Lowering: graph + strategy + machine -> task graph.
+
+Decides nothing about order or time: it partitions every operator, moves every region (`movement`), and lays the rows
+out in program order (`issue`). Points of an operator are kept by its configuration (`pointstore`), and what happens to
+a region by the points that touch it (`fragments`): equal layers share both, and a search that changes one operator
+lowers only that operator and its neighbours again. The columns of a task graph are gathered from these parts, all at
+once (`rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.columns import spread
+from taskflow.core.geometry import Rect
+from taskflow.cost.model import dtype_number
+from taskflow.graph.graph import Graph
+from taskflow.graph.layout import memory_orders
+from taskflow.graph.operator import Kernel, Operator
+from taskflow.lowering.fragments import Found, Fragments
+from taskflow.lowering.issue import IssueOrder
+from taskflow.lowering.life import lives, tabulate
+from taskflow.lowering.movement import Fragment, Mover
+from taskflow.lowering.pointstore import PointStore
+from taskflow.lowering.rows import Shape, in_place, move_columns, padded, point_columns, shape_of
+from taskflow.machine import MachineModel
+from taskflow.strategy.partition import to_rects
+from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config
+from taskflow.tasks.streams import StreamTable
+from taskflow.tasks.task_graph import Launch, TaskGraph
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def lower(graph: Graph, strategy: Strategy, machine: MachineModel) -> TaskGraph:
+    """The task graph of `graph` under `strategy` on `machine`.
+
+    Deterministic: the same arguments give the same rows on every rank. Any topological order of the rows gives the
+    numbers of one device.
+
+    Raises:
+        ValueError: the strategy does not fit the graph or the machine; the message names the operator.
+    """
+    return Lowering(graph, machine).lower(strategy)
+
+
+class Lowering:
+    """`lower` with its caches, for one graph and one machine."""
+
+    def __init__(self, graph: Graph, machine: MachineModel) -> None:
+        self.graph, self.machine = graph, machine
+        self.operators = tuple(graph.operators)
+        self.regions = tuple(graph.regions.values())
+        self.number = {r.name: k for k, r in enumerate(self.regions)}
+        self.fetched = {self.number[r.name] for r in graph.outputs.values()}
+        table = tabulate(self.operators, self.regions, self.fetched)
+        self.lives = lives(self.regions, table)
+        self._streams = StreamTable(machine)
+        hosts = np.array([d.host for d in machine.devices], np.int64)
+        self.mover = Mover(hosts, machine.direct_devices, self._streams.lanes, self.lives, table)
+        self.orders = memory_orders(self.operators)
+        self.op_kind = _numbered([_kind_of(op) for op in self.operators])
+        self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
+        self.cost_kind = _numbered(self._identities)
+        self.life_kind = _numbered([life.kind for life in self.lives])
+        self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
+        self.compute_dtype = [dtype_number([r.dtype for r in op.args]) for op in self.operators]
+        self.dtype_kind = _numbered([r.dtype for r in self.regions])
+        self.ndim = max([r.ndim for r in self.regions] + [1])
+        self._args = np.array([len(op.args) for op in self.operators], np.int64)
+        self.store = PointStore(self.operators, self.op_kind)
+        self.fragments = Fragments(self.mover, self.store, self.life_kind)
+        self.order = IssueOrder(table, self._args)
+        self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
+        self._shapes: dict[int, Shape] = {}  # by the model of points
+
+    def lower(self, strategy: Strategy) -> TaskGraph:
+        """See `taskflow.lower`."""
+        if not self.operators:
+            raise ValueError("lower: the graph has no operators")
+        check_strategy(self.graph, strategy, len(self.machine.devices))
+        numbers, table = self.numbers(strategy), self.store.table
+        used = np.unique(table.place[spread(*table.record[numbers, :2].T)])
+        return self._assemble(numbers, self.fragments.find(numbers, used), used)
+
+    def numbers(self, strategy: Strategy) -> Array:
+        """The points of every operator, by their numbers in the store."""
+        configs = (effective_config(op, strategy)[0] for op in self.operators)
+        return np.array([self.store.number(slot, config) for slot, config in enumerate(configs)], np.int64)
+
+    @property
+    def sequence(self) -> list[tuple[int, int, int]]:
+        """See `IssueOrder`."""
+        return self.order.sequence
+
+    def sample(self, points: Sequence[tuple[int, int]], fragments: Sequence[tuple[int, Fragment]]) -> TaskGraph:
+        """Rows of some operators, then those of some regions, without dependences: enough to ask what they cost.
+
+        Args:
+            points: operators, and the numbers of their points.
+            fragments: regions, and their fragments.
+        """
+        slots, numbers = np.array(points, np.int64).reshape(-1, 2).T
+        regions = np.array([region for region, _ in fragments], np.int64)
+        found = Found([f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions))
+        first, instances = self._instances(found, regions)
+        entries = [self._points(slots, numbers)] if points else []
+        entries += [move_columns(found, regions, self._itemsize, first, self.ndim)] if fragments else []
+        row = np.arange(sum(len(e["kind"]) for e in entries))
+        return self._task_graph(entries, row, tuple(self._launch(*point) for point in points), **instances)
+
+    # -- assembling ------------------------------------------------------------------------------------------------
+
+    def _assemble(self, numbers: Array, found: Found, used: Array) -> TaskGraph:
+        regions = np.arange(len(self.regions))
+        first, instances = self._instances(found, regions)
+        versions, _ = found.gather(lambda f: np.diff(f.version_row))
+        rows = np.concatenate([self.store.table.record[numbers, 1], versions])
+        start = self.order.starts(rows)
+        points = self._points(np.arange(len(numbers)), numbers)
+        points["arg_instance"] = self.order.instances(found, rows[: len(numbers)], first)
+        dep_ptr, dep_row = self.order.dependences(found, start, int(rows.sum()))
+        task_graph = self._task_graph(
+            [points, move_columns(found, regions, self._itemsize, first, self.ndim)],
+            spread(start, rows),
+            tuple(self._launch(slot, number) for slot, number in enumerate(numbers.tolist())),
+            dep_ptr=dep_ptr,
+            dep_row=dep_row,
+            homes=self._homes(found, first),
+            fetches=self._fetches(found, first),
+            devices_used=tuple(used.tolist()),
+            **instances,
+        )
+        task_graph.check()
+        return task_graph
+
+    def _task_graph(
+        self, entries: Sequence[dict[str, Array]], row: Array, launches: tuple[Launch, ...], **rest: Any
+    ) -> TaskGraph:
+        """The task graph where entry k is row `row[k]`; without dependences, homes and fetches if none are given."""
+        columns: dict[str, Any] = in_place(
+            {name: np.concatenate([e[name] for e in entries]) for name in entries[0]}, row
+        )
+        kind, source, device, arg_ptr = (columns[name] for name in ("kind", "source", "device", "arg_ptr"))
+        arg_device, places = columns["arg_instance"], rest["instance_device"]
+        streams, groups = self._streams.of_rows(
+            kind, source, device, arg_ptr, places[arg_device] if len(places) else arg_device
+        )
+        no_deps = {"dep_ptr": np.zeros(len(kind) + 1, np.int64), "dep_row": np.zeros(0, np.int64)}
+        given: dict[str, Any] = {"homes": {}, "fetches": {}, **no_deps, **rest}
+        return TaskGraph(
+            machine=self.machine,
+            launches=launches,
+            regions=self.regions,
+            streams=streams,
+            groups=groups,
+            combine=self._combine,
+            orders=self.orders,
+            uses_tf32=self.graph.precision.dtype == "tf32",
+            **given,
+            **columns,
+        )
+
+    def _points(self, slots: Array, numbers: Array) -> dict[str, Array]:
+        """The entries of operators with points of these numbers, instances left open."""
+        models, which = np.unique([self.store.model(number) for number in numbers.tolist()], return_inverse=True)
+        shapes = [self._shape(model) for model in models.tolist()]
+        return point_columns(self._args[slots], numbers, self.store, shapes, which)
+
+    def _shape(self, model: int) -> Shape:
+        if model not in self._shapes:
+            self._shapes[model] = shape_of(self.store.points(model), self.ndim)
+        return self._shapes[model]
+
+    def _instances(self, found: Found, regions: Array) -> tuple[Array, dict[str, Array]]:
+        """The first instance of each of these regions, and the columns of all their instances."""
+        device, count = found.gather(lambda f: f.instance_device)
+        return np.cumsum(count) - count, {
+            "instance_region": np.repeat(regions, count),
+            "instance_device": device + np.repeat(found.shift, count),
+            "instance_box": found.gather(lambda f: padded(f.instance_box, self.ndim))[0],
+            "instance_partial": found.gather(lambda f: f.instance_partial)[0].astype(np.bool_),
+        }
+
+    def _homes(self, found: Found, first: Array) -> dict[str, tuple[tuple[int, Rect], ...]]:
+        """Region name -> instance and box of every home; `first`: the first instance of every region."""
+        rects = [to_rects(fragment.home_box) for fragment in found.fragments]
+        homes = [fragment.homes for fragment in found.fragments]
+        return {
+            r.name: tuple(zip((homes[which] + begin).tolist(), rects[which], strict=True))
+            for r, which, begin in zip(self.regions, found.which.tolist(), first.tolist(), strict=True)
+            if r.is_persistent
+        }
+
+    def _fetches(self, found: Found, first: Array) -> dict[str, tuple[tuple[int, int, Rect], ...]]:
+        """Output name -> device, instance and box of every fetch; `first`: the first instance of every region."""
+        fetches = {}
+        for name, region in self.graph.outputs.items():
+            number = self.number[region.name]
+            places = found.fragments[found.which[number]].fetches.tolist()
+            fetches[name] = tuple((device, int(first[number]) + k, region.rect) for device, k in places)
+        return fetches
+
+    def _launch(self, slot: int, number: int) -> Launch:
+        config = self.store.config(number)
+        if (key := (slot, config)) not in self._launches:
+            op = self.operators[slot]
+            self._launches[key] = Launch(
+                op.name,
+                op.kernel,
+                tuple(op.extents),
+                self._shape(self.store.model(number)).spans,
+                tuple(self.number[r.name] for r in op.args),
+                len(op.inputs),
+                self._identities[slot],
+                op.follows or op.name,
+                str(config),
+                op.bound,
+                op.members,
+            )
+        return self._launches[key]
+
+    @cached_property
+    def _combine(self) -> dict[int, str]:
+        return {
+            self.number[r.name]: term.reduction
+            for op in self.operators
+            for r, term in zip(op.outputs, op.bound.pattern.outputs, strict=True)
+        }
+
+
+def _kind_of(op: Operator) -> tuple[object, ...]:
+    """What the points of an operator depend on besides its configuration."""
+    windows = tuple(op.windows.items())
+    itemsizes = tuple(r.itemsize for r in op.args)
+    return op.pattern, tuple(op.extents.items()), windows, op.bound.shapes, op.writes, op.flops, itemsizes
+
+
+def _numbered(values: Sequence[Hashable]) -> list[int]:
+    """A number for every value; equal values have the same one."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(v, len(numbers)) for v in values]
+
+
+def _identity(op: Operator, precision: str) -> str:
+    """Kernel, pattern, windows and dtypes: what a kernel's time depends on besides its tile shapes."""
+    dtypes = " ".join([r.dtype for r in op.args] + ["in tf32"] * (precision == "tf32"))
+    return f"{kernel_name(op.kernel)} | {op.pattern} | {dict(op.windows)} | {dtypes}"
+
+
+def kernel_name(kernel: Kernel) -> str:
+    """A name for a kernel that is equal from run to run: module, qualified name and bound arguments."""
+    function = getattr(kernel, "func", kernel)
+    keywords = {k: kernel_name(v) if callable(v) else v for k, v in (getattr(kernel, "keywords", None) or {}).items()}
+    bound = (getattr(kernel, "args", ()), sorted(keywords.items()))
+    return f"{function.__module__}.{function.__qualname__}{bound if any(bound) else ''}"

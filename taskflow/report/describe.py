@@ -1,0 +1,89 @@
+"""Words for people: what a configuration does in SOAP's terms, times, sizes and comparisons of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from taskflow.graph.operator import Operator
+from taskflow.strategy.strategy import Degree, ParallelConfig, parts
+
+_SOAP = {"sample": "Sample", "parameter": "Parameter", "attribute": "Attribute", "reduction": "Attribute"}
+
+
+def soap_letters(config: ParallelConfig, kinds: Mapping[str, str], devices: int) -> str:
+    """Which dimensions of SOAP a configuration uses, e.g. `SP`; O: some devices have no part in the operator.
+
+    Args:
+        config: of one operator.
+        kinds: axis -> kind, from `axis_kinds`.
+        devices: of the machine.
+    """
+    used = {_SOAP[kinds[axis]][0] for axis, degree in config.degrees if parts(degree) > 1}
+    if len(set(config.devices)) < devices:
+        used.add("O")
+    return "".join(letter for letter in "SOAP" if letter in used)
+
+
+def describe_config(op: Operator, config: ParallelConfig, kinds: Mapping[str, str]) -> str:
+    """E.g. `Sample axis b in 2, Parameter axis i in 2 (partial sums) on devices 0-3`."""
+    split = [_describe_axis(op, axis, degree, kinds) for axis, degree in config.degrees if parts(degree) > 1]
+    made = f"made of {' and '.join(op.members)}, " if op.members else ""
+    return f"{made}{', '.join(split) or 'whole'} on {describe_devices(config.devices)}"
+
+
+def _describe_axis(op: Operator, axis: str, degree: Degree, kinds: Mapping[str, str]) -> str:
+    shares = "" if isinstance(degree, int) else f" ({'/'.join(f'{share:.3g}' for share in degree)})"
+    is_summed = any(axis in op.bound.reduced_axes(k) for k in range(len(op.outputs)))
+    return f"{_SOAP[kinds[axis]]} axis {axis} in {parts(degree)}{shares}{' (partial sums)' if is_summed else ''}"
+
+
+def describe_split(config: ParallelConfig) -> str:
+    """A configuration in few letters, e.g. `b:4 on 0-3`."""
+    split = [f"{axis}:{parts(degree)}" for axis, degree in config.degrees if parts(degree) > 1]
+    return f"{' '.join(split) or 'whole'} on {list_numbers(sorted(set(config.devices)))}"
+
+
+def describe_devices(devices: Sequence[int]) -> str:
+    """`device 2`, `devices 0-3`, or, where devices hold several points, `devices 0,2 (1 to 2 points each)`."""
+    used = sorted(set(devices))
+    counts = sorted(devices.count(device) for device in used)
+    each = "" if counts[-1] == 1 else f" ({counts[0]} points each)"
+    if counts[0] != counts[-1]:
+        each = f" ({counts[0]} to {counts[-1]} points each)"
+    return f"device {used[0]}" if len(used) == 1 else f"devices {list_numbers(used)}{each}"
+
+
+def list_numbers(numbers: Sequence[int]) -> str:
+    """Numbers in order: `0,1`, `0-3`, `0,2,4`, `0,2,4,...,62`."""
+    if len(numbers) > 2 and all(b == a + 1 for a, b in pairwise(numbers)):
+        return f"{numbers[0]}-{numbers[-1]}"
+    shown = list(map(str, numbers))
+    return ",".join(shown if len(shown) <= 6 else [*shown[:3], "...", shown[-1]])
+
+
+def describe_seconds(seconds: float) -> str:
+    """Three digits and a unit, e.g. `1.25 ms`; `0` for nothing."""
+    return "0" if not seconds else _scaled(seconds * 1e6, ("µs", "ms", "s"))
+
+
+def describe_bytes(count: float) -> str:
+    """Three digits and a decimal unit, e.g. `1.25 MB`; `0` for nothing."""
+    return (
+        "0" if not count else f"{count:.0f} B" if abs(count) < 1000 else _scaled(count / 1e3, ("kB", "MB", "GB", "TB"))
+    )
+
+
+def describe_change(old: float, new: float) -> str:
+    """`-25 %`, `+300 %`, `the same`."""
+    if old == new:
+        return "the same"
+    return f"{(new / old - 1) * 100:+.3g} %" if old else "new"
+
+
+def _scaled(value: float, units: Sequence[str]) -> str:
+    unit = 0
+    while abs(value) >= 999.5 and unit + 1 < len(units):
+        value, unit = value / 1000, unit + 1
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f} {units[unit]}"

@@ -1,0 +1,206 @@
+"""An explanation as tables and sentences. A table is a header and rows of text; the command line may draw it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from taskflow.report.alternatives import Alternative
+from taskflow.report.breakdown import Breakdown, Movement
+from taskflow.report.describe import describe_bytes, describe_change, describe_seconds, describe_split
+
+if TYPE_CHECKING:
+    from taskflow.report.explaining import Explanation, OperatorExplanation
+
+Table = list[tuple[str, ...]]
+
+WIDTH = 110
+
+
+def explanation_text(explanation: Explanation, most: int = 30) -> str:
+    """All of an explanation as plain text; tables and lists have at most `most` rows."""
+    return "\n\n".join(
+        [
+            headline(explanation),
+            align(comparison_table(explanation)),
+            align(operator_table(explanation, most)),
+            "\n".join(sentences(explanation, most)),
+            path_headline(explanation.step),
+            align(path_table(explanation, most)),
+        ]
+    )
+
+
+def headline(explanation: Explanation) -> str:
+    """Seconds of a step, and against data parallelism."""
+    step, baseline, machine = explanation.step, explanation.baseline, explanation.machine
+    devices = f"{len(machine.devices)} device{'s' if len(machine.devices) > 1 else ''}"
+    return (
+        f"{describe_seconds(step.seconds)} a step on machine '{machine.name}' ({devices}), "
+        f"{baseline.seconds / step.seconds:.2f}x as fast as data parallelism"
+    )
+
+
+def comparison_table(explanation: Explanation) -> Table:
+    """The step under the strategy and under data parallelism."""
+    rows: Table = [("a step", "strategy", "data parallelism", "change")]
+    mine, other = _totals(explanation.step), _totals(explanation.baseline)
+    for (name, value), base in zip(mine.items(), other.values(), strict=True):
+        describe = describe_bytes if isinstance(value, int) else describe_seconds
+        rows.append((name, describe(value), describe(base), describe_change(base, value)))
+    return rows + _memory_rows(explanation)
+
+
+def step_table(step: Breakdown) -> Table:
+    """The totals of one step."""
+    described = (describe_bytes(v) if isinstance(v, int) else describe_seconds(v) for v in _totals(step).values())
+    return [("a step", ""), *zip(_totals(step), described, strict=True)]
+
+
+def _totals(step: Breakdown) -> Mapping[str, float]:
+    return {
+        "time": step.seconds,
+        "compute, busiest device": step.compute_seconds,
+        "communication, busiest device": step.communication_seconds,
+        "exposed communication": step.exposed_seconds,
+        "bytes moved": step.bytes_moved,
+        "memory, fullest device": max(step.peak_bytes),
+    }
+
+
+def _memory_rows(explanation: Explanation) -> Table:
+    """Devices whose memory is too small; none where all fits."""
+    rows: Table = []
+    pairs = zip(explanation.step.peak_bytes, explanation.baseline.peak_bytes, strict=True)
+    for number, (device, needs) in enumerate(zip(explanation.machine.devices, pairs, strict=True)):
+        if max(needs) > device.memory_bytes:
+            name = f"device {number} has {describe_bytes(device.memory_bytes)}, needs"
+            rows.append((name, *map(describe_bytes, needs), describe_change(needs[1], needs[0])))
+    return rows
+
+
+def operator_table(explanation: Explanation, most: int) -> Table:
+    """The entries that take most of the step, in program order; those that do the same are a row, added up."""
+    header = ("operator", "SOAP", "split", "compute", "(data p.)", "communication", "(data p.)", "moved", "(data p.)")
+    return [header, *(_operator_row(same) for same in _longest(explanation.operators, most))]
+
+
+def _operator_row(same: Sequence[OperatorExplanation]) -> tuple[str, ...]:
+    shares, bases = [entry.share for entry in same], [entry.baseline for entry in same]
+    return (
+        _title(same),
+        same[0].soap or "-",
+        describe_split(same[0].config),
+        *(describe_seconds(sum(share.compute_seconds for share in each)) for each in (shares, bases)),
+        *(describe_seconds(sum(share.communication_seconds for share in each)) for each in (shares, bases)),
+        *(describe_bytes(sum(share.bytes_moved for share in each)) for each in (shares, bases)),
+    )
+
+
+def _title(same: Sequence[OperatorExplanation]) -> str:
+    """E.g. `layer0-95.fc1 (96)`."""
+    return same[0].label + (f" ({len(same)})" if len(same) > 1 else "")
+
+
+def by_label(entries: Iterable[OperatorExplanation]) -> list[list[OperatorExplanation]]:
+    """Entries that do the same, together; first those that take most of a step, and of them the longest."""
+    groups: dict[str, list[OperatorExplanation]] = {}
+    for entry in sorted(entries, key=lambda entry: -_seconds(entry)):
+        groups.setdefault(entry.label, []).append(entry)
+    return sorted(groups.values(), key=lambda same: -sum(map(_seconds, same)))
+
+
+def _seconds(entry: OperatorExplanation) -> float:
+    return entry.share.compute_seconds + entry.share.communication_seconds
+
+
+def _longest(entries: Sequence[OperatorExplanation], most: int) -> list[list[OperatorExplanation]]:
+    """Those that take most of the step, in the order of the entries."""
+    place = {entry.label: k for k, entry in reversed(list(enumerate(entries)))}
+    return sorted(by_label(entries)[:most], key=lambda same: place[same[0].label])
+
+
+def sentences(explanation: Explanation, most: int) -> list[str]:
+    """What is done with each operator and why, in lines of `WIDTH`; operators of which the same is said share one.
+
+    Of operators that do the same, the one that takes most of a step is described.
+    """
+    lines: dict[str, list[str]] = {}
+    for same in _longest(explanation.operators, most):
+        lines.setdefault(_sentence(same[0], explanation.step.seconds), []).append(_title(same))
+    return [_wrapped(f"{', '.join(names)}: {line}") for line, names in lines.items()]
+
+
+def _wrapped(text: str) -> str:
+    """In lines of `WIDTH`, with no break between a number and its unit."""
+    glued = re.sub(r"(?<=\d) (?=([kMGT]?B|[mµ]?s)\b)", "\0", text)
+    return fill(glued, WIDTH, subsequent_indent="  ").replace("\0", " ")
+
+
+def _sentence(entry: OperatorExplanation, seconds: float) -> str:
+    kept = "as in data parallelism, " if entry.is_data_parallel else ""
+    parts = [f"{kept}{entry.split}", _moves(entry.movements), _reason(entry, seconds)]
+    return "; ".join(part for part in parts if part) + "."
+
+
+def _moves(movements: Sequence[Movement]) -> str:
+    if not movements:
+        return "moves nothing"
+    named = [f"{m.region} ({m.collective}, {describe_bytes(m.bytes)})" for m in movements[:3]]
+    rest = sum(m.bytes for m in movements[3:])
+    return "moves " + ", ".join(named) + (f" and {describe_bytes(rest)} more" if rest else "")
+
+
+def _reason(entry: OperatorExplanation, seconds: float) -> str:
+    other = entry.alternative
+    if other is None:
+        return ""
+    many = f"the best of {other.tried} alternatives" if other.tried > 1 else "the one alternative"
+    what = many if entry.is_data_parallel else "data parallelism for it alone"
+    if other.config is None:
+        return f"{what} is not possible: {other.refusal}"
+    ratio, name = other.seconds / seconds, f"{what} ({describe_split(other.config)})"
+    if math.isclose(ratio, 1.0, rel_tol=1e-6):
+        return f"{name} makes a step just as long"
+    return f"{name} makes a step {ratio:.3g}x as long{_growth(other, seconds)}{': faster' if ratio < 1 else ''}"
+
+
+def _growth(other: Alternative, seconds: float) -> str:
+    """What of the critical path changed by more than a millionth of a step, the larger change first."""
+    terms = {"compute": other.compute_seconds, "communication": other.communication_seconds}
+    changed = sorted((n for n in terms if abs(terms[n]) > 1e-6 * seconds), key=lambda name: -abs(terms[name]))
+    signed = [f"{name} {'+' if terms[name] > 0 else '-'}{describe_seconds(abs(terms[name]))}" for name in changed]
+    return f" (on the critical path {', '.join(signed)})" if signed else ""
+
+
+def path_headline(step: Breakdown) -> str:
+    """What a step waits for."""
+    parts = [(role, step.path_seconds(role)) for role in ("compute", "communication", "feed")]
+    return "critical path: " + ", ".join(
+        f"{describe_seconds(seconds)} {role} ({seconds / step.seconds:.0%})" for role, seconds in parts if seconds
+    )
+
+
+def path_table(explanation: Explanation, most: int) -> Table:
+    """The operators that the critical path spends most time on, the longest first; those that do the same added up."""
+    step, labels = explanation.step, {entry.name: entry.label for entry in explanation.operators}
+    seconds: dict[str, dict[str, float]] = {}
+    for part in step.path:
+        roles = seconds.setdefault(labels.get(part.group) or part.group or "(fed)", {})
+        roles[part.role] = roles.get(part.role, 0.0) + part.seconds
+    rows: Table = [("critical path", "compute", "communication", "feed", "of the step")]
+    longest = sorted(seconds, key=lambda name: -sum(seconds[name].values()))
+    for name in longest[:most]:
+        times = [seconds[name].get(role, 0.0) for role in ("compute", "communication", "feed")]
+        rows.append((name, *map(describe_seconds, times), f"{sum(times) / step.seconds:.1%}"))
+    return rows
+
+
+def align(table: Table) -> str:
+    """The table with columns of equal width, a line for each row."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,1 @@
+"""Orders: which row of a task graph is issued before which."""

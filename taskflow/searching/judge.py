@@ -1,0 +1,376 @@
+"""The judge of a search: strategy -> predicted seconds of one step, and the same after some operators changed.
+
+It holds one current strategy, as entries of a pool of packed rows. `propose` judges a neighbour of it, from the first
+stretch of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
+accepted leaves no trace. Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from taskflow.core.errors import CostError
+from taskflow.cost.model import CostModel
+from taskflow.graph.graph import Graph
+from taskflow.lowering import Lowering
+from taskflow.machine import MachineModel
+from taskflow.searching.index import Index
+from taskflow.searching.pool import Pool
+from taskflow.searching.program import Program
+from taskflow.searching.stretches import lay_out
+from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
+from taskflow.tasks.memory import plan_memory
+from taskflow.tasks.task_graph import STREAMS, Array
+
+POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
+MARKS = 40  # places along the way where the state is remembered, so that a proposal need not begin at the first row
+LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
+CALL = 12000  # rows that are passed in the time that asking for it takes
+LONG = 30000  # rows, from which on it pays to find the critical path, which takes as long as a few passes
+SLACK = 1e-9  # of what is summed in another order
+PREPARED = 1 << 18  # changes of one operator that are remembered
+
+
+@dataclass
+class _Proposal:
+    """Another strategy as a whole, or what it has other than the current one."""
+
+    changes: Mapping[str, ParallelConfig]
+    own: dict[int, str]
+    work: Array = field(default_factory=lambda: np.zeros(0))
+    bytes: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class Judge:
+    """See the module. `last_refusal` says why the last strategy was infinitely slow, where it is not the limit."""
+
+    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
+        from taskflow.searching.resimulate import alive_peak, resimulate  # numba: imported on first use
+
+        self._resimulate, self._alive_peak = resimulate, alive_peak
+        self.graph, self.machine, self.costs = graph, machine, costs
+        self.last_refusal = ""
+        self._devices = len(machine.devices)
+        self._capacity = self._allowed = np.array([d.memory_bytes for d in machine.devices])
+        self._known = {op.name: op for op in graph.operators}
+        self._slot = {op.name: slot for slot, op in enumerate(graph.operators)}
+        self._followers: dict[str, list[int]] = {op.name: [slot] for slot, op in enumerate(graph.operators)}
+        for slot, op in enumerate(graph.operators):
+            if op.follows:
+                self._followers[op.follows].append(slot)
+        self._slots = {name: np.array(slots, np.int64) for name, slots in self._followers.items()}
+        self._is_refilling, self._most_bytes = False, POOL_BYTES
+        self._fill()
+
+    def _fill(self) -> None:
+        """An empty pool and no current strategy."""
+        self.lowering = Lowering(self.graph, self.machine)
+        self.layout = lay_out(self.lowering)
+        self.pool = Pool(self.lowering, self.costs)
+        self.index = Index(self.layout, self._devices)
+        self.strategy = Strategy({})
+        self._own: dict[int, str] = {}  # operators that are named although they follow another
+        self._alike = {name: self._likeness(slots) for name, slots in self._followers.items()}
+        self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
+        self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
+        streams = STREAMS * self._devices + len(self.machine.links)
+        self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
+        self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
+        self._peaks, self._affected = np.zeros(self._devices, np.int64), np.zeros(self._devices, np.bool_)
+        stretches = len(self.layout.stretch)
+        self.program = Program(stretches, streams, min(MARKS, -(-stretches // 12)))
+        self._proposed: _Proposal | None = None
+
+    def start(self, strategy: Strategy) -> float:
+        """Make `strategy` the current one; its seconds. It may need too much memory, but it has to be legal."""
+        check_strategy(self.graph, strategy, self._devices)
+        seconds = self.seconds(strategy)
+        if self._proposed is None:
+            own, columns = self._all_columns(strategy)
+            self._judge(_Proposal(strategy.copy(), own), columns, math.inf, is_forced=True)
+        self.accept()
+        self._allowed = self._capacity
+        if math.isfinite(seconds):  # its plan fits
+            self._allowed = np.maximum(self._capacity, self._peaks)
+        return seconds
+
+    def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
+        """Seconds of the current strategy with another configuration of the operator `name`.
+
+        What is slower than `limit` is given up early: then the result is infinite.
+        """
+        return self.propose_all({name: config}, limit)
+
+    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
+        """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
+        self._forget()
+        try:
+            own = self._own | {self._slot[n]: n for n in changes if self._known[n].follows}
+            columns = [self._columns(name, config, own) for name, config in changes.items()]
+        except CostError:
+            raise
+        except ValueError as error:
+            self.last_refusal = str(error)
+            return math.inf
+        return self._judge(_Proposal(changes, own), columns, limit)
+
+    def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
+        """Seconds of any strategy; `limit` as for `propose`. It counts as proposed."""
+        self._forget()
+        try:
+            check_strategy(self.graph, strategy, self._devices)
+            own, columns = self._all_columns(strategy)
+        except CostError:
+            raise
+        except ValueError as error:
+            self.last_refusal = str(error)
+            return math.inf
+        return self._judge(_Proposal(strategy.copy(), own), columns, limit)
+
+    def accept(self) -> None:
+        """Make the strategy that was proposed last the current one."""
+        p = self._proposed
+        assert p is not None, "nothing was proposed, or it was refused"
+        self.program.accept()
+        self._peak(self._peaks, is_kept=True)
+        self.index.accept()
+        if isinstance(p.changes, Strategy):
+            self.strategy = p.changes
+        else:
+            self.strategy.update(p.changes)
+        self._own, self._work, self._bytes, self._proposed = p.own, p.work, p.bytes, None
+
+    def _forget(self) -> None:
+        """Forget what was proposed; and if it has become much, all points and entries but the current strategy's."""
+        self._proposed = None
+        if self._held_bytes <= self._most_bytes or self._is_refilling:
+            return
+        strategy, allowed, self._is_refilling = self.strategy, self._allowed, True
+        try:
+            self._most_bytes = -1  # if this is interrupted, it is done once more
+            self._fill()
+            if len(strategy):
+                self.start(strategy)
+            self._most_bytes = max(POOL_BYTES, 2 * self._held_bytes)
+        finally:
+            self.strategy, self._allowed, self._is_refilling = strategy, allowed, False
+
+    @property
+    def _held_bytes(self) -> int:
+        return self.pool.size_bytes + self.index.size_bytes + self.lowering.store.size_bytes
+
+    @property
+    def rows(self) -> int:
+        """Rows of the current strategy's task graph."""
+        return self.program.rows
+
+    @property
+    def ends(self) -> Array:
+        """When each of them ends, in row order."""
+        return self.program.ends
+
+    # -- what changes --------------------------------------------------------------------------------------------------
+
+    def _all_columns(self, strategy: Strategy) -> tuple[dict[int, str], list[Array]]:
+        """What is named although it follows, and see `_columns`, for a whole strategy."""
+        own = {self._slot[name]: name for name in strategy if self._known[name].follows}
+        return own, [self._columns(name, config, own) for name, config in strategy.items()]
+
+    def _columns(self, name: str, config: ParallelConfig, own: Mapping[int, str]) -> Array:
+        """The operators that have the configuration of `name`, the numbers of their points, and their entries; (3, n).
+
+        Raises:
+            ValueError: one of them cannot be split so.
+        """
+        held = self._joined.get((name, id(config)))
+        if held is None or held[0] is not config:
+            if len(self._joined) > PREPARED:
+                self._joined.clear()
+            columns = np.empty((3, len(self._slots[name])), np.int64)
+            columns[0], columns[1:] = self._slots[name], self._prepared_columns(name, config)
+            held = self._joined[name, id(config)] = config, columns
+        if not own:
+            return held[1]
+        return np.ascontiguousarray(held[1][:, [own.get(slot, name) == name for slot in held[1][0].tolist()]])
+
+    def _prepared_columns(self, name: str, config: ParallelConfig) -> Array:
+        """The last two rows of `_columns`, which are the same for operators that are alike."""
+        key = self._alike[name], id(config)
+        held = self._prepared.get(key)
+        if held is None or held[0] is not config:
+            if len(self._prepared) > PREPARED:
+                self._prepared.clear()
+            check_config(self._known[name], config, self._devices)
+            held = self._prepared[key] = config, self._prepare(self._followers[name], config)
+        return held[1]
+
+    def _likeness(self, slots: Sequence[int]) -> tuple[int, ...]:
+        """Operators with the same have the same points and entries, and so have those that follow them."""
+        return tuple(kind for slot in slots for kind in (self.lowering.op_kind[slot], self.lowering.cost_kind[slot]))
+
+    def _prepare(self, slots: Sequence[int], config: ParallelConfig) -> Array:
+        """Numbers of the points of operators, and their entries; (2, n)."""
+        numbers = self.lowering.store.numbers(slots, config)
+        return np.array([numbers, self.pool.enter_ops(slots, numbers)], np.int64)
+
+    # -- judging -------------------------------------------------------------------------------------------------------
+
+    def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float, is_forced: bool = False) -> float:
+        joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+        known = self.pool.entries
+        missing = self.index.find(joined, known, self.lowering.store)
+        if len(missing):
+            if math.isfinite(limit) and self._is_hopeless(p, limit, missing):
+                self.index.forget(known, known + len(missing))
+                return math.inf
+            self.pool.enter(missing, self.index.new_numbers, np.flatnonzero(self.index.new_presence))
+        seconds = self._simulate(p, limit)
+        if seconds <= limit and math.isfinite(seconds):
+            if not is_forced and not self._fits(p):
+                return math.inf
+            self._proposed = p
+        return seconds
+
+    def _is_hopeless(self, p: _Proposal, limit: float, missing: Array) -> bool:
+        """Whether the step takes longer than the limit, as can be told without the entries that are to be made.
+
+        First by the work of what is there. Then with sketches of the missing: fewer rows and dependences end no later,
+        to the last bit, since a start is a largest and an end a sum; where they stand for several, sums are rounded.
+        What takes longer than to make the entries is not tried.
+        """
+        is_long = self.program.rows >= LONG
+        if len(missing) * self._devices * LOOK < CALL + (0 if is_long else self.program.rows):
+            return False
+        if self._simulate(p, limit) > limit:
+            return True
+        rounded = limit * (1.0 + SLACK)
+        is_short = self.pool.sketch(missing, self.index.new_numbers, p.work, rounded * (1.0 + SLACK))
+        seconds = self._simulate(p, rounded, is_brief=is_long) if is_short else math.inf
+        self.pool.drop_sketches()
+        return seconds > rounded
+
+    def _simulate(self, p: _Proposal, limit: float, is_brief: bool = False) -> float:
+        """The one pass from the first changed stretch, over the proposed entries; `is_brief`: see `resimulate`."""
+        while True:
+            p.work, p.bytes = self._work.copy(), self._bytes.copy()
+            seconds, needed = self._pass(p, limit, *self.index.changed, is_brief)
+            if seconds >= 0:
+                return seconds
+            self._lay_anew(needed)
+
+    def _lay_anew(self, more: int) -> None:
+        """Make room for `more` rows: the current strategy is proposed once more, as if all of it were changed."""
+        self.program.clear(more)
+        if not len(self.strategy):
+            return
+        index, again = self.index, _Proposal({}, {}, self._work.copy(), self._bytes.copy())
+        new, index.new_op, index.new_fragment = (index.new_op, index.new_fragment), index.op, index.fragment
+        seconds, more = self._pass(again, math.inf, np.zeros(0, np.int64), np.arange(len(index.fragment)))
+        index.new_op, index.new_fragment = new
+        if seconds >= 0:
+            self.program.accept()
+        else:
+            self._lay_anew(more)
+
+    def _pass(
+        self, p: _Proposal, limit: float, slots: Array, regions: Array, is_brief: bool = False
+    ) -> tuple[float, int]:
+        """See `resimulate`."""
+        index, layout, packed, program = self.index, self.layout, self.pool.packed, self.program
+        if math.isfinite(limit) and program.rows >= LONG:
+            program.trace(self.pool.queues)
+        seconds, needed = self._resimulate(
+            limit,
+            self.pool.entries,
+            is_brief,
+            slots,
+            regions,
+            index.op,
+            index.new_op,
+            index.fragment,
+            index.new_fragment,
+            p.work,
+            p.bytes,
+            packed.bytes,
+            layout.stretch,
+            layout.touch_ptr,
+            layout.touch,
+            layout.op_ptr,
+            layout.local_ptr,
+            layout.local,
+            self.pool.op_rows.data,
+            packed.entry,
+            packed.version,
+            packed.run_ptr,
+            packed.run,
+            packed.seconds,
+            packed.queue,
+            packed.within_ptr,
+            packed.within,
+            *self.pool.queues.columns,
+            program.top,
+            program.place,
+            program.new_place,
+            program.laid,
+            program.stamp,
+            program.code,
+            program.seconds,
+            program.chain,
+            program.end,
+            program.new_end,
+            program.every,
+            program.marks,
+            program.new_marks,
+            tuple(program.path),
+        )
+        return float(seconds), int(needed)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def _fits(self, p: _Proposal) -> bool:
+        """Whether a proposal fits into memory, as far as a quick look can tell; `fits` plans it.
+
+        It does where all instances have room side by side. Else all instances of a region are taken to live as long
+        as the region does: plans were found within 1 % of the peak of that. A whole strategy whose peak is above the
+        capacity by up to a tenth is planned. Its neighbours, which are many, are held to the capacity, or to its own
+        peak if that is larger and yet its plan fits. What is said to fit may turn out not to, when `fits` plans it.
+        """
+        if np.all(p.bytes <= self._capacity):
+            return True
+        peak = self._peak(self._peaks.copy())
+        allowed = self._capacity if isinstance(p.changes, Strategy) else self._allowed
+        if np.all(peak <= allowed):
+            return True
+        if isinstance(p.changes, Strategy) and np.all(peak <= 1.1 * self._capacity):
+            return self.fits(p.changes)
+        device = int(np.argmax(peak - allowed))
+        self.last_refusal = f"device {device} needs {int(peak[device])} bytes and has {self._capacity[device]}"
+        return False
+
+    def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
+        """The peaks of all devices, of which those that the proposal changes; `is_kept`: it becomes the current one."""
+        self._alive_peak(
+            self._alive,
+            self.layout.alive,
+            self.index.changed[1],
+            self.index.fragment,
+            self.index.new_fragment,
+            self.pool.packed.bytes,
+            peaks,
+            self._affected,
+            is_kept,
+        )
+        return peaks
+
+    def fits(self, strategy: Strategy) -> bool:
+        """Whether the memory plan of a strategy fits into every device."""
+        peak = plan_memory(self.lowering.lower(strategy)).peak_bytes
+        for number, device in enumerate(self.machine.devices):
+            if peak[number] > device.memory_bytes:
+                self.last_refusal = f"device {number} needs {peak[number]} bytes and has {device.memory_bytes}"
+                return False
+        return True

@@ -1,0 +1,85 @@
+"""Packing the points of operators into the pool of a search, compiled by numba; see `pool` and `packing`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from taskflow.core.compiling import numba
+from taskflow.cost.model import Rates
+from taskflow.lowering.boxes import leaf
+from taskflow.lowering.packing import ROW, Packed
+from taskflow.lowering.places import Places
+
+
+class PointRates(NamedTuple):
+    """What decides how long points take; see `AnalyticCosts.compute_rates`."""
+
+    flops: Any
+    ramp: Any
+    moves: Rates
+
+
+@numba.njit(cache=True)
+def pack_points(points: Any, store: Any, of_points: Any, of_moves: Any, first_queue: int, pool: Any, found: Any) -> int:
+    """Append the rows of some operators; of how many there is room for.
+
+    Args:
+        points: (n, 2) number of the points, and of the dtype in which they compute.
+        store: all points, `Places` as a plain tuple.
+        of_points, of_moves: `PointRates` but for the last, and that, as plain tuples.
+        first_queue: the queue of what computes on the first device; those of the others follow.
+        pool: `Packed` as a plain tuple.
+        found: (n, 2) gets first row and number of rows.
+    """
+    flops, ramp = of_points
+    places, rates, p = Places(*store), PointRates(flops, ramp, Rates(*of_moves)), Packed(*pool)
+    for k in range(len(points)):
+        row, count = p.length[ROW], places.record[points[k, 0], 1]
+        if row + count + 1 >= len(p.seconds):
+            return k
+        put_points(points[k, 0], points[k, 1], places, rates, first_queue, p)
+        found[k, 0], found[k, 1] = row, count
+    return len(points)
+
+
+@leaf
+def put_points(number: int, dtype: int, places: Places, rates: PointRates, first_queue: int, p: Packed) -> None:
+    """Append the rows of points of a number."""
+    record, row = places.record[number], p.length[ROW]
+    begin, count, model = record[0], record[1], record[8]
+    for i in range(count):
+        device = places.place[begin + i]
+        if i > 0 and is_like(places, begin + i, model + i, dtype, rates):
+            p.seconds[row + i] = p.seconds[row + i - 1]
+        else:
+            p.seconds[row + i] = point_seconds(places.flops[model + i], places.bytes[model + i], device, dtype, rates)
+        p.queue[row + i] = first_queue + device
+        p.within_ptr[row + i + 1] = p.within_ptr[row]
+    p.length[ROW] = row + count
+
+
+@leaf
+def is_like(places: Places, at: int, i: int, dtype: int, rates: PointRates) -> bool:
+    """Whether a point takes as long as the one before it: most do, and a division takes longer than to see that.
+
+    `at` is where its device stands, `i` where its flops do.
+    """
+    device, before = places.place[at], places.place[at - 1]
+    if places.flops[i] != places.flops[i - 1] or places.bytes[i] != places.bytes[i - 1]:
+        return False
+    if rates.flops[dtype, device] != rates.flops[dtype, before] or rates.ramp[device] != rates.ramp[before]:
+        return False
+    moves = rates.moves
+    is_same = moves.bandwidth[device] == moves.bandwidth[before] and moves.ramp[device] == moves.ramp[before]
+    return bool(is_same and moves.overhead[device] == moves.overhead[before])
+
+
+@leaf
+def point_seconds(flops: float, size: int, device: int, dtype: int, rates: PointRates) -> float:
+    """`AnalyticCosts.task_seconds` of one point, to the last bit."""
+    compute, memory = flops / rates.flops[dtype, device], size / rates.moves.bandwidth[device]
+    both, ramps = compute + memory, 0.0
+    if both > 0.0:
+        share = compute / both
+        ramps = share * rates.ramp[device] + (1.0 - share) * rates.moves.ramp[device]
+    return float(rates.moves.overhead[device] + (max(compute, memory) + ramps))

@@ -1,0 +1,203 @@
+"""A pool of packed rows: what a search keeps of operators and regions that it has met.
+
+An operator's points under a configuration, and a region's movement under those of the operators that touch it, are
+each packed once into flat columns: seconds and streams of every row, and dependences as runs (`resimulate`).
+A strategy is then one entry number for every operator and every region. Equal layers have equal entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Column, doubled, table_bytes
+from taskflow.cost.model import AnalyticCosts, CostModel
+from taskflow.lowering import Lowering
+from taskflow.tasks.exchange import ring_order
+from taskflow.tasks.streams import Queues, StreamTable
+from taskflow.tasks.task_graph import COLLECTIVES, Array
+
+if TYPE_CHECKING:
+    from taskflow.lowering.packing import Packed
+
+# The columns of `packing.Packed` that grow together, by their place in its `length`.
+GROWING = (
+    ("seconds", "queue", "within_ptr"),
+    ("within",),
+    ("version",),
+    ("run_ptr",),
+    ("run",),
+    ("entry", "bytes"),
+    ("pending",),
+    ("member",),
+)
+ROW, ENTRY, PENDING, MEMBER = 0, 5, 6, 7
+ROOM = 1 << 16  # rows and dependences, to begin with
+SHORT = 64  # times as short are columns of which an entry has one
+GROUP_BYTES, MEMBER_BYTES = 1000, 24  # of objects: a group that is known, by its bytes and as two tuples
+
+
+class _Group(NamedTuple):
+    """Devices of a collective in the order of a ring, its queue, and the seconds of what is known by name and bytes."""
+
+    devices: tuple[int, ...]
+    queue: int
+    seconds: dict[tuple[int, int], float]
+
+
+class Pool:
+    """See the module."""
+
+    def __init__(self, lowering: Lowering, costs: CostModel) -> None:
+        from taskflow.searching.points import pack_points  # numba: imported on first use
+        from taskflow.searching.sketch import sketch
+
+        self.lowering, self.costs = lowering, costs
+        self._pack, self._sketch = pack_points, sketch
+        self.rates = costs.rates()
+        self.packed = _empty(len(lowering.machine.devices))
+        self._column_bytes, self._members = table_bytes(self.packed), 0
+        self.op_rows = Column(np.int64, 2)
+        self.queues = Queues(StreamTable(lowering.machine))
+        self._hosts = [d.host for d in lowering.machine.devices]
+        self._ops: dict[tuple[int, int], int] = {}
+        self._are_moves_rated = isinstance(costs, AnalyticCosts)
+        self._sketched_from = self.packed.length.copy()
+        self._groups: dict[bytes, _Group] = {}  # by the members
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that all takes, about."""
+        groups = GROUP_BYTES * len(self._groups) + MEMBER_BYTES * self._members
+        return self._column_bytes + self.op_rows.data.nbytes + self.queues.size_bytes + groups
+
+    @property
+    def entries(self) -> int:
+        """Number of entries of regions."""
+        return int(self.packed.length[ENTRY])
+
+    def enter_ops(self, slots: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """The entries of operators with points of these numbers."""
+        keys = [(self.lowering.cost_kind[slot], number) for slot, number in zip(slots, numbers, strict=True)]
+        new = {key: slot for key, slot in zip(keys, slots, strict=True) if key not in self._ops}
+        if new:
+            first = self.op_rows.add(self._pack_points(list(new.values()), [number for _, number in new]))
+            self._ops.update(zip(new, range(first, first + len(new)), strict=True))
+        return [self._ops[key] for key in keys]
+
+    def _pack_points(self, slots: Sequence[int], numbers: Sequence[int]) -> Array:
+        """Append the rows of operators with points of these numbers; (n, 2) first row and number of each."""
+        dtypes = (self.lowering.compute_dtype[slot] for slot in slots)
+        points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
+        known = tuple(self.lowering.store.table), *self._point_rates, self.queues.first_compute
+        found, done = np.empty((len(points), 2), np.int64), 0
+        while done < len(points):
+            done += self._pack(points[done:], *known, tuple(self.packed), found[done:])
+            if done < len(points):
+                self._grow(ROW)
+        if not isinstance(self.costs, AnalyticCosts):
+            rows = slice(found[0, 0], found[-1].sum())
+            sample = self.lowering.sample(list(zip(slots, numbers, strict=True)), [])
+            self.packed.seconds[rows] = self.costs.seconds(sample)
+        return found
+
+    @cached_property
+    def _point_rates(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """`points.PointRates` as plain tuples; of costs that are not those of rates, nothing that counts."""
+        costs = self.costs if isinstance(self.costs, AnalyticCosts) else AnalyticCosts(self.costs.machine)
+        return tuple(costs.compute_rates()), tuple(self.rates)
+
+    def enter(self, regions: Array, numbers: Array, used: Array) -> None:
+        """Append the entries of some regions, given the points of all operators and the devices in use."""
+        row = int(self.packed.length[ROW])
+        args = regions, numbers, used, self.lowering.store
+        self.lowering.mover.pack(*args, lambda: self.packed, self._grow, self.rates)
+        self._settle_collectives()
+        if not isinstance(self.costs, AnalyticCosts):
+            made = [(int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store)) for k in regions.tolist()]
+            end = int(self.packed.length[ROW])
+            self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
+
+    def sketch(self, regions: Array, numbers: Array, work: Array, limit: float) -> bool:
+        """Append sketches of some regions, until `drop_sketches`; False: with them a stream works above the limit.
+
+        Args:
+            regions, numbers: as for `enter`.
+            work: seconds that every stream has to do in all, without these regions; is changed.
+            limit: in seconds.
+        """
+        done, self._sketched_from = 0, self.packed.length.copy()
+        while done < len(regions):
+            tables = self._lives, tuple(self.lowering.store.table), self._links
+            of_pool = self._are_moves_rated, tuple(self.packed)
+            column, made, is_long = self._sketch(regions[done:], numbers, *tables, *of_pool, work, limit)
+            done += made
+            if is_long:
+                return False
+            if column >= 0:
+                self._grow(column)
+        return True
+
+    def drop_sketches(self) -> None:
+        """Take the sketches out again."""
+        self.packed.length[:] = self._sketched_from
+
+    @cached_property
+    def _lives(self) -> tuple[Array, ...]:
+        """`Lives` as a plain tuple."""
+        return tuple(self.lowering.mover.table)
+
+    @cached_property
+    def _links(self) -> tuple[object, ...]:
+        """`receiving.Links` as a plain tuple."""
+        from taskflow.searching.receiving import links_of  # numba: imported on first use
+
+        mover = self.lowering.mover
+        return tuple(links_of(self.rates, mover.hosts, mover.direct_devices, self.queues))
+
+    def _settle_collectives(self) -> None:
+        """Seconds and queues of the collectives that were packed."""
+        p = self.packed
+        for row, name, size, first, count in p.pending[: p.length[PENDING]].tolist():
+            members = p.member[first : first + count]
+            known = self._groups.get(members.tobytes())
+            if known is None:
+                known = self._groups[members.tobytes()] = self._group(tuple(members.tolist()))
+            if (name, size) not in known.seconds:
+                known.seconds[name, size] = self.costs.collective_seconds(COLLECTIVES[name], known.devices, size)
+            p.queue[row], p.seconds[row] = known.queue, known.seconds[name, size]
+        p.length[PENDING] = p.length[MEMBER] = 0
+
+    def _group(self, members: tuple[int, ...]) -> _Group:
+        ring = ring_order(members, self._hosts)
+        self._members += len(members)
+        return _Group(tuple(ring), self.queues.of_group(ring), {})
+
+    def _grow(self, column: int) -> None:
+        """Make columns twice as long."""
+        self.packed = doubled(self.packed, GROWING[column])
+        self._column_bytes = table_bytes(self.packed)
+
+
+def _empty(devices: int) -> Packed:
+    """Columns with room for a little."""
+    from taskflow.lowering.packing import Packed  # numba: imported on first use
+
+    short = max(ROOM // SHORT, 1)
+    return Packed(
+        length=np.zeros(8, np.int64),
+        seconds=np.zeros(ROOM),
+        queue=np.zeros(ROOM, np.int32),
+        within_ptr=np.zeros(ROOM, np.int32),
+        within=np.zeros(ROOM, np.int32),
+        version=np.zeros((short, 2), np.int64),
+        run_ptr=np.zeros(short, np.int64),
+        run=np.zeros((ROOM, 6), np.int32),
+        entry=np.zeros((short, 4), np.int64),
+        bytes=np.zeros((short, devices), np.int64),
+        pending=np.zeros((short, 5), np.int64),
+        member=np.zeros(short, np.int64),
+    )

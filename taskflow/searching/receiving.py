@@ -1,0 +1,302 @@
+"""What devices receive of a version of a region at least, compiled by numba; see `sketch`.
+
+Where points each make a part of their own, and few devices read a box, each part is copied from where it is made, as
+`deliver` does. What more devices read alike may be gathered in one row, and what they sum is one (`collective`): its
+seconds are those of the best algorithm, and every algorithm of `collective_cost` takes at least
+
+    (bytes moved in all) / (devices that take part) / (the fastest transfer of the machine).
+
+Where it is not certain which rows there will be, nothing is said to be received.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taskflow.cost.model import Rates
+from taskflow.lowering.boxes import inner, leaf, overlaps, same, volume
+from taskflow.lowering.tiles import Points, by_number, tiles_of
+from taskflow.tasks.streams import Queues
+
+
+class Links(NamedTuple):
+    """What transfers take.
+
+    Attributes:
+        hosts: of every device.
+        few: so many devices exchange row by row.
+        latency, throughput: (devices, devices).
+        least_latency, best: per device, of all that it can receive from.
+        fastest: throughput of all transfers.
+        queue_ptr, queue, first_stream: see `streams.Queues`; streams: how many there are.
+    """
+
+    hosts: Any
+    few: int
+    latency: Any
+    throughput: Any
+    least_latency: Any
+    best: Any
+    fastest: float
+    queue_ptr: Any
+    queue: Any
+    first_stream: int
+    streams: int
+
+
+def links_of(rates: Rates, hosts: Any, few: int, queues: Queues) -> Links:
+    """See `Links`."""
+    (ptr, queue), first = queues.columns, queues.first_stream
+    is_own = np.eye(len(hosts), dtype=np.bool_)
+    latency, throughput = np.where(is_own, np.inf, rates.latency), np.where(is_own, 0.0, rates.throughput)
+    least, best = latency.min(axis=0), throughput.max(axis=0)
+    of_links = rates.latency, rates.throughput, least, best, float(best.max())
+    return Links(hosts, few, *of_links, ptr[: first + 1].copy(), queue[: ptr[first]].copy(), first, queues.count)
+
+
+class Played(NamedTuple):
+    """A region, the events of its life (see `life.Lives`) and the points of all events (see `moving.load`)."""
+
+    whole: Any
+    events: Any
+    producer: Any
+    ptr: Any
+    partial: Any
+    points: Points
+    itemsize: int
+    is_persistent: bool
+
+
+class Made(NamedTuple):
+    """The points that make a version: first and last, in order of devices, and whether no two make the same part."""
+
+    begin: int
+    end: int
+    order: Any
+    first: Any
+    is_unique: bool
+    is_summed: bool
+
+
+class Pieces(NamedTuple):
+    """What the needs lack, and who makes it.
+
+    Attributes:
+        lack: elements that no point on the same device makes.
+        ptr, source, size: per need, the points on other devices that make something of it, in order, and how many
+            elements; only where no two make the same part.
+        seconds: memory for how long a copy of each takes, see `copies`.
+    """
+
+    lack: Any
+    ptr: Any
+    source: Any
+    size: Any
+    seconds: Any
+
+
+@leaf
+def shared(a: Any, i: int, b: Any, j: int, w: int) -> int:
+    """Number of points that two boxes share."""
+    points = 1
+    for k in range(0, w, 2):
+        extent = min(a[i + k + 1], b[j + k + 1]) - max(a[i + k], b[j + k])
+        if extent <= 0:
+            return 0
+        points *= extent
+    return points
+
+
+@leaf
+def twin(x: Played, e: int) -> int:
+    """The first event that reads the same boxes of the same version on the same devices, or `e` itself."""
+    w, count = len(x.whole), x.ptr[e + 1] - x.ptr[e]
+    for other in range(e):
+        is_same = x.events[other, 3] == x.events[e, 3] and x.ptr[other + 1] - x.ptr[other] == count
+        a, b = x.ptr[other], x.ptr[e]
+        for i in range(count if is_same else 0):
+            is_same = is_same and x.points.place[a + i] == x.points.place[b + i]
+        if is_same and same(x.points.box, a * w, x.points.box, b * w, count * w):
+            return other
+    return e
+
+
+@inner
+def needing(x: Played, v: int) -> tuple[Any, int]:
+    """The points that read version `v`, but for twins; behind them those where the last version is kept."""
+    found, n, readers = np.empty(len(x.points.place), np.int64), 0, 0
+    is_last = x.is_persistent and v == len(x.producer) - 1
+    for kept in range(2 if is_last and v > 0 else 1):
+        for e in range(len(x.events)):
+            if x.events[e, 3] == (0 if kept else v) and twin(x, e) == e:
+                for a in range(x.ptr[e], x.ptr[e + 1]):
+                    if volume(x.points.box, a * len(x.whole), len(x.whole)) > 0:
+                        found[n] = a
+                        n += 1
+        readers = n if kept == 0 else readers
+    return found[:n], readers
+
+
+@inner
+def makers(x: Played, v: int, devices: int) -> Made:
+    """See `Made`."""
+    e, w, total, colours = x.producer[v], len(x.whole), 0, 1
+    begin, end = x.ptr[e], x.ptr[e + 1]
+    for q in range(begin, end):
+        total += volume(x.points.box, q * w, w)
+        colours = max(colours, x.points.colour[q] + 1 if x.partial[e] else 1)
+    order, first = by_number(x.points.place[begin:end], devices)
+    return Made(begin, end, order + begin, first, total == colours * volume(x.whole, 0, w), colours > 1)
+
+
+@inner
+def pieces_of(x: Played, needs: Any, made: Made) -> Pieces:
+    """See `Pieces`; what is made on the device itself is found first, since often that is all."""
+    w, most = len(x.whole), len(needs) * (made.end - made.begin) if made.is_unique else 0
+    ptr, lack, n = np.zeros(len(needs) + 1, np.int64), np.empty(len(needs), np.int64), 0
+    source, size = np.empty(most, np.int64), np.empty(most, np.int64)
+    for i in range(len(needs)):
+        a = needs[i]
+        lack[i] = volume(x.points.box, a * w, w)
+        for k in range(made.first[x.points.place[a]], made.first[x.points.place[a] + 1]):
+            lack[i] -= shared(x.points.box, made.order[k] * w, x.points.box, a * w, w)
+        if made.is_unique and (lack[i] > 0 or made.is_summed):
+            n = add_pieces(x, a, made, source, size, n)
+        ptr[i + 1] = n
+    return Pieces(lack, ptr, source, size, np.empty(n))
+
+
+@leaf
+def add_pieces(x: Played, a: int, made: Made, source: Any, size: Any, n: int) -> int:
+    """Append the pieces of a need; their number."""
+    w = len(x.whole)
+    for q in range(made.begin, made.end):
+        if x.points.place[q] != x.points.place[a]:
+            points = shared(x.points.box, q * w, x.points.box, a * w, w)
+            if points > 0:
+                source[n], size[n] = q, points
+                n += 1
+    return n
+
+
+@inner
+def receive(x: Played, needs: Any, made: Made, pieces: Pieces, links: Links) -> tuple[Any, bool]:
+    """Seconds for which the device of each of the `needs` receives what that point lacks, at least.
+
+    And whether these are of copies, which are known one by one.
+    """
+    if made.is_summed:
+        return (sums(x, needs, made, links) if made.is_unique else np.zeros(len(needs))), False
+    seconds = np.zeros(len(needs))
+    if pieces.lack.max() <= 0:
+        return seconds, False
+    group, count = alike(x, needs)
+    if count.max() > links.few:
+        return gathers(x, needs, pieces, group, count, made, links), False
+    copy_all(x, needs, pieces, made, links, seconds)
+    return seconds, made.is_unique
+
+
+@leaf
+def copy_all(x: Played, needs: Any, pieces: Pieces, made: Made, links: Links, seconds: Any) -> None:
+    """See `copies`, for all needs that lack something."""
+    for i in range(len(needs)):
+        if pieces.lack[i] > 0:
+            seconds[i] = copies(x, needs[i], i, pieces, made, links)
+
+
+@leaf
+def copies(x: Played, a: int, i: int, pieces: Pieces, made: Made, links: Links) -> float:
+    """Seconds of the copies that bring a point, need number `i`, what it lacks."""
+    device, seconds = x.points.place[a], 0.0
+    if not made.is_unique:
+        return float(links.least_latency[device] + pieces.lack[i] * x.itemsize / links.best[device])
+    for k in range(pieces.ptr[i], pieces.ptr[i + 1]):
+        source, size = x.points.place[pieces.source[k]], pieces.size[k] * x.itemsize
+        pieces.seconds[k] = links.latency[source, device] + size / links.throughput[source, device]
+        seconds += pieces.seconds[k]
+    return float(seconds)
+
+
+@inner
+def alike(x: Played, needs: Any) -> tuple[Any, Any]:
+    """Per need the first one of the same box, and how many are the same as that."""
+    group, count, w = np.empty(len(needs), np.int64), np.zeros(len(needs), np.int64), len(x.whole)
+    for i in range(len(needs)):
+        j = 0
+        while (count[j] == 0 and j < i) or not same(x.points.box, needs[i] * w, x.points.box, needs[j] * w, w):
+            j += 1
+        group[i] = j
+        count[j] += 1
+    return group, count
+
+
+@inner
+def gathers(x: Played, needs: Any, pieces: Pieces, group: Any, count: Any, made: Made, links: Links) -> Any:
+    """What is needed alike by many, who need nothing else, may be gathered; of the rest nothing is certain."""
+    seconds, w, on, lack = np.zeros(len(needs)), len(x.whole), np.zeros(len(links.hosts), np.int64), pieces.lack
+    for a in needs:
+        on[x.points.place[a]] += 1
+    if on.max() > 1:
+        return seconds
+    for i in range(len(needs)):
+        if lack[i] > 0 and count[group[i]] <= links.few:
+            seconds[i] = copies(x, needs[i], i, pieces, made, links)
+    for g in range(len(needs)):
+        if count[g] <= links.few:
+            continue
+        least, lacking, involved = np.int64(0), 0, 0
+        for q in range(made.begin, made.end):
+            involved += overlaps(x.points.box, q * w, x.points.box, needs[g] * w, w)
+        size = volume(x.points.box, needs[g] * w, w)
+        for i in range(len(needs)):
+            if group[i] == g and lack[i] > 0:
+                least = lack[i] if lacking == 0 else min(least, lack[i])
+                lacking += 1
+                involved += lack[i] == size
+        for i in range(len(needs)):
+            if group[i] == g and lack[i] > 0:
+                seconds[i] = least * x.itemsize * lacking / involved / links.fastest
+    return seconds
+
+
+@inner
+def sums(x: Played, needs: Any, made: Made, links: Links) -> Any:
+    """Sums, tile by tile."""
+    seconds, w = np.zeros(len(needs)), len(x.whole)
+    order, ptr = tiles_of(x.points.box, made.begin, made.end, w)
+    for t in range(len(ptr) - 1):
+        has, summands = np.zeros(len(links.hosts), np.bool_), 0
+        for k in range(ptr[t], ptr[t + 1]):
+            summands += not has[x.points.place[order[k]]]
+            has[x.points.place[order[k]]] = True
+        if summands > 1:
+            add_sum(x, needs, order[ptr[t]], has, summands, seconds, links)
+    return seconds
+
+
+@inner
+def add_sum(x: Played, needs: Any, tile: int, has: Any, summands: int, seconds: Any, links: Links) -> None:
+    """Add what each need receives of the sum of a tile, of which so many devices, which `has` marks, made a part.
+
+    Where many take part it is one row if all of them need the whole tile; of other rows nothing is certain.
+    """
+    w, box, size = len(x.whole), x.points.box, volume(x.points.box, tile * len(x.whole), len(x.whole))
+    wants, targets, involved, is_whole = np.zeros(len(has), np.bool_), 0, summands, True
+    for a in needs:
+        points, device = shared(box, a * w, box, tile * w, w), x.points.place[a]
+        if points > 0:
+            targets += not wants[device]
+            involved += not wants[device] and not has[device]
+            wants[device] = True
+            is_whole = is_whole and points == size
+    # bytes over devices, see the module; up a tree, to one device, every step has all of the tile
+    together = 1.0 * size if targets == 1 else size * (targets + summands - 2) / involved
+    for i in range(len(needs)):
+        points, device = shared(box, needs[i] * w, box, tile * w, w), x.points.place[needs[i]]
+        if points > 0 and involved <= links.few:
+            seconds[i] += links.least_latency[device] + points * x.itemsize / links.best[device]
+        elif points > 0 and is_whole:
+            seconds[i] += together * x.itemsize / links.fastest

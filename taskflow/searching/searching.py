@@ -1,0 +1,306 @@
+"""Search: walk over strategies, judged by the simulator.
+
+Metropolis-Hastings as in FlexFlow (Jia, Zaharia, Aiken, "Beyond data and model parallelism for deep neural networks",
+MLSys 2019): propose another configuration for one random operator, accept with a probability that depends on the gain
+(`walk`; what is proposed is in `space` and `proposal`). The gain is relative to the best
+start, so that beta has no unit.
+
+Three quarters of the budget go to walks from the best starts and from a random one, the rest to a descent from the best
+strategy found, until no change of one operator helps; what is left then goes to further walks from there and descents.
+Under mpirun every rank walks with random numbers of its own, and all return the best result of any. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from taskflow.comm.transport import Transport, connect
+from taskflow.cost.model import CostModel
+from taskflow.graph.graph import Graph
+from taskflow.machine import MachineModel
+from taskflow.searching.bound import lower_bound
+from taskflow.searching.budget import Budget
+from taskflow.searching.chain import dynamic_programming
+from taskflow.searching.collecting import collect_rarely
+from taskflow.searching.judge import Judge
+from taskflow.searching.proposal import Proposals
+from taskflow.searching.space import Space, count_strategies
+from taskflow.searching.walk import Descent, Walk
+from taskflow.strategy.experts import operator_placement, placed_tables
+from taskflow.strategy.rules import data_parallel, model_parallel, one_weird_trick, single_device
+from taskflow.strategy.strategy import Strategy, check_strategy
+
+_log = logging.getLogger(__name__)
+
+PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum; of 2000, 1 of 8
+WALKS = 3  # from starts; of each rank
+WALKING = 0.75  # of the budget, before the first descent
+AGAIN = 0.05  # of the budget: one more walk from the best strategy
+RANDOM_STARTS = 20  # tried when no rule gives a strategy that fits into memory
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        strategy: the best strategy.
+        seconds: its predicted time of one step.
+        baseline_seconds: start name -> predicted seconds (inf: does not fit into memory).
+        history: (proposal number, seconds) of each improvement, on the rank that found the best strategy.
+        proposals: number of strategies judged, on all ranks together.
+        lower_bound_seconds: no strategy of the space is faster (see `bound`); 0 where the costs prove nothing.
+        is_locally_optimal: whether every change of one operator was tried and none is faster.
+        left_out: the starts that are not in the space that was given.
+    """
+
+    strategy: Strategy
+    seconds: float
+    baseline_seconds: Mapping[str, float]
+    history: tuple[tuple[int, float], ...]
+    proposals: int
+    lower_bound_seconds: float = 0.0
+    is_locally_optimal: bool = False
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        best = min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
+        gain = self.baseline_seconds[best] / self.seconds
+        text = (
+            f"{self.seconds * 1e3:.3f} ms a step after {self.proposals} proposals, "
+            f"{gain:.2f}x as fast as the best start ({best}, {self.baseline_seconds[best] * 1e3:.3f} ms)"
+        )
+        if self.lower_bound_seconds > 0:
+            text += f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
+        text += ", no change of one operator is faster" if self.is_locally_optimal else ""
+        return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
+
+
+def search(
+    graph: Graph,
+    machine: MachineModel,
+    costs: CostModel,
+    proposals: int | None = None,
+    seed: int = 0,
+    beta: float = 100.0,
+    starts: Mapping[str, Strategy] | None = None,
+    progress: Callable[[int, float], None] | None = None,
+    *,
+    seconds: float | None = None,
+    space: Space | None = None,
+    plan: bool = False,
+    until_local: bool = False,
+    transport: Transport | None = None,
+) -> SearchResult:
+    """Find a strategy that the simulator predicts to be fast.
+
+    Args:
+        graph: with its backward and update operators, so that all of a step is judged.
+        machine: the devices and links to use; need not be at hand.
+        costs: seconds of every task.
+        proposals: budget of every rank, in strategies judged; default 10,000 if `seconds` are not given.
+        seed: equal seeds give equal results, if the budget is in proposals alone.
+        beta: how unlikely a slower strategy is accepted: one slower by a part d of the best start's time is accepted
+            with probability exp(-beta * d).
+        starts: name -> strategy, besides single device, operator placement, placed tables, and data parallel, model
+            parallel and one weird trick on all devices, a half, a quarter and so on.
+        progress: called with (proposals done, best seconds), both of this rank.
+        seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
+        space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
+            left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
+        plan: start from what dynamic programming over added costs finds, too (`chain`). It lowers every two
+            adjacent operators in some forty ways, which takes seconds to minutes, once for equal layers.
+        until_local: go on beyond the budget until no change of one operator is faster.
+        transport: whose ranks share the search; default: all ranks of this job. All of them call.
+
+    Returns:
+        The result, the same on every rank; its strategy is never slower than the best start.
+
+    Raises:
+        ValueError: the budget is empty, a start does not fit the graph or the machine, or no start fits into the
+            devices' memory (with the numbers).
+    """
+    if proposals is None and seconds is None:
+        proposals = PROPOSALS
+    budget = Budget(proposals, seconds)
+    judge = Judge(graph, machine, costs)
+    named = {**_rules(graph, machine), **_checked(graph, machine, starts or {})}
+    if plan:
+        named["dynamic programming"] = dynamic_programming(graph, machine, costs).strategy
+    left_out: tuple[str, ...] = ()
+    if space is None:
+        space = Space(graph, machine)
+        named = {name: space.include(strategy) for name, strategy in named.items()}
+    else:
+        named, left_out = _inside(space, named)
+    transport = transport or connect()
+    baseline = _judge_starts(judge, named, space, seed)
+    run = _Search(space, judge, budget, beta, progress, (seed, transport.rank))
+    with collect_rarely():
+        run.search(named, baseline, until_local)
+    run.settle()
+    own = SearchResult(
+        run.strategy,
+        run.seconds,
+        baseline,
+        tuple(run.history),
+        budget.done,
+        lower_bound(space, costs) if costs.is_shared_out else 0.0,
+        run.is_local,
+        left_out,
+    )
+    return _best_of(transport.gather(own))
+
+
+def _rules(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
+    """Strategies by rule, also on fewer devices: a small model is slower on all of them."""
+    rules = {"data parallel": data_parallel, "model parallel": model_parallel, "one weird trick": one_weird_trick}
+    named = {"single device": single_device(graph, machine)}
+    named |= {name: rule(graph, machine) for name, rule in rules.items()}
+    for name, strategy in (("operator placement", operator_placement), ("placed tables", placed_tables)):
+        if (found := strategy(graph, machine)) not in named.values():  # as with one operator, or no tables
+            named[name] = found
+    count = len(machine.devices) // 2
+    while count > 1:
+        some = MachineModel.uniform(count)  # rules ask a machine only how many devices it has
+        named |= {f"{name} on {count} devices": rule(graph, some) for name, rule in rules.items()}
+        count //= 2
+    return named
+
+
+def _best_of(results: list[SearchResult]) -> SearchResult:
+    """The best, the first of them in the order of ranks."""
+    best = min(results, key=lambda r: r.seconds)
+    _log.info("search: %d proposals, %.6f s", sum(r.proposals for r in results), best.seconds)
+    return replace(best, proposals=sum(r.proposals for r in results))
+
+
+def _checked(graph: Graph, machine: MachineModel, starts: Mapping[str, Strategy]) -> Mapping[str, Strategy]:
+    for name, strategy in starts.items():
+        try:
+            check_strategy(graph, strategy, len(machine.devices))
+        except ValueError as error:
+            raise ValueError(f"search: the start '{name}': {error}") from error
+    return starts
+
+
+def _inside(space: Space, named: Mapping[str, Strategy]) -> tuple[dict[str, Strategy], tuple[str, ...]]:
+    """The starts that are in a space, and the names of those that are not."""
+    own = {name: space.own(strategy) for name, strategy in named.items()}
+    left_out = tuple(name for name, strategy in own.items() if strategy is None)
+    if left_out:
+        _log.info("search: starts that are not in the space are left out: %s", ", ".join(left_out))
+    return {name: strategy for name, strategy in own.items() if strategy is not None}, left_out
+
+
+def _judge_starts(judge: Judge, named: dict[str, Strategy], space: Space, seed: int) -> dict[str, float]:
+    """Seconds of every start; random ones are added to `named` until one fits, if none of them does."""
+    refusals = []
+    baseline: dict[str, float] = {}
+    for name, strategy in named.items():
+        baseline[name] = judge.seconds(strategy)
+        if not math.isfinite(baseline[name]):
+            refusals.append(f"{name}: {judge.last_refusal}")
+    if len(refusals) < len(named):
+        return baseline
+    generator = np.random.default_rng([seed, RANDOM_STARTS])
+    for k in range(RANDOM_STARTS):
+        strategy = space.draw_strategy(generator)
+        if math.isfinite(found := judge.seconds(strategy)):
+            named[f"random {k}"], baseline[f"random {k}"] = strategy, found
+            return baseline
+    why = "; ".join(refusals) or f"random strategy of the space: {judge.last_refusal}"
+    raise ValueError(f"search: no start fits into memory ({why})")
+
+
+class _Search:
+    """One rank's search: the best strategy so far, and what is left of the budget."""
+
+    def __init__(
+        self,
+        space: Space,
+        judge: Judge,
+        budget: Budget,
+        beta: float,
+        progress: Callable[[int, float], None] | None,
+        seed: tuple[int, int],
+    ) -> None:
+        self.space, self.judge, self.budget, self.beta, self.seed = space, judge, budget, beta, seed
+        self.progress = progress or (lambda done, best: None)
+        self.proposals = Proposals(space)
+        self.strategy, self.seconds = Strategy({}), math.inf
+        self.history: list[tuple[int, float]] = []
+        self._kept: list[tuple[Strategy, float]] = []
+        self.is_local = False
+        self._walks = 0
+
+    def search(self, named: Mapping[str, Strategy], baseline: Mapping[str, float], until_local: bool) -> None:
+        """Spend the budget."""
+        order = sorted((s, name) for name, s in baseline.items() if math.isfinite(s))
+        self._keep(named[order[0][1]], order[0][0])
+        self.beta /= self.seconds
+        if count_strategies(self.space) > 1:
+            starts = list(self._starts([named[name] for _, name in order]))
+            for k, start in enumerate(starts, 1):
+                self._walk(start, WALKING * k / len(starts))
+            while not self.is_local and (until_local or self.budget.used < 1):
+                self._descend(math.inf if until_local else 1.0)
+                while self.is_local and self.budget.used < 1:
+                    self._walk(self.strategy, min(self.budget.used + AGAIN, 1.0))
+        else:
+            self.is_local = True
+
+    def _starts(self, best_first: list[Strategy]) -> Iterator[Strategy]:
+        """Different starts, the best first, and last a random one."""
+        different: list[Strategy] = []
+        for strategy in best_first:
+            if not any(dict(strategy) == dict(other) for other in different):
+                different.append(strategy)
+        yield from different[: WALKS - 1]
+        yield self.space.draw_strategy(self._generator())
+
+    def _generator(self) -> np.random.Generator:
+        """Random numbers of the next walk."""
+        self._walks += 1
+        return np.random.default_rng([*self.seed, self._walks])
+
+    def _walk(self, start: Strategy, until: float) -> None:
+        """Walk until that part of the budget is used."""
+        walk = Walk(self.judge, self.proposals, start, self.beta, self._generator())
+        if not math.isfinite(walk.seconds):
+            return
+        while self.budget.used < until:
+            self._step(walk)
+
+    def _descend(self, until: float) -> None:
+        descent = Descent(self.judge, self.space, self.strategy)
+        while not descent.is_done and self.budget.used < until:
+            self._step(descent)
+        self.is_local = descent.is_done
+
+    def _step(self, walk: Walk | Descent) -> None:
+        if not walk.step():
+            return
+        self.budget.done += 1
+        if walk.seconds < self.seconds:
+            self._keep(walk.strategy, walk.seconds)
+        self.progress(self.budget.done, self.seconds)
+
+    def _keep(self, strategy: Strategy, seconds: float) -> None:
+        self.strategy, self.seconds, self.is_local = strategy.copy(), seconds, False
+        self.history.append((self.budget.done, seconds))
+        self._kept.append((self.strategy, seconds))
+
+    def settle(self) -> None:
+        """Go back to the best strategy whose memory plan fits: on the way there, memory is looked at quickly."""
+        while not self.judge.fits(self.strategy):
+            self._kept.pop()
+            self.history.pop()
+            if not self._kept:
+                raise ValueError(f"search: no strategy that fits into memory was found; {self.judge.last_refusal}")
+            (self.strategy, self.seconds), self.is_local = self._kept[-1], False

@@ -1,0 +1,274 @@
+"""The space of a search: for every operator that a strategy names, the set of configurations that it may have.
+
+The set of an operator is indexable: it has a size and a configuration for every number below it, so that a uniform draw
+is one random number and an enumeration a loop. It holds every legal tuple of degrees, each with every placement of its
+points (see `placement`). A degree is legal when the operator and those that follow it can be split so; this is
+decided from patterns alone, once for all operators whose axes and extents agree. Configurations are made when they are
+first asked for, and an equal configuration is the same object, for all operators.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from taskflow.graph.graph import Graph
+from taskflow.graph.operator import Operator
+from taskflow.machine import MachineModel
+from taskflow.searching.placement import Placement, Placements, turn
+from taskflow.strategy.rules import leaders
+from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, parts
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Allows = Callable[[int], bool]
+
+
+def any_degree(degree: int) -> bool:
+    """Allow every degree."""
+    return True
+
+
+def power_of_two(degree: int) -> bool:
+    """Allow 1, 2, 4, ..."""
+    return degree & (degree - 1) == 0
+
+
+class Space:
+    """The configurations of every operator that a strategy has to name.
+
+    Args:
+        graph: whose operators are split; those that follow another have no configuration of their own.
+        machine: whose devices are used.
+        allows: which degrees along an axis the space has.
+        device_lists: the only lists of devices to use; default: those of `placement`.
+
+    Raises:
+        ValueError: an operator has no configuration with these degrees and lists.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        machine: MachineModel,
+        allows: Allows = any_degree,
+        device_lists: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        self.graph, self.machine, self.operators = graph, machine, leaders(graph)
+        self.names = [op.name for op in self.operators]
+        self._configs: dict[ParallelConfig, ParallelConfig] = {}
+        self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
+        self._named: set[str] = set()
+        placements, known = Placements(machine, device_lists), dict[_Family, _Choices]()
+        self._choices: dict[str, _Choices] = {}
+        for op, family in zip(self.operators, _families(graph, self.operators), strict=True):
+            if family not in known:
+                known[family] = _Choices(family, placements, allows, self._configs)
+            if not known[family].size:
+                raise ValueError(f"space: no list of devices has as many as operator '{op.name}' may have points")
+            self._choices[op.name] = known[family]
+
+    def size(self, name: str) -> int:
+        """Number of configurations of the operator `name`."""
+        return self._choices[name].size + len(self._extra[name])
+
+    def config(self, name: str, number: int) -> ParallelConfig:
+        """Configuration `number` of the operator `name`, below its size."""
+        choices = self._choices[name]
+        return choices.config(number) if number < choices.size else self._extra[name][number - choices.size]
+
+    def draw(self, name: str, generator: np.random.Generator) -> ParallelConfig:
+        """A configuration of the operator `name`, all with equal probability."""
+        return self.config(name, int(generator.random() * self.size(name)))
+
+    def configs(self, name: str) -> Iterator[ParallelConfig]:
+        """All configurations of the operator `name`."""
+        return (self.config(name, k) for k in range(self.size(name)))
+
+    def find(self, name: str, config: ParallelConfig) -> ParallelConfig | None:
+        """The space's own object for `config`; None if the operator `name` has no such configuration."""
+        config = _without_ones(config)
+        if self._choices[name].has(config) or config in self._extra[name]:
+            return self._configs.setdefault(config, config)
+        return None
+
+    def kin(self) -> list[list[str]]:
+        """Operators with equal configurations to choose from, such as the steps of a recurrent layer; two or more."""
+        groups: dict[int, list[str]] = {}
+        for name in self.names:
+            groups.setdefault(id(self._choices[name]), []).append(name)
+        return [group for group in groups.values() if len(group) > 1]
+
+    def draw_common(self, name: str, generator: np.random.Generator) -> ParallelConfig:
+        """A configuration that all kin of the operator `name` may have, all with equal probability."""
+        choices = self._choices[name]
+        return choices.config(int(generator.random() * choices.size))
+
+    def is_common(self, name: str, config: ParallelConfig) -> bool:
+        """Whether `draw_common` may give `config`, which `name` may have."""
+        return config not in self._extra[name]
+
+    def degrees(self, name: str) -> tuple[tuple[str, ...], Array]:
+        """The axes along which the operator `name` may be split, and all tuples of their degrees, one a row."""
+        choices = self._choices[name]
+        extra = [[parts(dict(c.degrees).get(a, 1)) for a in choices.axes] for c in self._extra[name]]
+        rows = [d for d, _ in choices.rows] + [tuple(row) for row in extra]
+        return choices.axes, np.array(rows, np.int64).reshape(len(rows), len(choices.axes))
+
+    def is_even(self, op: Operator) -> bool:
+        """Whether all parts of `op`, which may follow another, are those of `degrees`, cut evenly."""
+        leader = op.follows or op.name
+        is_named = op.name != leader and op.name in self._named
+        uneven = any(not isinstance(d, int) for c in self._extra[leader] for _, d in c.degrees)
+        return not (is_named or uneven or self._choices[leader].has_fractions)
+
+    def draw_strategy(self, generator: np.random.Generator) -> Strategy:
+        """A strategy of configurations drawn one by one."""
+        return Strategy.of_graph(self.graph, {name: self.draw(name, generator) for name in self.names})
+
+    def own(self, strategy: Strategy) -> Strategy | None:
+        """`strategy` in the space's own objects; None if it uses what the space does not have."""
+        found = {name: self.find(name, strategy[name]) for name in self.names}
+        if len(strategy) > len(found) or None in found.values():  # more names: of operators that follow another
+            return None
+        return Strategy.of_graph(self.graph, {name: config for name, config in found.items() if config is not None})
+
+    def include(self, strategy: Strategy) -> Strategy:
+        """Add what `strategy` uses, if it is missing; gives the strategy in the space's own objects."""
+        own = strategy.copy()
+        self._named.update(strategy)
+        for name in self.names:
+            if (found := self.find(name, strategy[name])) is None:
+                config = _without_ones(strategy[name])
+                found = self._configs.setdefault(config, config)
+                self._extra[name].append(found)
+            own[name] = found
+        return own
+
+
+@dataclass(frozen=True)
+class _Family:
+    """All that decides which degrees an operator may have.
+
+    `axes` are (axis, extent) in the order of the pattern; a conflict (left, extent, right) says that `right` is split
+    only where the parts of `left` have one point: the degree of `left` is at least `extent`.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    conflicts: frozenset[tuple[str, int, str]]
+
+    def is_legal(self, degrees: Sequence[int]) -> bool:
+        """Whether all groups that are split stay contiguous in memory."""
+        by_axis = {a: d for (a, _), d in zip(self.axes, degrees, strict=True)}
+        return not any(by_axis.get(r, 1) > 1 and by_axis.get(l, 1) < extent for l, extent, r in self.conflicts)
+
+
+def _families(graph: Graph, operators: Sequence[Operator]) -> Iterator[_Family]:
+    members: dict[str, list[Operator]] = {op.name: [op] for op in operators}
+    for op in graph.operators:
+        if op.follows is not None:
+            members[op.follows].append(op)
+    for op in operators:
+        inside = [a for a in op.split_axes if all(a in op.bound.term_axes[k] for k in op.writes)]
+        axes = tuple((a, op.extents[a]) for a in inside if op.extents[a] > 1)
+        names = {a for a, _ in axes}
+        conflicts = {c for member in members[op.name] for c in _conflicts(member) if c[2] in names}
+        yield _Family(axes, frozenset(conflicts))
+
+
+def _conflicts(op: Operator) -> Iterator[tuple[str, int, str]]:
+    """See `_Family`; `BoundPattern.rect` holds the same rule, box by box."""
+    fixed = op.bound.pattern.fixed
+    for term in op.bound.terms:
+        for dim in term.dims:
+            for k, left in enumerate(dim):
+                extent = op.extents.get(left, 1)
+                if extent > 1:
+                    yield from ((left, extent, right) for right in dim[k + 1 :] if right not in fixed)
+
+
+class _Choices:
+    """The configurations of one family, numbered: for every tuple of degrees, its placements."""
+
+    def __init__(
+        self, family: _Family, placements: Placements, allows: Allows, configs: dict[ParallelConfig, ParallelConfig]
+    ) -> None:
+        self.axes = tuple(a for a, _ in family.axes)
+        extents = tuple(e for _, e in family.axes)
+        rows = (d for d in _degrees(extents, placements.points, allows) if family.is_legal(d))
+        placed = ((d, placements.of([n for n in d if n > 1])) for d in rows)
+        self.rows = [(d, p) for d, p in placed if p]
+        self.has_fractions = any(place.fractions for _, places in self.rows for place in places)
+        self._ends = list(accumulate(len(p) for _, p in self.rows))
+        self.size = self._ends[-1] if self._ends else 0
+        self._placements, self._legal = placements, {degrees for degrees, _ in self.rows}
+        self._known: dict[ParallelConfig, bool] = {}
+        self._configs, self._made = configs, dict[int, ParallelConfig]()
+
+    def config(self, number: int) -> ParallelConfig:
+        """Configuration `number`."""
+        config = self._made.get(number)
+        if config is None:
+            row = bisect_right(self._ends, number)
+            degrees, places = self.rows[row]
+            config = self._make(degrees, places[number - self._ends[row] + len(places)])
+            self._made[number] = config = self._configs.setdefault(config, config)
+        return config
+
+    def has(self, config: ParallelConfig) -> bool:
+        """Whether `config`, which has no degree of one, is among the configurations."""
+        if config not in self._known:
+            self._known[config] = self._has(config)
+        return self._known[config]
+
+    def _has(self, config: ParallelConfig) -> bool:
+        split = dict(config.degrees)
+        if [a for a in self.axes if a in split] != [a for a, _ in config.degrees]:
+            return False  # an axis that is not split here, or another order
+        degrees = tuple(parts(split.get(a, 1)) for a in self.axes)
+        if degrees not in self._legal:
+            return False
+        return any(_is_of(p, config) for p in self._placements.alike([n for n in degrees if n > 1], config.devices))
+
+    def _make(self, degrees: tuple[int, ...], place: Placement) -> ParallelConfig:
+        split: dict[str, Degree] = {a: d for a, d in zip(self.axes, degrees, strict=True) if d > 1}
+        if place.fractions is not None:
+            split = dict.fromkeys(split, place.fractions)
+        devices = turn(place.devices, [d for d in degrees if d > 1]) if place.is_turned else place.devices
+        return ParallelConfig(split, devices)
+
+
+def _is_of(place: Placement, config: ParallelConfig) -> bool:
+    """Whether `config`, which has as many parts along every axis as `place` is for, has that placement."""
+    if any((d if isinstance(d, tuple) else None) != place.fractions for _, d in config.degrees):
+        return False
+    turned = turn(place.devices, [parts(d) for _, d in config.degrees]) if place.is_turned else place.devices
+    return turned == config.devices
+
+
+def _degrees(extents: Sequence[int], points: frozenset[int], allows: Allows) -> Iterator[tuple[int, ...]]:
+    """Degrees of every axis whose product is among `points`."""
+    if not extents:
+        yield from [()] if 1 in points else []
+        return
+    for first in range(1, min(extents[0], max(points)) + 1):
+        left = frozenset(k // first for k in points if k % first == 0)
+        if left and allows(first):
+            yield from ((first, *rest) for rest in _degrees(extents[1:], left, allows))
+
+
+def _without_ones(config: ParallelConfig) -> ParallelConfig:
+    """The same configuration without the axes that it leaves whole."""
+    if all(parts(d) > 1 for _, d in config.degrees):
+        return config
+    return ParallelConfig({a: d for a, d in config.degrees if parts(d) > 1}, config.devices)
+
+
+def count_strategies(space: Space) -> int:
+    """Number of strategies of the space: the product of the sizes."""
+    return prod(space.size(name) for name in space.names)

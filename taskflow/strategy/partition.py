@@ -1,0 +1,197 @@
+"""Partitions: which point of an operator touches which box of which region, and on which device it runs.
+
+Takes an operator and a ParallelConfig; gives `Points`. The one rule, for forward, backward and update alike: a split
+axis in a term tiles it; one that is read but in no output makes partial results; one that is in no term makes replicas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.geometry import Rect, subtract_all
+from taskflow.graph.operator import Operator
+from taskflow.graph.region import LogicalRegion
+from taskflow.graph.window import Interval
+from taskflow.strategy.strategy import ParallelConfig, parts
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Colour -> Rect of one region; the colours are the points of an operator."""
+
+    region: LogicalRegion
+    rects: tuple[Rect, ...]
+
+    @cached_property
+    def is_disjoint(self) -> bool:
+        """True when no two different boxes share a point (replicas of one box do not count)."""
+        boxes = sorted(set(self.rects), key=lambda r: (r.lo, r.hi))
+        return not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[k + 1 :])
+
+    @property
+    def is_aliased(self) -> bool:
+        """True when two different boxes share a point: a halo, for example."""
+        return not self.is_disjoint
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """True when the boxes cover the region."""
+        return not subtract_all(self.region.rect, set(self.rects))
+
+
+@dataclass(frozen=True)
+class Output:
+    """How the points make one output: `is_partial` points hold REDUCE, others WRITE their tile.
+
+    `colours[p]` tells points apart whose results for the same tile differ (and must be combined); points with equal
+    box and colour are replicas.
+    """
+
+    is_partial: bool
+    colours: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The points of an operator under one configuration.
+
+    Attributes:
+        place: (points,) device of every point.
+        spans: (points, axes, 2) interval of every axis, in the order of `operator.extents`.
+        boxes: (points, dimensions of all terms, 2) box of every term, inputs then outputs.
+        colours: (points, outputs) see `Output`.
+        partial: (outputs,) see `Output`.
+    """
+
+    operator: Operator
+    config: ParallelConfig
+    place: Array
+    spans: Array
+    boxes: Array
+    colours: Array
+    partial: Array
+    _presence: Array | None = None
+    _flat: dict[int, tuple[Array, Array, bool]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """Device of every point."""
+        return tuple(self.place.tolist())
+
+    @cached_property
+    def intervals(self) -> tuple[tuple[Interval, ...], ...]:
+        """Per point the interval of every axis, in the order of `operator.extents`."""
+        return tuple(tuple((a, b) for a, b in point) for point in self.spans.tolist())
+
+    @cached_property
+    def args(self) -> tuple[Partition, ...]:
+        """One Partition per term, inputs then outputs."""
+        return tuple(Partition(r, to_rects(self.box(k))) for k, r in enumerate(self.operator.args))
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """One Output per output term."""
+        return tuple(Output(bool(p), tuple(c)) for p, c in zip(self.partial, self.colours.T.tolist(), strict=True))
+
+    @cached_property
+    def flops(self) -> Array:
+        """Floating point operations of every point."""
+        flops: Array = self.operator.flops * np.prod(self.spans[:, :, 1] - self.spans[:, :, 0], axis=1, dtype=float)
+        return flops
+
+    def presence(self, devices: int) -> Array:
+        """(devices,) 1 where there is a point."""
+        if self._presence is None:
+            object.__setattr__(self, "_presence", np.minimum(np.bincount(self.place, minlength=devices), 1))
+        assert self._presence is not None
+        return self._presence
+
+    def flat(self, arg: int) -> tuple[Array, Array, bool]:
+        """Boxes of argument `arg` one after the other, its colours, and whether it is partial."""
+        found = self._flat.get(arg)
+        if found is None:
+            found = self.box(arg).reshape(-1), self.colours_of(arg), self.is_partial(arg)
+            self._flat[arg] = found
+        return found
+
+    def box(self, arg: int) -> Array:
+        """(points, dimensions, 2) box of argument `arg` of every point."""
+        first = self.operator.bound.table.term_ptr
+        return self.boxes[:, first[arg] : first[arg + 1]]
+
+    def colours_of(self, arg: int) -> Array:
+        """Colours of an output, see `Output`; an input has one."""
+        output = arg - len(self.operator.inputs)
+        colours: Array = self.colours[:, output] if output >= 0 else np.zeros(len(self), np.int64)
+        return colours
+
+    def is_partial(self, arg: int) -> bool:
+        """True when argument `arg` is an output of which the points hold partial results."""
+        output = arg - len(self.operator.inputs)
+        return output >= 0 and bool(self.partial[output])
+
+
+def partition(op: Operator, config: ParallelConfig) -> Points:
+    """The points of `op` under `config`, its own or that of the operator it follows.
+
+    Axes of `config` that are not in `op`, that `op` never splits, or that an in-place input lacks, make replicas: one
+    point per device, however often the device is named. Points without work (an extent smaller than the degree) are
+    dropped.
+
+    Raises:
+        ValueError: a group is split in a way that is not contiguous in memory.
+    """
+    from taskflow.strategy.grid import make_points  # numba: imported on first use
+
+    found = make_points(*cuts(op, config), np.array(config.devices, np.int64), *op.bound.table.columns)
+    place, spans, boxes, colours, outputs, fault = found
+    if fault >= 0:
+        _refuse(op, spans[fault])
+    return Points(op, config, place, spans, boxes, colours, outputs > 1)
+
+
+def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
+    """Axes, numbers of parts and borders, as `grid.make_points` wants them; they depend on the degrees only."""
+    numbers = split_numbers(op)
+    counts = [parts(d) for _, d in config.degrees]
+    axes = [numbers.get(a, -1) if n > 1 else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
+    bounds = np.zeros((len(axes), max(counts, default=0) + 1), np.int64)
+    for j, (axis, degree) in enumerate(config.degrees):
+        if axes[j] >= 0 and isinstance(degree, int):
+            bounds[j, : degree + 1] = np.arange(degree + 1) * op.extents[axis] // degree  # as `balanced_bounds`
+        elif axes[j] >= 0:
+            bounds[j, : counts[j] + 1] = config.bounds(axis, op.extents[axis])
+    return np.array(axes, np.int64), np.array(counts, np.int64), bounds
+
+
+def split_numbers(op: Operator) -> dict[str, int]:
+    """The axes along which an operator can be split, with their numbers."""
+    return {axis: k for k, axis in enumerate(op.extents) if _can_split(op, axis)}
+
+
+def _can_split(op: Operator, axis: str) -> bool:
+    return axis not in op.bound.pattern.fixed and all(axis in op.bound.term_axes[k] for k in op.writes)
+
+
+def to_rects(boxes: Array) -> tuple[Rect, ...]:
+    """Boxes (n, dimensions, 2) as Rects."""
+    return tuple(Rect(tuple(lo), tuple(hi)) for lo, hi in boxes.transpose(0, 2, 1).tolist())
+
+
+def _refuse(op: Operator, spans: Array) -> None:
+    """Say what is wrong with a point at fault."""
+    named = {a: (int(lo), int(hi)) for a, (lo, hi) in zip(op.extents, spans, strict=True)}
+    try:
+        for term in range(len(op.args)):
+            op.bound.rect(term, named)
+    except ValueError as error:
+        raise ValueError(f"operator '{op.name}': {error}") from error

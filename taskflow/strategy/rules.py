@@ -1,0 +1,192 @@
+"""Strategies by rule: data parallel, model parallel, one weird trick, random; and what an axis is in SOAP.
+
+SOAP is derived, never declared. An axis in a parameter's term is Parameter; the axis that carries the batch, dimension
+0 of the inputs, is Sample; any other axis of an output is Attribute, one that is in no output Reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from taskflow.graph.graph import Graph
+from taskflow.graph.operator import Operator
+from taskflow.machine import MachineModel
+from taskflow.strategy.partition import partition
+from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, check_config
+
+
+def leaders(graph: Graph) -> list[Operator]:
+    """The operators that a strategy has to name: those that follow no other."""
+    return [op for op in graph.operators if op.follows is None]
+
+
+def sample_axes(graph: Graph) -> dict[str, str]:
+    """Operator name -> the axis that carries the batch, where there is one."""
+    batch: dict[str, int] = {r.name: 0 for r in graph.inputs if r.ndim}
+    found: dict[str, str] = {}
+    for op in graph.operators:
+        axis = next(
+            (a for k, r in enumerate(op.inputs) if r.name in batch and (a := _axis(op, k, batch[r.name]))), None
+        )
+        if axis is None or axis in op.parameter_axes:
+            continue
+        found[op.name] = axis
+        for k, region in enumerate(op.outputs):
+            dims = op.bound.pattern.outputs[k].dims
+            where = next((d for d, names in enumerate(dims) if names[:1] == (axis,)), None)
+            if where is not None:
+                batch[region.name] = where
+    return found
+
+
+def _axis(op: Operator, term: int, dim: int) -> str | None:
+    names = op.bound.terms[term].dims[dim]
+    if not names:
+        return None
+    return op.windows[names[0]].axis if names[0] in op.windows else names[0]
+
+
+def axis_kinds(graph: Graph) -> dict[str, dict[str, str]]:
+    """Operator name -> axis -> `sample`, `attribute`, `parameter`, `reduction` or `fixed`."""
+    sample = sample_axes(graph)
+    kinds: dict[str, dict[str, str]] = {}
+    for op in graph.operators:
+        written = {a for t in op.bound.term_axes[len(op.inputs) :] for a in t}
+        kinds[op.name] = {
+            a: "fixed"
+            if a in op.bound.pattern.fixed
+            else "parameter"
+            if a in op.parameter_axes
+            else "sample"
+            if a == sample.get(op.name)
+            else "attribute"
+            if a in written
+            else "reduction"
+            for a in op.extents
+        }
+    return kinds
+
+
+def single_device(graph: Graph, machine: MachineModel, device: int = 0) -> Strategy:
+    """Every operator whole on one device."""
+    return Strategy.of_graph(graph, {op.name: ParallelConfig({}, (device,)) for op in leaders(graph)})
+
+
+def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
+    """Every operator split along its Sample axis over all devices; one without such an axis runs whole on device 0."""
+    sample, devices = sample_axes(graph), range(len(machine.devices))
+    return Strategy.of_graph(graph, {op.name: along(op, sample.get(op.name), devices) for op in leaders(graph)})
+
+
+def model_parallel(graph: Graph, machine: MachineModel) -> Strategy:
+    """Operators with parameters split along the output axis of the largest one, the others as their input is."""
+    return _by_rule(graph, machine, lambda op: True)
+
+
+def one_weird_trick(graph: Graph, machine: MachineModel) -> Strategy:
+    """Dense layers model parallel, convolutions data parallel, all else as what it reads.
+
+    What has a matrix of weights and no window is dense. A norm, which has a weight a channel, is not: behind a
+    convolution it would have to exchange all that it reads.
+
+    Source: Krizhevsky, "One weird trick for parallelizing convolutional neural networks", arXiv 1404.5997, 2014.
+    """
+    return _by_rule(graph, machine, _is_dense)
+
+
+def _is_dense(op: Operator) -> bool:
+    return not op.windows and any(r.role == "parameter" and r.ndim > 1 for r in op.inputs)
+
+
+def _by_rule(graph: Graph, machine: MachineModel, splits_parameters) -> Strategy:  # type: ignore[no-untyped-def]
+    sample, devices = sample_axes(graph), range(len(machine.devices))
+    chosen: dict[str, ParallelConfig] = {}
+    split: dict[str, str | None] = {}  # region -> the dimension name along which it is split
+    for op in leaders(graph):
+        weights = [k for k, r in enumerate(op.inputs) if r.role == "parameter"]
+        axis = sample.get(op.name)
+        if weights and splits_parameters(op):
+            axis = _parameter_axis(op, weights) or axis
+        elif not (weights and op.windows):
+            axis = _inherited(op, split) or axis
+        config = along(op, axis, devices)
+        chosen[op.name] = config
+        for region in op.outputs:
+            split[region.name] = axis if config.points > 1 else None
+    return Strategy.of_graph(graph, chosen)
+
+
+def _parameter_axis(op: Operator, weights: list[int]) -> str | None:
+    """The axis of the largest parameter that is in the first output: its output extent."""
+    largest = max(weights, key=lambda k: op.inputs[k].size_bytes)
+    written = op.bound.term_axes[len(op.inputs)] if op.outputs else frozenset[str]()
+    axes = [n for d in op.bound.terms[largest].dims for n in d if n in written and n in op.split_axes]
+    return axes[0] if axes else None
+
+
+def _inherited(op: Operator, split: Mapping[str, str | None]) -> str | None:
+    for region in op.inputs:
+        axis = split.get(region.name)
+        if axis is not None and axis in op.split_axes:
+            return axis
+    return None
+
+
+def along(op: Operator, axis: str | None, devices: Sequence[int]) -> ParallelConfig:
+    """`op` split along `axis` over as many of `devices` as it has points; whole on the first if it cannot be split."""
+    if axis is None or axis not in op.split_axes:
+        return ParallelConfig({}, devices[:1])
+    degree = min(len(devices), op.extents[axis])
+    return ParallelConfig({axis: degree}, devices[:degree])
+
+
+def random_strategy(graph: Graph, machine: MachineModel, seed: int) -> Strategy:
+    """A strategy drawn at random: any axes, degrees and devices (also repeated), sometimes unequal fractions."""
+    generator = np.random.default_rng(seed)
+    chosen = {op.name: random_config(op, machine, generator) for op in leaders(graph)}
+    return Strategy.of_graph(graph, chosen)
+
+
+def random_config(op: Operator, machine: MachineModel, generator: np.random.Generator) -> ParallelConfig:
+    """A random configuration of one operator that is legal for it."""
+    while True:
+        config = _draw(op, machine, generator)
+        try:
+            check_config(op, config, len(machine.devices))
+            partition(op, config)
+        except ValueError:  # a group split out of memory order: draw again
+            continue
+        return config
+
+
+def _draw(op: Operator, machine: MachineModel, generator: np.random.Generator) -> ParallelConfig:
+    count = len(machine.devices)
+    degrees: dict[str, Degree] = {}
+    points = 1
+    for axis in generator.permutation(list(op.split_axes)).tolist():
+        most = min(op.extents[axis], max(count // points, 1), 8)
+        if most < 2 or generator.random() < 0.4:
+            continue
+        if not all(axis in op.bound.term_axes[k] for k in op.writes):
+            continue
+        degree = int(generator.integers(2, most + 1))
+        degrees[axis] = degree
+        points *= degree
+        if generator.random() < 0.2:
+            shares = generator.dirichlet(np.full(degree, 4.0))
+            degrees[axis] = tuple((shares / shares.sum()).tolist())
+    return ParallelConfig(degrees, random_devices(points, count, generator))
+
+
+def random_devices(points: int, count: int, generator: np.random.Generator) -> tuple[int, ...]:
+    """Devices for `points` points: contiguous, strided, or any (with repetition)."""
+    kind = generator.integers(3)
+    first = int(generator.integers(count))
+    if kind == 0:
+        return tuple((first + k) % count for k in range(points))
+    if kind == 1:
+        stride = int(generator.integers(1, count + 1))
+        return tuple((first + k * stride) % count for k in range(points))
+    return tuple(generator.integers(count, size=points).tolist())

@@ -1,0 +1,291 @@
+"""Strategies: how every operator is split and where its points run.
+
+Takes a graph and a machine; gives ParallelConfigs. A Strategy does the work of Legion's mapper as plain data. Backward
+and update operators use the configuration of their forward operator unless they are named themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.geometry import balanced_bounds, fraction_bounds
+from taskflow.graph.graph import Graph
+from taskflow.graph.operator import Operator
+
+Degree = int | tuple[float, ...]
+
+FORMAT, VERSION = "taskflow-strategy", 1
+
+
+@dataclass(frozen=True, init=False)
+class ParallelConfig:
+    """Degree per axis and the device of every point.
+
+    Args:
+        degrees: axis -> number of parts (balanced), or a sequence of fractions that sum to one.
+        devices: the device of every point, row-major over the axes in the order of `degrees`; default 0, 1, 2, ...
+
+    Raises:
+        ValueError: a degree is not positive, fractions do not sum to one, or the number of devices is not the number
+            of points.
+    """
+
+    degrees: tuple[tuple[str, Degree], ...]
+    devices: tuple[int, ...]
+
+    def __init__(
+        self, degrees: Mapping[str, int | Sequence[float]] | None = None, devices: Sequence[int] | None = None
+    ) -> None:
+        normal: list[tuple[str, Degree]] = []
+        for axis, degree in (degrees or {}).items():
+            normal.append((axis, _degree(axis, degree)))
+        object.__setattr__(self, "degrees", tuple(normal))
+        places = tuple(range(self.points)) if devices is None else _places(devices)
+        if len(places) != self.points:
+            raise ValueError(
+                f"ParallelConfig: {dict(normal)} has {self.points} points, {len(places)} devices were given"
+            )
+        object.__setattr__(self, "devices", places)
+
+    @property
+    def points(self) -> int:
+        """Number of points: the product of the degrees."""
+        return prod(parts(d) for _, d in self.degrees)
+
+    def bounds(self, axis: str, extent: int) -> list[int]:
+        """Boundaries of the parts of `axis`."""
+        degree = dict(self.degrees)[axis]
+        return balanced_bounds(extent, degree) if isinstance(degree, int) else fraction_bounds(extent, degree)
+
+    def __str__(self) -> str:
+        split = " ".join(f"{a}:{d if isinstance(d, int) else '/'.join(f'{f:g}' for f in d)}" for a, d in self.degrees)
+        return f"{split or 'whole'} on {','.join(map(str, self.devices))}"
+
+
+def _degree(axis: str, degree: Any) -> Degree:
+    if isinstance(degree, int | np.integer) and not isinstance(degree, bool):
+        if degree < 1:
+            raise ValueError(f"axis '{axis}': a degree is positive, not {degree}")
+        return int(degree)
+    if not isinstance(degree, Sequence) or not all(isinstance(f, int | float | np.floating) for f in degree):
+        raise TypeError(f"axis '{axis}': a degree is a number of parts or a list of fractions, not {degree!r}")
+    fractions = tuple(float(f) for f in degree)
+    if not fractions or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
+        raise ValueError(f"axis '{axis}': fractions are positive and sum to 1, not {fractions}")
+    return fractions
+
+
+def _places(devices: Sequence[int]) -> tuple[int, ...]:
+    places = tuple(devices)
+    return places if set(map(type, places)) == {int} else tuple(_device(d) for d in places)
+
+
+def _device(device: Any) -> int:
+    if not isinstance(device, int | np.integer) or isinstance(device, bool):
+        raise TypeError(f"ParallelConfig: a device is a number, not {device!r}")
+    return int(device)
+
+
+def parts(degree: Degree) -> int:
+    """Number of parts of a degree or a tuple of fractions."""
+    return degree if isinstance(degree, int) else len(degree)
+
+
+class Strategy(MutableMapping[str, ParallelConfig]):
+    """Operator name -> ParallelConfig.
+
+    `signatures` remembers pattern and extents of the operators that it was made for, so that a strategy of another
+    graph is recognised.
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, ParallelConfig] | None = None,
+        signatures: Mapping[str, tuple[str, Mapping[str, int]]] | None = None,
+    ) -> None:
+        self._configs = dict(configs or {})
+        self.signatures = {k: (p, dict(e)) for k, (p, e) in (signatures or {}).items()}
+
+    @staticmethod
+    def of_graph(graph: Graph, configs: Mapping[str, ParallelConfig]) -> Strategy:
+        """A strategy that remembers the operators of `graph`."""
+        known = {op.name: (op.pattern, dict(op.extents)) for op in graph.operators}
+        return Strategy(configs, known)
+
+    def __getitem__(self, name: str) -> ParallelConfig:
+        return self._configs[name]
+
+    def __setitem__(self, name: str, config: ParallelConfig) -> None:
+        if not isinstance(config, ParallelConfig):
+            raise TypeError(f"strategy['{name}']: is a ParallelConfig, not a {type(config).__name__}")
+        self._configs[name] = config
+
+    def __delitem__(self, name: str) -> None:
+        del self._configs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._configs)
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def __repr__(self) -> str:
+        return "Strategy(" + "; ".join(f"{n}: {c}" for n, c in self.items()) + ")"
+
+    def copy(self) -> Strategy:
+        """An independent copy."""
+        copy = Strategy(self._configs)
+        copy.signatures = self.signatures  # of the same operators, never altered
+        return copy
+
+    def for_graph(self, graph: Graph) -> Strategy:
+        """The part of this strategy that names operators of `graph`, as a strategy of that graph.
+
+        It is how a training strategy serves the evaluation graph of the same model, whose batch may differ; operators
+        that this strategy does not name run whole on device 0.
+        """
+        known = {op.name: op for op in graph.operators}
+        configs = {n: c for n, c in self._configs.items() if n in known}
+        for op in graph.operators:
+            if op.follows is None:
+                configs.setdefault(op.name, ParallelConfig({}, (0,)))
+        return Strategy.of_graph(graph, {n: _capped(c, known[n]) for n, c in configs.items()})
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON; see `load`."""
+        entries = {name: self._entry(name, config) for name, config in self._configs.items()}
+        text = json.dumps({"format": FORMAT, "version": VERSION, "operators": entries}, indent=1)
+        Path(path).write_text(text + "\n")
+
+    def _entry(self, name: str, config: ParallelConfig) -> dict[str, Any]:
+        entry: dict[str, Any] = {"degrees": dict(config.degrees), "devices": list(config.devices)}
+        if name in self.signatures:
+            entry["pattern"], entry["extents"] = self.signatures[name]
+        return entry
+
+    @staticmethod
+    def load(path: str | Path) -> Strategy:
+        """Read a strategy file; whether it fits a graph is checked when it is lowered.
+
+        Raises:
+            ValueError: the file is no JSON, of another format or version, or an entry is malformed (named).
+        """
+        try:
+            table = json.loads(Path(path).read_text())
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"strategy file '{path}': is not complete JSON ({error})") from error
+        if not isinstance(table, dict) or table.get("format") != FORMAT:
+            raise ValueError(f"strategy file '{path}': its format is not '{FORMAT}'")
+        if table.get("version") != VERSION:
+            raise ValueError(f"strategy file '{path}': has version {table.get('version')}, this reads {VERSION}")
+        if not isinstance(table.get("operators"), dict):
+            raise ValueError(f"strategy file '{path}': has no table 'operators'")
+        configs, signatures = {}, {}
+        for name, entry in table["operators"].items():
+            try:
+                configs[name] = ParallelConfig(_part(entry, "degrees", dict), _part(entry, "devices", list))
+                if "pattern" in entry:
+                    signatures[name] = (_part(entry, "pattern", str), _part(entry, "extents", dict))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"strategy file '{path}': operator '{name}': {error}") from error
+        return Strategy(configs, signatures)
+
+
+def _part(entry: Any, key: str, kind: type) -> Any:
+    """`entry[key]`, of the given JSON type."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    if not isinstance(value, kind):
+        raise ValueError(f"'{key}' is {json.dumps(value)}, not a {_JSON_NAMES[kind]}")
+    return value
+
+
+_JSON_NAMES: dict[type, str] = {dict: "table", list: "list", str: "text"}
+
+
+def _capped(config: ParallelConfig, op: Operator) -> ParallelConfig:
+    """`config` with degrees cut to the operator's extents (an evaluation batch may be small)."""
+    if all(a in op.extents and parts(d) <= op.extents[a] for a, d in config.degrees):
+        return config
+    return ParallelConfig({}, config.devices[:1])
+
+
+def effective_config(op: Operator, strategy: Mapping[str, ParallelConfig]) -> tuple[ParallelConfig, bool]:
+    """The configuration of `op` and whether it was named for it (else it is its forward operator's).
+
+    Raises:
+        ValueError: neither is in the strategy.
+    """
+    if op.name in strategy:
+        return strategy[op.name], True
+    if op.follows is not None and op.follows in strategy:
+        return strategy[op.follows], False
+    raise ValueError(f"strategy: operator '{op.follows or op.name}' has no ParallelConfig")
+
+
+def check_strategy(graph: Graph, strategy: Strategy, devices: int) -> None:
+    """Check `strategy` against patterns, shapes and the number of devices.
+
+    Raises:
+        ValueError: with the operator, the rule and the values.
+    """
+    known = {op.name: op for op in graph.operators}
+    fused = {member: op for op in graph.operators for member in op.members[:-1]}
+    for name, config in strategy.items():
+        if name in fused:
+            raise ValueError(
+                f"strategy: operator '{name}' is part of the fused operator {fused[name]}: name '{fused[name].name}'"
+            )
+        if name not in known:
+            raise ValueError(f"strategy: operator '{name}' is not in the graph")
+        op = known[name]
+        if name in strategy.signatures:
+            _check_signature(op, *strategy.signatures[name])
+        check_config(op, config, devices)
+    for op in graph.operators:
+        effective_config(op, strategy)
+
+
+def _check_signature(op: Operator, pattern: str, extents: Mapping[str, int]) -> None:
+    if pattern != op.pattern:
+        raise ValueError(f"strategy: operator '{op.name}' has pattern '{op.pattern}', the strategy is for '{pattern}'")
+    for axis, extent in extents.items():
+        if op.extents.get(axis) != extent:
+            raise ValueError(
+                f"strategy: operator '{op.name}': axis '{axis}' is {op.extents.get(axis)} in the graph "
+                f"and {extent} in the strategy"
+            )
+
+
+def check_config(op: Operator, config: ParallelConfig, devices: int) -> None:
+    """Check a configuration that was named for `op` itself; ValueError with the rule and the values."""
+    where = f"operator '{op.name}'"
+    for axis, degree in config.degrees:
+        if axis not in op.extents:
+            raise ValueError(f"{where}: axis '{axis}' is not in its pattern '{op.pattern}'")
+        if axis in op.bound.pattern.fixed and parts(degree) > 1:
+            raise ValueError(f"{where}: axis '^{axis}' is never split, a degree of {parts(degree)} was given")
+        if parts(degree) > op.extents[axis]:
+            raise ValueError(
+                f"{where}: axis '{axis}' has {op.extents[axis]} points, fewer than its degree {parts(degree)}"
+            )
+        if parts(degree) > 1:
+            _check_in_place(op, axis)
+    for device in config.devices:
+        if not 0 <= device < devices:
+            raise ValueError(f"{where}: device {device} is not among the machine's {devices} devices")
+
+
+def _check_in_place(op: Operator, axis: str) -> None:
+    for k in op.writes:
+        if axis not in op.bound.term_axes[k]:
+            raise ValueError(
+                f"operator '{op.name}': axis '{axis}' is split, "
+                f"but '{op.inputs[k].name}' is updated in place without it"
+            )

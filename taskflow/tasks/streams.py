@@ -1,0 +1,161 @@
+"""Streams: the in-order queues of a machine, and which of them each row occupies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from taskflow.core.columns import Column
+from taskflow.machine import MachineModel
+from taskflow.tasks.exchange import ring_order
+from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind, pointers
+
+
+class StreamTable:
+    """Numbers of the streams of a machine: per device compute, sending, receiving and host copies, then the links.
+
+    Folds are part of receiving. A CPU device has one stream for all: its one thread computes and communicates, and it
+    is the receiver that copies, out of the sender's memory, so that sending costs the sender nothing.
+
+    A collective occupies sending and receiving of all its devices and the links of the ring that they form: too many
+    for a column each, so its row names the group of its devices instead.
+    """
+
+    def __init__(self, machine: MachineModel) -> None:
+        count = len(machine.devices)
+        self.hosts = [d.host for d in machine.devices]
+        self._groups: dict[tuple[int, ...], Array] = {}
+        self.one_thread = np.array([d.kind == "cpu" for d in machine.devices])
+        self.compute = np.arange(count)
+        self.sending = np.where(self.one_thread, -1, count + self.compute)
+        self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
+        self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
+        self.lanes = np.stack([self.compute, self.receiving, self.host, self.sending])
+        routes = machine.routes
+        self.routes = np.where(routes < 0, -1, STREAMS * count + routes)
+        self.count = STREAMS * count + len(machine.links)
+
+    def of_rows(
+        self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array
+    ) -> tuple[Array, Groups]:
+        """(rows, n) stream numbers, -1 where there are fewer, -2 - g for those of group g; and the groups."""
+        streams = np.full((len(kind), 2 + self.routes.shape[2]), -1, np.int64)
+        streams[:, 0] = self.compute[device]
+        moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
+        streams[moves, 0] = self.receiving[device[moves]]
+        streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
+        remote = moves & (source != device)
+        streams[remote, 1] = self.sending[source[remote]]
+        streams[remote, 2:] = self.routes[source[remote], device[remote]]
+        numbers: dict[tuple[int, ...], int] = {}
+        for row in np.flatnonzero(kind == Kind.COLLECTIVE):
+            group = tuple(np.unique(arg_device[arg_ptr[row] : arg_ptr[row + 1]]).tolist())
+            streams[row] = -1
+            streams[row, 0] = -2 - numbers.setdefault(group, len(numbers))
+        return streams, self._table(list(numbers))
+
+    def _table(self, groups: list[tuple[int, ...]]) -> Groups:
+        """The groups of a task graph, in the order of their numbers."""
+        streams = [self.of_group(group) for group in groups]
+        devices = [ring_order(group, self.hosts) for group in groups]
+        none = np.zeros(0, np.int64)
+        return Groups(
+            pointers([len(s) for s in streams]),
+            np.concatenate([none, *streams]),
+            pointers([len(d) for d in devices]),
+            np.concatenate([none, *devices]).astype(np.int64),
+        )
+
+    def of_group(self, group: tuple[int, ...]) -> Array:
+        """All streams of a collective in a group, sorted."""
+        if group not in self._groups:
+            ring = ring_order(group, self.hosts)
+            is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
+            for streams in (self.sending[ring], self.receiving[ring], self.routes[ring, [*ring[1:], ring[0]]]):
+                is_used[streams] = True
+            self._groups[group] = np.flatnonzero(is_used[:-1])
+        return self._groups[group]
+
+
+class Queues:
+    """Sets of streams, numbered, since rows of a search that occupy the same streams are many.
+
+    With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number
+    `t * d + t`; behind those come host copies and compute of every device, every stream alone, then the groups of
+    collectives.
+
+    A link that only one device sends over, or receives from, is left out: it is never busy when that device is not.
+
+    Attributes:
+        ptr, streams: the streams of set k are `streams[ptr[k] : ptr[k + 1]]`.
+        count: number of streams.
+    """
+
+    def __init__(self, table: StreamTable) -> None:
+        count = len(table.compute)
+        pairs = np.full((count, count, 2 + table.routes.shape[2]), -1, np.int64)
+        routes = _shared(table)
+        pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2:] = table.receiving, table.sending[:, None], routes
+        pairs[table.compute, table.compute, 1:] = -1
+        flat = pairs.reshape(count * count, -1)
+        lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count + table.count, np.int64)])
+        self._table, self._pairs, self._groups = table, pairs, dict[tuple[int, ...], int]()
+        self.count = table.count
+        self._ptr, self._streams = Column(np.int64), Column(np.int64)
+        self._ptr.add(pointers(lengths))
+        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)]))
+
+    @property
+    def columns(self) -> tuple[Array, Array]:
+        """`ptr` and `streams` as they are now."""
+        return self._ptr.data, self._streams.data
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the sets take."""
+        return self._streams.data.nbytes + self._ptr.data.nbytes
+
+    @property
+    def first_compute(self) -> int:
+        """The set of points on the first device; those of the others follow."""
+        count = len(self._table.compute)
+        return count * count + count
+
+    @property
+    def first_stream(self) -> int:
+        """The set of stream 0 alone; those of the others follow."""
+        return self.first_compute + len(self._table.compute)
+
+    def of_group(self, ring: Sequence[int]) -> int:
+        """The set of a collective among devices in the order of a ring, by number."""
+        group = tuple(ring)
+        if group not in self._groups:
+            is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
+            is_used[self._pairs[ring, [*ring[1:], ring[0]]]] = True
+            self._streams.add(is_used[:-1].nonzero()[0])
+            self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
+        return self._groups[group]
+
+
+def _shared(table: StreamTable) -> Array:
+    """The routes without the links that one sending stream, or one receiving stream, implies."""
+    source, target, _ = np.nonzero(table.routes >= 0)
+    used = table.routes[table.routes >= 0]
+    is_shared = np.ones(max(used, default=0) + 1, np.bool_)
+    for streams in (table.sending[source], table.receiving[target]):
+        low, high = np.full(len(is_shared), np.iinfo(np.int64).max), np.full(len(is_shared), -1)
+        np.minimum.at(low, used, streams)
+        np.maximum.at(high, used, streams)
+        is_shared &= (low != high) | (low < 0)
+    return np.where((table.routes >= 0) & is_shared[table.routes], table.routes, -1)
+
+
+def stream_names(machine: MachineModel) -> dict[int, str]:
+    """Stream number -> what it is, for traces."""
+    count = len(machine.devices)
+    names = {}
+    for k, what in enumerate(("compute", "sending", "receiving", "host copies")):
+        names.update({k * count + d: f"device {d} {what}" for d in range(count)})
+    names.update({STREAMS * count + k: f"link {link.ends[0]}->{link.ends[1]}" for k, link in enumerate(machine.links)})
+    return names

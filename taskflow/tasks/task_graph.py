@@ -1,0 +1,400 @@
+"""The task graph: rows of tasks as columns, the one thing that `simulate` and `Executor` accept.
+
+A row is one point of an operator, a copy, a fold (combining partial results), a feed or a collective among many
+devices. Row order is issue order and a valid sequential execution; `dep_row[dep_ptr[i]:dep_ptr[i + 1]]` are the rows
+that row i waits for. The graph knows kernels, and how threads may divide a point: below `lower` nothing else sees
+patterns, or how an operator was split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.errors import InternalError
+from taskflow.core.geometry import Rect
+from taskflow.graph.operator import contents
+from taskflow.graph.pattern import BoundPattern
+from taskflow.graph.region import LogicalRegion
+from taskflow.machine import MachineModel
+from taskflow.tasks.exchange import Exchange
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Kind(IntEnum):
+    """What a row does."""
+
+    POINT = 0  # a kernel on its tiles: arguments are the operator's inputs and outputs
+    COPY = 1  # arguments: source box, target box
+    FOLD = 2  # arguments: target box, then the partial results to combine; the target may be the first of them
+    FEED = 3  # arguments: the box to fill from the caller's feed
+    COLLECTIVE = 4  # arguments: sources, targets, then what the sums need (see `exchange`); each target = the result
+
+
+class Privilege(IntEnum):
+    """What a row may do with an argument."""
+
+    READ = 0
+    WRITE = 1
+    READ_WRITE = 2
+    REDUCE = 3
+
+
+def access(privileges: Sequence[Privilege]) -> tuple[list[bool], list[bool]]:
+    """Per argument of a kernel: whether it reads what is there, and whether it writes."""
+    reads = [p in (Privilege.READ, Privilege.READ_WRITE) for p in privileges]
+    return reads, [p != Privilege.READ for p in privileges]
+
+
+STREAMS = (
+    4  # of a device: compute, sending, receiving, host copies; the streams of links come after those of all devices
+)
+
+COLLECTIVES = (
+    "",
+    "copy",
+    "all-reduce",
+    "reduce-scatter",
+    "all-gather",
+    "broadcast",
+    "all-to-all",
+    "reduce",
+    "halo",
+    "gather",
+    "scatter",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups of devices that collectives of a task graph run in, numbered from 0; CSR columns.
+
+    Attributes:
+        ptr, streams: every stream that a collective in group g occupies.
+        device_ptr, devices: the devices of group g, by host and number.
+    """
+
+    ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    streams: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    device_ptr: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    devices: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    def streams_of(self, group: int) -> list[int]:
+        """The streams that a collective in this group occupies."""
+        found: list[int] = self.streams[self.ptr[group] : self.ptr[group + 1]].tolist()
+        return found
+
+    def devices_of(self, group: int) -> tuple[int, ...]:
+        """The devices of a group, by host and number."""
+        return tuple(self.devices[self.device_ptr[group] : self.device_ptr[group + 1]].tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """What the rows of one operator share: the kernel and `spans`, the interval of every axis: (points, axes, 2).
+
+    `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
+    `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
+    """
+
+    name: str
+    kernel: Callable[..., None]
+    axes: tuple[str, ...]
+    spans: Array
+    args: tuple[int, ...]
+    input_count: int
+    identity: str
+    leader: str
+    split: str
+    bound: BoundPattern
+    members: tuple[str, ...] = ()
+
+    def intervals(self, point: int) -> dict[str, tuple[int, int]]:
+        """Axis -> interval of one point."""
+        return {a: (lo, hi) for a, (lo, hi) in zip(self.axes, self.spans[point].tolist(), strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A readable view of one row, for people and tests."""
+
+    row: int
+    kind: Kind
+    name: str
+    point: int
+    device: int
+    source: int
+    bytes: int
+    flops: float
+    args: tuple[tuple[int, Rect, Privilege], ...]
+    dependences: tuple[int, ...]
+    collective: str
+    members: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.source}->{self.device}" if self.source != self.device else f"@{self.device}"
+        what = f"{self.collective or self.kind.name.lower()} {self.name}[{self.point}]{contents(self.members)}"
+        return f"{self.row}: {what} {place} {self.bytes} B, after {list(self.dependences)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskGraph:
+    """Rows, arguments, dependences and instances, all as NumPy columns; identical on every rank.
+
+    Attributes:
+        kind, launch, point, region, device, source, collective, bytes, flops: one entry per row; `launch` is -1 for
+            rows that move data, `region` -1 for points; `device` is where the row ends, `source` where a copy starts.
+        streams: (rows, n) numbers of the streams a row occupies, -1 for none, `-2 - g` for all those of group g.
+        arg_ptr, arg_instance, arg_box, arg_privilege: arguments; a box is ((lo), (hi)), zero-padded; instance -1 is an
+            empty box.
+        dep_ptr, dep_row: dependences.
+        instance_region, instance_device, instance_box, instance_partial: the instances.
+        homes: region name -> (instance, box) that hold it between steps.
+        fetches: output name -> (device, instance, box).
+        combine: region number -> `sum` or `max`.
+        orders: region name -> order of its dimensions in memory, for those that are not row-major.
+        groups: of the collectives.
+        uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
+    """
+
+    machine: MachineModel
+    launches: tuple[Launch, ...]
+    regions: tuple[LogicalRegion, ...]
+    kind: Array
+    launch: Array
+    point: Array
+    region: Array
+    device: Array
+    source: Array
+    collective: Array
+    bytes: Array
+    flops: Array
+    streams: Array
+    arg_ptr: Array
+    arg_instance: Array
+    arg_box: Array
+    arg_privilege: Array
+    dep_ptr: Array
+    dep_row: Array
+    instance_region: Array
+    instance_device: Array
+    instance_box: Array
+    instance_partial: Array
+    homes: Mapping[str, tuple[tuple[int, Rect], ...]]
+    fetches: Mapping[str, tuple[tuple[int, int, Rect], ...]]
+    combine: Mapping[int, str]
+    orders: Mapping[str, tuple[int, ...]]
+    devices_used: tuple[int, ...] = field(default=())
+    groups: Groups = field(default_factory=Groups)
+    uses_tf32: bool = False
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __repr__(self) -> str:
+        return f"TaskGraph({len(self)} rows on {len(self.devices_used)} devices, {self.bytes_moved} bytes moved)"
+
+    def __getitem__(self, row: int) -> Task:
+        row = range(len(self))[row]
+        launch = int(self.launch[row])
+        return Task(
+            row,
+            Kind(int(self.kind[row])),
+            self.name(row),
+            int(self.point[row]),
+            int(self.device[row]),
+            int(self.source[row]),
+            int(self.bytes[row]),
+            float(self.flops[row]),
+            self.args(row),
+            tuple(self.deps(row)),
+            COLLECTIVES[int(self.collective[row])] if launch < 0 else "",
+            self.launches[launch].members if launch >= 0 else (),
+        )
+
+    def name(self, row: int) -> str:
+        """The operator of a point, the region of a row that moves data."""
+        launch = int(self.launch[row])
+        return self.launches[launch].name if launch >= 0 else self.regions[int(self.region[row])].name
+
+    def args(self, row: int) -> tuple[tuple[int, Rect, Privilege], ...]:
+        """Instance (-1: an empty box), box in global coordinates and privilege of every argument of a row."""
+        launch, first = int(self.launch[row]), int(self.arg_ptr[row])
+        found = []
+        for k in range(first, int(self.arg_ptr[row + 1])):
+            number = self.launches[launch].args[k - first] if launch >= 0 else int(self.region[row])
+            rect = self._rect(self.arg_box[k], self.regions[number].ndim)
+            found.append((int(self.arg_instance[k]), rect, Privilege(int(self.arg_privilege[k]))))
+        return tuple(found)
+
+    def deps(self, row: int) -> list[int]:
+        """The rows that `row` waits for."""
+        found: list[int] = self.dep_row[self.dep_ptr[row] : self.dep_ptr[row + 1]].tolist()
+        return found
+
+    def streams_of(self, row: int) -> list[int]:
+        """The streams that `row` occupies."""
+        found: list[int] = []
+        for stream in self.streams[row].tolist():
+            found += [stream] if stream >= 0 else self.groups.streams_of(-2 - stream) if stream < -1 else []
+        return found
+
+    def occupied(self) -> tuple[Array, Array]:
+        """Every row and stream that it occupies, as two columns."""
+        row, k = np.nonzero(self.streams >= 0)
+        rows, streams = [row], [self.streams[row, k]]
+        for row_, k_ in zip(*np.nonzero(self.streams < -1), strict=True):
+            streams.append(np.array(self.groups.streams_of(-2 - int(self.streams[row_, k_])), np.int64))
+            rows.append(np.full(len(streams[-1]), row_))
+        return np.concatenate(rows), np.concatenate(streams)
+
+    def instance_rect(self, instance: int) -> Rect:
+        """The box that an instance holds."""
+        return self._rect(self.instance_box[instance], self.regions[int(self.instance_region[instance])].ndim)
+
+    @staticmethod
+    def _rect(box: Array, ndim: int) -> Rect:
+        return Rect(tuple(box[0, :ndim].tolist()), tuple(box[1, :ndim].tolist()))
+
+    def order(self, region: int) -> tuple[int, ...]:
+        """The dimensions of a region as they lie in memory, slowest first."""
+        found = self.regions[region]
+        return self.orders.get(found.name, tuple(range(found.ndim)))
+
+    def instance_bytes(self) -> Array:
+        """Bytes of every instance."""
+        itemsize, ndim = np.array([(r.itemsize, r.ndim) for r in self.regions], np.int64)[self.instance_region].T
+        extents = self.instance_box[:, 1] - self.instance_box[:, 0]
+        extents[np.arange(extents.shape[1])[None, :] >= ndim[:, None]] = 1
+        sizes: Array = np.prod(extents, axis=1) * itemsize
+        return sizes
+
+    @property
+    def is_transfer(self) -> Array:
+        """Which rows carry bytes from one device to another."""
+        crossing: Array = (self.kind == Kind.COPY) & (self.source != self.device)
+        return crossing
+
+    @property
+    def is_communication(self) -> Array:
+        """Which rows carry bytes between devices: transfers and collectives."""
+        found: Array = self.is_transfer | (self.kind == Kind.COLLECTIVE)
+        return found
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that cross between devices in one step."""
+        return int(self.bytes[self.is_communication].sum())
+
+    def bytes_moved_by_device(self) -> Array:
+        """Bytes that every device sends in one step."""
+        _, source, _, size = self.hops()
+        return np.bincount(source, size, len(self.machine.devices)).astype(np.int64)
+
+    def hops(self) -> Array:
+        """Row, source, device and bytes of all that goes from one device to another, within collectives too; (4, n)."""
+        moved = np.flatnonzero(self.is_transfer)
+        found = [np.stack([moved, self.source[moved], self.device[moved], self.bytes[moved]])]
+        for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist():
+            exchange, itemsize = self.exchange(row), self.regions[int(self.region[row])].itemsize
+            place = exchange.devices
+            copies = [s for s in exchange.steps() if len(s.parts) == 1 and place[s.parts[0]] != place[s.target]]
+            sizes = [(row, place[s.parts[0]], place[s.target], s.box.volume * itemsize) for s in copies]
+            found.append(np.array(sizes, np.int64).reshape(-1, 4).T)
+        return np.concatenate(found, axis=1)
+
+    def exchange(self, row: int) -> Exchange:
+        """How the collective `row` is carried out."""
+        instances, boxes, privileges = zip(*self.args(row), strict=True)
+        sources = privileges.count(Privilege.READ)
+        scratch = sum(bool(self.instance_partial[k]) for k in instances[sources:])
+        return Exchange(
+            COLLECTIVES[int(self.collective[row])],
+            [d.host for d in self.machine.devices],
+            self.instance_device[list(instances)].tolist(),
+            instances,
+            boxes,
+            sources,
+            len(instances) - sources - scratch,
+        )
+
+    def digest(self) -> str:
+        """A hash of the rows; ranks compare it before the first step."""
+        hasher = hashlib.blake2b(digest_size=16)
+        hasher.update("\0".join(f"{n.name} {n.identity}" for n in self.launches).encode())
+        for launch in self.launches:
+            hasher.update(launch.spans.tobytes())
+        described = (f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}" for k, r in enumerate(self.regions))
+        hasher.update("\0".join(described).encode())
+        for column in (self.kind, self.launch, self.point, self.device, self.source, self.arg_instance, self.arg_box):
+            hasher.update(np.ascontiguousarray(column).tobytes())
+        hasher.update("\0".join(f"{n} {places}" for n, places in self.fetches.items()).encode())
+        for column in (self.dep_ptr, self.dep_row, self.instance_device, self.instance_box):
+            hasher.update(np.ascontiguousarray(column).tobytes())
+        return hasher.hexdigest()
+
+    def reordered(self, order: Sequence[int] | Array) -> TaskGraph:
+        """The same tasks issued in another order: row i of the result is row `order[i]`.
+
+        Raises:
+            ValueError: `order` is no permutation or puts a row before one that it waits for.
+        """
+        order = np.asarray(order, np.int64)
+        count = len(self)
+        place = np.full(count, -1, np.int64)
+        if len(order) == count:
+            place[order] = np.arange(count)
+        if count and place.min() < 0:
+            raise ValueError(f"order: is no permutation of {count} rows")
+        deps = [np.sort(place[self.dep_row[self.dep_ptr[r] : self.dep_ptr[r + 1]]]) for r in order]
+        for row, waits in enumerate(deps):
+            if len(waits) and waits[-1] >= row:
+                raise ValueError(f"order: row {order[row]} stands before row {order[waits[-1]]}, for which it waits")
+        arg_index = [np.arange(self.arg_ptr[r], self.arg_ptr[r + 1]) for r in order]
+        columns = {n: getattr(self, n)[order] for n in ROW_COLUMNS}
+        flat = np.concatenate([np.zeros(0, np.int64), *arg_index])
+        return replace(
+            self,
+            **columns,
+            arg_ptr=pointers([len(a) for a in arg_index]),
+            arg_instance=self.arg_instance[flat],
+            arg_box=self.arg_box[flat],
+            arg_privilege=self.arg_privilege[flat],
+            dep_ptr=pointers([len(d) for d in deps]),
+            dep_row=np.concatenate([np.zeros(0, np.int64), *deps]),
+        )
+
+    def check(self) -> None:
+        """Assert that every row waits only for earlier rows."""
+        rows = np.repeat(np.arange(len(self)), np.diff(self.dep_ptr))
+        if np.any(self.dep_row >= rows):
+            bad = int(np.argmax(self.dep_row >= rows))
+            raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")
+
+
+ROW_COLUMNS = (
+    "kind",
+    "launch",
+    "point",
+    "region",
+    "device",
+    "source",
+    "collective",
+    "bytes",
+    "flops",
+    "streams",
+)
+
+
+def pointers(lengths: Sequence[int] | Array) -> Array:
+    """The CSR pointers of parts of these lengths."""
+    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)

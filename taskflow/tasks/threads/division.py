@@ -1,0 +1,108 @@
+"""Division: a point is split once more by its pattern, for cores that share one memory.
+
+Takes a bound pattern and a point's intervals; gives the intervals and boxes of parts that write disjoint boxes of every
+output. So parts may run side by side in place of the point, on views of its tiles, and nothing has to be combined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from taskflow.core.geometry import Rect
+from taskflow.graph.pattern import BoundPattern
+from taskflow.graph.window import Interval
+
+_STRIDED = 1.0  # of an element's cost: what does not lie in one piece of memory is visited more slowly, or copied
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a point: its interval of every axis, and its box of every argument."""
+
+    intervals: Mapping[str, Interval]
+    rects: tuple[Rect, ...]
+
+
+@dataclass(frozen=True)
+class Division:
+    """Parts of a point, and the share of all elements it visits that the busiest of them does."""
+
+    parts: Sequence[Part]
+    share: float
+
+
+def divisions(
+    bound: BoundPattern,
+    intervals: Mapping[str, Interval],
+    is_written: Sequence[bool],
+    orders: Sequence[Sequence[int]],
+    count: int,
+) -> list[Division]:
+    """The ways to divide a point into up to `count` parts, those with the fewest elements to visit first.
+
+    An element that several parts read counts for each of them, and more where a part does not lie in one piece. There
+    is no way where no axis of all that the point writes can be split.
+
+    Args:
+        bound: the pattern.
+        intervals: of the point, for every axis.
+        is_written: whether the point writes an argument; outputs, and inputs that it updates in place.
+        orders: per argument its dimensions as they lie in memory, slowest first.
+        count: parts that are wanted.
+    """
+    whole = _part(bound, intervals)
+    all_elements = max(sum(rect.volume for rect in whole.rects), 1)
+    found = [_along(bound, axis, intervals, count) for axis in _separating_axes(bound, intervals, is_written)]
+    shared = [Division(parts, _visits(parts, whole, orders) / all_elements) for parts in found]
+    return sorted(shared, key=lambda division: division.share * len(division.parts))
+
+
+def _part(bound: BoundPattern, intervals: Mapping[str, Interval]) -> Part:
+    return Part(intervals, tuple(bound.rect(k, intervals) for k in range(len(bound.terms))))
+
+
+def _separating_axes(bound: BoundPattern, intervals: Mapping[str, Interval], is_written: Sequence[bool]) -> list[str]:
+    """The axes that may be split, have points to split, and keep parts apart in all that is written."""
+    written = [{n for dim in term.dims for n in dim} for term, writes in zip(bound.terms, is_written) if writes]
+    return [
+        axis
+        for axis, (lo, hi) in intervals.items()
+        if hi - lo > 1
+        and axis not in bound.pattern.fixed
+        and written
+        and all(axis in names for names in written)  # itself: windows on it overlap
+        and _is_leading(bound, axis, intervals)
+    ]
+
+
+def _is_leading(bound: BoundPattern, axis: str, intervals: Mapping[str, Interval]) -> bool:
+    """Whether all axes left of it in its groups have one point, so that a part of it is one box."""
+    groups = [dim for term in bound.terms for dim in term.dims if len(dim) > 1 and axis in dim]
+    left = {name for dim in groups for name in dim[: dim.index(axis)]}
+    return all(hi - lo == 1 for lo, hi in (intervals[name] for name in left))
+
+
+def _along(bound: BoundPattern, axis: str, intervals: Mapping[str, Interval], count: int) -> list[Part]:
+    lo, hi = intervals[axis]
+    count = min(count, hi - lo)
+    ends = [lo + (hi - lo) * k // count for k in range(count + 1)]
+    return [_part(bound, {**intervals, axis: (a, b)}) for a, b in pairwise(ends)]
+
+
+def _visits(parts: Sequence[Part], whole: Part, orders: Sequence[Sequence[int]]) -> float:
+    """Elements that the busiest part visits."""
+    return max(
+        sum(
+            rect.volume * (1 if _is_one_piece(rect, all_of_it, order) else 1 + _STRIDED)
+            for rect, all_of_it, order in zip(part.rects, whole.rects, orders, strict=True)
+        )
+        for part in parts
+    )
+
+
+def _is_one_piece(part: Rect, whole: Rect, order: Sequence[int]) -> bool:
+    """Whether a part of a box is one piece of its memory."""
+    split = [k for k, d in enumerate(order) if part.shape[d] != whole.shape[d]]
+    return not split or all(part.shape[d] == 1 for d in order[: split[-1]])

@@ -1,0 +1,84 @@
+"""Waiting on a cell of memory that another thread writes, without the interpreter's lock and without the scheduler.
+
+A thread that sleeps takes 50 to 100 us to run again, one that polls in Python keeps the lock from the others. These
+functions are compiled, and poll. Loads and stores are atomic and sequentially consistent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from taskflow.core.compiling import numba
+
+
+def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    make: Any = make_array
+    return builder.gep(make(signature.args[0])(context, builder, args[0]).data, [args[1]])
+
+
+def _peek(typing: Any, cells: Any, place: Any) -> Any:
+    """(cells, place) -> what a cell of int64 holds now."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_address(context, builder, signature, args), "seq_cst", 8)
+
+    return types.int64(cells, place), generate
+
+
+def _poke(typing: Any, cells: Any, place: Any, value: Any) -> Any:
+    """(cells, place, value): write a cell of int64, for all threads to see."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[2], _address(context, builder, signature, args), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(cells, place, types.int64), generate
+
+
+peek: Any = intrinsic(_peek)
+poke: Any = intrinsic(_poke)
+
+
+@numba.njit(cache=True, nogil=True)
+def write(cells: Any, place: int, value: int, looks: int) -> int:
+    """Write a cell, then look at it so often, to give another thread time; returns what those looks add up to."""
+    poke(cells, place, value)
+    found = 0
+    for _ in range(looks):
+        found += peek(cells, place)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def read(cells: Any, place: int) -> int:
+    """What a cell holds now."""
+    found: int = peek(cells, place)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def await_value(cells: Any, place: int, value: int, looks: int) -> bool:
+    """Look until a cell holds `value`, at most so often; whether it does."""
+    for _ in range(looks):  # noqa: SIM110 - compiled
+        if peek(cells, place) == value:
+            return True
+    return False
+
+
+@numba.njit(cache=True, nogil=True)
+def exchange(ends: Any, rounds: Any, place: int, value: int, looks: int) -> int:
+    """Write a cell of `ends`, then look, at most so often, until the same cell of `rounds` no longer holds that value.
+
+    Returns what it holds.
+    """
+    poke(ends, place, value)
+    found: int = peek(rounds, place)
+    for _ in range(looks):
+        if found != value:
+            break
+        found = peek(rounds, place)
+    return found

@@ -1,0 +1,114 @@
+"""Timelines: when every task ran, predicted or measured; one type for both.
+
+The simulator makes one from costs, the executor from its clock; `compare` puts them side by side.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from taskflow.tasks.streams import stream_names
+from taskflow.tasks.task_graph import Array, TaskGraph
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Timeline:
+    """Start and end of every row in seconds since the start of the step.
+
+    Attributes:
+        task_graph: whose rows they are.
+        start, end: seconds; NaN for rows that ran on another rank and are not known here.
+        seconds: of the whole step.
+        peak_bytes: arena size per device.
+    """
+
+    task_graph: TaskGraph
+    start: Array
+    end: Array
+    seconds: float
+    peak_bytes: Array
+
+    def __repr__(self) -> str:
+        return f"Timeline({self.seconds * 1e3:.3f} ms, {len(self.start)} rows, {self.bytes_moved} bytes moved)"
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that cross between devices."""
+        return self.task_graph.bytes_moved
+
+    def busy_seconds(self) -> dict[int, float]:
+        """Stream number -> seconds in which it is occupied."""
+        duration = np.nan_to_num(self.end - self.start)
+        rows, streams = self.task_graph.occupied()
+        total = np.bincount(streams, duration[rows])
+        return {s: float(t) for s, t in enumerate(total) if t > 0}
+
+    def link_bytes(self) -> dict[int, int]:
+        """Link number -> bytes that it carries."""
+        machine, total = self.task_graph.machine, dict[int, int]()
+        for _, source, device, size in self.task_graph.hops().T.tolist():
+            for link in machine.route(source, device):
+                total[link] = total.get(link, 0) + size
+        return dict(sorted(total.items()))
+
+    def critical_path(self) -> list[int]:
+        """Rows of a longest chain: from the row that ends last, back through whatever each row waited for."""
+        if not len(self.end) or np.all(np.isnan(self.end)):
+            return []
+        graph = self.task_graph
+        previous = _Before(graph)
+        row = int(np.nanargmax(self.end))
+        path = [row]
+        while True:
+            before = graph.deps(row) + previous.of(row)
+            before = [b for b in before if not np.isnan(self.end[b])]
+            if not before:
+                return path[::-1]
+            row = max(before, key=lambda b: (self.end[b], b))
+            path.append(row)
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write a Chrome trace (chrome://tracing, Perfetto): a line per stream."""
+        graph = self.task_graph
+        events: list[dict[str, object]] = [
+            {"name": "thread_name", "ph": "M", "pid": 0, "tid": stream, "args": {"name": name}}
+            for stream, name in stream_names(graph.machine).items()
+        ]
+        for row in range(len(graph)):
+            if np.isnan(self.start[row]):
+                continue
+            for stream in graph.streams_of(row):
+                events.append(
+                    {
+                        "name": str(graph[row]).split(": ", 1)[1],
+                        "ph": "X",
+                        "pid": 0,
+                        "tid": stream,
+                        "ts": self.start[row] * 1e6,
+                        "dur": (self.end[row] - self.start[row]) * 1e6,
+                    }
+                )
+        Path(path).write_text(json.dumps({"traceEvents": events}))
+
+
+class _Before:
+    """The rows issued just before a row on its streams."""
+
+    def __init__(self, graph: TaskGraph) -> None:
+        rows, streams = graph.occupied()
+        order = np.lexsort((rows, streams))
+        rows, streams = rows[order], streams[order]
+        is_same = np.concatenate([[False], streams[1:] == streams[:-1]])
+        previous = np.where(is_same, np.roll(rows, 1), -1)
+        by_row = np.argsort(rows, kind="stable")
+        self._previous = previous[by_row]
+        self._ptr = np.searchsorted(rows[by_row], np.arange(len(graph) + 1))
+
+    def of(self, row: int) -> list[int]:
+        """Each once, in the order of the rows."""
+        found = self._previous[self._ptr[row] : self._ptr[row + 1]]
+        return [b for b in sorted(set(found.tolist())) if b >= 0]

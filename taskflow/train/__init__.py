@@ -1,0 +1,1 @@
+"""Training: epochs, batches, learning rates and a report of what ran, on top of `Executor`."""

@@ -1,0 +1,268 @@
+"""Training: epochs, evaluation and a report of what ran, on top of `Executor`.
+
+Every rank gets the same batches by index and loads only the rows that its tiles need. Printing is rank 0's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from taskflow.checkpoint.history import History, Keeper, Place
+from taskflow.comm.ending import Stopped, end_all_leaving
+from taskflow.comm.interrupt import Interrupted, Interrupts
+from taskflow.comm.transport import LocalTransport, connect
+from taskflow.cost.measure import measure_machine
+from taskflow.cost.model import CostModel, MeasuredCosts
+from taskflow.execute import Executor
+from taskflow.graph.graph import Graph
+from taskflow.lowering import lower
+from taskflow.machine import MachineModel
+from taskflow.searching import SearchResult, search
+from taskflow.searching.rehearsal import rehearse
+from taskflow.simulation.simulate import simulate
+from taskflow.strategy.rules import data_parallel, leaders
+from taskflow.strategy.strategy import Strategy
+from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.train.batches import Batches, Feeds
+from taskflow.train.rates import Schedule
+
+_log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Trains a graph on a machine.
+
+    Args:
+        graph: with an optimizer; its outputs are averaged and shown.
+        machine: default: the machine at hand, a device for each rank, with measured rates.
+        strategy: a Strategy, a rule `(graph, machine) -> Strategy`, or "search".
+        seed: of initial values, random operators and the search.
+        proposals: budget of the search.
+        costs: default: measured, and rehearsed for the strategy that was chosen.
+        learning_rate: schedule step -> rate, written to the region `learning_rate`.
+        quiet: print nothing.
+        executor: further arguments of `Executor`. On `cuda` devices `record` is off unless it is given here: steps are
+            then captured, and no timeline is kept.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        machine: MachineModel | None = None,
+        strategy: Strategy | str | Callable[[Graph, MachineModel], Strategy] = "search",
+        seed: int = 0,
+        proposals: int = 400,
+        costs: CostModel | None = None,
+        learning_rate: Schedule | None = None,
+        quiet: bool = False,
+        executor: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.graph, self.seed, self.learning_rate = graph, seed, learning_rate
+        self.transport = connect()
+        self.console = Console(quiet=quiet or self.transport.rank != 0)
+        self.machine = machine or measure_machine(MachineModel.local())
+        self.costs = costs or CostModel.measured(self.machine)
+        self.found: SearchResult | None = None
+        self.strategy = self._choose(strategy, proposals)
+        self.task_graph: TaskGraph = lower(graph, self.strategy, self.machine)
+        if costs is None and isinstance(self.costs, MeasuredCosts):
+            rehearse(self.costs, self.task_graph)
+        self.predicted_seconds: float = self._from_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
+        self._record = (executor or {}).get("record", all(d.kind != "cuda" for d in self.machine.devices))
+        self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
+        self._evaluators: dict[int, tuple[Graph, Executor]] = {}
+
+    def _from_rank_0(self, make: Callable[[], Any]) -> Any:
+        """What `make` gives on rank 0; costs are measured there only, while the others wait."""
+        if self.transport.size == 1:
+            return make()
+        value = make() if self.transport.rank == 0 else None
+        return self.transport.gather(value)[0]
+
+    def _choose(self, strategy: Any, proposals: int) -> Strategy:
+        if isinstance(strategy, Strategy):
+            return strategy
+        if callable(strategy):
+            chosen: Strategy = strategy(self.graph, self.machine)
+            return chosen
+        if strategy != "search":
+            raise ValueError(f"trainer: strategy is a Strategy, a rule or 'search', not '{strategy}'")
+        if len(self.machine.devices) == 1:
+            return data_parallel(self.graph, self.machine)
+        with self._progress() as bar:
+            task = bar.add_task("search", total=proposals)
+            result: SearchResult = self._from_rank_0(
+                lambda: search(
+                    self.graph,
+                    self.machine,
+                    self.costs,
+                    proposals=proposals,
+                    seed=self.seed,
+                    transport=LocalTransport(),
+                    progress=lambda done, best: bar.update(
+                        task, completed=done, description=f"search {best * 1e3:.3f} ms"
+                    ),
+                )
+            )
+        self.found = result
+        return result.strategy
+
+    def _progress(self) -> Progress:
+        return Progress(console=self.console, disable=self.console.quiet, transient=True)
+
+    def fit(
+        self,
+        batches: Batches,
+        epochs: int,
+        validation: tuple[Graph, Batches] | None = None,
+        checkpoint: str | Path | None = None,
+        every: int | None = None,
+        keep: int = 3,
+        resume: bool = True,
+    ) -> History:
+        """Train for `epochs` passes over `batches`.
+
+        On SIGINT, SIGTERM or SIGUSR1 to any rank all ranks finish the step, save a checkpoint if there is a folder, and
+        leave with exit status 128 + signal. What is resumed equals an undisturbed run bit for bit, if the strategy is
+        the same; under another one it goes on from the same bits.
+
+        Args:
+            batches: training examples.
+            epochs: number of passes, those of the run that is resumed included.
+            validation: the evaluation graph (same parameter names) and its batches, run after each epoch.
+            checkpoint: a folder of checkpoints; see `taskflow.checkpoint`.
+            every: steps between two checkpoints; default: one after each epoch. The last step is always saved.
+            keep: checkpoints to leave in the folder.
+            resume: go on from the newest checkpoint in the folder, at its epoch and batch; False refuses one.
+
+        Raises:
+            FloatingPointError: the loss is not finite.
+            ValueError: the newest checkpoint is damaged or of another run.
+            SystemExit: a signal came.
+        """
+        keeper = Keeper(self.step, checkpoint, every, keep)
+        place = keeper.resume(len(batches), resume)
+        if self.step.steps:
+            self._print(f"going on after step {self.step.steps}, in epoch {place.epoch + 1}")
+        with Interrupts(self.transport) as interrupts:
+            try:
+                self._train(batches, epochs, validation, place, keeper, interrupts)
+                keeper.save(place)
+                interrupts.exchange()
+            except Interrupted as stop:
+                keeper.save(place)
+                self._print(f"stopped by {stop} after step {self.step.steps}")
+                raise Stopped(128 + stop.number) from None
+            except SystemExit as leave:
+                end_all_leaving(leave)
+                raise
+            finally:
+                self.step.forget_next()
+        return place.history
+
+    def _train(
+        self,
+        batches: Batches,
+        epochs: int,
+        validation: tuple[Graph, Batches] | None,
+        place: Place,
+        keeper: Keeper,
+        interrupts: Interrupts,
+    ) -> None:
+        times: deque[float] = deque(maxlen=1000)
+        with self._progress() as bar:
+            done = place.epoch * len(batches) + place.batch
+            task = bar.add_task("train", total=epochs * len(batches), completed=done)
+            while place.epoch < epochs:
+                for feeds, then in _ahead(islice(batches.epoch(place.epoch), place.batch, None)):
+                    interrupts.check()
+                    values = self._train_step(feeds, then)
+                    times.append(self.step.seconds)
+                    place.pass_batch(values)
+                    keeper.keep_up(place)
+                    bar.update(task, advance=1, description=f"epoch {place.epoch + 1} loss {values.get('loss', 0):.4f}")
+                place.pass_epoch(self._evaluate(*validation, interrupts.check) if validation else {})
+                place.history.step_seconds = float(np.median(times)) if times else 0.0
+                self._print_epoch(place.epoch, place.history)
+
+    def _train_step(self, feeds: Feeds | None, then: Feeds | None) -> dict[str, float]:
+        if self.learning_rate is not None:
+            self.step.write("learning_rate", np.asarray(self.learning_rate(self.step.steps)))
+        return _scalars(self.step(feeds, then))
+
+    def evaluate(self, graph: Graph, batches: Batches) -> dict[str, float]:
+        """Mean of every output of `graph` over `batches`, with the parameters as they are now."""
+        return self._evaluate(graph, batches, lambda: None)
+
+    def _evaluate(self, graph: Graph, batches: Batches, between: Callable[[], None]) -> dict[str, float]:
+        if id(graph) not in self._evaluators:
+            task_graph = lower(graph, self.strategy.for_graph(graph), self.machine)
+            self._evaluators[id(graph)] = (graph, Executor(task_graph, share=self.step, record=self._record))
+        step = self._evaluators[id(graph)][1]
+        rows = []
+        try:
+            for feeds, then in _ahead(batches.epoch(0)):
+                between()
+                rows.append(_scalars(step(feeds, then)))
+        finally:
+            step.forget_next()
+        return _means(rows)
+
+    def _print_epoch(self, epoch: int, history: History) -> None:
+        parts = [f"{name} {values[-1]:.4f}" for name, values in history.outputs.items()]
+        parts += [f"validation {name} {values[-1]:.4f}" for name, values in history.validation.items()]
+        self._print(f"epoch {epoch}: " + ", ".join(parts))
+
+    def _print(self, text: str) -> None:
+        self.console.print(text)
+
+    def report(self, history: History | None = None) -> None:
+        """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""
+        table = Table("operator", "split", "pattern", title="strategy")
+        for op in leaders(self.graph):
+            table.add_row(op.name, str(self.strategy[op.name]), op.pattern)
+        self.console.print(table)
+        if self.found is not None:
+            self.console.print(f"search: {self.found}")
+        measured = history.step_seconds if history else self.step.seconds
+        measured = max(self.transport.gather(measured))
+        self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")
+        ratio = measured / self.predicted_seconds
+        self.console.print(f"measured step time:  {measured * 1e3:.3f} ms ({ratio:.2f} of predicted)")
+        if self.transport.size == 1 and len(self.task_graph.devices_used) > 1:
+            self.console.print(
+                "  (one process runs all devices one after the other; the prediction is for a rank each)"
+            )
+        elif not 1 / 1.3 < ratio < 1.3:
+            self.console.print("  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)")
+        self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
+        for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
+            self.console.print(f"peak memory of device {device}: {size} bytes")
+
+
+def _ahead(batches: Iterable[Feeds]) -> Iterator[tuple[Feeds | None, Feeds | None]]:
+    """What `Executor` gets in the steps of these batches: its feeds in the first one, then those of the next step."""
+    is_first = True
+    for feeds, then in pairwise(chain(batches, (None,))):
+        yield feeds if is_first else None, then
+        is_first = False
+
+
+def _scalars(values: Mapping[str, Array]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if value.size == 1}
+
+
+def _means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    rows = list(rows)
+    return {name: float(np.mean([r[name] for r in rows])) for name in rows[0]} if rows else {}
