@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ops.elementwise.expressions import Argument, Expression
 
 Dtypes = tuple[tuple[str, str], ...]  # name, and dtype of its array or "" of a number
-_COMMON = Path(__file__).parent / "generated.cu"
+_COMMON = Path(__file__).parents[1] / "cuda" / "generated.cu"
 _BLOCK = 256
 _PART = 4096  # points that a block sums at least, where a sum is shared among blocks
 _MOST_PARTS = 256
