@@ -50,8 +50,8 @@ def main() -> None:
         buffer = np.ones(elements, np.float32)
         steps = {
             "library": lambda b=buffer: comm.Allreduce(MPI.IN_PLACE, b),
-            "messages": taskflow.Executor(task_graph, exchange="messages", record=False),
-            "shared": taskflow.Executor(task_graph, exchange="shared", record=False),
+            "messages": taskflow.Executor(task_graph, transport="messages", record=False),
+            "shared": taskflow.Executor(task_graph, transport="shared", record=False),
         }
         repeat = max(6, int(20 / megabytes))
         times = {name: [] for name in steps}

@@ -165,13 +165,13 @@ def steps_of(setting: Setting, name: str) -> None:
 def step_seconds(setting: Setting, graph: Graph, feeds: dict[str, Array], steps: int = 40) -> list[float]:
     """Seconds of single steps; while one runs, the next batch is copied."""
     with setting.executor(graph) as step:
-        step(feeds, then=feeds)
+        step(feeds, prefetch=feeds)
         for _ in range(4):
-            step(then=feeds)
+            step(prefetch=feeds)
         found = []
         for _ in range(setting.count(steps)):
             begin = time.perf_counter()
-            step(then=feeds)
+            step(prefetch=feeds)
             found.append(time.perf_counter() - begin)
     return found
 
@@ -197,10 +197,10 @@ def host(setting: Setting) -> None:
         graph = case.graph()
         feeds = case.feeds(graph)
         with setting.executor(graph) as step:
-            step(feeds, then=feeds)
+            step(feeds, prefetch=feeds)
             issued = []
             for _ in range(setting.count(30)):
-                step(then=feeds)
+                step(prefetch=feeds)
                 issued.append(replay_of(step).issued_seconds)
             kinds = parts_of(step)
         seconds = float(np.median(issued[2:] or issued))
@@ -217,8 +217,8 @@ def overlap(setting: Setting) -> None:
         step(feeds)
         step(feeds)
         before = median_seconds(lambda: step(feeds), setting.count(40))
-        step(feeds, then=feeds)
-        during = median_seconds(lambda: step(then=feeds), setting.count(40))
+        step(feeds, prefetch=feeds)
+        during = median_seconds(lambda: step(prefetch=feeds), setting.count(40))
         step()
         without = median_seconds(replay_of(step).repeat, setting.count(40))
     hidden = 1 - (during - without) / max(before - without, 1e-9)
@@ -269,8 +269,8 @@ def ranks(setting: Setting) -> None:
     mpirun = Path(sys.executable).with_name("mpirun")
     command = [str(mpirun) if mpirun.exists() else "mpirun", "-n", str(RANKS), sys.executable, __file__, "--part"]
     environment = os.environ | taskflow_settings()
-    for exchange in CARRIERS:
-        part = [*command, f"rank {exchange}", *(["--fake"] if setting.is_fake else [])]
+    for transport in CARRIERS:
+        part = [*command, f"rank {transport}", *(["--fake"] if setting.is_fake else [])]
         for line in lines_of(part, RANKS_SECONDS, environment):
             say(line)
 
@@ -282,7 +282,7 @@ def taskflow_settings() -> dict[str, str]:
     return launch.settings()
 
 
-def rank_of(setting: Setting, exchange: str, steps: int = 4) -> None:
+def rank_of(setting: Setting, transport: str, steps: int = 4) -> None:
     """One rank of `ranks`: data parallel and model parallel, beside one device on the CPU."""
     size = connect().size
     machine, plain = setting.machine(size), MachineModel.uniform(size)
@@ -291,7 +291,7 @@ def rank_of(setting: Setting, exchange: str, steps: int = 4) -> None:
     for rule in (taskflow.data_parallel, taskflow.model_parallel):
         expected = Executor(lower(graph, taskflow.single_device(graph, plain), plain), allow_nan=True)
         task_graph, begin = lower(graph, rule(graph, machine), machine), time.perf_counter()
-        with Executor(task_graph, backend=setting.backend(), exchange=exchange, record=False) as step:
+        with Executor(task_graph, backend=setting.backend(), transport=transport, record=False) as step:
             ready = time.perf_counter() - begin
             losses = [error_of(step(feeds)["loss"], expected(feeds)["loss"]) for _ in range(steps)]
             seconds = median_seconds(lambda: step(feeds), setting.count(5))
@@ -300,7 +300,7 @@ def rank_of(setting: Setting, exchange: str, steps: int = 4) -> None:
             error = max([*losses, *(error_of(step.read(n), expected.read(n)) for n in step.persistent)])
             kinds = parts_of(step)
         if connect().rank == 0:
-            text = f"{exchange:9s} {rule.__name__:15s} {size} ranks: error {error:.1e}, ready in {ready:.1f} s, step "
+            text = f"{transport:9s} {rule.__name__:15s} {size} ranks: error {error:.1e}, ready in {ready:.1f} s, step "
             text += f"{seconds * 1e3:.2f} ms, {kinds.count(True)} graphs and {kinds.count(False)} issued parts"
             say(f"{text}  {verdict(error <= FLOAT32_ERROR, f'{FLOAT32_ERROR:.0e}')}")
 

@@ -43,7 +43,7 @@ def train(folder: str, epochs: int, every: int) -> None:
         machine=machine,
         strategy=taskflow.data_parallel,
         costs=taskflow.CostModel.analytic(machine),
-        learning_rate=taskflow.cosine_schedule(0.05, 2000, warmup=20),
+        learning_rate=taskflow.rates.cosine(0.05, 2000, warmup=20),
         quiet=True,
     )
     Path(folder + ".ready").touch()

@@ -30,12 +30,12 @@ def serial(job: Job) -> System:
     return run
 
 
-def replayed(job: Job, exchange: str = "auto") -> System:
+def replayed(job: Job, transport: str = "auto") -> System:
     """taskflow: every row is an operator with a point per column."""
     iterations = [0]
     graph, strategy = build(job, iterations)
     task_graph = taskflow.lower(graph, strategy, taskflow.MachineModel.local(job.ranks))
-    step = taskflow.Executor(task_graph, record=False, exchange=exchange)
+    step = taskflow.Executor(task_graph, record=False, transport=transport)
 
     def run(count: int) -> None:
         iterations[0] = count

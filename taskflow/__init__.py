@@ -4,7 +4,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 `lower` turns both into one `TaskGraph`, which `simulate` predicts and `Executor` runs.
 """
 
-from taskflow import checkpoint
+from taskflow import checkpoint, schedule
 from taskflow.backend import Context, CudaSource, captured, compiled, cuda_kernel, on_cuda, takes_half, together
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Normal, Uniform
@@ -40,15 +40,8 @@ from taskflow.strategy.rules import (
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.tasks.task_graph import Kind, Privilege, Task, TaskGraph
 from taskflow.tasks.timeline import Timeline
+from taskflow.train import rates
 from taskflow.train.batches import Batches
-from taskflow.train.rates import (
-    constant_schedule,
-    cosine_schedule,
-    exponential_schedule,
-    inverse_sqrt_schedule,
-    linear_schedule,
-    step_schedule,
-)
 from taskflow.train.trainer import Trainer
 
 __all__ = [
@@ -88,19 +81,14 @@ __all__ = [
     "captured",
     "checkpoint",
     "compiled",
-    "constant_schedule",
-    "cosine_schedule",
     "count_strategies",
     "cuda_kernel",
     "data_parallel",
     "dynamic_programming",
     "explain",
-    "exponential_schedule",
     "fit_machine",
     "fuse",
     "fusible",
-    "inverse_sqrt_schedule",
-    "linear_schedule",
     "lower",
     "measure_machine",
     "model_parallel",
@@ -111,12 +99,13 @@ __all__ = [
     "power_of_two",
     "precision",
     "random_strategy",
+    "rates",
     "reorder",
+    "schedule",
     "search",
     "search_exhaustively",
     "simulate",
     "single_device",
-    "step_schedule",
     "takes_half",
     "together",
 ]

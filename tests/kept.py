@@ -57,6 +57,6 @@ def trainer(rule=taskflow.data_parallel, machine=None, **options) -> taskflow.Tr
     """A trainer of the network, by default on a device for each rank."""
     machine = machine or taskflow.MachineModel.uniform(world_size())
     costs = taskflow.CostModel.analytic(machine)
-    schedule = taskflow.cosine_schedule(0.02, 20, warmup=3)
-    options = {"quiet": True, "seed": 3, "learning_rate": schedule} | options
+    rate = taskflow.rates.cosine(0.02, 20, warmup=3)
+    options = {"quiet": True, "seed": 3, "learning_rate": rate} | options
     return taskflow.Trainer(network(), machine=machine, strategy=rule, costs=costs, **options)

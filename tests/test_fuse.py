@@ -167,7 +167,7 @@ def test_what_is_updated_in_between_stays() -> None:
     graph = Graph()
     x, p = graph.input("x", (6, 4)), graph.parameter("p", (6, 4), 1.0)
     first = ops.add(x, p, name="first")
-    graph.update("step", p, [x], kernel=lambda ctx, p, x: ctx.xp.add(p, x, out=p))
+    graph.update("step", p, [p, x], kernel=lambda ctx, p, x: ctx.xp.add(p, x, out=p), writes=[p])
     graph.output("y", ops.relu(first, name="second"))
     assert not members(taskflow.fuse(graph))
 

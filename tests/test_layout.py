@@ -27,16 +27,16 @@ def test_orders_are_read_from_the_pattern_written_again():
 
 
 @pytest.mark.parametrize(
-    ("memory", "message"),
+    ("layout", "message"),
     [
-        ("b c -> c b, b", "'scale': memory 'b c -> c b, b' has other terms than the pattern 'b c -> b c'"),
+        ("b c -> c b, b", "'scale': layout 'b c -> c b, b' has other terms than the pattern 'b c -> b c'"),
         ("b a -> c b", "'scale': the memory order 'b a' is no order of the term 'b c'"),
     ],
 )
-def test_a_wrong_order_is_refused(memory, message):
+def test_a_wrong_order_is_refused(layout, message):
     graph = Graph()
     with pytest.raises(ValueError) as refusal:
-        graph.launch("scale", "b c -> b c", [graph.input("x", (2, 3))], kernel=print, memory=memory)
+        graph.launch("scale", "b c -> b c", [graph.input("x", (2, 3))], kernel=print, layout=layout)
     assert str(refusal.value) == message
 
 
@@ -51,8 +51,8 @@ def test_what_lies_between_convolutions_is_channels_last_and_so_are_weights_and_
 def test_the_first_that_asks_decides():
     graph = Graph()
     x = graph.input("x", (2, 3))
-    for memory in ("b c -> c b", "c b -> c b"):
-        graph.launch("copy", "b c -> b c", [x], kernel=print, memory=memory)
+    for layout in ("b c -> c b", "c b -> c b"):
+        graph.launch("copy", "b c -> b c", [x], kernel=print, layout=layout)
     assert memory_orders(graph.operators) == {"copy": (1, 0), "copy_2": (1, 0)}
 
 

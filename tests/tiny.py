@@ -334,5 +334,5 @@ def sgd(loss, lr=0.05, momentum=0.9, own=()):
             pattern = ", ".join([t] * (1 + len(others))) + " ->"
             graph.launch(f"{w.name}.update", pattern, [w, *others], kernel=kernel, writes=[w, *others[1:]])
         else:
-            graph.update(f"{w.name}.update", w, others, kernel=kernel, writes=others[1:])
+            graph.update(f"{w.name}.update", w, [w, *others], kernel=kernel, writes=[w, *others[1:]])
     return {w.name: g for w, g in found.items()}

@@ -49,8 +49,8 @@ def terms(op: Operator) -> tuple[list[str], list[str]]:
     return [t.strip() for t in left.split(",")], [t.strip() for t in right.split(",")]
 
 
-def memory_channels_last(pattern: str) -> str:
-    """The pattern with the second dimension of every term of four put last: the `memory` of operators on images."""
+def layout_channels_last(pattern: str) -> str:
+    """The pattern with the second dimension of every term of four put last: the `layout` of operators on images."""
 
     def turn(text: str) -> str:
         dims = re.findall(r"\([^)]*\)|\S+", text)

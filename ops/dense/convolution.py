@@ -25,7 +25,7 @@ from ops.cpu.tiles import (
     work_array,
 )
 from ops.cuda import convolution as gpu_convolution
-from ops.cuda.build import check_ndim, check_positive, check_region, first, memory_channels_last, pair, terms
+from ops.cuda.build import check_ndim, check_positive, check_region, first, layout_channels_last, pair, terms
 from ops.dense import winograd
 from ops.initializers import Init, bias_of, fan_in_uniform
 from taskflow import LogicalRegion, Operator, Rect, Window, captured, compiled, on_cuda
@@ -86,7 +86,7 @@ def conv2d(
             sizes={"g": groups} if groups > 1 else {},
             windows={"y": windows[0], "x": windows[1]},
             backward=_backward,
-            memory=memory_channels_last(pattern),
+            layout=layout_channels_last(pattern),
         )
     )
 
@@ -162,7 +162,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
                 sizes={**groups, "h": height, "w": width},
                 windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
                 flops=2 * op.extents["h"] * op.extents["w"] / (height * width),
-                memory=memory_channels_last(x_pattern),
+                layout=layout_channels_last(x_pattern),
             )
         ),
         first(
@@ -173,7 +173,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
                 kernel=partial(gradient_weight, windows=windows, is_grouped=bool(groups)),
                 sizes={**groups, "kh": windows[0].size, "kw": windows[1].size},
                 windows=op.windows,
-                memory=memory_channels_last(weight_pattern),
+                layout=layout_channels_last(weight_pattern),
             )
         ),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.cuda.build import check_ndim, check_region, distinct, first, memory_channels_last, term, terms
+from ops.cuda.build import check_ndim, check_region, distinct, first, layout_channels_last, term, terms
 from ops.initializers import Init
 from ops.norm import batch_norm_kernels as kernels
 from taskflow import LogicalRegion, Operator
@@ -70,7 +70,7 @@ def batch_norm(
             kernel=partial(kernels.normalize, eps=eps),
             backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
             flops=4,
-            memory=memory_channels_last(pattern),  # what the statistics' kernels are fast with, too
+            layout=layout_channels_last(pattern),  # what the statistics' kernels are fast with, too
         )
     )
 

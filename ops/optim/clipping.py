@@ -30,7 +30,7 @@ def clip_by_global_norm(
     """
     graph = loss.graph
     squares = [
-        graph.beside(f"{p.name}.square", p, [g], kernel=_square, sums=1, flops=2)[0] for p, g in gradients.items()
+        graph.update(f"{p.name}.square", p, [g], kernel=_square, sums=1, flops=2)[0] for p, g in gradients.items()
     ]
     with beside(loss):
         pattern = f"{', '.join('.' * len(squares))} -> ."
@@ -38,7 +38,7 @@ def clip_by_global_norm(
     graph.output("gradient_norm", norm)
     kernel = partial(_scale, max_norm=max_norm)
     return {
-        p: graph.beside(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
+        p: graph.update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
         for p, g in gradients.items()
     }
 

@@ -39,7 +39,7 @@ def lamb(
     for region, gradient in gradients.items():
         kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
         guarded, scalars = controls.guard(kernel, 4)
-        way, *norms = graph.beside(
+        way, *norms = graph.update(
             f"{region.name}.way",
             region,
             [region, gradient, *kept],
@@ -51,7 +51,8 @@ def lamb(
             flops=20,
         )
         guarded, scalars = controls.guard(_step, 2, [*norms, controls.rate])
-        graph.update(f"{region.name}.lamb", region, [way], kernel=guarded, scalars=scalars, flops=2)
+        name, inputs = f"{region.name}.lamb", [region, way]
+        graph.update(name, region, inputs, kernel=guarded, scalars=scalars, writes=[region], flops=2)
     return by_parameter(gradients)
 
 

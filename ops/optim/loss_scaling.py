@@ -36,7 +36,7 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
     assert policy is not None
     found, counts = {}, []
     for p, g in gradients.items():
-        made = graph.beside(f"{p.name}.unscaled", p, [g], kernel=_unscale, scalars=[scale], values=1, sums=1, flops=2)
+        made = graph.update(f"{p.name}.unscaled", p, [g], kernel=_unscale, scalars=[scale], values=1, sums=1, flops=2)
         found[p], count = made
         counts.append(count)
     finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)

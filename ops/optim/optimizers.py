@@ -26,7 +26,7 @@ def sgd(
     Args:
         loss: a scalar that depends on every parameter of its graph.
         lr: learning rate, the first value of the state `learning_rate`; or a function of the number of finished steps
-            (see `taskflow.cosine_schedule`), which the operator `schedule` writes to that state before the updates,
+            (see `taskflow.rates.cosine`), which the operator `schedule` writes to that state before the updates,
             counting in the state `steps`: the same under any strategy, and after a checkpoint.
         momentum, nesterov, weight_decay: as in the formula.
         clip_norm: gradients are scaled so that their norm as one vector is at most this.

@@ -105,7 +105,8 @@ def update_each(
         kept = [state_of(region, state, init) for state, init in states.items()]
         name, update = f"{region.name}.{kind}", region.graph.update
         guarded, scalars = controls.guard(kernel, 2 + len(kept), [controls.rate])
-        update(name, region, [gradient, *kept], kernel=guarded, scalars=scalars, writes=kept, flops=flops)
+        inputs, writes = [region, gradient, *kept], [region, *kept]
+        update(name, region, inputs, kernel=guarded, scalars=scalars, writes=writes, flops=flops)
     return by_parameter(gradients)
 
 

@@ -56,7 +56,7 @@ def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
             [x, weight_ih, *biases],
             kernel=kernels.input_gates,
             backward=_input_gates_backward,
-            memory=f"{s} {b} i, g h i{added} -> {s} {b} g h",
+            layout=f"{s} {b} i, g h i{added} -> {s} {b} g h",
         )
     )
 
@@ -71,10 +71,10 @@ def _input_gates_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegio
         f"{y_term}, {weight_term} -> {x_term}",
         [gy, weight],
         kernel=kernels.inputs_gradient,
-        memory=f"{_time_first(y_term)}, {weight_term} -> {_time_first(x_term)}",
+        layout=f"{_time_first(y_term)}, {weight_term} -> {_time_first(x_term)}",
     )
     pattern = f"{y_term}, {x_term} -> {weight_term}"
-    gweight = launch(f"{op.name}.dweight_ih", pattern, [gy, x], kernel=kernels.input_weight_gradient, memory=memory)
+    gweight = launch(f"{op.name}.dweight_ih", pattern, [gy, x], kernel=kernels.input_weight_gradient, layout=memory)
     gradients = [first(gx), first(gweight)]
     if biases:
         gbias = launch(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=kernels.bias_gradient, flops=1)
@@ -140,7 +140,7 @@ def _side_by_side(op: Operator, parts: Sequence[LogicalRegion], weights: Recurre
             kernel=kernels.side_by_side,
             sizes={every: inputs.shape[1]},
             windows={key: Window(every, padding=t) for t, key in enumerate(keys)},
-            memory=f"{', '.join(f'{b} {key} g h' for key in keys)} -> {every} {b} g h",
+            layout=f"{', '.join(f'{b} {key} g h' for key in keys)} -> {every} {b} g h",
             flops=1,
         )
     )

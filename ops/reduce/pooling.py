@@ -24,7 +24,7 @@ from ops.cpu.tiles import (
     work_array,
 )
 from ops.cuda import pooling as gpu_pooling
-from ops.cuda.build import check_ndim, check_region, first, memory_channels_last
+from ops.cuda.build import check_ndim, check_region, first, layout_channels_last
 from ops.dense.convolution import Windows, image_windows
 from taskflow import LogicalRegion, Operator, Rect, captured, compiled, on_cuda
 
@@ -64,7 +64,7 @@ def max_pool2d(
             backward=_max_backward,
             flops=windows[0].size * windows[1].size,
             dtype=[x.dtype, "int32"],
-            memory=memory_channels_last(pattern),
+            layout=layout_channels_last(pattern),
         )
     )
 
@@ -90,7 +90,7 @@ def avg_pool2d(
             windows={"y": windows[0], "x": windows[1]},
             backward=_mean_backward,
             flops=windows[0].size * windows[1].size,
-            memory=memory_channels_last(_PATTERN),
+            layout=layout_channels_last(_PATTERN),
         )
     )
 
@@ -134,7 +134,7 @@ def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Call
             sizes={"h": height, "w": width},
             windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
             flops=windows[0].size * windows[1].size * op.extents["h"] * op.extents["w"] / (height * width),
-            memory=memory_channels_last(pattern),
+            layout=layout_channels_last(pattern),
         )
     )
 

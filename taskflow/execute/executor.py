@@ -39,7 +39,7 @@ from taskflow.tasks.timeline import Timeline
 if TYPE_CHECKING:
     from taskflow.execute.gpu.meeting import Meeting
 
-EXCHANGES = ("auto", "shared", "messages", "nccl")
+TRANSPORTS = ("auto", "shared", "messages", "nccl")
 
 FeedValue = Array | Callable[[Rect], Array]
 
@@ -54,9 +54,9 @@ class Executor:
         check: poison memory and verify privileges of every task (slow); GPUs then capture no graphs.
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
-        exchange: how ranks exchange data: `shared` memory in place, MPI `messages`, or `auto`: shared memory where all
-            ranks are on one host and it has room. On GPUs `shared` is CUDA IPC, there is `nccl`, too, and `auto`
-            chooses for every pair of ranks and every collective (`taskflow.execute.gpu.carriers`).
+        transport: what carries data between ranks: `shared` memory in place, MPI `messages`, or `auto`: shared memory
+            where all ranks are on one host and it has room. On GPUs `shared` is CUDA IPC, there is also `nccl`, and
+            `auto` chooses for every pair of ranks and every collective (`taskflow.execute.gpu.carriers`).
         costs: how long tasks take on `emulated` devices; default: analytic.
         watchdog_seconds: when nothing moves for so long in a step, log who waits for whom; 0 switches it off.
         watchdog_aborts: then also end all ranks.
@@ -75,15 +75,15 @@ class Executor:
         check: bool = False,
         allow_nan: bool = False,
         record: bool = True,
-        exchange: str = "auto",
+        transport: str = "auto",
         costs: CostModel | None = None,
         watchdog_seconds: float = 300.0,
         watchdog_aborts: bool = False,
         capture: bool = True,
         backend: StreamBackend | None = None,
     ) -> None:
-        if exchange not in EXCHANGES:
-            raise ValueError(f"executor: exchange is one of {', '.join(EXCHANGES)}, not '{exchange}'")
+        if transport not in TRANSPORTS:
+            raise ValueError(f"executor: transport is one of {', '.join(TRANSPORTS)}, not '{transport}'")
         self.task_graph = task_graph
         self.transport: Transport = connect()
         self.allow_nan, self.record = allow_nan, record
@@ -93,14 +93,14 @@ class Executor:
             if kind in kinds and len(kinds) > 1:
                 raise ValueError(f"executor: either all devices of a machine are {kind} or none")
         self._kind = kinds.pop()
-        if exchange == "nccl" and self._kind != "cuda":
-            raise ValueError(f"executor: exchange='nccl' is for cuda devices, these are {self._kind}")
+        if transport == "nccl" and self._kind != "cuda":
+            raise ValueError(f"executor: transport='nccl' is for cuda devices, these are {self._kind}")
         loan = borrow(task_graph, share.task_graph) if share else None
         borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
         check_memory(task_graph, self.plan)
         can_share = share is None or share.memory.is_shared
-        gpus = self._meet(backend, share, exchange, can_share) if self._kind == "cuda" else None
+        gpus = self._meet(backend, share, transport, can_share) if self._kind == "cuda" else None
         self._backend = gpus.backend if gpus else None
         self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
@@ -110,7 +110,7 @@ class Executor:
         if gpus:
             self.memory: Memory = gpus.make_memory(rows, plan)
         else:
-            self.memory = Memory(rows, plan, self.transport, share_memory=exchange != "messages" and can_share)
+            self.memory = Memory(rows, plan, self.transport, share_memory=transport != "messages" and can_share)
         self.regions: PersistentRegions = PersistentRegions(
             task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
         )
@@ -145,11 +145,11 @@ class Executor:
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    def _meet(self, backend: StreamBackend | None, share: Executor | None, exchange: str, can_share: bool) -> Meeting:
+    def _meet(self, backend: StreamBackend | None, share: Executor | None, transport: str, can_share: bool) -> Meeting:
         from taskflow.execute.gpu.meeting import Meeting, find_backend  # who has no GPU need not wait for it
 
         found = find_backend(backend, share._backend if share else None)
-        return Meeting(self.task_graph, found, self.transport, exchange, can_share)
+        return Meeting(self.task_graph, found, self.transport, transport, can_share)
 
     def _compiler(self, args: tuple[Any, ...]) -> Compiler:
         if self._kind == "emulated":
@@ -175,30 +175,30 @@ class Executor:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def __call__(
-        self, feeds: Mapping[str, FeedValue] | None = None, then: Mapping[str, FeedValue] | None = None
+        self, feeds: Mapping[str, FeedValue] | None = None, prefetch: Mapping[str, FeedValue] | None = None
     ) -> dict[str, Array]:
         """Run one step.
 
         Args:
             feeds: input name -> array of the whole region, or a function Rect -> array of that box.
-            then: the feeds of the next step, which is called without any; on GPUs they are copied while this one runs.
+            prefetch: the feeds of the next step, which is called without any; GPUs get them while this one runs.
 
         Returns:
             output name -> array of the whole region, on every rank.
 
         Raises:
-            ValueError: a feed is missing, unknown, or of another shape or dtype, or was given as `then` already; or the
-                executor is closed.
+            ValueError: a feed is missing, unknown, or of another shape or dtype, or was given as `prefetch` already;
+                or the executor is closed.
             FloatingPointError: the loss is not finite.
         """
         if not self._finish.alive:
             raise ValueError("executor: it is closed")
         if feeds is not None and self._next is not None:
-            raise ValueError("step: its feeds were given to the last step as `then`")
+            raise ValueError("step: its feeds were given to the last step as `prefetch`")
         self._accept(feeds or self._next or {})
-        self._next = then
-        if then is not None and self._streamed is not None:
-            self._streamed.replay.then = partial(self._stage, then)
+        self._next = prefetch
+        if prefetch is not None and self._streamed is not None:
+            self._streamed.replay.prefetch = partial(self._stage, prefetch)
         self.regions.refresh()
         with self._crew, np.errstate(over="ignore", invalid="ignore") if self._overflows else nullcontext():
             self._replay()
@@ -213,10 +213,10 @@ class Executor:
         return values
 
     def forget_next(self) -> None:
-        """The next step is called with feeds, whatever the last one got as `then`."""
+        """The next step is called with feeds, whatever the last one got as `prefetch`."""
         self._next = None
         if self._streamed is not None:
-            self._streamed.replay.then = None
+            self._streamed.replay.prefetch = None
             self._streamed.staging.forget()
 
     def _stage(self, feeds: Mapping[str, FeedValue]) -> None:

@@ -132,7 +132,7 @@ class Graph:
         backward: Backward | None = None,
         flops: float | None = None,
         dtype: str | Sequence[str] | None = None,
-        memory: str | None = None,
+        layout: str | None = None,
         wide: Sequence[int] | None = None,
     ) -> LogicalRegion | tuple[LogicalRegion, ...]:
         """Append an operator; its outputs are new regions.
@@ -154,7 +154,7 @@ class Graph:
             dtype: of the outputs (one, or one each); default: that of the first floating input.
             wide: numbers of the outputs that are float32 where the others are float16 or bfloat16; default: scalars,
                 and what is summed over axes of one input alone.
-            memory: the pattern again, each term's dimensions in the order in which the kernel is fast when they lie so
+            layout: the pattern again, each term's dimensions in the order in which the kernel is fast when they lie so
                 in memory, slowest first. A wish: another operator may have decided; the arrays are views either way.
 
         Returns:
@@ -162,7 +162,7 @@ class Graph:
 
         Raises:
             ValueError: extents disagree, an axis has no extent, an in-place input is not whole along an axis, `flops`
-                is no finite number from 0, or `memory` is no reordering of the pattern.
+                is no finite number from 0, or `layout` is no reordering of the pattern.
             TypeError: an input is not a region.
         """
         inputs = tuple(inputs)
@@ -190,7 +190,7 @@ class Graph:
                 raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place, so its term has no window")
         if flops is not None:
             check_not_negative(f"'{name}'", "flops", flops)
-        orders = parse_orders(f"'{name}'", memory, bound.pattern) if memory else ()
+        orders = parse_orders(f"'{name}'", layout, bound.pattern) if layout else ()
         unique = self._unique(name)
         wide = wide_outputs(bound, wide)
         dtypes = _output_dtypes(name, dtype, inputs, len(bound.pattern.outputs), wide)
@@ -215,29 +215,6 @@ class Graph:
         self,
         name: str,
         region: LogicalRegion,
-        others: Sequence[LogicalRegion],
-        *,
-        kernel: Kernel,
-        scalars: Sequence[LogicalRegion] = (),
-        writes: Sequence[LogicalRegion] = (),
-        flops: float | None = None,
-    ) -> None:
-        """Append an elementwise operator that updates the persistent `region` (and `writes`) in place.
-
-        It is split as the first operator that reads `region` splits it. The kernel gets `region`, `others` (all of
-        the region's shape: its gradient, momenta, ...) and `scalars` (regions of shape `()`).
-
-        Raises:
-            ValueError: no operator reads `region`, or another region has another shape.
-        """
-        self.beside(
-            name, region, [region, *others], kernel=kernel, scalars=scalars, writes=[region, *writes], flops=flops
-        )
-
-    def beside(
-        self,
-        name: str,
-        region: LogicalRegion,
         inputs: Sequence[LogicalRegion],
         *,
         kernel: Kernel,
@@ -249,8 +226,9 @@ class Graph:
     ) -> tuple[LogicalRegion, ...]:
         """Append an elementwise operator that is split as the first operator that reads `region` splits it.
 
-        The kernel gets `inputs` (all of the region's shape), `scalars` (regions of shape `()`) and its outputs:
-        `values` regions of that shape, then `sums` regions of shape `()`, to which every task adds its part.
+        The kernel gets `inputs` (all of the region's shape: itself, its gradient, momenta, ...), `scalars` (regions of
+        shape `()`) and its outputs: `values` regions of that shape, then `sums` regions of shape `()`, to which every
+        task adds its part. It updates `writes`, some of the inputs, in place.
 
         Returns:
             The outputs.

@@ -1,7 +1,7 @@
 """Memory orders: in which order the dimensions of a region's instances lie in memory.
 
 Shapes are the user's; an order says which dimension is slowest. An operator may ask for the orders that its kernel is
-fast with (`memory` of `Graph.launch`); every region gets one order for all its instances, since movement then copies
+fast with (`layout` of `Graph.launch`); every region gets one order for all its instances, since movement then copies
 like to like. The first operator that asks for a region decides; a region for which nobody asks lies as one beside it
 with the same term (so elementwise operators keep what they get), else row-major. Kernels see views of the public
 shape, and are right for any strides.
@@ -26,7 +26,7 @@ def parse_orders(where: str, text: str, pattern: Pattern) -> tuple[Order, ...]:
     asked = Pattern.parse(text)
     terms, given = pattern.inputs + pattern.outputs, asked.inputs + asked.outputs
     if [len(asked.inputs), len(asked.outputs)] != [len(pattern.inputs), len(pattern.outputs)]:
-        raise ValueError(f"{where}: memory '{asked.text}' has other terms than the pattern '{pattern.text}'")
+        raise ValueError(f"{where}: layout '{asked.text}' has other terms than the pattern '{pattern.text}'")
     for term, other in zip(terms, given, strict=True):
         if sorted(term.dims) != sorted(other.dims):
             raise ValueError(f"{where}: the memory order '{other}' is no order of the term '{term}'")

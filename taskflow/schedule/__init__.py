@@ -1,1 +1,8 @@
-"""Orders: which row of a task graph is issued before which."""
+"""Schedules: which row of a task graph is issued before which.
+
+`taskflow.reorder(task_graph, costs, schedule)` applies one of the functions here, or one of the user's own.
+"""
+
+from taskflow.schedule.orders import critical_path, first_ready, program
+
+__all__ = ["critical_path", "first_ready", "program"]

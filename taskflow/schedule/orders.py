@@ -1,13 +1,13 @@
-"""Order: which row is issued before which.
+"""Orders: which row is issued before which.
 
-A decision of its own: takes a task graph and seconds per row, gives a permutation. Streams run in issue order, so the
-order decides what overlaps; whatever it is, the numbers are the same (law 2), and one pass over the reordered rows is
-the simulation of it.
+A decision of its own: a schedule takes a task graph and the seconds of its rows and gives a permutation. Streams run
+in issue order, so the order decides what overlaps. Whatever it is, the numbers are the same (law 2), and one pass over
+the reordered rows simulates it.
 
-* program order: as lowered, every movement right behind the operator that made the value.
-* first ready: FlexFlow's FIFO (Jia et al., MLSys 2019, Algorithm 1): of all rows whose inputs are done, the one that
+* `program`: as lowered, every movement right behind the operator that made the value.
+* `first_ready`: FlexFlow's FIFO (Jia et al., MLSys 2019, Algorithm 1): of all rows whose inputs are done, the one that
   became ready first goes next.
-* critical path: list scheduling; of all rows that could start at the same moment, the one with the longest way to the
+* `critical_path`: list scheduling; of all rows that could start at the same moment, the one with the longest way to the
   end of the step goes first (Graham 1969; Kwok and Ahmad 1999, HLFET).
 """
 
@@ -21,38 +21,38 @@ import numpy as np
 from taskflow.cost.model import CostModel
 from taskflow.tasks.task_graph import Array, TaskGraph
 
-ORDERS = ("program", "first ready", "critical path")
+Schedule = Callable[[TaskGraph, Array], Array]  # task graph, seconds of every row -> row numbers in issue order
 
 
-def reorder(task_graph: TaskGraph, costs: CostModel, order: str = "critical path") -> TaskGraph:
+def reorder(task_graph: TaskGraph, costs: CostModel, schedule: Schedule | None = None) -> TaskGraph:
     """The same tasks issued in another order.
 
     Args:
         task_graph: from `lower`.
         costs: seconds of every row.
-        order: `program`, `first ready` or `critical path`.
+        schedule: `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), or any function that
+            takes a task graph and the seconds of its rows (an array) and gives the row numbers in issue order.
 
     Raises:
-        ValueError: `order` is none of these.
+        ValueError: what `schedule` gives is no permutation, or puts a row before one that it waits for.
     """
-    if order not in ORDERS:
-        raise ValueError(f"reorder: order is one of {ORDERS}, not '{order}'")
-    if order == "program":
-        return task_graph
-    seconds = costs.seconds(task_graph)
-    find = first_ready if order == "first ready" else critical_path
-    return task_graph.reordered(find(task_graph, seconds))
+    return task_graph.reordered((schedule or critical_path)(task_graph, costs.seconds(task_graph)))
+
+
+def program(task_graph: TaskGraph, seconds: Array) -> Array:
+    """Rows as they are: as `lower` issues them."""
+    return np.arange(len(task_graph))
 
 
 def first_ready(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which their dependences are done; ties by row."""
-    return _schedule(task_graph, seconds, lambda row, ready, start: (ready, row))
+    return _list_schedule(task_graph, seconds, lambda row, ready, start: (ready, row))
 
 
 def critical_path(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which they can start; ties by the longest way to the end, then by row."""
     level = bottom_levels(task_graph, seconds)
-    return _schedule(task_graph, seconds, lambda row, ready, start: (start, -level[row], row))
+    return _list_schedule(task_graph, seconds, lambda row, ready, start: (start, -level[row], row))
 
 
 def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:
@@ -64,10 +64,12 @@ def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:
     return level
 
 
-def _schedule(task_graph: TaskGraph, seconds: Array, key: Callable[[int, float, float], tuple[float, ...]]) -> Array:
+def _list_schedule(
+    task_graph: TaskGraph, seconds: Array, key: Callable[[int, float, float], tuple[float, ...]]
+) -> Array:
     """Issue rows one by one, always the one of least `key(row, ready time, start time)` among those that may be.
 
-    A row's key can only grow while it waits (its streams fill up), so a stale entry is put back with its new key.
+    A row's key can only grow while it waits (its streams fill up), so a row with an old key is put back with the new.
     """
     rows = len(task_graph)
     streams = [task_graph.streams_of(row) for row in range(rows)]
@@ -86,12 +88,11 @@ def _schedule(task_graph: TaskGraph, seconds: Array, key: Callable[[int, float, 
     heapq.heapify(heap)
     order: list[int] = []
     while heap:
-        entry = heapq.heappop(heap)
-        current = keyed(entry[1])
-        if current > entry:
-            heapq.heappush(heap, current)
+        key_then, row = heapq.heappop(heap)
+        now = keyed(row)
+        if now[0] > key_then:
+            heapq.heappush(heap, now)
             continue
-        row = entry[1]
         end = max([ready[row], *(free[s] for s in streams[row])]) + float(seconds[row])
         free.update((s, end) for s in streams[row])
         order.append(row)

@@ -34,7 +34,7 @@ from taskflow.strategy.rules import data_parallel, leaders
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.train.batches import Batches, Feeds
-from taskflow.train.rates import Schedule
+from taskflow.train.rates import Rate
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Trainer:
         seed: of initial values, random operators and the search.
         proposals: budget of the search.
         costs: default: measured, and rehearsed for the strategy that was chosen.
-        learning_rate: schedule step -> rate, written to the region `learning_rate`.
+        learning_rate: step -> rate (see `taskflow.rates`), written to the region `learning_rate`.
         quiet: print nothing.
         executor: further arguments of `Executor`. On `cuda` devices `record` is off unless it is given here: steps are
             then captured, and no timeline is kept.
@@ -64,7 +64,7 @@ class Trainer:
         seed: int = 0,
         proposals: int = 400,
         costs: CostModel | None = None,
-        learning_rate: Schedule | None = None,
+        learning_rate: Rate | None = None,
         quiet: bool = False,
         executor: Mapping[str, Any] | None = None,
     ) -> None:
@@ -185,9 +185,9 @@ class Trainer:
             done = place.epoch * len(batches) + place.batch
             task = bar.add_task("train", total=epochs * len(batches), completed=done)
             while place.epoch < epochs:
-                for feeds, then in _ahead(islice(batches.epoch(place.epoch), place.batch, None)):
+                for feeds, prefetch in _ahead(islice(batches.epoch(place.epoch), place.batch, None)):
                     interrupts.check()
-                    values = self._train_step(feeds, then)
+                    values = self._train_step(feeds, prefetch)
                     times.append(self.step.seconds)
                     place.pass_batch(values)
                     keeper.keep_up(place)
@@ -196,10 +196,10 @@ class Trainer:
                 place.history.step_seconds = float(np.median(times)) if times else 0.0
                 self._print_epoch(place.epoch, place.history)
 
-    def _train_step(self, feeds: Feeds | None, then: Feeds | None) -> dict[str, float]:
+    def _train_step(self, feeds: Feeds | None, prefetch: Feeds | None) -> dict[str, float]:
         if self.learning_rate is not None:
             self.step.write("learning_rate", np.asarray(self.learning_rate(self.step.steps)))
-        return _scalars(self.step(feeds, then))
+        return _scalars(self.step(feeds, prefetch))
 
     def evaluate(self, graph: Graph, batches: Batches) -> dict[str, float]:
         """Mean of every output of `graph` over `batches`, with the parameters as they are now."""
@@ -212,9 +212,9 @@ class Trainer:
         step = self._evaluators[id(graph)][1]
         rows = []
         try:
-            for feeds, then in _ahead(batches.epoch(0)):
+            for feeds, prefetch in _ahead(batches.epoch(0)):
                 between()
-                rows.append(_scalars(step(feeds, then)))
+                rows.append(_scalars(step(feeds, prefetch)))
         finally:
             step.forget_next()
         return _means(rows)
@@ -254,8 +254,8 @@ class Trainer:
 def _ahead(batches: Iterable[Feeds]) -> Iterator[tuple[Feeds | None, Feeds | None]]:
     """What `Executor` gets in the steps of these batches: its feeds in the first one, then those of the next step."""
     is_first = True
-    for feeds, then in pairwise(chain(batches, (None,))):
-        yield feeds if is_first else None, then
+    for feeds, prefetch in pairwise(chain(batches, (None,))):
+        yield feeds if is_first else None, prefetch
         is_first = False
 
 

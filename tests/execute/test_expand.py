@@ -9,7 +9,7 @@ import taskflow
 from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, reorder, simulate
 from taskflow.execute.expand import _Expander, expand, expand_plan
 from taskflow.lowering import movement
-from taskflow.schedule.orders import ORDERS
+from taskflow.schedule import critical_path, first_ready, program
 from taskflow.tasks.memory import plan_memory
 from tests import laws
 from tests.lower.test_collective import gathered
@@ -85,7 +85,7 @@ def test_bytes_and_memory_are_those_of_the_collectives(always, devices, each):
     assert np.all(expanded.first[touched[1]] <= touched[0]) and np.all(touched[0] <= expanded.last[touched[1]])
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", [program, first_ready, critical_path])
 @pytest.mark.parametrize("small", [0, 1 << 20])
 @pytest.mark.parametrize("each", [8, 4])
 def test_eight_devices_train_as_one(monkeypatch, each, small, order):

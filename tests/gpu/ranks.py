@@ -18,22 +18,22 @@ from tests.ops.cases import CASES
 from tests.ops.test_gpu import trained
 from tests.strategies import Model, random_strategy
 
-RUNS = [(1, "auto"), *((n, e) for n in (2, 4) for e in ("shared", "messages")), (2, "nccl")]  # ranks, exchange
+RUNS = [(1, "auto"), *((n, e) for n in (2, 4) for e in ("shared", "messages")), (2, "nccl")]  # ranks, transport
 EVERY = 4  # of the operators is in one run; no more than there are runs of several ranks, which meet all of them
 
 
-def operators(size, exchange):
+def operators(size, transport):
     """Cases from all over the list, others than in the run before."""
-    return [trained(case) for case in CASES[RUNS.index((size, exchange)) % EVERY :: EVERY]]
+    return [trained(case) for case in CASES[RUNS.index((size, transport)) % EVERY :: EVERY]]
 
 
-def main(exchange, is_fake):
+def main(transport, is_fake):
     size = connect().size
     machine = MachineModel.uniform(size).with_rates(kind="cuda")
-    models = [Model(network(), feeds()[0]), *([] if is_fake else operators(size, exchange))]
+    models = [Model(network(), feeds()[0]), *([] if is_fake else operators(size, transport))]
     for seed, model in enumerate(models):
         strategy = random_strategy(model.graph, machine, seed)
-        options = {"backend": FakeStreams(seed) if is_fake else make_backend(), "exchange": exchange, "record": False}
+        options = {"backend": FakeStreams(seed) if is_fake else make_backend(), "transport": transport, "record": False}
         laws.any_strategy_is_one_device(model, machine, strategy, 3, **options)
         laws.any_order_is_the_same(model, machine, strategy, 1, seed, **options)
         laws.runs_are_the_same(model, machine, strategy, 2, **options)

@@ -15,9 +15,9 @@ PROGRAM = Path(__file__).with_name("ranks.py")
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks, exchange", RUNS)
-def test_ranks_on_one_gpu(mpirun, ranks, exchange):
-    done = mpirun(ranks, PROGRAM, exchange, timeout=500 if exchange == "nccl" else 250)
+@pytest.mark.parametrize("ranks, transport", RUNS)
+def test_ranks_on_one_gpu(mpirun, ranks, transport):
+    done = mpirun(ranks, PROGRAM, transport, timeout=500 if transport == "nccl" else 250)
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"(\d+) models are right", done.stdout)
     assert found and int(found[1]) > len(CASES) // EVERY, done.stdout

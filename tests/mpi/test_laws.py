@@ -15,7 +15,7 @@ from tests.strategies import graphs, random_strategy
 
 SIZE = world_size()
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
-EXCHANGES = ["shared", "messages"]
+TRANSPORTS = ["shared", "messages"]
 
 
 def examples(percent):
@@ -32,12 +32,12 @@ def placed(draw, models, machine=MachineModel.uniform(SIZE)):  # noqa: B008 - a 
     return model, machine, random_strategy(model.graph, machine, draw(st.integers(0, 2**32 - 1)))
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("models", GRAPHS)
 @examples(40)
 @given(data=st.data())
-def test_any_strategy_gives_the_numbers_of_one_device(models, exchange, data):
-    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=3, exchange=exchange)
+def test_any_strategy_gives_the_numbers_of_one_device(models, transport, data):
+    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=3, transport=transport)
 
 
 @pytest.mark.parametrize("models", GRAPHS)
@@ -47,33 +47,33 @@ def test_emulated_devices_give_the_numbers_of_one_device(models, data):
     laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models], EMULATED)), steps=2)
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("models", GRAPHS)
 @examples(10)
 @given(data=st.data())
-def test_checked_memory_finds_nothing(models, exchange, data):
-    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=2, check=True, exchange=exchange)
+def test_checked_memory_finds_nothing(models, transport, data):
+    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=2, check=True, transport=transport)
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("models", GRAPHS)
 @examples(5)
 @given(data=st.data(), seed=st.integers(0, 99))
-def test_any_order_gives_the_same_numbers(models, exchange, data, seed):
-    laws.any_order_is_the_same(*data.draw(placed(GRAPHS[models])), orders=5, seed=seed, exchange=exchange)
+def test_any_order_gives_the_same_numbers(models, transport, data, seed):
+    laws.any_order_is_the_same(*data.draw(placed(GRAPHS[models])), orders=5, seed=seed, transport=transport)
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("models", GRAPHS)
 @examples(5)
 @given(data=st.data())
-def test_runs_are_the_same_to_the_bit(models, exchange, data):
-    laws.runs_are_the_same(*data.draw(placed(GRAPHS[models])), exchange=exchange)
+def test_runs_are_the_same_to_the_bit(models, transport, data):
+    laws.runs_are_the_same(*data.draw(placed(GRAPHS[models])), transport=transport)
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("models", GRAPHS)
 @examples(10)
 @given(data=st.data(), seed=st.integers(0, 99))
-def test_shared_regions_are_one(models, exchange, data, seed):
-    laws.shared_regions_are_one(*data.draw(placed(GRAPHS[models])), random=seed, exchange=exchange)
+def test_shared_regions_are_one(models, transport, data, seed):
+    laws.shared_regions_are_one(*data.draw(placed(GRAPHS[models])), random=seed, transport=transport)

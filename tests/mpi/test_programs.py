@@ -13,23 +13,23 @@ import taskflow
 from taskflow import Executor, Graph, MachineModel, lower
 from taskflow.comm.transport import Message, connect
 from tests import laws, tiny
-from tests.mpi.test_laws import EXCHANGES, SIZE, examples, placed
+from tests.mpi.test_laws import SIZE, TRANSPORTS, examples, placed
 from tests.strategies import graphs
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @examples(30)
 @given(example=placed(graphs()))
-def test_fused_calls_give_the_numbers_of_one_device(exchange, example):
-    laws.any_strategy_is_one_device(*example, steps=3, exchange=exchange, record=False)
+def test_fused_calls_give_the_numbers_of_one_device(transport, example):
+    laws.any_strategy_is_one_device(*example, steps=3, transport=transport, record=False)
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @examples(15)
 @given(example=placed(graphs()), seed=st.integers(0, 99))
-def test_ranks_of_uneven_pace_give_the_numbers_of_one_device(comm, exchange, example, seed):
+def test_ranks_of_uneven_pace_give_the_numbers_of_one_device(comm, transport, example, seed):
     model, machine, strategy = example
-    generator, options = np.random.default_rng([seed, comm.rank]), {"record": False, "exchange": exchange}
+    generator, options = np.random.default_rng([seed, comm.rank]), {"record": False, "transport": transport}
     with Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options) as step:
         for k, call in enumerate(step.program.calls):
             if generator.random() < 0.2:
@@ -65,7 +65,7 @@ def test_executors_that_end_leave_nothing_in_mpi(monkeypatch):
     strategy["tanh"] = taskflow.ParallelConfig({"o": SIZE})
     task_graph = lower(graph, strategy, machine)
     for number in range(200):
-        step = Executor(task_graph, exchange="messages", watchdog_seconds=0)
+        step = Executor(task_graph, transport="messages", watchdog_seconds=0)
         if number == 0:
             step({"x": np.ones((8, 4), np.float32)})
         if number % 2:

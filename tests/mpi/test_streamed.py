@@ -17,44 +17,44 @@ from tests.ops.strategies import operator_graphs
 from tests.strategies import Model, feeds_of, random_strategy
 from tests.test_measure_gpu import ModelStreams
 
-EXCHANGES = ("auto", "shared", "messages", "nccl")
+TRANSPORTS = ("auto", "shared", "messages", "nccl")
 
 
 def on_gpus():
     return MachineModel.uniform(connect().size, None).with_rates(kind="cuda")
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("number, starve, record", [(2, None, False), (5, "receiving", False), (3, "sending", True)])
-def test_any_strategy_gives_the_numbers_of_one_device(number, starve, record, exchange):
+def test_any_strategy_gives_the_numbers_of_one_device(number, starve, record, transport):
     model, machine = Model(network(), feeds()[0]), on_gpus()
     strategy = random_strategy(model.graph, machine, number)
     backend = FakeStreams(number + connect().rank, starve)
-    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record, exchange=exchange)
+    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record, transport=transport)
 
 
 @settings(max_examples=12)
-@given(data=st.data(), exchange=st.sampled_from(EXCHANGES), seed=st.integers(0, 99), record=st.booleans())
-def test_random_models_give_the_numbers_of_one_device(data, exchange, seed, record):
+@given(data=st.data(), transport=st.sampled_from(TRANSPORTS), seed=st.integers(0, 99), record=st.booleans())
+def test_random_models_give_the_numbers_of_one_device(data, transport, seed, record):
     model, machine = data.draw(operator_graphs()), on_gpus()
     strategy = random_strategy(model.graph, machine, seed)
     backend = FakeStreams(seed + connect().rank)
-    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record, exchange=exchange)
+    laws.any_strategy_is_one_device(model, machine, strategy, 3, backend=backend, record=record, transport=transport)
 
 
-@pytest.mark.parametrize("exchange", ["shared", "nccl"])
-def test_any_order_gives_the_same_numbers(exchange):
+@pytest.mark.parametrize("transport", ["shared", "nccl"])
+def test_any_order_gives_the_same_numbers(transport):
     model, machine = Model(network(), feeds()[0]), on_gpus()
     strategy = random_strategy(model.graph, machine, 2)
-    laws.any_order_is_the_same(model, machine, strategy, 4, backend=FakeStreams(7), record=False, exchange=exchange)
+    laws.any_order_is_the_same(model, machine, strategy, 4, backend=FakeStreams(7), record=False, transport=transport)
 
 
-@pytest.mark.parametrize("exchange", ["shared", "nccl"])
-def test_a_step_of_several_ranks_is_one_graph(exchange):
+@pytest.mark.parametrize("transport", ["shared", "nccl"])
+def test_a_step_of_several_ranks_is_one_graph(transport):
     model, machine = Model(network(), feeds()[0]), on_gpus()
     task_graph = lower(model.graph, random_strategy(model.graph, machine, 5), machine)
     backend = FakeStreams()
-    with Executor(task_graph, backend=backend, record=False, exchange=exchange) as step:
+    with Executor(task_graph, backend=backend, record=False, transport=transport) as step:
         launches = [step(feed) and backend.launches for feed in feeds(4)]
         kinds = [part.is_captured for part in step._streamed.replay.parts]
     assert launches == [0, 1, 2, 3] and kinds == [True]
@@ -86,12 +86,12 @@ class HungryStreams(FakeStreams):
 def test_memory_of_the_library_is_in_the_account():
     model, machine = classifier("float32"), on_gpus()
     task_graph, rank = lower(model.graph, data_parallel(model.graph, machine), machine), connect().rank
-    with Executor(task_graph, backend=HungryStreams(), exchange="nccl") as step:
+    with Executor(task_graph, backend=HungryStreams(), transport="nccl") as step:
         expected = step._streamed.ledger.expected[rank]["buffers of NCCL"]
         text = step._streamed.ledger.describe(rank)
     assert expected >= 1_000_000 and expected % 1_000_000 == 0
     assert f"about {expected} of buffers of NCCL" in text
-    with Executor(task_graph, backend=HungryStreams(), exchange="shared") as step:
+    with Executor(task_graph, backend=HungryStreams(), transport="shared") as step:
         assert not step._streamed.ledger.expected[rank]
 
 
@@ -104,7 +104,7 @@ def test_a_library_that_finds_no_memory_is_refused_with_numbers(monkeypatch):
     if connect().size > 1:
         monkeypatch.setattr(HungryStreams, "communicators", fail)
         with pytest.raises(ValueError, match=r"no room for \d+000000 bytes of buffers of NCCL; this executor holds .*"):
-            Executor(task_graph, backend=HungryStreams(), exchange="nccl")
+            Executor(task_graph, backend=HungryStreams(), transport="nccl")
 
 
 def classifier(dtype):
@@ -122,11 +122,11 @@ def classifier(dtype):
 def test_folds_read_partial_sums_in_place_with_the_same_bits(dtype):
     model, machine = classifier(dtype), on_gpus()
     task_graph = lower(model.graph, data_parallel(model.graph, machine), machine)
-    expected = laws.run(task_graph, model.feeds, 3, backend=FakeStreams(), exchange="messages")
+    expected = laws.run(task_graph, model.feeds, 3, backend=FakeStreams(), transport="messages")
     for record in (True, False):
-        found = laws.run(task_graph, model.feeds, 3, backend=FakeStreams(5), exchange="shared", record=record)
+        found = laws.run(task_graph, model.feeds, 3, backend=FakeStreams(5), transport="shared", record=record)
         laws.assert_equal(found, expected)
-    with Executor(task_graph, backend=FakeStreams(), exchange="shared") as step:
+    with Executor(task_graph, backend=FakeStreams(), transport="shared") as step:
         rows = step._rows
         copied = {item.row for item in step._streamed.items if item.role == "receive"}
         read = {row for row in foldable_in_place(rows) if rows.device[row] == connect().rank}
@@ -140,19 +140,19 @@ def test_shared_regions_are_one():
 
 @pytest.mark.skipif(connect().size == 1, reason="one rank exchanges nothing")
 @pytest.mark.parametrize(
-    "options, exchange, message",
+    "options, transport, message",
     [
         ({"gpu": "a"}, "nccl", None),  # asked for: NCCL takes the ranks for hosts of their own
-        ({"library": False}, "nccl", "executor: exchange='nccl' is not possible: ranks {all} have no NCCL"),
+        ({"library": False}, "nccl", "executor: transport='nccl' is not possible: ranks {all} have no NCCL"),
     ],
 )
-def test_a_carrier_that_is_not_possible_is_refused(options, exchange, message):
+def test_a_carrier_that_is_not_possible_is_refused(options, transport, message):
     model, machine = Model(network(), feeds()[0]), on_gpus()
     task_graph = lower(model.graph, random_strategy(model.graph, machine, 5), machine)
     backend = FakeStreams(**options)
     if message is None:
-        Executor(task_graph, backend=backend, exchange=exchange).close()
+        Executor(task_graph, backend=backend, transport=transport).close()
         return
     with pytest.raises(ValueError) as error:
-        Executor(task_graph, backend=backend, exchange=exchange)
+        Executor(task_graph, backend=backend, transport=transport)
     assert str(error.value) == message.format(all=list(range(connect().size)))

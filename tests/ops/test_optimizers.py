@@ -15,11 +15,10 @@ from taskflow import (
     ParallelConfig,
     checkpoint,
     data_parallel,
-    linear_schedule,
     lower,
     model_parallel,
+    rates,
     single_device,
-    step_schedule,
 )
 
 from .interpreter import Array, Values, first_values, run
@@ -111,7 +110,7 @@ OPTIMIZERS = {
     "rmsprop momentum": (lambda loss: ops.rmsprop(loss, 0.1, 0.9, 1e-3, momentum=0.7), rmsprop(0.7)),
     "lamb": (lambda loss: ops.lamb(loss, 0.1, betas=(0.8, 0.99), weight_decay=0.2), lamb(0.2)),
     "clipped": (lambda loss: ops.sgd(loss, 0.1, clip_norm=0.3), sgd()),
-    "scheduled": (lambda loss: ops.sgd(loss, step_schedule(0.1, every=2, factor=0.5)), halved),
+    "scheduled": (lambda loss: ops.sgd(loss, rates.step(0.1, every=2, factor=0.5)), halved),
     "adamw": (lambda loss: ops.adamw(loss, 0.1, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.2), adam(decoupled=0.2)),
 }
 
@@ -204,7 +203,7 @@ def names_of_gradients(graph: Graph) -> dict[LogicalRegion, str]:
 
 def test_a_schedule_goes_on_after_a_checkpoint_under_another_strategy(tmp_path: Any) -> None:
     machine = MachineModel.uniform(3)
-    schedule = linear_schedule(0.1, steps=4, warmup=2)
+    schedule = rates.linear(0.1, steps=4, warmup=2)
     graph, _ = model(lambda loss: ops.adagrad(loss, schedule, clip_norm=0.5))
     feeds = {name: first_values(graph)[name] for name in ("x", "t")}
     whole, split, other = (

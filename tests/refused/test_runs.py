@@ -111,11 +111,11 @@ def test_regions_that_differ_in_the_shared_executor(step, width, dtype):
     assert_refused(message, lambda: Executor(task_graph(graph), share=step))
 
 
-def test_an_exchange_that_is_not_there():
-    message = "executor: exchange is one of auto, shared, messages, nccl, not 'pigeons'"
-    assert_refused(message, lambda: Executor(task_graph(network()), exchange="pigeons"))
-    message = "executor: exchange='nccl' is for cuda devices, these are cpu"
-    assert_refused(message, lambda: Executor(task_graph(network()), exchange="nccl"))
+def test_a_transport_that_is_not_there():
+    message = "executor: transport is one of auto, shared, messages, nccl, not 'pigeons'"
+    assert_refused(message, lambda: Executor(task_graph(network()), transport="pigeons"))
+    message = "executor: transport='nccl' is for cuda devices, these are cpu"
+    assert_refused(message, lambda: Executor(task_graph(network()), transport="nccl"))
 
 
 def test_an_order_that_is_none():

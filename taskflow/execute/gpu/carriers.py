@@ -56,19 +56,19 @@ class Carriers:
         return ", ".join([*parts, f"{len(self.plans)} collectives by nccl"])
 
 
-def choose_carriers(task_graph: TaskGraph, places: Sequence[Place], exchange: str, why_not: str = "") -> Carriers:
+def choose_carriers(task_graph: TaskGraph, places: Sequence[Place], carrier: str, why_not: str = "") -> Carriers:
     """Carriers of all transfers and collectives among ranks at `places`; `why_not`: why memory cannot be mapped.
 
     Raises:
-        ValueError: the carrier that `exchange` asks for is not possible, and why.
+        ValueError: the carrier that `carrier` asks for is not possible, and why.
     """
     if len(places) < 2:
         return Carriers()
-    if exchange != "auto":
-        _check_possible(places, exchange, why_not)
-    has_library = exchange in ("auto", "nccl") and not why_no_library(places, exchange == "nccl")
+    if carrier != "auto":
+        _check_possible(places, carrier, why_not)
+    has_library = carrier in ("auto", "nccl") and not why_no_library(places, carrier == "nccl")
     plans = _plan_collectives(task_graph) if has_library else {}
-    pairs = {pair: _carrier(places, pair, exchange, not why_not, has_library) for pair in _pairs(task_graph, plans)}
+    pairs = {pair: _carrier(places, pair, carrier, not why_not, has_library) for pair in _pairs(task_graph, plans)}
     return Carriers(pairs, plans)
 
 
@@ -89,20 +89,20 @@ def why_not_shared(places: Sequence[Place], source: int, device: int) -> str:
     return "" if is_reached else f"the GPU of rank {device} does not reach that of rank {source}"
 
 
-def _check_possible(places: Sequence[Place], exchange: str, why_not: str) -> None:
+def _check_possible(places: Sequence[Place], carrier: str, why_not: str) -> None:
     ranks, why = range(len(places)), ""
-    if exchange == "shared":
+    if carrier == "shared":
         found = (why_not_shared(places, s, d) for s in ranks for d in ranks if s != d)
         why = why_not or next(filter(None, found), "")
-    elif exchange == "nccl":
+    elif carrier == "nccl":
         why = why_no_library(places, True)
     if why:
-        raise ValueError(f"executor: exchange='{exchange}' is not possible: {why}")
+        raise ValueError(f"executor: transport='{carrier}' is not possible: {why}")
 
 
-def _carrier(places: Sequence[Place], pair: tuple[int, int], exchange: str, can_share: bool, has_library: bool) -> str:
-    if exchange != "auto":
-        return exchange
+def _carrier(places: Sequence[Place], pair: tuple[int, int], carrier: str, can_share: bool, has_library: bool) -> str:
+    if carrier != "auto":
+        return carrier
     if can_share and not why_not_shared(places, *pair):
         return "shared"
     return "nccl" if has_library else "messages"

@@ -33,14 +33,14 @@ class Meeting:
     """The GPUs of all ranks: what each says of its own, and how they exchange data; all ranks make one together.
 
     Args:
-        exchange: see `Executor`.
+        carrier: the `transport` of `Executor`.
         can_share: whether memory may be mapped: regions that are borrowed must be mapped already.
     """
 
     def __init__(
-        self, task_graph: TaskGraph, backend: StreamBackend, transport: Transport, exchange: str, can_share: bool
+        self, task_graph: TaskGraph, backend: StreamBackend, transport: Transport, carrier: str, can_share: bool
     ) -> None:
-        self._task_graph, self._transport, self._exchange = task_graph, transport, exchange
+        self._task_graph, self._transport, self._carrier = task_graph, transport, carrier
         self.backend = backend
         own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.ledger = Ledger(backend, own)
@@ -48,7 +48,7 @@ class Meeting:
         self.carriers: Carriers = self._choose("" if can_share else "the memory of the shared executor is not")
 
     def _choose(self, why_not_shared: str) -> Carriers:
-        return choose_carriers(self._task_graph, self._places, self._exchange, why_not_shared)
+        return choose_carriers(self._task_graph, self._places, self._carrier, why_not_shared)
 
     def make_memory(self, rows: TaskGraph, plan: MemoryPlan) -> DeviceMemory:
         """The memory of this rank's devices, mapped by the others if the carriers say so and that works."""

@@ -108,7 +108,7 @@ class StreamReplay:
         self.parts = self._build([False] * len(items))
         self.is_warm = self.is_captured = False
         self._calls: list[Call] = [partial(self._issue, part) for part in self.parts]
-        self.then: Call | None = None  # done once, while the next step runs
+        self.prefetch: Call | None = None  # called once, while the next step runs
 
     def __call__(self) -> None:
         """One step; it returns when the step is over on all streams."""
@@ -119,9 +119,9 @@ class StreamReplay:
         self._cells.begin(self._lead)
         self._launch()
         self.issued_seconds = time.perf_counter() - begin
-        if self.then is not None:
-            then, self.then = self.then, None
-            then()
+        if self.prefetch is not None:
+            prefetch, self.prefetch = self.prefetch, None
+            prefetch()
         self._backend.synchronize(self._end)
         self.is_warm = True
         if self._times:

@@ -26,8 +26,8 @@ def lowered(devices, seed=2):
     return lower(graph, random_strategy(graph, machine, seed), machine)
 
 
-def carriers_of(places, exchange="auto", **options):
-    return set(choose_carriers(lowered(len(places)), places, exchange, **options).pairs.values())
+def carriers_of(places, carrier="auto", **options):
+    return set(choose_carriers(lowered(len(places)), places, carrier, **options).pairs.values())
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------
@@ -60,9 +60,9 @@ def test_where_memory_cannot_be_mapped_the_library_is_used():
     assert carriers_of(ONE_HOST[:4], why_not="no IPC") == {"nccl"}
 
 
-@pytest.mark.parametrize("exchange", ["shared", "messages", "nccl"])
-def test_a_carrier_can_be_asked_for(exchange):
-    assert carriers_of(ONE_HOST[:4], exchange) == {exchange}
+@pytest.mark.parametrize("carrier", ["shared", "messages", "nccl"])
+def test_a_carrier_can_be_asked_for(carrier):
+    assert carriers_of(ONE_HOST[:4], carrier) == {carrier}
 
 
 def test_pairs_are_chosen_one_by_one():
@@ -74,8 +74,8 @@ def test_pairs_are_chosen_one_by_one():
 
 def test_what_is_not_possible_is_refused():
     graph, apart = lowered(2), [replace(p, host=f"host {k}") for k, p in enumerate(ONE_HOST[:2])]
-    where = "executor: exchange='{}' is not possible: {}".format
-    for places, exchange, options, why in (
+    where = "executor: transport='{}' is not possible: {}".format
+    for places, carrier, options, why in (
         (apart, "shared", {}, "ranks 0 and 1 are on different hosts"),
         (
             [replace(p, reaches=()) for p in ONE_HOST[:2]],
@@ -86,7 +86,7 @@ def test_what_is_not_possible_is_refused():
         (ONE_HOST[:2], "shared", {"why_not": "no IPC"}, "no IPC"),
         ([ONE_HOST[0], replace(ONE_HOST[1], library=0)], "nccl", {}, "ranks [1] have no NCCL"),
     ):
-        assert_refused(where(exchange, why), lambda a=(graph, places, exchange), o=options: choose_carriers(*a, **o))
+        assert_refused(where(carrier, why), lambda a=(graph, places, carrier), o=options: choose_carriers(*a, **o))
 
 
 # -- collectives as calls ----------------------------------------------------------------------------------------------

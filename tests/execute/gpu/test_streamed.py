@@ -263,7 +263,7 @@ def test_the_next_feeds_can_be_given_ahead(kind, starve):
     backend = FakeStreams(0, starve) if kind == "cuda" else None
     batches = feeds(4)
     with Executor(task_graph, seed=3, backend=backend, record=False) as step:
-        values = [step(batches[0], then=batches[1]), step(then=batches[2]), step(then=batches[3]), step()]
+        values = [step(batches[0], prefetch=batches[1]), step(prefetch=batches[2]), step(prefetch=batches[3]), step()]
         weights = {name: step.read(name) for name in step.persistent}
     laws.assert_equal({f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | weights, expected)
 
@@ -271,7 +271,7 @@ def test_the_next_feeds_can_be_given_ahead(kind, starve):
 def test_feeds_are_not_given_twice():
     graph, machine = network(), MachineModel.uniform(1)
     with Executor(lower(graph, taskflow.single_device(graph, machine), machine)) as step:
-        step(feeds()[0], then=feeds()[1])
+        step(feeds()[0], prefetch=feeds()[1])
         with pytest.raises(ValueError, match="step: its feeds were given to the last step as `then`"):
             step(feeds()[1])
 
