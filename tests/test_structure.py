@@ -1,0 +1,179 @@
+"""The structure of both packages, measured and held to its limits: `pytest -s tests/test_structure.py` prints it.
+
+The limits are those of CONTRIBUTING.md. What the layers are is in `test_layers`.
+"""
+
+import ast
+import importlib
+import io
+import statistics
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.sources import PACKAGES, ROOT, imports_in, is_within, owner, parse, refuse, sources
+
+ENTRIES = 20  # folders and modules at the top of a package
+NO_ENTRIES = {"__init__.py", "__main__.py", "py.typed", "__pycache__"}
+FILE_LINES, MEDIAN_LINES = 400, 150
+TOTAL_LINES = 36_500  # of both packages
+COMMENT_SHARE = 0.184  # of the lines: comments and docstrings; it was so before the house was tidied
+PARAMETERS = 12  # of a function; `self` and `cls` are not counted
+ANY_SHARE = 0.08  # of the arguments
+GPU_ONLY = "taskflow.backend.cuda"  # modules that import cupy
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def arguments(function: ast.FunctionDef) -> list[ast.arg]:
+    """Named, starred and keyword arguments, but `self` and `cls`."""
+    given = function.args
+    named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return [each for each in named if each is not None and each.arg not in ("self", "cls")]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_few_entries_at_the_top(package):
+    found = {path.name for path in (ROOT / package).iterdir()} - NO_ENTRIES
+    print(f"{package}: {len(found)} entries at the top")
+    assert 1 < len(found) <= ENTRIES, sorted(found)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_are_short(package):
+    lengths = {str(path): len(lines_of(path)) for path in sources(package).values()}
+    median = statistics.median(lengths.values())
+    print(f"{package}: {len(lengths)} files, median {median:.0f} lines, longest {max(lengths.values())}")
+    assert median <= MEDIAN_LINES
+    refuse([f"{path}: {length} lines" for path, length in lengths.items() if length > FILE_LINES])
+
+
+def test_lines_of_both_packages():
+    total = sum(len(lines_of(path)) for path in sources(*PACKAGES).values())
+    comments = sum(count_comments(path) for path in sources(*PACKAGES).values())
+    print(f"{total} lines, of which {comments / total:.1%} are comments and docstrings")
+    assert total <= TOTAL_LINES
+    assert comments / total >= COMMENT_SHARE
+
+
+def count_comments(path: Path) -> int:
+    """Lines that hold a comment or belong to a docstring."""
+    text = path.read_text(encoding="utf-8")
+    found = {t.start[0] for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type == tokenize.COMMENT}
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            found.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(found)
+
+
+def test_no_imports_go_in_circles():
+    modules = sources(*PACKAGES)
+    below: dict[str, set[str]] = {module: set() for module in modules}
+    for each in imports_in(*PACKAGES):
+        target = owner(each.name, modules)
+        if target in modules and target != each.importer:
+            below[each.importer].add(target)
+    print(f"{len(modules)} modules, {sum(map(len, below.values()))} imports among them")
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_is_hidden(package):
+    """`import a.b` gives the module: no function of its name in `a` hides it."""
+    hidden = []
+    for module in sources(package):
+        parent, _, name = module.rpartition(".")
+        if not parent or name == "__main__" or is_within(module, GPU_ONLY):
+            continue
+        found = importlib.import_module(module)
+        if getattr(importlib.import_module(parent), name) is not found:
+            hidden.append(f"{module} is hidden by {getattr(importlib.import_module(parent), name)!r}")
+    refuse(hidden)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_few_parameters(package):
+    refuse(
+        [
+            f"{path}, line {f.lineno}: {f.name} has {len(arguments(f))} parameters"
+            for path in sources(package).values()
+            for f in functions(parse(path))
+            if len(arguments(f)) > PARAMETERS
+        ]
+    )
+
+
+def test_a_class_name_has_one_meaning():
+    where: dict[str, list[str]] = defaultdict(list)
+    for module, path in sources(*PACKAGES).items():
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(module)
+    print(f"{len(where)} classes")
+    refuse([f"{name}: {', '.join(modules)}" for name, modules in where.items() if len(modules) > 1])
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_arguments_have_types(package):
+    aliases = {"Any"} | {name for path in sources(package).values() for name in aliases_of_any(parse(path))}
+    every = [a for path in sources(package).values() for f in functions(parse(path)) for a in arguments(f)]
+    vague = [a for a in every if a.annotation is not None and ast.unparse(a.annotation) in aliases]
+    print(f"{package}: {len(vague)} of {len(every)} arguments are Any, {len(vague) / len(every):.1%}")
+    assert len(every) > 1000
+    assert len(vague) <= ANY_SHARE * len(every)
+
+
+def aliases_of_any(tree: ast.Module) -> Iterator[str]:
+    """Names that a module gives to `Any`."""
+    for node in tree.body:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if value is not None and ast.unparse(value) in ("Any", "'Any'"):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            yield ast.unparse(target)
+
+
+def test_state_is_read_by_names():
+    """Compiled code of the runtime reads fields of records: no index is the number of a field times so many."""
+    found = []
+    for module, path in sources("taskflow").items():
+        if any(is_within(each, "taskflow.core.compiling") for each in imported(module)):
+            for node in ast.walk(parse(path)):
+                if isinstance(node, ast.Subscript) and is_offset(node.slice):
+                    found.append(f"{path}, line {node.lineno}: {ast.unparse(node)}")
+    refuse(found)
+
+
+def imported(module: str) -> set[str]:
+    return {each.name for each in imports_in("taskflow") if each.importer == module}
+
+
+def is_offset(index: ast.expr) -> bool:
+    """True for `at[X] + 3 * k` and `x + 3 * k`: a sum with a product by a constant, or with another subscript."""
+    if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Add):
+        return False
+    parts = list(terms(index))
+    products = [p for p in parts if isinstance(p, ast.BinOp) and isinstance(p.op, ast.Mult)]
+    by_constant = any(isinstance(side, ast.Constant) and side.value > 1 for p in products for side in (p.left, p.right))
+    return by_constant or any(isinstance(p, ast.Subscript) for p in parts)
+
+
+def terms(index: ast.expr) -> Iterator[ast.expr]:
+    """The terms of a sum."""
+    if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Add):
+        yield from terms(index.left)
+        yield from terms(index.right)
+    else:
+        yield index
