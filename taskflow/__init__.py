@@ -6,6 +6,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 
 from taskflow import checkpoint, schedule
 from taskflow.backend import Context, CudaSource, captured, compiled, cuda_kernel, on_cuda, takes_half, together
+from taskflow.core.compiling import njit
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Normal, Uniform
 from taskflow.cost.measure import fit_machine, measure_machine
@@ -92,6 +93,7 @@ __all__ = [
     "lower",
     "measure_machine",
     "model_parallel",
+    "njit",
     "on_cuda",
     "one_weird_trick",
     "operator_placement",

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from taskflow import njit
 
 _STRETCH = 256
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def sums(x: Any, total: Any, part: Any) -> None:
     """total = the sum over points; `part` is scratch memory of the same shape."""
     total[:] = 0
@@ -25,7 +25,7 @@ def sums(x: Any, total: Any, part: Any) -> None:
             total[c] += part[c]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(nogil=True, fastmath={"contract"})
 def squares(x: Any, mean: Any, total: Any, part: Any) -> None:
     """total = the sum over points of (x - mean)²."""
     total[:] = 0
@@ -38,7 +38,7 @@ def squares(x: Any, mean: Any, total: Any, part: Any) -> None:
             total[c] += part[c]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(nogil=True, fastmath={"contract"})
 def products(gy: Any, x: Any, mean: Any, gbias: Any, gweight: Any, part: Any) -> None:
     """gbias = the sum over points of gy, gweight = that of gy (x - mean); `part` is scratch memory of two rows."""
     gbias[:] = 0
@@ -57,7 +57,7 @@ def products(gy: Any, x: Any, mean: Any, gbias: Any, gweight: Any, part: Any) ->
             gweight[c] += other[c]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(nogil=True, fastmath={"contract"})
 def normalize(x: Any, mean: Any, scale: Any, bias: Any, y: Any) -> None:
     """y = (x - mean) scale + bias."""
     for r in range(x.shape[0]):
@@ -65,7 +65,7 @@ def normalize(x: Any, mean: Any, scale: Any, bias: Any, y: Any) -> None:
             y[r, c] = (x[r, c] - mean[c]) * scale[c] + bias[c]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(nogil=True, fastmath={"contract"})
 def gradient(gy: Any, x: Any, mean: Any, slope: Any, share: Any, scale: Any, gx: Any) -> None:
     """gx = (gy + (x - mean) slope - share) scale."""
     for r in range(x.shape[0]):

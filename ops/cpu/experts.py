@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from taskflow import njit
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def normalize(weights: Any) -> None:
     """Every row is divided by its sum."""
     for row in range(weights.shape[0]):
@@ -23,7 +23,7 @@ def normalize(weights: Any) -> None:
             weights[row, j] /= total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def top_k_gradient(gweights: Any, choices: Any, p: Any, normalize: bool, gp: Any) -> None:
     """With w = p / Σp over the choices: gp = (gw - Σ gw w) / Σp there, else gp = gw; zero elsewhere."""
     for row in range(gp.shape[0]):
@@ -40,7 +40,7 @@ def top_k_gradient(gweights: Any, choices: Any, p: Any, normalize: bool, gp: Any
             gp[row, choices[row, j]] = (gweights[row, j] - shared) / total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def fill_slots(choices: Any, groups: int, capacity: int, first: int, places: int, used: Any, slots: Any) -> None:
     """Give every choice (n, k) of `groups` equal groups the next free place of its expert, first choices first.
 
@@ -57,7 +57,7 @@ def fill_slots(choices: Any, groups: int, capacity: int, first: int, places: int
                 used[e] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def scatter(x: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int, places: int, experts: Any) -> None:
     """experts[slot] = weight x for every slot of a token; zero where no token is."""
     experts[:] = 0
@@ -70,7 +70,7 @@ def scatter(x: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int, pla
                     experts[e, place, d] = weight * x[row, d]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def gather(experts: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int, places: int, y: Any) -> None:
     """y = the sum of weight experts[slot] over the slots of a token that lie in the tile."""
     y[:] = 0
@@ -83,7 +83,7 @@ def gather(experts: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int
                     y[row, d] += weight * experts[e, place, d]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def gather_products(gy: Any, experts: Any, slots: Any, expert_lo: int, place_lo: int, places: int, out: Any) -> None:
     """out = gy · experts[slot], zero for a slot outside of the tile: the gradient of the weights of `gather`."""
     for row in range(slots.shape[0]):

@@ -11,29 +11,28 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
-
 from ops.cpu.math import erf, exp
+from taskflow import njit
 
 _SQRT_HALF = math.sqrt(0.5)
 _DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution at 0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def relu(x: Any, y: Any) -> None:
     """y = max(x, 0), NaN where x is, for arrays of one dimension: 2.5 times NumPy's maximum."""
     for k in range(x.size):
         y[k] = 0 if x[k] <= 0 else x[k]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def relu_gradient(gy: Any, y: Any, gx: Any) -> None:
     """gx = gy where y > 0, else 0, for arrays of one dimension."""
     for k in range(gx.size):
         gx[k] = gy[k] if y[k] > 0 else 0
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def gelu(x: Any, y: Any) -> None:
     """y = x Φ(x) for arrays of one dimension."""
     half, scale = x.dtype.type(0.5), x.dtype.type(_SQRT_HALF)
@@ -41,7 +40,7 @@ def gelu(x: Any, y: Any) -> None:
         y[k] = x[k] * (half + half * erf(x[k] * scale))
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def gelu_gradient(gy: Any, x: Any, gx: Any) -> None:
     """gx = gy (Φ(x) + x φ(x)) for arrays of one dimension."""
     half, scale, density = x.dtype.type(0.5), x.dtype.type(_SQRT_HALF), x.dtype.type(_DENSITY)
@@ -50,7 +49,7 @@ def gelu_gradient(gy: Any, x: Any, gx: Any) -> None:
         gx[k] = gy[k] * (p + x[k] * (density * exp(-half * x[k] * x[k])))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def scatter_add(rows: Any, index: Any, lo: int, table: Any) -> None:
     """table[index[k] - lo] += rows[k] for every index that lies in the table."""
     for k in range(index.shape[0]):
@@ -60,7 +59,7 @@ def scatter_add(rows: Any, index: Any, lo: int, table: Any) -> None:
                 table[at, e] += rows[k, e]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def take_pairs(products: Any, i: Any, j: Any, y: Any) -> None:
     """y[n, p] = products[n, i[p], j[p]]."""
     for n in range(y.shape[0]):
@@ -68,7 +67,7 @@ def take_pairs(products: Any, i: Any, j: Any, y: Any) -> None:
             y[n, p] = products[n, i[p], j[p]]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def put_pairs(gy: Any, i: Any, j: Any, weights: Any) -> None:
     """The gradient of `take_pairs`, for both orders of a pair; zeros for what is no pair."""
     for n in range(gy.shape[0]):
@@ -77,7 +76,7 @@ def put_pairs(gy: Any, i: Any, j: Any, weights: Any) -> None:
             weights[n, i[p], j[p]] = weights[n, j[p], i[p]] = gy[n, p]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def sgd(p: Any, g: Any, v: Any, rate: Any, momentum: Any, nesterov: bool, decay: Any) -> None:
     """One step of stochastic gradient descent in one pass; an empty `v` is no momentum."""
     if v.size == 0:
@@ -90,7 +89,7 @@ def sgd(p: Any, g: Any, v: Any, rate: Any, momentum: Any, nesterov: bool, decay:
         p[k] -= rate * (gradient + momentum * v[k] if nesterov else v[k])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # the check for zero divisors would keep it from vectorizing
+@njit(nogil=True, error_model="numpy")  # the check for zero divisors would keep it from vectorizing
 def adam(
     p: Any, g: Any, m: Any, v: Any, rate: Any, beta1: Any, beta2: Any, root: Any, eps: Any, decay: Any, keep: Any
 ) -> None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
-
 from ops.cpu.math import sigmoid, tanh
 from ops.cpu.panels import add_product
+from taskflow import njit
 
 _CONTRACT = {"contract"}
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def cell(gates: Any, c: Any, new_h: Any, new_c: Any, active: Any) -> None:
     """active = σ(i), σ(f), tanh(g), σ(o); new_c = f c + i g; new_h = o tanh(new_c)."""
     for n in range(c.shape[0]):
@@ -26,7 +25,7 @@ def cell(gates: Any, c: Any, new_h: Any, new_c: Any, active: Any) -> None:
         finish_sample(active[n], c[n], new_h[n], new_c[n])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def cell_of_sum(gates: Any, inputs: Any, c: Any, new_h: Any, new_c: Any, active: Any) -> None:
     """`cell` of gates + inputs."""
     for n in range(c.shape[0]):
@@ -37,7 +36,7 @@ def cell_of_sum(gates: Any, inputs: Any, c: Any, new_h: Any, new_c: Any, active:
         finish_sample(active[n], c[n], new_h[n], new_c[n])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def finish_sample(active: Any, old: Any, out: Any, state: Any) -> None:
     """A sample of `cell`, whose gates `active` holds."""
     for part in (0, 1, 3):
@@ -53,14 +52,14 @@ def finish_sample(active: Any, old: Any, out: Any, state: Any) -> None:
         out[k] = o[k] * tanh(state[k])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def cell_gradient(gh: Any, flowing: Any, c: Any, new_c: Any, active: Any, ggates: Any, gc: Any) -> None:
     """The gradients of gates and c from those of new_h (`gh`) and new_c (`flowing`)."""
     for n in range(c.shape[0]):
         sample_gradient(gh[n], flowing[n], c[n], new_c[n], active[n], ggates[n], gc[n])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def sample_gradient(gh: Any, flowing: Any, c: Any, new_c: Any, active: Any, ggates: Any, gc: Any) -> None:
     """`cell_gradient` of one sample."""
     one = c.dtype.type(1)
@@ -81,7 +80,7 @@ def sample_gradient(gh: Any, flowing: Any, c: Any, new_c: Any, active: Any, ggat
 # -- all steps, each with its product with the state before ------------------------------------------------------------
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def steps(
     inputs: Any, bias: Any, h: Any, c: Any, has_state: Any, packed: Any, edge: Any, hs: Any, cs: Any, active: Any
 ) -> None:
@@ -112,7 +111,7 @@ def steps(
                 finish_sample(active[n, t], c[n], hs[n, t], cs[n, t])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def steps_gradient(
     ghs: Any, c: Any, cs: Any, active: Any, has_state: Any, packed: Any, edge: Any, gh: Any, gc: Any, ggates: Any
 ) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
+from taskflow import njit
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def adagrad(p: Any, g: Any, total: Any, rate: Any, eps: Any, decay: Any) -> None:
     """One step of Adagrad."""
     for k in range(p.size):
@@ -17,7 +17,7 @@ def adagrad(p: Any, g: Any, total: Any, rate: Any, eps: Any, decay: Any) -> None
         p[k] -= rate * gradient / (math.sqrt(total[k]) + eps)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def rmsprop(
     p: Any, g: Any, square: Any, mean: Any, v: Any, rate: Any, alpha: Any, eps: Any, momentum: Any, decay: Any
 ) -> None:
@@ -37,7 +37,7 @@ def rmsprop(
         p[k] -= rate * step
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def lamb(
     p: Any, g: Any, m: Any, v: Any, out: Any, beta1: Any, beta2: Any, scale: Any, root: Any, eps: Any, decay: Any
 ) -> tuple[float, float]:

@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
+
+from taskflow import njit
 
 _build: Any = cgutils  # has no types
 LANE_BYTES = 64
@@ -41,7 +42,7 @@ def edge_shape(dtype: Any) -> tuple[int, int]:
     return ROWS, LANE_BYTES // np.dtype(dtype).itemsize
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def pack(matrix: Any, packed: Any) -> None:
     """Pack `matrix` (columns, depth); columns that fill up the last panel are zero."""
     columns, depth = matrix.shape
@@ -56,7 +57,7 @@ def pack(matrix: Any, packed: Any) -> None:
                     target[k, lane] = matrix[column, first + k] if column < columns else 0
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def add_product(a: Any, packed: Any, c: Any, edge: Any) -> None:
     """c += a matrixᵀ, for a packed matrix of (columns, depth).
 
@@ -79,7 +80,7 @@ def add_product(a: Any, packed: Any, c: Any, edge: Any) -> None:
                 _add_edge(left, row, right, c, column, edge)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _add_edge(a: Any, row: Any, panel: Any, c: Any, column: Any, edge: Any) -> None:
     """`add_tile` where `c` ends within the tile."""
     height, width = min(ROWS, c.shape[0] - row), min(panel.shape[1], c.shape[1] - column)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
-
 from ops.cpu.lanes import max_of, sum_of
 from ops.cpu.math import exp
+from taskflow import njit
 
 # Never "reassoc" for a sum: see `cpu_lanes`.
 _CONTRACT = {"contract"}
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def _exp_row(x: Any, y: Any) -> Any:
     """y = exp(x - max x), its sum and the maximum."""
     most = max_of(x)
@@ -27,7 +26,7 @@ def _exp_row(x: Any, y: Any) -> Any:
     return sum_of(y), most
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def softmax(x: Any, y: Any) -> None:
     """y = exp(x) / sum exp(x), row by row."""
     for r in range(x.shape[0]):
@@ -37,7 +36,7 @@ def softmax(x: Any, y: Any) -> None:
             y[r, k] *= scale
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def softmax_gradient(gy: Any, y: Any, gx: Any) -> None:
     """gx = y (gy - sum(gy y)), row by row."""
     for r in range(y.shape[0]):
@@ -48,7 +47,7 @@ def softmax_gradient(gy: Any, y: Any, gx: Any) -> None:
             gx[r, k] = (gy[r, k] - total) * y[r, k]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def cross_entropy(y: Any, t: Any, probability: Any) -> float:
     """probability = softmax(y) row by row; gives the sum over rows of -log probability[t]."""
     loss = 0.0
@@ -61,7 +60,7 @@ def cross_entropy(y: Any, t: Any, probability: Any) -> float:
     return loss
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def cross_entropy_gradient(scale: Any, probability: Any, t: Any, gy: Any) -> None:
     """gy = scale (probability - 1 at t)."""
     for r in range(gy.shape[0]):
@@ -70,7 +69,7 @@ def cross_entropy_gradient(scale: Any, probability: Any, t: Any, gy: Any) -> Non
         gy[r, t[r]] -= scale
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def entropy_sums(
     y: Any, largest: Any, t: Any, first: int, keep: Any, spread: Any, row: Any, total: Any, right: Any
 ) -> None:
@@ -90,7 +89,7 @@ def entropy_sums(
             right[r] += spread * sum_of(row)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def entropy_gradient(
     gtotal: Any, gright: Any, y: Any, largest: Any, t: Any, first: int, keep: Any, spread: Any, gy: Any
 ) -> None:
@@ -104,7 +103,7 @@ def entropy_gradient(
             gy[r, at] += keep * gright[r]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def top_k(x: Any, largest: bool, values: Any, places: Any) -> None:
     """The largest (or smallest) of every row in their order and where they stand: of equals the first, NaN last."""
     for r in range(x.shape[0]):
@@ -121,12 +120,12 @@ def top_k(x: Any, largest: bool, values: Any, places: Any) -> None:
             values[r, at], places[r, at] = number, k
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _is_before(a: Any, b: Any, largest: bool) -> Any:
     return (a > b if largest else a < b) or (b != b and a == a)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def scale_and_mask(scores: Any, scale: Any, seen: int) -> None:
     """Scores times `scale` at the keys that a query sees, `seen` for the first and one more for each of the others.
 
@@ -142,7 +141,7 @@ def scale_and_mask(scores: Any, scale: Any, seen: int) -> None:
                 rest[k] = -math.inf
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm(x: Any, weight: Any, bias: Any, y: Any, mean: Any, scale: Any, eps: float) -> None:
     """y = (x - mean) scale weight + bias, scale = 1 / sqrt(var + eps), row by row."""
     number = x.dtype.type
@@ -156,7 +155,7 @@ def layer_norm(x: Any, weight: Any, bias: Any, y: Any, mean: Any, scale: Any, ep
         mean[r], scale[r] = m, s
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm_gradient(gy: Any, x: Any, mean: Any, scale: Any, weight: Any, gx: Any) -> None:
     """gx = scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
     number = x.dtype.type
@@ -172,7 +171,7 @@ def layer_norm_gradient(gy: Any, x: Any, mean: Any, scale: Any, weight: Any, gx:
             gx[r, k] = s * (gy[r, k] * weight[k] - share - (x[r, k] - m) * slope)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=_CONTRACT)
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm_sums(gy: Any, x: Any, mean: Any, scale: Any, gweight: Any, gbias: Any) -> None:
     """gweight = sum over rows of gy x̂, gbias = that of gy."""
     gweight[:] = 0

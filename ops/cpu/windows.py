@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from taskflow import njit
 
-@numba.njit(cache=True, nogil=True)
+
+@njit(nogil=True)
 def to_columns(x: Any, columns: Any, top: int, left: int, stride: Any, dilation: Any) -> None:
     """columns[g, n, h, w, i, j, c] = what position (i, j) of window (h, w) reads of channel c of group g of `x`."""
     groups, images, height, width, kh, kw, channels = columns.shape
@@ -36,7 +37,7 @@ def to_columns(x: Any, columns: Any, top: int, left: int, stride: Any, dilation:
                                     target[c] = 0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def add_columns(columns: Any, x: Any, top: int, left: int, stride: Any, dilation: Any) -> None:
     """The transpose of `to_columns`: every column is added to `x` where it was read."""
     groups, images, height, width, kh, kw, channels = columns.shape
@@ -54,7 +55,7 @@ def add_columns(columns: Any, x: Any, top: int, left: int, stride: Any, dilation
                                     target[c] += source[c]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def max_pool(x: Any, y: Any, index: Any, top: int, left: int, kh: int, kw: int, sh: int, sw: int) -> None:
     """Maximum and its position, row-major in its window, for every window of `x`; padding is minus infinity.
 
@@ -79,7 +80,7 @@ def max_pool(x: Any, y: Any, index: Any, top: int, left: int, kh: int, kw: int, 
                                 best[c], at[c] = value if is_larger else most, k if is_larger else at[c]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def max_pool_gradient(gy: Any, index: Any, gx: Any, top: int, left: int, kh: int, kw: int, sh: int, sw: int) -> None:
     """Add each gradient where its maximum stood."""
     for n in range(gy.shape[0]):

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from taskflow import njit
 
 _B = ((0, 2, -1), (1, 2, 1), (2, 1, -1), (1, 3, -1))  # row k of Bᵀ d: d[a] + s d[b]
 _A = ((0, 1, 2, 1), (1, 2, 3, -1))  # row k of Aᵀ m: m[a] + s (m[b] + m[c])
 _A_ROWS = ((1, 0), (1, 1), (1, -1), (0, -1))  # A
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def read_tiles(x: Any, tiles: Any, lines: Any, top: int, left: int) -> None:
     """tiles = Bᵀ d B for every tile d of 4 by 4 points of `x`, two apart; the first stands at (top, left)."""
     number = x.dtype.type
@@ -44,7 +44,7 @@ def read_tiles(x: Any, tiles: Any, lines: Any, top: int, left: int) -> None:
                             target[c] = p[c] + sign * q[c]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def add_tiles(tiles: Any, x: Any, lines: Any, top: int, left: int) -> None:
     """The transpose of `read_tiles`: B m Bᵀ of every tile m is added to `x` where the tile stands."""
     number = x.dtype.type
@@ -73,7 +73,7 @@ def add_tiles(tiles: Any, x: Any, lines: Any, top: int, left: int) -> None:
                             target[c] += sign * source[c]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def write_outputs(tiles: Any, y: Any, lines: Any, bias: Any) -> None:
     """y = Aᵀ m A + bias for every tile m; outputs of a tile that are outside of `y` are dropped."""
     number = y.dtype.type
@@ -98,7 +98,7 @@ def write_outputs(tiles: Any, y: Any, lines: Any, bias: Any) -> None:
                                     target[c] = p[c] + sign * (q[c] + t[c]) + bias[c]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def spread_outputs(y: Any, tiles: Any, lines: Any) -> None:
     """The transpose of `write_outputs`: tiles = A g Aᵀ for the outputs g of every tile; those outside of `y` are 0."""
     number = y.dtype.type

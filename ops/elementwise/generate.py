@@ -1,28 +1,19 @@
 """Compiled loops generated from expressions, one for each expression and way in which its inputs are broadcast.
 
-The source is written to a folder, since numba keeps compiled code on disk only for functions that have a file. No fast
-mathematics: an element gets the bits of its operators one by one. Imported inside kernels only, as importing numba
-costs 0.3 s.
+No fast mathematics: an element gets the bits of its operators one by one. Imported inside kernels only, as importing
+numba costs 0.3 s.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any
 
-import numba
-from numba.misc import appdirs
-
+import taskflow
 from ops.cpu import math as cpu_math
 from ops.elementwise.expressions import Argument, Expression, Step
 
-_numba: Any = numba
-_appdirs: Any = appdirs  # neither has types for these
 _READS = {"matrix": "{}[r, c]", "row": "{}[c]", "column": "{}[r]", "number": "{}[0]"}
 _CODE = {
     "add": "{} + {}",
@@ -65,10 +56,11 @@ def compiled_loop(
         layouts: per input `matrix` (as `out`), `row` (a number per column), `column` (one per row) or `number`.
     """
     text = source(expression, names, numbers, layouts)
-    path = _file(text)
-    namespace: dict[str, Any] = {}
-    exec(compile(text, str(path or "<generated>"), "exec"), namespace | vars(cpu_math), namespace)
-    return numba.njit(cache=path is not None, nogil=True, error_model="numpy")(namespace["loop"])
+    own = f"loop_{hashlib.sha256(text.encode()).hexdigest()[:16]}"  # compiled code is linked by name
+    module = {**vars(cpu_math)}
+    exec(text.replace("def loop(", f"def {own}("), module)
+    loop: Callable[..., None] = taskflow.njit(nogil=True, error_model="numpy")(module[own])
+    return loop
 
 
 def source(expression: Expression, names: tuple[str, ...], numbers: tuple[str, ...], layouts: tuple[str, ...]) -> str:
@@ -97,19 +89,3 @@ def _line(step: Step, known: Mapping[str, str]) -> str:
         return f"number({argument!r})" if isinstance(argument, float) else f"s{argument}"
 
     return f"s{step.slot} = " + _CODE[step.function].format(*map(code, step.arguments))
-
-
-def _file(text: str) -> Path | None:
-    """A file of this text where compiled code is kept; None where nothing can be written."""
-    folder = Path(_numba.config.CACHE_DIR or _appdirs.user_cache_dir("taskflow")) / "generated"
-    path = folder / f"loop_{hashlib.sha256(text.encode()).hexdigest()[:24]}.py"
-    try:
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            handle, written = tempfile.mkstemp(dir=folder)
-            with os.fdopen(handle, "w") as file:
-                file.write(text)
-            os.replace(written, path)  # complete whenever another process sees it
-    except OSError:
-        return None
-    return path

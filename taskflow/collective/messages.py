@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.compiling import numba
-from taskflow.strategy.grid import leaf
+from taskflow.core.compiling import leaf, njit
 
 
 class Network(NamedTuple):
@@ -29,7 +28,7 @@ class Steps(NamedTuple):
     used: Any
 
 
-@numba.njit(cache=True)
+@njit
 def flat_steps(group: Any, hosts: Any, routes: Any, bandwidth: Any, latency: Any) -> tuple[Any, Any, int]:
     """The steps of what is no tree, in which every device of a group sends at most one message at the same time.
 
@@ -69,7 +68,7 @@ def flat_steps(group: Any, hosts: Any, routes: Any, bandwidth: Any, latency: Any
     return message[: ptr[-1]], ptr, count // here if here else 0
 
 
-@numba.njit(cache=True)
+@njit
 def tree_steps(group: Any, routes: Any, bandwidth: Any, latency: Any) -> tuple[Any, Any]:
     """The levels of a binomial tree, in which number i hangs below number `i & (i - 1)`: those of bit 0 first.
 

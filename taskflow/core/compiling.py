@@ -1,43 +1,53 @@
-"""numba, with a cache on disk that several processes may fill at once: `from taskflow.core.compiling import numba`.
+"""The decorators of compiled functions: numba's, with a cache on disk that misses no change (see `code_cache`).
 
-Of each compiled function numba keeps an index of its variants, one for the types of each call, and a file for every
-variant, with numbers that begin anew in every process that finds no index. It writes the index before the variant. So
-two ranks that compile different variants at one time may both take a number, and whoever reads in between gets the code
-of other types, or after an update that of an older source. Here reader and writer hold a lock meanwhile. It is so for
-the whole process, kernels of operators included: these are compiled when a graph has been lowered, which imports this.
-
-Imported inside functions, or by modules that are: importing numba takes 0.3 s.
+`njit` is for what Python calls, `inner` and `leaf` for what only compiled functions call. Importing numba takes 0.3 s:
+it waits for the first decorated function, and modules with compiled functions are imported inside functions.
 """
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, overload
 
-import numba
-from numba.core import caching
+__all__ = ["inner", "leaf", "njit"]
 
-__all__ = ["numba"]
-
-_cache_file: Any = caching.IndexDataCacheFile  # of one function; has no types
+_Result = TypeVar("_Result")
+_Function = Callable[..., _Result]  # arguments are compiled for what types they have: NumPy's numbers serve as int
 
 
-def _locked(method: Callable[..., Any], kind: int) -> Callable[..., Any]:
-    """`method` under a lock of this kind, beside the index; without one where no file can be written or locked."""
+@overload
+def njit(function: _Function[_Result], /) -> _Function[_Result]: ...
+@overload
+def njit(**options: Any) -> Callable[[_Function[_Result]], _Function[_Result]]: ...
+def njit(function: Any = None, /, **options: Any) -> Any:
+    """`numba.njit` with a cache that holds what a function calls in its key: use it as that, with or without options.
 
-    @wraps(method)
-    def call(self: Any, *args: Any) -> Any:
-        with ExitStack() as held:
-            with suppress(OSError):
-                fcntl.flock(held.enter_context(open(f"{self._index_path}.lock", "ab")), kind)
-            return method(self, *args)
-
-    return call
+    Compiled code is kept in `NUMBA_CACHE_DIR`, or the user's folder for caches. A change in a file of compiled
+    functions, or of a constant that they name, makes a new key for all that may use it.
+    """
+    return _compile(options) if function is None else _compile(options)(function)
 
 
-if not hasattr(_cache_file.save, "__wrapped__"):
-    _cache_file.save = _locked(_cache_file.save, fcntl.LOCK_EX)
-    _cache_file.load = _locked(_cache_file.load, fcntl.LOCK_SH)
+def inner(function: _Function[_Result]) -> _Function[_Result]:
+    """For a function that only compiled functions call: without the code that Python would call it by."""
+    return _compile({"no_cpython_wrapper": True})(function)
+
+
+def leaf(function: _Function[_Result]) -> _Function[_Result]:
+    """`inner` for a function that makes no array: without the counting of references to those it is given."""
+    return _compile({"no_cpython_wrapper": True, "_nrt": False})(function)
+
+
+def _compile(options: dict[str, Any]) -> Callable[[_Function[_Result]], _Function[_Result]]:
+    import numba
+
+    from taskflow.core.code_cache import CodeCache
+
+    def decorate(function: _Function[_Result]) -> _Function[_Result]:
+        decorator: Any = numba.njit  # has no types for the options that it does not speak of
+        dispatcher = decorator(no_cfunc_wrapper=True, **options)(function)
+        if dispatcher is not function:  # NUMBA_DISABLE_JIT
+            dispatcher._cache = CodeCache(function, options)
+        return dispatcher  # type: ignore[no-any-return]
+
+    return decorate

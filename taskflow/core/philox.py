@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import njit
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
@@ -18,7 +18,7 @@ _MASK, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def _philox(counter: Any, k0: Any, k1: Any) -> Any:
     """Two 64-bit words for one counter."""
     c0, c1 = np.uint32(counter & _MASK), np.uint32(counter >> _SHIFT)
@@ -32,7 +32,7 @@ def _philox(counter: Any, k0: Any, k1: Any) -> Any:
     return (np.uint64(c0) << _SHIFT) | np.uint64(c1), (np.uint64(c2) << _SHIFT) | np.uint64(c3)
 
 
-@numba.njit(cache=True)
+@njit
 def uniform(out: Any, offsets: Any, k0: Any, k1: Any) -> None:
     """`out[r, j]` = uniform in [0, 1) of the element with global index `offsets[r] + j`."""
     number = out.dtype.type
@@ -43,7 +43,7 @@ def uniform(out: Any, offsets: Any, k0: Any, k1: Any) -> None:
             out[r, j] = min(number(np.float64(a >> np.uint64(11)) * _UNIT), largest)
 
 
-@numba.njit(cache=True)
+@njit
 def normal(out: Any, offsets: Any, k0: Any, k1: Any) -> None:
     """`out[r, j]` = standard normal (Box-Muller) of the element with global index `offsets[r] + j`."""
     for r in range(out.shape[0]):

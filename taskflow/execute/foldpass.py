@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import njit
 
 _PART_BYTES = 8192  # of each array: those of two ranks stay in the first-level cache
 
 
-@numba.njit(cache=True)
+@njit
 def fold_in_parts(arrays: Any, folded: int, is_max: bool) -> None:
     """`arrays[0]` = the combination of the first `folded` arrays; the others = a copy of it. All contiguous, 1-d."""
     target = arrays[0]

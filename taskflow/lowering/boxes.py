@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskflow.core.compiling import numba
-from taskflow.strategy.grid import leaf as leaf
+from taskflow.core.compiling import leaf
 
 # Inner functions are never called from Python: an entry for it would be most of their code.
-inner = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 
 
 @leaf

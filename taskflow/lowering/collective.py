@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lowering.boxes import covers, inner, intersect, leaf, overlaps, put, same, volume
+from taskflow.core.compiling import inner, leaf
+from taskflow.lowering.boxes import covers, intersect, overlaps, put, same, volume
 from taskflow.lowering.moves import add_arg, cut_out, needs_of
 from taskflow.lowering.owners import owners_of
 from taskflow.lowering.sorting import bits, sort

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lowering.boxes import inner, leaf, put
+from taskflow.core.compiling import inner, leaf
+from taskflow.lowering.boxes import put
 from taskflow.lowering.collective import reduce_together
 from taskflow.lowering.moves import add_arg, add_row, copy_in_rounds
 from taskflow.lowering.owners import owners_of

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lowering.boxes import inner, intersect, leaf, overlaps, same, volume
+from taskflow.core.compiling import inner, leaf
+from taskflow.lowering.boxes import intersect, overlaps, same, volume
 from taskflow.lowering.collective import gather_together, missing
 from taskflow.lowering.moves import copy_in_rounds, cut_out, needs_of
 from taskflow.lowering.sorting import sort_first

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lowering.boxes import inner, is_empty, leaf, overlaps, put, same, subtract, volume
+from taskflow.core.compiling import inner, leaf
+from taskflow.lowering.boxes import is_empty, overlaps, put, same, subtract, volume
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import (
     ARGS,

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import inner, leaf, njit
 from taskflow.cost.model import Rates
-from taskflow.lowering.boxes import inner, is_empty, leaf, put
+from taskflow.lowering.boxes import is_empty, put
 from taskflow.lowering.combine import combine
 from taskflow.lowering.deliver import deliver, name_copies
 from taskflow.lowering.life import Lives
@@ -57,7 +57,7 @@ class Context(NamedTuple):
     small_bytes: int  # a sum of less goes up a tree
 
 
-@numba.njit(cache=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+@njit
 def move(
     regions: Any,
     points_of: Any,

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import (
     covers,
-    inner,
     intersect,
     is_empty,
-    leaf,
     overlaps,
     put,
     same,

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskflow.core.compiling import inner, leaf
 from taskflow.cost.model import Rates
-from taskflow.lowering.boxes import inner, leaf, volume
+from taskflow.lowering.boxes import volume
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import AT, COLLECTIVE, COPY, EDGES, FEED, INSTANCES, ROWS, State
 from taskflow.lowering.thinning import Lanes, is_implied, thin

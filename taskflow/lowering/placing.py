@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
-from taskflow.lowering.boxes import inner, leaf
+from taskflow.core.compiling import inner, leaf, njit
 from taskflow.lowering.kinds import Kinds
 from taskflow.lowering.places import BOX, COLOUR, FAULT, FITS, PARTIAL, PLACE, RECORD, SEAT, Places
 from taskflow.strategy.grid import make_points, volume
 
 
-@numba.njit(cache=True)
+@njit
 def add_points(
     kinds: Any, models: Any, names: Any, parts: Any, borders: Any, devices: Any, seated: Any, tables: Any, store: Any
 ) -> tuple[int, int]:

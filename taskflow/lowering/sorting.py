@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lowering.boxes import inner, leaf
+from taskflow.core.compiling import inner, leaf
 
 RUN = 16
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.compiling import numba
-from taskflow.lowering.boxes import covers, inner, leaf, overlaps, put
+from taskflow.core.compiling import inner, leaf, njit
+from taskflow.lowering.boxes import covers, overlaps, put
 
 # Numbers of NumPy: for every number of Python that is passed on, numba compiles a function once more.
 READ, WRITE, READ_WRITE = np.arange(3)  # of task.Privilege
@@ -73,7 +73,7 @@ HEADER = COUNTS + len(Tables._fields)
 MANY = 4  # accesses, edges and arguments are so many times as many as instances, rows and needs
 
 
-@numba.njit(cache=True)
+@njit
 def words(size: int, w: int, devices: int, versions: int) -> int:
     """Numbers that a state with room for `size` instances, rows and needs takes."""
     boxes = w * size * (5 + 2 * MANY)

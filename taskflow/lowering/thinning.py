@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.lowering.boxes import inner, leaf
+from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.state import AT, COLLECTIVE, COPY, FEED, State
 
 COMPUTING, RECEIVING, HOST, SENDING = range(4)  # rows of `Lanes.stream`

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.lowering.boxes import inner, same
+from taskflow.core.compiling import inner
+from taskflow.lowering.boxes import same
 
 
 class Points(NamedTuple):

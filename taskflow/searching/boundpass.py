@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import njit
 
 
-@numba.njit(cache=True)
+@njit
 def bound_children(
     chosen: Any, leader: int, family: Any, first_config: Any, seconds: Any, device: Any, shares_stream: Any,
     edges: Any, first_edge: Any, sure: Any, first_delay: Any, readers: Any, delays: Any,

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.compiling import numba
-from taskflow.lowering.boxes import leaf
+from taskflow.core.compiling import leaf, njit
 
 STREAMS = (0, 1, 6, 7)  # the columns of a line that name streams
 ENDS, WAITS, QUEUE = 2, 3, 5  # columns of a line of the path
@@ -79,7 +78,7 @@ def awaits(code: Any, chain: Any, at: int, place: int) -> bool:
     return False
 
 
-@numba.njit(cache=True)
+@njit
 def trace(
     place: Any, code: Any, seconds: Any, chain: Any, end: Any, queue_ptr: Any, streams: Any, count: int, path: Any
 ) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
-from taskflow.lowering.boxes import inner, leaf
+from taskflow.core.compiling import inner, leaf, njit
 from taskflow.searching.stretches import BY_DEVICES, BY_POINTS_AND_USED
 
 FREE = -1
@@ -50,14 +49,14 @@ def is_same(keys: Any, key_ptr: Any, other: int, begin: int, end: int) -> bool:
     return True
 
 
-@numba.njit(cache=True)
+@njit
 def refill(table: Any, keys: Any, key_ptr: Any, entries: int) -> None:
     """Put all entries into an empty table."""
     for entry in range(entries):
         table[place_of(table, keys, key_ptr, entry)] = entry
 
 
-@numba.njit(cache=True)
+@njit
 def forget_last(table: Any, keys: Any, key_ptr: Any, first: int, end: int) -> None:
     """Take out the entries that were put in last, from number `first` to before `end`."""
     for entry in range(end - 1, first - 1, -1):
@@ -126,7 +125,7 @@ def put_devices(keys: Any, at: int, ops: Any, numbers: Any, record: Any, place: 
     return at
 
 
-@numba.njit(cache=True)
+@njit
 def find_entries(
     columns: Any,
     old: Any,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from taskflow.lowering.boxes import leaf
+from taskflow.core.compiling import leaf
 
 # Places in `Program.top`: how far `code`, ends and `chain` are filled, now and (behind NEW) with what is proposed; how
 # many stretches are laid anew, from which stretch on the proposed ends are not the current ones, and a counter.

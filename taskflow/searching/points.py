@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import leaf, njit
 from taskflow.cost.model import Rates
-from taskflow.lowering.boxes import leaf
 from taskflow.lowering.packing import ROW, Packed
 from taskflow.lowering.places import Places
 
@@ -19,7 +18,7 @@ class PointRates(NamedTuple):
     moves: Rates
 
 
-@numba.njit(cache=True)
+@njit
 def pack_points(points: Any, store: Any, of_points: Any, of_moves: Any, first_queue: int, pool: Any, found: Any) -> int:
     """Append the rows of some operators; of how many there is room for.
 

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskflow.core.compiling import inner, leaf
 from taskflow.cost.model import Rates
-from taskflow.lowering.boxes import inner, leaf, overlaps, same, volume
+from taskflow.lowering.boxes import overlaps, same, volume
 from taskflow.lowering.tiles import Points, by_number, tiles_of
 from taskflow.tasks.streams import Queues
 

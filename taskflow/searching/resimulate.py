@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
-from taskflow.lowering.boxes import leaf
+from taskflow.core.compiling import leaf, njit
 from taskflow.searching.critical import Path, pass_path
 from taskflow.searching.laying import DIRTY, LAID, STAMP, Rows, lay_changed
 
@@ -170,7 +169,7 @@ def pass_stretches(
     return last
 
 
-@numba.njit(cache=True)
+@njit
 def resimulate(
     limit: float,
     known: int,
@@ -291,7 +290,7 @@ def resimulate(
     return found, first
 
 
-@numba.njit(cache=True)
+@njit
 def alive_peak(
     change: Any, spans: Any, regions: Any, old: Any, new: Any, sizes: Any, peak: Any, affected: Any, keeps: bool
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.lowering.boxes import inner, leaf
+from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.packing import ROW, WITHIN, Packed
 from taskflow.searching.receiving import Links, Pieces, Played
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
-from taskflow.lowering.boxes import inner, leaf
+from taskflow.core.compiling import inner, leaf, njit
 from taskflow.lowering.life import Lives
 from taskflow.lowering.moving import Context, load
 from taskflow.lowering.packing import ENTRY, FITS, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
@@ -29,7 +28,7 @@ from taskflow.searching.sending import add_senders
 EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
 
 
-@numba.njit(cache=True)
+@njit
 def sketch(
     regions: Any, points_of: Any, all_lives: Any, store: Any, all_links: Any, is_moved: bool, pool: Any, work: Any,
     limit: float,

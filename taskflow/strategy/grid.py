@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import leaf, njit
 
 # Functions that make no array need not count who holds the arrays they are given, which took a quarter of their time.
 # They call none but their like, and are never called from Python.
-leaf = numba.njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)  # type: ignore[call-overload]
 
 
-@numba.njit(cache=True)
+@njit
 def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, Any, Any]:
     """Points by colour, then by device: `(device, colour, part of every kept axis)` of each point.
 
@@ -107,7 +106,7 @@ def image(
     return max(first, 0), min(last + 1, extent)
 
 
-@numba.njit(cache=True)
+@njit
 def make_points(
     axis: Any,
     parts: Any,
@@ -162,7 +161,7 @@ def make_points(
     return device[:n], intervals[:n], boxes[:n], colours[:n], number_colours(colours[:n]), fault
 
 
-@numba.njit(cache=True)
+@njit
 def number_colours(colours: Any) -> Any:
     """Number the colours of every output from 0 in order of appearance, in place; how many there are per output."""
     found = np.zeros(colours.shape[1], np.int64)

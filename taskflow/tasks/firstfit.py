@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import njit
 
 POINT, COLLECTIVE = 0, 4  # of task.Kind
 
 
-@numba.njit(cache=True)
+@njit
 def first_fit(order: Any, size: Any, first: Any, last: Any) -> Any:
     """Offsets: in `order`, each at the lowest one at which nothing that was placed and lives meanwhile is hit."""
     offset, placed = np.zeros(len(size), np.int64), np.empty(len(size), np.int64)  # `placed` by offset
@@ -32,7 +32,7 @@ def first_fit(order: Any, size: Any, first: Any, last: Any) -> Any:
     return offset
 
 
-@numba.njit(cache=True)
+@njit
 def post_rows(kind: Any, source: Any, device: Any, transfer: Any, dep_ptr: Any, dep_row: Any, devices: int) -> Any:
     """See `memory.receive_rows`."""
     receive, last_point = np.full(len(kind), -1, np.int64), np.full(devices, -1, np.int64)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import njit
 
 
-@numba.njit(cache=True)
+@njit
 def one_pass(
     dep_ptr: Any,
     dep_row: Any,

@@ -12,7 +12,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from taskflow.core.compiling import numba
+from taskflow.core.compiling import njit
 
 
 def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -43,7 +43,7 @@ peek: Any = intrinsic(_peek)
 poke: Any = intrinsic(_poke)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def write(cells: Any, place: int, value: int, looks: int) -> int:
     """Write a cell, then look at it so often, to give another thread time; returns what those looks add up to."""
     poke(cells, place, value)
@@ -53,14 +53,14 @@ def write(cells: Any, place: int, value: int, looks: int) -> int:
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def read(cells: Any, place: int) -> int:
     """What a cell holds now."""
     found: int = peek(cells, place)
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def await_value(cells: Any, place: int, value: int, looks: int) -> bool:
     """Look until a cell holds `value`, at most so often; whether it does."""
     for _ in range(looks):  # noqa: SIM110 - compiled
@@ -69,7 +69,7 @@ def await_value(cells: Any, place: int, value: int, looks: int) -> bool:
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def exchange(ends: Any, rounds: Any, place: int, value: int, looks: int) -> int:
     """Write a cell of `ends`, then look, at most so often, until the same cell of `rounds` no longer holds that value.
 

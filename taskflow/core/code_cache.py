@@ -1,0 +1,222 @@
+"""Compiled functions on disk, one file for each function and types of arguments.
+
+The name of a file is a digest of all that decides what is in it: the function, the types, the options, the versions of
+the compiler, the processor, and the sources and constants of every module that compiled code of this function's module
+can name, and of those that these can name in turn. So no change is missed, in whichever file it is, and checkouts with
+the same sources share their files, wherever they lie. numba's own cache looks at the file of the called function alone.
+
+A file is written aside and then renamed, so that processes may fill a folder at once, and it begins with a digest of
+its contents, so that a damaged one is noticed and made anew. Files go first to `NUMBA_CACHE_DIR`, or the user's folder
+for caches; where that cannot be written, to a folder for temporary files that is the user's alone, or nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import platform
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from time import time
+from types import CodeType, ModuleType
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from numba.core import caching, compiler, config, serialize
+from numba.misc import appdirs
+
+_log = logging.getLogger(__name__)
+_config: Any = config  # numba has no types for these
+_appdirs: Any = appdirs
+_serialize: Any = serialize
+_compiler: Any = compiler
+
+LARGEST_BYTES = 1 << 30  # of a folder; one generation of all functions takes some 20 MB
+_DAY_SECONDS = 86400
+_DIGEST_BYTES = 32
+_FOREIGN = frozenset({"numba", "numpy", "llvmlite"}) | sys.stdlib_module_names  # their versions are in the digest
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None), np.generic, np.dtype, Enum)
+_SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")  # of numba
+_VERSIONS = (
+    *(sys.version, platform.machine(), np.__version__, numba.__version__, llvmlite.__version__),
+    *(str(getattr(config, name, None)) for name in _SETTINGS),
+)
+
+
+class CodeCache(caching._Cache):
+    """The files of one function; what numba asks for a variant before it compiles one."""
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self._function, self._options, self._is_enabled = function, options, True
+        _source(function.__globals__.get("__file__"))  # now: it may change while this process runs
+
+    @property
+    def cache_path(self) -> str:
+        """The folder that is tried first."""
+        return str(next(_folders(_config.CACHE_DIR), ""))
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled variant for these types, None where there is none."""
+        target_context.refresh()
+        payload = _read(self._name(sig, target_context.codegen())) if self._is_enabled else None
+        return None if payload is None else _compiler.CompileResult._rebuild(target_context, *pickle.loads(payload))
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled for these types."""
+        is_kept = self._is_enabled and not data.lifted and not data.library.has_dynamic_globals
+        if is_kept:
+            _write(self._name(sig, data.codegen), _serialize.dumps(data._reduce()))
+
+    def enable(self) -> None:
+        """Load and save from now on."""
+        self._is_enabled = True
+
+    def disable(self) -> None:
+        """Neither load nor save from now on."""
+        self._is_enabled = False
+
+    def flush(self) -> None:
+        """Nothing to do: a function that changes has another name."""
+
+    def _name(self, types: Any, codegen: Any) -> str | None:
+        """The file's name; None where a source cannot be read."""
+        function = self._function
+        try:
+            sources = _digest_of(function.__globals__)
+        except OSError:
+            return None
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        said = (sources, _VERSIONS, codegen.magic_tuple(), str(types), sorted(self._options.items()))
+        own = (function.__module__, function.__qualname__, _code(function.__code__))
+        digest = hashlib.sha256(repr((said, own)).encode() + (_serialize.dumps(cells) if cells else b""))
+        return f"{function.__module__}.{function.__name__}-{digest.hexdigest()[:32]}"
+
+
+def _code(code: CodeType) -> tuple[Any, ...]:
+    constants = [_code(each) if isinstance(each, CodeType) else each for each in code.co_consts]
+    return code.co_code, constants, code.co_names, code.co_varnames
+
+
+@cache
+def _source(path: str | None) -> bytes:
+    """The source at a path as this process first met it."""
+    if path is None:
+        raise FileNotFoundError("a module without a file")
+    return Path(path).read_bytes()
+
+
+def _digest_of(names: Mapping[str, Any]) -> str:
+    """Of the sources and constants that compiled code with these global names can reach.
+
+    Raises:
+        OSError: a source cannot be read.
+    """
+    own, pending = _look(names)
+    found = {"": own}
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found[name], below = _look_at(name)
+            pending |= below
+    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+
+
+@cache
+def _look_at(module: str) -> tuple[str, set[str]]:
+    return _look(vars(sys.modules[module]))
+
+
+def _look(names: Mapping[str, Any]) -> tuple[str, set[str]]:
+    """A digest of a module's source and constants; if it has compiled code, the modules that its other names are of."""
+    digest = hashlib.sha256(_source(names.get("__file__")))
+    owners = set()
+    for name in sorted(names):
+        value = names[name]
+        if isinstance(value, _PLAIN) and not name.startswith("__"):
+            digest.update(f"{name} = {value!r}\n".encode())
+        elif isinstance(value, np.ndarray):
+            digest.update(f"{name} = {value.dtype} {value.shape}\n".encode() + value.tobytes())
+        else:
+            if isinstance(value, type) and issubclass(value, Enum):
+                digest.update(f"{name} = {list(value)!r}\n".encode())
+            owners.add(value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or "")
+    has_compiled = any(owner.partition(".")[0] == "numba" or owner == "taskflow.core.compiling" for owner in owners)
+    below = {owner for owner in owners if owner in sys.modules and owner.partition(".")[0] not in _FOREIGN}
+    return digest.hexdigest(), below if has_compiled else set()
+
+
+def _folders(named: str) -> Iterator[Path]:
+    """Where files may lie, best first."""
+    first = Path(named or _appdirs.user_cache_dir("taskflow"))
+    if first.is_absolute() or named:  # without HOME it is not
+        yield first / "taskflow"
+    with suppress(OSError):
+        own = Path(tempfile.gettempdir()) / f"taskflow-{os.getuid()}"
+        own.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+        status = own.lstat()  # what others could write to is not trusted: a file is code
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077:
+            yield own
+
+
+def _read(name: str | None) -> bytes | None:
+    """The contents of a file, None where it is missing or damaged."""
+    for folder in _folders(_config.CACHE_DIR) if name else ():
+        path = folder / str(name)
+        try:
+            data = path.read_bytes()
+            if time() - path.stat().st_mtime > _DAY_SECONDS:
+                os.utime(path)  # it is in use: see `_bound`
+        except OSError:
+            continue
+        if hashlib.sha256(data[_DIGEST_BYTES:]).digest() == data[:_DIGEST_BYTES]:
+            return data[_DIGEST_BYTES:]
+        _warn_of_damage(str(folder))
+    return None
+
+
+@cache
+def _warn_of_damage(folder: str) -> None:
+    _log.warning("compiled code in %s is damaged; it is compiled again", folder)
+
+
+def _write(name: str | None, payload: bytes) -> None:
+    """Keep contents in the first folder that takes them; in none where none does."""
+    for folder in _folders(_config.CACHE_DIR) if name else ():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            _bound(folder)
+            handle, aside = tempfile.mkstemp(dir=folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(hashlib.sha256(payload).digest() + payload)
+                os.replace(aside, folder / str(name))
+            except OSError:
+                os.unlink(aside)
+                raise
+            return
+
+
+@cache
+def _bound(folder: Path) -> None:
+    """Once a process: remove the files that were not used for longest while the folder is too large."""
+    files = []
+    for each in os.scandir(folder):
+        with suppress(FileNotFoundError):
+            files.append((each.stat().st_mtime, each.stat().st_size, each.path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= LARGEST_BYTES:
+            break
+        with suppress(OSError):
+            os.unlink(path)
+        total -= size

@@ -1,0 +1,139 @@
+"""Compiled functions on disk: no change is missed, damage heals, and any folder will do."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from taskflow.core import code_cache
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    "kinds.py": "from enum import IntEnum\n\nclass Kind(IntEnum):\n    COPY = 3\n",
+    "rule.py": "from taskflow.core.compiling import inner\n\n@inner\ndef rule(x):\n    return x + 1\n",
+    "middle.py": "from taskflow.core.compiling import inner\nfrom rule import rule\n\n"
+    "@inner\ndef middle(x):\n    return 10 * rule(x)\n",
+    "called.py": "from taskflow import njit\nfrom kinds import Kind\nfrom middle import middle\n\n"
+    "@njit\ndef called(x):\n    return middle(x) + Kind.COPY\n",
+    "main.py": "import called\nprint(called.called(1), sum(called.called.stats.cache_hits.values()))\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Modules that call each other, and a function that Python calls."""
+    return write(tmp_path / "checkout")
+
+
+def write(folder: Path) -> Path:
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def start(package: Path, cache: Path, **more: str) -> subprocess.Popen[str]:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache), **more}
+    command = [sys.executable, "-B", package / "main.py"]
+    return subprocess.Popen(
+        command, cwd="/", env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def run(package: Path, cache: Path, **more: str) -> tuple[int, bool, str]:
+    """What the called function gives, whether it was on disk, and what was said on standard error."""
+    return outcome(start(package, cache, **more))
+
+
+def outcome(process: subprocess.Popen[str]) -> tuple[int, bool, str]:
+    out, said = process.communicate()
+    assert process.returncode == 0, said
+    result, hits = out.split()
+    return int(result), hits == "1", said
+
+
+def files(cache: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((cache / "taskflow").iterdir())}
+
+
+def test_a_change_in_a_function_that_others_call_is_seen(package: Path, tmp_path: Path) -> None:
+    assert run(package, tmp_path) == (23, False, "")
+    assert run(package, tmp_path) == (23, True, "")
+    rule = package / "rule.py"
+    rule.write_text(rule.read_text().replace("x + 1", "x + 2"))
+    assert run(package, tmp_path) == (33, False, "")
+    rule.write_text(FILES["rule.py"])
+    assert run(package, tmp_path) == (23, True, "")
+
+
+def test_a_change_of_a_constant_that_compiled_code_names_is_seen(package: Path, tmp_path: Path) -> None:
+    assert run(package, tmp_path) == (23, False, "")
+    (package / "kinds.py").write_text(FILES["kinds.py"].replace("3", "4"))
+    assert run(package, tmp_path) == (24, False, "")
+
+
+def test_checkouts_with_the_same_sources_share_their_files(package: Path, tmp_path: Path) -> None:
+    assert run(package, tmp_path) == (23, False, "")
+    other = write(tmp_path / "other")
+    os.utime(other / "rule.py", (0, 0))
+    assert run(other, tmp_path) == (23, True, "")
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "flipped"])
+def test_a_damaged_file_is_made_anew_with_one_line_of_warning(package: Path, tmp_path: Path, damage: str) -> None:
+    run(package, tmp_path)
+    whole = files(tmp_path)
+    for name, data in whole.items():
+        flipped = data[:-9] + bytes([data[-9] ^ 4]) + data[-8:]
+        (tmp_path / "taskflow" / name).write_bytes(
+            {"cut": data[: len(data) // 2], "emptied": b"", "flipped": flipped}[damage]
+        )
+    folder = tmp_path / "taskflow"
+    assert run(package, tmp_path) == (23, False, f"compiled code in {folder} is damaged; it is compiled again\n")
+    assert run(package, tmp_path) == (23, True, "")
+    assert files(tmp_path).keys() == whole.keys()
+
+
+def test_processes_fill_a_folder_at_once(package: Path, tmp_path: Path) -> None:
+    processes = [start(package, tmp_path) for _ in range(3)]
+    assert [outcome(each)[::2] for each in processes] == [(23, "")] * 3
+    assert run(package, tmp_path) == (23, True, "")
+    assert not [name for name in files(tmp_path) if name.startswith("tmp")]
+
+
+def test_where_nothing_can_be_written_a_private_folder_serves(package: Path, tmp_path: Path) -> None:
+    nowhere = Path("/dev/null/nowhere")
+    assert run(package, nowhere, TMPDIR=str(tmp_path)) == (23, False, "")
+    assert run(package, nowhere, TMPDIR=str(tmp_path)) == (23, True, "")
+    (private,) = tmp_path.glob("taskflow-*")
+    assert private.stat().st_mode & 0o777 == 0o700
+    private.chmod(0o777)  # others may have put their code there
+    assert run(package, nowhere, TMPDIR=str(tmp_path)) == (23, False, "")
+
+
+def test_nothing_is_kept_without_home_and_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_cache._config, "CACHE_DIR", "")
+    monkeypatch.setattr(code_cache._appdirs, "user_cache_dir", lambda name: f"~/.cache/{name}")
+    monkeypatch.setattr(code_cache.tempfile, "gettempdir", lambda: "/dev/null")
+    assert list(code_cache._folders("")) == []
+    code_cache._write("name", b"payload")
+    assert code_cache._read("name") is None
+
+
+def test_a_folder_is_kept_from_growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_cache, "LARGEST_BYTES", 250)
+    for day in range(4):
+        (tmp_path / f"{day}").write_bytes(bytes(100))
+        os.utime(tmp_path / f"{day}", (day, day))
+    code_cache._bound(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
+
+
+def test_every_compiled_function_has_that_cache() -> None:
+    sources = [path for package in ("taskflow", "ops") for path in sorted((ROOT / package).rglob("*.py"))]
+    homes = [path.name for path in sources if re.search(r"\bnumba\.n?jit\(|import n?jit\b.*numba", path.read_text())]
+    assert homes == ["compiling.py"]
