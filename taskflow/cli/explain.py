@@ -9,7 +9,7 @@ from taskflow.cli.inputs import add_problem, add_strategy, read_problem, read_st
 from taskflow.cli.output import add_dot, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import natural, positive
 from taskflow.report import explain
-from taskflow.report.report import comparison_table, headline, operator_table, path_headline, path_table, sentences
+from taskflow.report.explanation import comparison_table, headline, operator_table, path_headline, path_table, sentences
 
 
 def add_parser(commands: Any) -> None:

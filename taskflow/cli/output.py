@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from taskflow.cli.inputs import Problem
 from taskflow.lowering import lower
 from taskflow.report.dot import strategy_dot, task_graph_dot
-from taskflow.report.report import Table, align
+from taskflow.report.explanation import Table, align
 from taskflow.strategy.strategy import Strategy
 
 

@@ -9,7 +9,7 @@ from taskflow.cli.inputs import Problem, add_problem, add_strategy, read_problem
 from taskflow.cli.output import add_dot, output_file, show, show_table, write_dot
 from taskflow.lowering import lower
 from taskflow.report.breakdown import break_down
-from taskflow.report.report import step_table
+from taskflow.report.explanation import step_table
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.timeline import Timeline

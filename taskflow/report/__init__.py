@@ -1,9 +1,11 @@
 """Explaining: what a strategy does to every operator, what that costs and saves, and what was weighed against it.
 
-`explaining` is the whole; `breakdown` adds up a timeline, `describe` puts configurations into words, `alternatives`
-judges the neighbours, `report` prints, and `dot` draws.
+`explaining` is the whole; `breakdown` adds up a timeline, `describe` puts configurations into words, `repeats` finds
+operators that do the same, `alternatives` judges the neighbours. `explanation` holds what is found and prints it; `dot`
+draws.
 """
 
-from taskflow.report.explaining import Explanation, OperatorExplanation, explain
+from taskflow.report.explaining import explain
+from taskflow.report.explanation import Explanation, OperatorExplanation
 
 __all__ = ["Explanation", "OperatorExplanation", "explain"]

@@ -8,7 +8,7 @@ operator; nothing is estimated beside them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,62 +18,15 @@ from taskflow.graph.operator import Operator
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.report.alternatives import Alternative, best_alternative, candidates, without_entry
-from taskflow.report.breakdown import Breakdown, Movement, Share, break_down
+from taskflow.report.breakdown import Breakdown, break_down
 from taskflow.report.describe import describe_config, soap_letters
+from taskflow.report.explanation import Explanation, OperatorExplanation, by_label
 from taskflow.report.repeats import label_repeats
-from taskflow.report.report import by_label, explanation_text
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import schedule, simulate
 from taskflow.strategy.rules import axis_kinds, data_parallel
-from taskflow.strategy.strategy import ParallelConfig, Strategy
+from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.timeline import Timeline
-
-
-@dataclass(frozen=True)
-class OperatorExplanation:
-    """One entry of a strategy: an operator, with those backward and update operators that follow it.
-
-    Attributes:
-        name, config: the entry.
-        label: the name that it shares with all entries that do the same (`repeats`), such as `layer0-95.fc1`.
-        soap: the dimensions that it uses: letters of Sample, Operator (not all devices), Attribute, Parameter.
-        split: the same in words.
-        is_data_parallel: whether data parallelism has this configuration too.
-        share, baseline: its part of the step, here and under data parallelism.
-        movements: the regions of its making that cross between devices.
-        alternative: under `is_data_parallel` the best other configuration, else that of data parallelism, for this
-            operator alone; None where it was not tried.
-    """
-
-    name: str
-    config: ParallelConfig
-    label: str
-    soap: str
-    split: str
-    is_data_parallel: bool
-    share: Share
-    baseline: Share
-    movements: tuple[Movement, ...]
-    alternative: Alternative | None = None
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What `explain` found; `str()` is the text.
-
-    Attributes:
-        machine: that it was judged on.
-        operators: the entries of the strategy, in program order.
-        step, baseline: where a step's time and bytes go, under the strategy and under data parallelism.
-    """
-
-    machine: MachineModel
-    operators: tuple[OperatorExplanation, ...]
-    step: Breakdown
-    baseline: Breakdown
-
-    def __str__(self) -> str:
-        return explanation_text(self)
 
 
 def explain(

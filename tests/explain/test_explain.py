@@ -18,7 +18,7 @@ from taskflow import (
 )
 from taskflow.report.alternatives import candidates
 from taskflow.report.describe import describe_bytes, describe_seconds
-from taskflow.report.report import comparison_table, explanation_text, operator_table, path_table
+from taskflow.report.explanation import comparison_table, explanation_text, operator_table, path_table
 from tests import tiny
 from tests.simple_costs import SimpleCosts
 

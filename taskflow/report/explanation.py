@@ -1,23 +1,69 @@
-"""An explanation as tables and sentences. A table is a header and rows of text; the command line may draw it."""
+"""An explanation, and the same as tables and sentences. A table is a header and rows of text; it may be drawn."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import fill
-from typing import TYPE_CHECKING
 
+from taskflow.machine import MachineModel
 from taskflow.report.alternatives import Alternative
-from taskflow.report.breakdown import Breakdown, Movement
+from taskflow.report.breakdown import Breakdown, Movement, Share
 from taskflow.report.describe import describe_bytes, describe_change, describe_seconds, describe_split
-
-if TYPE_CHECKING:
-    from taskflow.report.explaining import Explanation, OperatorExplanation
+from taskflow.strategy.strategy import ParallelConfig
 
 Table = list[tuple[str, ...]]
 
 WIDTH = 110
+
+
+@dataclass(frozen=True)
+class OperatorExplanation:
+    """One entry of a strategy: an operator, with those backward and update operators that follow it.
+
+    Attributes:
+        name, config: the entry.
+        label: the name that it shares with all entries that do the same (`repeats`), such as `layer0-95.fc1`.
+        soap: the dimensions that it uses: letters of Sample, Operator (not all devices), Attribute, Parameter.
+        split: the same in words.
+        is_data_parallel: whether data parallelism has this configuration too.
+        share, baseline: its part of the step, here and under data parallelism.
+        movements: the regions of its making that cross between devices.
+        alternative: under `is_data_parallel` the best other configuration, else that of data parallelism, for this
+            operator alone; None where it was not tried.
+    """
+
+    name: str
+    config: ParallelConfig
+    label: str
+    soap: str
+    split: str
+    is_data_parallel: bool
+    share: Share
+    baseline: Share
+    movements: tuple[Movement, ...]
+    alternative: Alternative | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `explain` found; `str()` is the text.
+
+    Attributes:
+        machine: that it was judged on.
+        operators: the entries of the strategy, in program order.
+        step, baseline: where a step's time and bytes go, under the strategy and under data parallelism.
+    """
+
+    machine: MachineModel
+    operators: tuple[OperatorExplanation, ...]
+    step: Breakdown
+    baseline: Breakdown
+
+    def __str__(self) -> str:
+        return explanation_text(self)
 
 
 def explanation_text(explanation: Explanation, most: int = 30) -> str:
