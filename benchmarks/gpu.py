@@ -52,9 +52,9 @@ FLOAT32_ERROR = 1e-4
 def facts(setting: Setting) -> None:
     """The GPU: its own account, measured rates, what libraries there are."""
     machine, backend = setting.machine(), setting.backend()
-    place = backend.place(0)
+    gpu = backend.rank_gpu(0)
     free, total = backend.memory(0)
-    say(f"{backend.name(0)}, GPU {place.gpu}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free, NCCL {place.library}")
+    say(f"{backend.name(0)}, GPU {gpu.gpu}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free, NCCL {gpu.library}")
     if setting.is_fake:
         return
     device = measure_machine(machine, backend).devices[0]
@@ -308,7 +308,7 @@ def rank_of(setting: Setting, transport: str, steps: int = 4) -> None:
 def nccl(setting: Setting) -> None:
     """NCCL with one rank: a sum over it, captured in a graph."""
     backend, count = setting.backend(), 64 if setting.is_fake else 1 << 24
-    if not setting.is_fake and not backend.place(0).library:
+    if not setting.is_fake and not backend.rank_gpu(0).library:
         say("NCCL is not installed")
         return
     is_right, seconds = gpu_nccl.all_reduce(backend, count)

@@ -36,7 +36,7 @@ def task_graph(*patterns, shape=(8, 6), device=SLOW):
 
 def planned(graph, places=None, count=2):
     rows = np.flatnonzero(graph.kind == Kind.POINT).tolist()
-    return sections(graph, rows, count, places or divide.Places(graph, plan_memory(graph)))
+    return sections(graph, rows, count, places or divide.PlannedBytes(graph, plan_memory(graph)))
 
 
 def axis_of(parts):
@@ -79,14 +79,14 @@ def test_what_is_short_is_left_whole_unless_it_lies_between():
 
 
 class Apart:
-    """Places of instances that share no bytes."""
+    """Instances that share no bytes."""
 
     def sharing(self, instance):
         return []
 
 
 class Crossed:
-    """Places where the halves of the last instance lie in those of the first the other way round."""
+    """The halves of the last instance lie in those of the first, the other way round."""
 
     def __init__(self, graph):
         self.first, self.last = 0, len(graph.instance_device) - 1

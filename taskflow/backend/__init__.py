@@ -9,7 +9,7 @@ from taskflow.backend.context import Array, Context, Run, Workspace, compiled, i
 from taskflow.backend.cuda.folding import fold_launch
 from taskflow.backend.cuda.inspecting import inspect_launch, poison_launch
 from taskflow.backend.half import for_dtypes, takes_half
-from taskflow.backend.ranks import Communicator, Part, Place
+from taskflow.backend.ranks import Communicator, GroupCall, RankGpu
 from taskflow.backend.streams import NoRoom, NotCapturable, StreamBackend
 from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
 
@@ -50,10 +50,10 @@ __all__ = [
     "Communicator",
     "Context",
     "CudaSource",
+    "GroupCall",
     "NoRoom",
     "NotCapturable",
-    "Part",
-    "Place",
+    "RankGpu",
     "Run",
     "StreamBackend",
     "StreamContext",

@@ -37,8 +37,8 @@ class Ranks(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a rank works.
+class RankGpu:
+    """What a rank says of its GPU.
 
     Attributes:
         host: name of its host.
@@ -54,7 +54,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Part:
+class GroupCall:
     """One call of a library that moves data among the ranks of a group; arrays are contiguous.
 
     Attributes:
@@ -86,5 +86,5 @@ class Communicator(ABC):
     group: tuple[int, ...]
 
     @abstractmethod
-    def calls(self, parts: Sequence[Part]) -> Sequence[Callable[[], object]]:
+    def calls(self, parts: Sequence[GroupCall]) -> Sequence[Callable[[], object]]:
         """What a stream does, in order, to carry out `parts` together: none waits for another one of them."""

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend.context import Array
-from taskflow.backend.cuda.cudnn import Plan
-from taskflow.backend.ranks import Communicator, Place, Ranks
+from taskflow.backend.cuda.cudnn import CudnnPlan
+from taskflow.backend.ranks import Communicator, RankGpu, Ranks
 
 Call = Callable[[], object]
 Stream = Any
@@ -125,7 +125,7 @@ class StreamBackend(ABC):
 
     def library_plan(
         self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
-    ) -> Plan | None:
+    ) -> CudnnPlan | None:
         """What cuDNN does on the current stream (see `cudnn.OPERATIONS`); None where it is not there or cannot."""
         return None
 
@@ -151,7 +151,7 @@ class StreamBackend(ABC):
     # -- other ranks -----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def place(self, device: int) -> Place:
+    def rank_gpu(self, device: int) -> RankGpu:
         """Where this rank works: host, GPU and what that reaches."""
 
     @abstractmethod

@@ -21,8 +21,8 @@ class History:
 
 
 @dataclass
-class Place:
-    """A point between two steps.
+class Position:
+    """Where a run stands between two steps.
 
     Attributes:
         batches: batches an epoch.
@@ -73,48 +73,48 @@ class Keeper:
         self.folder = None if folder is None else Path(folder)
         self._saved = -1
 
-    def resume(self, batches: int, wanted: bool) -> Place:
-        """The place of the newest checkpoint, loaded into the executor; the start if there is none.
+    def resume(self, batches: int, wanted: bool) -> Position:
+        """The position of the newest checkpoint, loaded into the executor; the start if there is none.
 
         Raises:
             ValueError: the checkpoint is damaged, of another graph or in the middle of an epoch of other batches; or
                 there is one and it is not `wanted`.
         """
         if self.folder is None:
-            return Place(batches)
+            return Position(batches)
         found = self.step.transport.gather(latest(self.folder))[0]  # rank 0's view of the disk
         if found is None:
-            return Place(batches)
+            return Position(batches)
         if not wanted:
             raise ValueError(
                 f"fit: '{self.folder}' holds '{found.name}' of another run; resume it or give another folder"
             )
         notes = load(self.step, found).notes
-        place = place_from(notes, str(found))
-        if place.batch and place.batches != batches:
+        position = position_from(notes, str(found))
+        if position.batch and position.batches != batches:
             raise ValueError(
-                f"fit: '{found}' was saved after batch {place.batch} of {place.batches} in its epoch; "
+                f"fit: '{found}' was saved after batch {position.batch} of {position.batches} in its epoch; "
                 f"an epoch has {batches} batches here"
             )
-        place.batches, self._saved = batches, self.step.steps
-        return place
+        position.batches, self._saved = batches, self.step.steps
+        return position
 
-    def keep_up(self, place: Place) -> None:
+    def keep_up(self, position: Position) -> None:
         """Save if a checkpoint is due here."""
-        due = place.batch == place.batches if self.every is None else self.step.steps % self.every == 0
+        due = position.batch == position.batches if self.every is None else self.step.steps % self.every == 0
         if due:
-            self.save(place)
+            self.save(position)
 
-    def save(self, place: Place) -> None:
+    def save(self, position: Position) -> None:
         """Save, unless this step was saved already."""
         if self.folder is not None and self._saved != self.step.steps:
-            save(self.step, self.folder, self.keep, {"place": asdict(place)})
+            save(self.step, self.folder, self.keep, {"position": asdict(position)})
             self._saved = self.step.steps
 
 
-def place_from(notes: Mapping[str, Any], where: str) -> Place:
-    """The place noted in a checkpoint; ValueError if it was not saved by `fit`."""
-    if "place" not in notes:
-        raise ValueError(f"fit: '{where}' was not saved by a training run: it has no place in it")
-    place = dict(notes["place"])
-    return Place(**{**place, "history": History(**place["history"])})
+def position_from(notes: Mapping[str, Any], where: str) -> Position:
+    """The position noted in a checkpoint; ValueError if it was not saved by `fit`."""
+    if "position" not in notes:
+        raise ValueError(f"fit: '{where}' was not saved by a training run: it has no position in it")
+    position = dict(notes["position"])
+    return Position(**{**position, "history": History(**position["history"])})

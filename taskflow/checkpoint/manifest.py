@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from taskflow.checkpoint.tensorfile import Array, Layout, digest_of, lay_out, map_tensor
+from taskflow.checkpoint.tensorfile import Array, FileLayout, digest_of, lay_out, map_tensor
 
 FORMAT, VERSION, NAME = "taskflow-checkpoint", 1, "manifest.json"
 
@@ -53,7 +53,7 @@ class Manifest:
         return _render({"format": FORMAT, "version": VERSION, **asdict(self)})
 
     @cached_property
-    def layouts(self) -> dict[str, Layout]:
+    def layouts(self) -> dict[str, FileLayout]:
         """File name -> its layout."""
         inside: dict[str, list[tuple[str, tuple[int, ...], str]]] = {name: [] for name in self.files}
         for name, entry in self.regions.items():

@@ -1,6 +1,6 @@
 """Safetensors files, laid out by hand.
 
-Header and offsets follow from names, shapes and dtypes alone, so regions are streamed into their places one by one and
+Header and offsets follow from names, shapes and dtypes alone, so regions are streamed to their offsets one by one and
 read back as maps; the library's writer wants all of them in memory. The format: 8 bytes of little-endian header size, a
 JSON header padded with spaces, then the data (https://github.com/huggingface/safetensors).
 """
@@ -40,7 +40,7 @@ CODES = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """The first bytes of a file, where each tensor lies in it (name -> start, end; in file order), and its size."""
 
     header: bytes
@@ -48,7 +48,7 @@ class Layout:
     size_bytes: int
 
 
-def lay_out(tensors: Iterable[Tensor]) -> Layout:
+def lay_out(tensors: Iterable[Tensor]) -> FileLayout:
     """The layout of a file: tensors of large elements first, so that all are aligned, then by name.
 
     Raises:
@@ -65,7 +65,7 @@ def lay_out(tensors: Iterable[Tensor]) -> Layout:
     text += b" " * (-len(text) % 8)
     header = len(text).to_bytes(8, "little") + text
     spans = {n: tuple(len(header) + o for o in entry["data_offsets"]) for n, entry in table.items()}
-    return Layout(header, spans, len(header) + end)
+    return FileLayout(header, spans, len(header) + end)
 
 
 def digest_of(data: bytes | Array) -> str:
@@ -99,7 +99,7 @@ class TensorWriter:
         self._stream.write(self.layout.header)
 
     def put(self, name: str, value: Array) -> str:
-        """Write a tensor into its place; gives its digest."""
+        """Write a tensor at its offset; gives its digest."""
         value = np.ascontiguousarray(value)
         self._try(lambda: self._put(self.layout.spans[name][0], value))
         return digest_of(value)

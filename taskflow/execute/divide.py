@@ -29,9 +29,9 @@ def divide_program(compiler: Compiler, program: Program) -> dict[int, Sequence[P
     found = dict[int, Sequence[Part]]()
     if compiler.crew.size == 1:
         return found
-    places = Places(compiler.graph, compiler.plan)
+    where = PlannedBytes(compiler.graph, compiler.plan)
     for first, end in list(_runs(compiler, program)):
-        for section in sections(compiler.graph, program.rows[first:end], compiler.crew.size, places):
+        for section in sections(compiler.graph, program.rows[first:end], compiler.crew.size, where):
             found.update(zip(section.rows, section.parts, strict=True))
             program.calls[first : first + len(section.rows)] = _calls(compiler, section)
             first += len(section.rows)
@@ -82,8 +82,8 @@ def _noted(graph: TaskGraph, row: int, call: Call) -> None:
         raise
 
 
-class Places:
-    """Where the instances of a task graph lie by a memory plan; see `sections.Places`."""
+class PlannedBytes:
+    """The bytes of the instances of a task graph, by its memory plan; see `sections.InstanceBytes`."""
 
     def __init__(self, graph: TaskGraph, plan: MemoryPlan) -> None:
         self._graph, self._plan = graph, plan

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from taskflow.checkpoint.history import History, Keeper, Place
+from taskflow.checkpoint.history import History, Keeper, Position
 from taskflow.comm.ending import Stopped, end_all_leaving
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import LocalTransport, connect
@@ -152,16 +152,16 @@ class Trainer:
             SystemExit: a signal came.
         """
         keeper = Keeper(self.step, checkpoint, every, keep)
-        place = keeper.resume(len(batches), resume)
+        position = keeper.resume(len(batches), resume)
         if self.step.steps:
-            self._print(f"going on after step {self.step.steps}, in epoch {place.epoch + 1}")
+            self._print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
         with Interrupts(self.transport) as interrupts:
             try:
-                self._train(batches, epochs, validation, place, keeper, interrupts)
-                keeper.save(place)
+                self._train(batches, epochs, validation, position, keeper, interrupts)
+                keeper.save(position)
                 interrupts.exchange()
             except Interrupted as stop:
-                keeper.save(place)
+                keeper.save(position)
                 self._print(f"stopped by {stop} after step {self.step.steps}")
                 raise Stopped(128 + stop.number) from None
             except SystemExit as leave:
@@ -169,32 +169,34 @@ class Trainer:
                 raise
             finally:
                 self.step.forget_next()
-        return place.history
+        return position.history
 
     def _train(
         self,
         batches: Batches,
         epochs: int,
         validation: tuple[Graph, Batches] | None,
-        place: Place,
+        position: Position,
         keeper: Keeper,
         interrupts: Interrupts,
     ) -> None:
         times: deque[float] = deque(maxlen=1000)
         with self._progress() as bar:
-            done = place.epoch * len(batches) + place.batch
+            done = position.epoch * len(batches) + position.batch
             task = bar.add_task("train", total=epochs * len(batches), completed=done)
-            while place.epoch < epochs:
-                for feeds, prefetch in _ahead(islice(batches.epoch(place.epoch), place.batch, None)):
+            while position.epoch < epochs:
+                for feeds, prefetch in _ahead(islice(batches.epoch(position.epoch), position.batch, None)):
                     interrupts.check()
                     values = self._train_step(feeds, prefetch)
                     times.append(self.step.seconds)
-                    place.pass_batch(values)
-                    keeper.keep_up(place)
-                    bar.update(task, advance=1, description=f"epoch {place.epoch + 1} loss {values.get('loss', 0):.4f}")
-                place.pass_epoch(self._evaluate(*validation, interrupts.check) if validation else {})
-                place.history.step_seconds = float(np.median(times)) if times else 0.0
-                self._print_epoch(place.epoch, place.history)
+                    position.pass_batch(values)
+                    keeper.keep_up(position)
+                    bar.update(
+                        task, advance=1, description=f"epoch {position.epoch + 1} loss {values.get('loss', 0):.4f}"
+                    )
+                position.pass_epoch(self._evaluate(*validation, interrupts.check) if validation else {})
+                position.history.step_seconds = float(np.median(times)) if times else 0.0
+                self._print_epoch(position.epoch, position.history)
 
     def _train_step(self, feeds: Feeds | None, prefetch: Feeds | None) -> dict[str, float]:
         if self.learning_rate is not None:

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from taskflow.backend.cuda.cudnn import Cudnn, Layout, Request, describe
+from taskflow.backend.cuda.cudnn import Cudnn, CudnnRequest, TensorLayout, describe
 from tests import fake_cudnn
 from tests.fake_cudnn import Library
 
@@ -125,7 +125,7 @@ def test_float64_and_odd_addresses_are_refused(cudnn, caplog):
 def layout(*shape, dtype="float16", order=None):
     order = range(len(shape)) if order is None else order
     array = np.empty([shape[d] for d in order], np.uint8).transpose(np.argsort(order))
-    return Layout(shape, array.strides, dtype)
+    return TensorLayout(shape, array.strides, dtype)
 
 
 LAST = (0, 2, 3, 1)
@@ -164,7 +164,7 @@ def test_the_real_frontend_validates_every_graph(operation):
     except RuntimeError:
         pytest.skip("libcudnn is not installed")
     for inputs, outputs, options in GRAPHS[operation]:
-        request = Request(operation, inputs, outputs, tuple(options.items()), False, True)
+        request = CudnnRequest(operation, inputs, outputs, tuple(options.items()), False, True)
         describe(Frontend(module), request, sm_version=90).validate()
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from taskflow.backend import Part
+from taskflow.backend import GroupCall
 from taskflow.backend.cuda.nccl import NcclBuffers, NcclRanks, is_short_of_memory
 
 SUM, MAX, BYTES, FLOAT32, BFLOAT16 = 0, 2, 1, 7, 9
@@ -43,15 +43,15 @@ def array(pointer, size, dtype="float32"):
 @pytest.mark.parametrize(
     "part, call",
     [
-        (Part("all_reduce", array(16, 4), array(32, 4)), ("allReduce", 16, 32, 4, FLOAT32, SUM)),
-        (Part("all_reduce", array(16, 4), array(16, 4), combine="max"), ("allReduce", 16, 16, 4, FLOAT32, MAX)),
-        (Part("reduce", array(16, 4), None, 9), ("reduce", 16, 0, 4, FLOAT32, SUM, 2)),
-        (Part("reduce_scatter", array(16, 6), array(32, 2)), ("reduceScatter", 16, 32, 2, FLOAT32, SUM)),
-        (Part("all_gather", array(16, 2), array(32, 6)), ("allGather", 16, 32, 8, BYTES)),
-        (Part("broadcast", array(16, 2), None, 5), ("broadcast", 16, 16, 8, BYTES, 1)),
-        (Part("broadcast", None, array(32, 2), 3), ("broadcast", 32, 32, 8, BYTES, 0)),
-        (Part("send", array(16, 2, "int64"), peer=9), ("send", 16, 16, BYTES, 2)),
-        (Part("receive", None, array(32, 2), 3), ("recv", 32, 8, BYTES, 0)),
+        (GroupCall("all_reduce", array(16, 4), array(32, 4)), ("allReduce", 16, 32, 4, FLOAT32, SUM)),
+        (GroupCall("all_reduce", array(16, 4), array(16, 4), combine="max"), ("allReduce", 16, 16, 4, FLOAT32, MAX)),
+        (GroupCall("reduce", array(16, 4), None, 9), ("reduce", 16, 0, 4, FLOAT32, SUM, 2)),
+        (GroupCall("reduce_scatter", array(16, 6), array(32, 2)), ("reduceScatter", 16, 32, 2, FLOAT32, SUM)),
+        (GroupCall("all_gather", array(16, 2), array(32, 6)), ("allGather", 16, 32, 8, BYTES)),
+        (GroupCall("broadcast", array(16, 2), None, 5), ("broadcast", 16, 16, 8, BYTES, 1)),
+        (GroupCall("broadcast", None, array(32, 2), 3), ("broadcast", 32, 32, 8, BYTES, 0)),
+        (GroupCall("send", array(16, 2, "int64"), peer=9), ("send", 16, 16, BYTES, 2)),
+        (GroupCall("receive", None, array(32, 2), 3), ("recv", 32, 8, BYTES, 0)),
     ],
 )
 def test_a_part_is_a_call_on_the_current_stream(part, call):
@@ -64,7 +64,7 @@ def test_a_part_is_a_call_on_the_current_stream(part, call):
 def test_a_group_ends_when_a_call_fails():
     library = Recorder()
     library.send = lambda *args: 1 / 0
-    (launch,) = NcclRanks((0, 1), 0, b"id", library, lambda: STREAM).calls([Part("send", array(16, 2), peer=1)])
+    (launch,) = NcclRanks((0, 1), 0, b"id", library, lambda: STREAM).calls([GroupCall("send", array(16, 2), peer=1)])
     with pytest.raises(ZeroDivisionError):
         launch()
     assert library.notes[-2:] == ["start", "end"]
@@ -98,7 +98,7 @@ def test_a_first_call_that_finds_no_memory_says_so(is_short, kind):
 
     library = Failing()
     (launch,) = NcclRanks((0, 1), 0, b"id", library, lambda: STREAM, lambda error: is_short).calls(
-        [Part("all_reduce", array(16, 4), array(32, 4))]
+        [GroupCall("all_reduce", array(16, 4), array(32, 4))]
     )
     with pytest.raises(kind):
         launch()

@@ -78,4 +78,4 @@ def test_a_profiler_sees_items(monkeypatch):
     with Executor(task_graph, record=False) as step:
         for feed in feeds():
             step(feed)
-        assert [part.is_captured for part in step._streamed.replay.parts] == [False]
+        assert [part.is_captured for part in step._streamed.replay.segments] == [False]

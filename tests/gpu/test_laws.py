@@ -88,7 +88,7 @@ def test_a_step_is_one_graph():
     with Executor(task_graph, backend=backend(), record=False) as step:
         for _ in range(3):
             step(model.feeds)
-        assert [part.is_captured for part in step._streamed.replay.parts] == [True]
+        assert [part.is_captured for part in step._streamed.replay.segments] == [True]
 
 
 def test_issued_steps_allocate_nothing_and_wait_for_nothing():

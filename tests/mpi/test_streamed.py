@@ -56,7 +56,7 @@ def test_a_step_of_several_ranks_is_one_graph(transport):
     backend = FakeStreams()
     with Executor(task_graph, backend=backend, record=False, transport=transport) as step:
         launches = [step(feed) and backend.launches for feed in feeds(4)]
-        kinds = [part.is_captured for part in step._streamed.replay.parts]
+        kinds = [part.is_captured for part in step._streamed.replay.segments]
     assert launches == [0, 1, 2, 3] and kinds == [True]
 
 

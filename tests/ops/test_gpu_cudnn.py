@@ -106,7 +106,7 @@ def test_plans_are_made_before_the_first_step_and_workspace_is_accounted_for():
         for _ in range(4):
             step(model.feeds)
         assert len(backend.cudnn.plans) == plans and backend.memory(0) == taken
-        assert [part.is_captured for part in step._streamed.replay.parts] == [True]
+        assert [part.is_captured for part in step._streamed.replay.segments] == [True]
 
 
 def test_cudnn_can_be_switched_off():

@@ -188,7 +188,7 @@ def test_a_folder_of_another_run(run):
 
 
 def test_a_checkpoint_that_no_training_made(run):
-    message = f"fit: '{run / 'step-00000001'}' was not saved by a training run: it has no place in it"
+    message = f"fit: '{run / 'step-00000001'}' was not saved by a training run: it has no position in it"
     assert_refused(message, lambda: kept.trainer().fit(kept.batches(), 1, checkpoint=run))
 
 

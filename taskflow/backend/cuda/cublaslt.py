@@ -56,7 +56,7 @@ class Heuristic(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Request:
+class ProductRequest:
     """What a plan is made for: a product, its dtypes, an epilogue, and how its pointers are aligned, in bytes."""
 
     gemm: Gemm
@@ -74,7 +74,7 @@ class Request:
 
 
 @dataclass
-class Plan:
+class ProductPlan:
     """Descriptors of cuBLASLt and an algorithm."""
 
     description: Any
@@ -103,7 +103,7 @@ class CublasLt:
 
     def __init__(self, library: Any, workspace: int, pointer: Callable[[Any], int]) -> None:
         self._library, self._workspace, self._pointer = library, workspace, pointer
-        self._plans: dict[Request, Plan] = {}
+        self._plans: dict[ProductRequest, ProductPlan] = {}
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
         self._handle = ctypes.c_void_p()
         self._check(library.cublasLtCreate(ctypes.byref(self._handle)))
@@ -136,7 +136,7 @@ class CublasLt:
         if gemm is None:
             return False
         leading = 0 if aux is None else mask_leading(z.shape[-1]) if "relu" in epilogue else z.shape[-1]
-        request = Request(
+        request = ProductRequest(
             gemm,
             (y.dtype.name, x.dtype.name, z.dtype.name),
             epilogue,
@@ -179,12 +179,12 @@ class CublasLt:
         address = self._pointer(array)
         return min(_ALIGNED, address & -address) if address else _ALIGNED
 
-    def _aim(self, plan: Plan, bias: Any, aux: Any) -> None:
+    def _aim(self, plan: ProductPlan, bias: Any, aux: Any) -> None:
         for attribute, array in ((_BIAS_POINTER, bias), (_AUX_POINTER, aux)):
             if array is not None:
                 self._describe(plan.description, attribute, ctypes.c_void_p(self._pointer(array)))
 
-    def _plan(self, request: Request, bias: Any, aux: Any) -> Plan | None:
+    def _plan(self, request: ProductRequest, bias: Any, aux: Any) -> ProductPlan | None:
         if request not in self._plans:
             plan = self._make(request)
             self._aim(plan, bias, aux)  # the heuristic looks at their alignment
@@ -193,7 +193,7 @@ class CublasLt:
             self._plans[request] = plan
         return self._plans[request]
 
-    def _make(self, request: Request) -> Plan:
+    def _make(self, request: ProductRequest) -> ProductPlan:
         description, gemm = ctypes.c_void_p(), request.gemm
         scale = TYPES["float64" if request.dtypes[2] == "float64" else "float32"]
         make = self._library.cublasLtMatmulDescCreate
@@ -211,7 +211,7 @@ class CublasLt:
             self._layout(dtype, extent[::-1] if is_turned else extent, operand, gemm.count)
             for dtype, extent, operand, is_turned in zip(request.dtypes, extents, operands, turned, strict=True)
         ]
-        return Plan(description, (layouts[0], layouts[1], layouts[2]), Heuristic())
+        return ProductPlan(description, (layouts[0], layouts[1], layouts[2]), Heuristic())
 
     def _layout(self, dtype: str, extents: tuple[int, int], operand: Operand, count: int) -> Any:
         layout = ctypes.c_void_p()
@@ -226,7 +226,7 @@ class CublasLt:
                 self._check(put(layout, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
         return layout
 
-    def _choose(self, plan: Plan, request: Request) -> bool:
+    def _choose(self, plan: ProductPlan, request: ProductRequest) -> bool:
         """Ask the heuristic; False where it knows no algorithm."""
         library, preference, found = self._library, ctypes.c_void_p(), ctypes.c_int()
         self._check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))

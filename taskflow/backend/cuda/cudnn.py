@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """What a plan knows of an array; strides in elements, at least 1."""
 
     shape: tuple[int, ...]
@@ -36,18 +36,18 @@ class Layout:
     dtype: str
 
     @staticmethod
-    def of(array: Any) -> Layout:
+    def of(array: Any) -> TensorLayout:
         """That of an array."""
-        return Layout(array.shape, tuple(s // array.itemsize or 1 for s in array.strides), array.dtype.name)
+        return TensorLayout(array.shape, tuple(s // array.itemsize or 1 for s in array.strides), array.dtype.name)
 
 
 @dataclass(frozen=True)
-class Request:
+class CudnnRequest:
     """An operation of OPERATIONS with its options, and the layouts of its arrays."""
 
     operation: str
-    inputs: tuple[Layout, ...]
-    outputs: tuple[Layout, ...]
+    inputs: tuple[TensorLayout, ...]
+    outputs: tuple[TensorLayout, ...]
     options: tuple[tuple[str, Any], ...]
     uses_tf32: bool
     is_aligned: bool
@@ -59,10 +59,10 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CudnnPlan:
     """What `Cudnn.plan` gives: `launch(workspace)` has the stream do it, with so many bytes at that address."""
 
-    request: Request
+    request: CudnnRequest
     workspace_bytes: int
     launch: Callable[[int], None]
 
@@ -78,7 +78,7 @@ class Cudnn:
     def __init__(self, library: Any, pointer: Callable[[Any], int]) -> None:
         self._library, self._pointer = library, pointer
         self._handles: dict[int, Any] = {}
-        self._graphs: dict[Request, tuple[Any, int] | None] = {}
+        self._graphs: dict[CudnnRequest, tuple[Any, int] | None] = {}
 
     def plan(
         self,
@@ -89,7 +89,7 @@ class Cudnn:
         options: Mapping[str, Any],
         uses_tf32: bool = False,
         may_plan: bool = True,
-    ) -> Plan | None:
+    ) -> CudnnPlan | None:
         """What does an operation on a stream, None where cuDNN refuses.
 
         Args:
@@ -102,10 +102,10 @@ class Cudnn:
             RuntimeError: it is not planned yet, and may not be now.
         """
         addresses = [self._pointer(a) for a in (*inputs, *outputs)]
-        request = Request(
+        request = CudnnRequest(
             operation,
-            tuple(map(Layout.of, inputs)),
-            tuple(map(Layout.of, outputs)),
+            tuple(map(TensorLayout.of, inputs)),
+            tuple(map(TensorLayout.of, outputs)),
             tuple(sorted(options.items())),
             uses_tf32,
             not any(address % _ALIGNMENT for address in addresses),
@@ -119,7 +119,7 @@ class Cudnn:
             return None
         graph, workspace_bytes = found
         pack, handle = dict(enumerate(addresses, 1)), self._handle(stream)
-        return Plan(request, workspace_bytes, lambda workspace: graph.execute(pack, workspace, handle=handle))
+        return CudnnPlan(request, workspace_bytes, lambda workspace: graph.execute(pack, workspace, handle=handle))
 
     def _handle(self, stream: int) -> Any:
         if stream not in self._handles:
@@ -128,7 +128,7 @@ class Cudnn:
             self._handles[stream] = handle
         return self._handles[stream]
 
-    def _try(self, request: Request, handle: Any) -> tuple[Any, int] | None:
+    def _try(self, request: CudnnRequest, handle: Any) -> tuple[Any, int] | None:
         try:
             return self._make(request, handle)
         except Exception as error:  # whatever a library raises that cannot make a plan, there is another way
@@ -137,7 +137,7 @@ class Cudnn:
             _log.warning("cuDNN refuses %s of %s: %s: %s", request.operation, shapes, type(error).__name__, reason)
             return None
 
-    def _make(self, request: Request, handle: Any) -> tuple[Any, int]:
+    def _make(self, request: CudnnRequest, handle: Any) -> tuple[Any, int]:
         """The graph with its plan, and the bytes of workspace."""
         library = self._library
         graph = describe(library, request, handle=handle)
@@ -165,7 +165,7 @@ def find_cudnn(pointer: Callable[[Any], int]) -> Cudnn | None:
     return Cudnn(cudnn, pointer)
 
 
-def describe(library: Any, request: Request, **settings: Any) -> Any:
+def describe(library: Any, request: CudnnRequest, **settings: Any) -> Any:
     """The graph of a request: inputs and then outputs are numbered from 1.
 
     Raises:
@@ -194,7 +194,7 @@ def _type(library: Any, dtype: str) -> Any:
     return getattr(library.data_type, _TYPES[dtype])
 
 
-def _refused_notes(library: Any, request: Request) -> list[Any]:
+def _refused_notes(library: Any, request: CudnnRequest) -> list[Any]:
     """What an algorithm may not be: of changing results, or of fewer digits than its operands."""
     notes = library.numerical_note
     rounds = [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS] if request.keeps_float32 else []

@@ -30,10 +30,10 @@ from cupy.cuda import nvtx, runtime
 from taskflow.backend.context import Array
 from taskflow.backend.cuda.cublas import WORKSPACE, WORKSPACE_BYTES, Cublas
 from taskflow.backend.cuda.cublaslt import CublasLt, load_library
-from taskflow.backend.cuda.cudnn import Cudnn, Plan, find_cudnn
+from taskflow.backend.cuda.cudnn import Cudnn, CudnnPlan, find_cudnn
 from taskflow.backend.cuda.kernels import Kernels
-from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, place_of, share
-from taskflow.backend.ranks import Communicator, Place, Ranks
+from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of, share
+from taskflow.backend.ranks import Communicator, RankGpu, Ranks
 from taskflow.backend.streams import Call, NoRoom, NotCapturable, StreamBackend
 from taskflow.core.errors import InternalError
 from taskflow.core.jobs import gpu_of
@@ -196,8 +196,8 @@ class CudaStreams(StreamBackend):
 
     # -- other ranks -----------------------------------------------------------------------------------------------
 
-    def place(self, device: int) -> Place:
-        return place_of(self.gpu(device))
+    def rank_gpu(self, device: int) -> RankGpu:
+        return rank_gpu_of(self.gpu(device))
 
     def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
         arrays, failure = share(self.zeros(device, max(size_bytes, 1)), self.gpu(device), ranks)
@@ -266,7 +266,7 @@ class CudaStreams(StreamBackend):
 
     def library_plan(
         self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
-    ) -> Plan | None:
+    ) -> CudnnPlan | None:
         current = self._current
         assert current is not None, "kernels run on a stream"
         if not self.uses_cudnn:

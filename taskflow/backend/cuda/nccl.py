@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from taskflow.backend.ranks import SUMS, Communicator, Part
+from taskflow.backend.ranks import SUMS, Communicator, GroupCall
 
 _GRAIN_BYTES = 2 << 20  # of what cuMemCreate gives
 _LL_BYTES, _LL128_BYTES = 8 * 512 * 8 * 16, 120 * 640 * 8 * 8  # buffers of the two protocols for small messages
@@ -78,7 +78,7 @@ class NcclRanks(Communicator):
         self.group = group
         self._comm = self._nccl.NcclCommunicator(len(group), unique_id, group.index(rank))
 
-    def calls(self, parts: Sequence[Part]) -> Sequence[Callable[[], object]]:
+    def calls(self, parts: Sequence[GroupCall]) -> Sequence[Callable[[], object]]:
         """See `Communicator.calls`."""
         made = [self._bind(part) for part in parts]
         return [partial(self._launch, made)] if made else []
@@ -99,7 +99,7 @@ class NcclRanks(Communicator):
         finally:
             self._nccl.groupEnd()
 
-    def _bind(self, part: Part) -> Callable[[int], object]:
+    def _bind(self, part: GroupCall) -> Callable[[int], object]:
         """The call of one part, but for its stream; what is only moved travels as bytes."""
         source, target = (_pointer(a) for a in (part.source, part.target))
         count, kind, peer = self._extent(part), self._kind(part), self._peer(part)
@@ -117,19 +117,19 @@ class NcclRanks(Communicator):
         call, *args = calls[part.kind]
         return partial(call, *args)
 
-    def _extent(self, part: Part) -> int:
+    def _extent(self, part: GroupCall) -> int:
         """Numbers that are summed, or bytes that are moved: those of one rank."""
         array: Any = part.target if part.kind in ("reduce_scatter", "receive") else part.source
         if array is None:
             array = part.target
         return int(array.size if part.kind in SUMS else array.nbytes)
 
-    def _kind(self, part: Part) -> int:
+    def _kind(self, part: GroupCall) -> int:
         array: Any = part.target if part.source is None else part.source
         name = array.dtype.name if part.kind in SUMS else "uint8"
         return int(getattr(self._nccl, f"NCCL_{name.upper()}"))
 
-    def _peer(self, part: Part) -> int:
+    def _peer(self, part: GroupCall) -> int:
         return self.group.index(part.peer) if part.peer >= 0 else -1
 
 

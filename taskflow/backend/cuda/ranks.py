@@ -24,17 +24,17 @@ from cupy.cuda import runtime
 
 from taskflow.backend.context import Array
 from taskflow.backend.cuda.nccl import NcclBuffers, NcclRanks, is_short_of_memory
-from taskflow.backend.ranks import Communicator, Place, Ranks
+from taskflow.backend.ranks import Communicator, RankGpu, Ranks
 from taskflow.backend.variant import CudaSource
 from taskflow.core.system import host_name
 
 FLAGS = CudaSource(Path(__file__).with_name("flags.cu"))
 
 
-def place_of(gpu: int) -> Place:
+def rank_gpu_of(gpu: int) -> RankGpu:
     """Where a rank with this GPU works."""
     reaches = [k for k in range(runtime.getDeviceCount()) if k == gpu or runtime.deviceCanAccessPeer(gpu, k)]
-    return Place(host_name(), _identity(gpu), tuple(map(_identity, reaches)), _library_version())
+    return RankGpu(host_name(), _identity(gpu), tuple(map(_identity, reaches)), _library_version())
 
 
 def _identity(gpu: int) -> str:
@@ -112,8 +112,8 @@ def make_communicators(
     """A communicator for each group with this rank, made in the order of `groups`; all ranks call it."""
     from cupy.cuda import nccl
 
-    places = ranks.gather(_identity(gpu) + host_name())
-    if len(set(places)) < len(places):
+    found = ranks.gather(_identity(gpu) + host_name())
+    if len(set(found)) < len(found):
         os.environ["NCCL_HOSTID"] = f"rank {ranks.rank}"
     ids = ranks.gather({k: nccl.get_unique_id() for k, g in enumerate(groups) if g[0] == ranks.rank})
     with cupy.cuda.Device(gpu):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend.context import Array
-from taskflow.backend.ranks import SUMS, Communicator, Part
+from taskflow.backend.ranks import SUMS, Communicator, GroupCall
 from taskflow.core.errors import InternalError
 
 _COUNTERS = 4  # of a pair of ranks: calls given, calls taken, where the bytes of the last one begin, how many they are
@@ -68,7 +68,7 @@ class FakeCommunicator(Communicator):
         self._counters = {r: m[:size].view(np.int64).reshape(_COUNTERS, -1) for r, m in enumerate(mailboxes)}
         self._boxes = {r: mailboxes[r][size:] for r in range(len(mailboxes))}
 
-    def calls(self, parts: Sequence[Part]) -> Sequence[Callable[[], object]]:
+    def calls(self, parts: Sequence[GroupCall]) -> Sequence[Callable[[], object]]:
         """See `Communicator.calls`."""
         others = [r for r in self.group if r != self._rank]
         out = {r: arrays for r in others if (arrays := [a for p in parts for a in self._outgoing(p, r)])}
@@ -87,7 +87,7 @@ class FakeCommunicator(Communicator):
             Gate(have_taken, lambda: None),
         ]
 
-    def _outgoing(self, part: Part, to: int) -> list[Array]:
+    def _outgoing(self, part: GroupCall, to: int) -> list[Array]:
         """What a part gives to another rank."""
         source = part.source
         goes = part.kind in ("all_reduce", "all_gather", "reduce_scatter") or (
@@ -99,7 +99,7 @@ class FakeCommunicator(Communicator):
             return [source.reshape(len(self.group), -1)[self.group.index(to)]]
         return [source]
 
-    def _incoming(self, part: Part, source: int) -> int:
+    def _incoming(self, part: GroupCall, source: int) -> int:
         """Bytes that a part takes from another rank."""
         if part.kind in ("all_reduce", "all_gather") and part.source is not None:
             return part.source.nbytes
@@ -119,7 +119,7 @@ class FakeCommunicator(Communicator):
             counters[3, to] = end - counters[2, to]
             counters[0, to] += 1
 
-    def _take(self, parts: Sequence[Part], sizes: Mapping[int, int]) -> None:
+    def _take(self, parts: Sequence[GroupCall], sizes: Mapping[int, int]) -> None:
         begin = {}
         for r, size in sizes.items():
             counters = self._counters[r]
@@ -132,7 +132,7 @@ class FakeCommunicator(Communicator):
         for r in sizes:
             self._counters[self._rank][1, r] += 1
 
-    def _take_part(self, part: Part, begin: dict[int, int]) -> None:
+    def _take_part(self, part: GroupCall, begin: dict[int, int]) -> None:
         taken: dict[int, Array] = {}
         for r in self.group:
             size = self._incoming(part, r) if r != self._rank else 0
@@ -144,7 +144,7 @@ class FakeCommunicator(Communicator):
         found = self._result(part, taken)
         part.target.reshape(-1)[...] = found.view(part.target.dtype).reshape(-1)
 
-    def _result(self, part: Part, taken: dict[int, Array]) -> Array:
+    def _result(self, part: GroupCall, taken: dict[int, Array]) -> Array:
         if part.source is not None:
             own = part.source.reshape(-1)
             if part.kind == "reduce_scatter":

@@ -21,7 +21,7 @@ import numpy as np
 
 from taskflow.backend.context import Array
 from taskflow.backend.fake.ranks import FakeCommunicator, Gate, flag_gate, flag_signal, mailbox_bytes
-from taskflow.backend.ranks import Communicator, Place, Ranks
+from taskflow.backend.ranks import Communicator, RankGpu, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.core.errors import InternalError
 from taskflow.core.system import host_name
@@ -206,9 +206,9 @@ class FakeStreams(StreamBackend):
 
     # -- other ranks -----------------------------------------------------------------------------------------------
 
-    def place(self, device: int) -> Place:
+    def rank_gpu(self, device: int) -> RankGpu:
         gpu = self._gpu or f"gpu {device}"
-        return Place(host_name(), gpu, (gpu, *(f"gpu {k}" for k in range(64))), 1 if self._library else 0)
+        return RankGpu(host_name(), gpu, (gpu, *(f"gpu {k}" for k in range(64))), 1 if self._library else 0)
 
     def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
         return ranks.shared_arrays(size_bytes)

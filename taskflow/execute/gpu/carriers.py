@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from taskflow.backend import Place
+from taskflow.backend import RankGpu
 from taskflow.backend.ranks import SUMMED
 from taskflow.execute.gpu.library import LibraryPlan, plan_library
 from taskflow.tasks.exchange import SUMS
@@ -46,8 +46,8 @@ class Carriers:
 
     def of_rows(self, origin: Array) -> Carriers:
         """The same for a graph in which the rows of some collectives are spelled out; `origin`: its rows' old ones."""
-        place = {int(old): new for new, old in enumerate(origin.tolist()) if old in self.plans}
-        return replace(self, plans={place[row]: plan for row, plan in self.plans.items()})
+        now = {int(old): new for new, old in enumerate(origin.tolist()) if old in self.plans}
+        return replace(self, plans={now[row]: plan for row, plan in self.plans.items()})
 
     def describe(self) -> str:
         """A line for the log."""
@@ -56,54 +56,54 @@ class Carriers:
         return ", ".join([*parts, f"{len(self.plans)} collectives by nccl"])
 
 
-def choose_carriers(task_graph: TaskGraph, places: Sequence[Place], carrier: str, why_not: str = "") -> Carriers:
-    """Carriers of all transfers and collectives among ranks at `places`; `why_not`: why memory cannot be mapped.
+def choose_carriers(task_graph: TaskGraph, gpus: Sequence[RankGpu], carrier: str, why_not: str = "") -> Carriers:
+    """Carriers of all transfers and collectives among ranks with these `gpus`; `why_not`: why memory cannot be mapped.
 
     Raises:
         ValueError: the carrier that `carrier` asks for is not possible, and why.
     """
-    if len(places) < 2:
+    if len(gpus) < 2:
         return Carriers()
     if carrier != "auto":
-        _check_possible(places, carrier, why_not)
-    has_library = carrier in ("auto", "nccl") and not why_no_library(places, carrier == "nccl")
+        _check_possible(gpus, carrier, why_not)
+    has_library = carrier in ("auto", "nccl") and not why_no_library(gpus, carrier == "nccl")
     plans = _plan_collectives(task_graph) if has_library else {}
-    pairs = {pair: _carrier(places, pair, carrier, not why_not, has_library) for pair in _pairs(task_graph, plans)}
+    pairs = {pair: _carrier(gpus, pair, carrier, not why_not, has_library) for pair in _pairs(task_graph, plans)}
     return Carriers(pairs, plans)
 
 
-def why_no_library(places: Sequence[Place], is_asked_for: bool = False) -> str:
+def why_no_library(gpus: Sequence[RankGpu], is_asked_for: bool = False) -> str:
     """Why NCCL cannot be used; empty where it can. Ranks that share a GPU use it only when asked to: it is slow."""
-    without = [r for r, place in enumerate(places) if not place.library]
+    without = [r for r, gpu in enumerate(gpus) if not gpu.library]
     if without:
         return f"ranks {without} have no NCCL"
-    shared = [gpu for (_, gpu), count in Counter((p.host, p.gpu) for p in places).items() if count > 1]
+    shared = [gpu for (_, gpu), count in Counter((p.host, p.gpu) for p in gpus).items() if count > 1]
     return f"several ranks share the GPU {shared[0]}" if shared and not is_asked_for else ""
 
 
-def why_not_shared(places: Sequence[Place], source: int, device: int) -> str:
+def why_not_shared(gpus: Sequence[RankGpu], source: int, device: int) -> str:
     """Why a rank cannot read another one's memory; empty where it can."""
-    if places[source].host != places[device].host:
+    if gpus[source].host != gpus[device].host:
         return f"ranks {source} and {device} are on different hosts"
-    is_reached = places[source].gpu in places[device].reaches
+    is_reached = gpus[source].gpu in gpus[device].reaches
     return "" if is_reached else f"the GPU of rank {device} does not reach that of rank {source}"
 
 
-def _check_possible(places: Sequence[Place], carrier: str, why_not: str) -> None:
-    ranks, why = range(len(places)), ""
+def _check_possible(gpus: Sequence[RankGpu], carrier: str, why_not: str) -> None:
+    ranks, why = range(len(gpus)), ""
     if carrier == "shared":
-        found = (why_not_shared(places, s, d) for s in ranks for d in ranks if s != d)
+        found = (why_not_shared(gpus, s, d) for s in ranks for d in ranks if s != d)
         why = why_not or next(filter(None, found), "")
     elif carrier == "nccl":
-        why = why_no_library(places, True)
+        why = why_no_library(gpus, True)
     if why:
         raise ValueError(f"executor: transport='{carrier}' is not possible: {why}")
 
 
-def _carrier(places: Sequence[Place], pair: tuple[int, int], carrier: str, can_share: bool, has_library: bool) -> str:
+def _carrier(gpus: Sequence[RankGpu], pair: tuple[int, int], carrier: str, can_share: bool, has_library: bool) -> str:
     if carrier != "auto":
         return carrier
-    if can_share and not why_not_shared(places, *pair):
+    if can_share and not why_not_shared(gpus, *pair):
         return "shared"
     return "nccl" if has_library else "messages"
 

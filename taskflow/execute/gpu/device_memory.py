@@ -51,7 +51,7 @@ class DeviceMemory(Memory):
 
 
 @dataclass(frozen=True)
-class Output:
+class PinnedOutput:
     """Where a fetched instance arrives: pinned memory in the order in which the instance lies in memory."""
 
     pinned: Array

@@ -27,7 +27,7 @@ def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable])
         keys: per row that may be part of a group, what the others of the group have in common with it.
     """
     found: Groups = {}
-    waiting: dict[Hashable, _Group] = {}
+    waiting: dict[Hashable, _WaitingRows] = {}
     memory = _Memory(graph, plan)
     for row in range(len(graph) + 1):
         used = memory.used_by(row) if waiting and row < len(graph) else None
@@ -36,11 +36,11 @@ def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable])
             if len(group.rows) > 1:
                 found.setdefault(row, []).append(group.rows)
         if row in keys:
-            waiting.setdefault(keys[row], _Group()).add(row, memory.used_by(row))
+            waiting.setdefault(keys[row], _WaitingRows()).add(row, memory.used_by(row))
     return found
 
 
-class _Group:
+class _WaitingRows:
     """Rows that wait, and the instances that they use."""
 
     def __init__(self) -> None:

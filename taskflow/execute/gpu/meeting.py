@@ -44,11 +44,11 @@ class Meeting:
         self.backend = backend
         own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
         self.ledger = Ledger(backend, own)
-        self._places = transport.gather(backend.place(transport.rank)) if transport.size > 1 else []
+        self._gpus = transport.gather(backend.rank_gpu(transport.rank)) if transport.size > 1 else []
         self.carriers: Carriers = self._choose("" if can_share else "the memory of the shared executor is not")
 
     def _choose(self, why_not_shared: str) -> Carriers:
-        return choose_carriers(self._task_graph, self._places, self._carrier, why_not_shared)
+        return choose_carriers(self._task_graph, self._gpus, self._carrier, why_not_shared)
 
     def make_memory(self, rows: TaskGraph, plan: MemoryPlan) -> DeviceMemory:
         """The memory of this rank's devices, mapped by the others if the carriers say so and that works."""

@@ -4,9 +4,9 @@ Takes items in issue order. The first step is issued item by item, which compile
 libraries and grows scratch memory. Before the second, every item is captured alone, to find those that refuse; the
 items between two such, on all their streams, become one graph each. From then on a step is a few launches.
 
-A part of a step (a graph, or items that are issued) begins on the lead stream, from which the others are forked by
-events, and ends there, where they are joined. So parts follow each other on the lead stream, and need no event of each
-other. Items of the host, such as messages, run while their part is issued, once what they wait for is over.
+A segment of a step (a graph, or items that are issued) begins on the lead stream, from which the others are forked by
+events, and ends there, where they are joined. So segments follow each other on the lead stream and need no event of
+each other. Items of the host, such as messages, run while their segment is issued, once what they wait for is over.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Part:
+class Segment:
     """Consecutive items as calls that issue them.
 
     Attributes:
@@ -105,9 +105,9 @@ class StreamReplay:
         self._clock = [(backend.make_event(True), backend.make_event(True)) for _ in items] if times else []
         self.start, self.end = np.full(rows, np.nan), np.full(rows, np.nan)
         self._events: list[Any] = []
-        self.parts = self._build([False] * len(items))
+        self.segments = self._build([False] * len(items))
         self.is_warm = self.is_captured = False
-        self._calls: list[Call] = [partial(self._issue, part) for part in self.parts]
+        self._calls: list[Call] = [partial(self._issue, segment) for segment in self.segments]
         self.prefetch: Call | None = None  # called once, while the next step runs
 
     def __call__(self) -> None:
@@ -140,18 +140,18 @@ class StreamReplay:
         self._backend.record(self._lead, self._end)
         self._backend.step_ends()
 
-    # -- parts -----------------------------------------------------------------------------------------------------
+    # -- segments --------------------------------------------------------------------------------------------------
 
-    def _build(self, is_capturable: Sequence[bool]) -> list[Part]:
-        """The parts of a step, given which items can be in a graph."""
-        parts, first = [], 0
+    def _build(self, is_capturable: Sequence[bool]) -> list[Segment]:
+        """The segments of a step, given which items can be in a graph."""
+        segments, first = [], 0
         for is_captured, group in groupby(is_capturable):
             count = len(list(group))
-            parts.append(self._part(first, first + count, is_captured))
+            segments.append(self._segment(first, first + count, is_captured))
             first += count
-        return parts
+        return segments
 
-    def _part(self, first: int, last: int, is_captured: bool) -> Part:
+    def _segment(self, first: int, last: int, is_captured: bool) -> Segment:
         """Items `first` to `last` between a fork and a join; those are on the lead stream."""
         streams = [0, *(self._number[item.stream] for item in self.items[first:last]), 0]
         before = [[], *(self._waits(k, first) for k in range(first, last))]
@@ -167,12 +167,12 @@ class StreamReplay:
             made = self._calls_of(plan, k, streams[k], item)
             calls += made
             of += [item] * len(made)
-        return Part(first, tuple(calls), tuple(of), is_captured)
+        return Segment(first, tuple(calls), tuple(of), is_captured)
 
     def _waits(self, item: int, first: int) -> list[int]:
-        """What an item waits for within its part, whose fork is number 0; host items are over when they are issued.
+        """What an item waits for within its segment, whose fork is number 0; host items are over when they are issued.
 
-        The fork stands for all earlier parts, for which a stream waits anyway, and the host where it needs one of them.
+        The fork stands for all earlier segments: a stream waits for them anyway, the host where it needs one of them.
         """
         others = [k for k in self.items[item].before if self.items[k].stream != HOST]
         inside = [k - first + 1 for k in others if k >= first]
@@ -203,14 +203,14 @@ class StreamReplay:
         finally:
             self._backend.range_ends()
 
-    def _issue(self, part: Part) -> None:
+    def _issue(self, segment: Segment) -> None:
         position = 0
         try:
-            for position, call in enumerate(part.calls):  # noqa: B007 - for the error
+            for position, call in enumerate(segment.calls):  # noqa: B007 - for the error
                 call()
         except Exception as error:
-            if part.of[position] >= 0 and not isinstance(error, NotCapturable):
-                item = self.items[part.of[position]]
+            if segment.of[position] >= 0 and not isinstance(error, NotCapturable):
+                item = self.items[segment.of[position]]
                 error.add_note(f"while row {item.row} ({item.role}) was issued")
             raise
 
@@ -218,16 +218,16 @@ class StreamReplay:
 
     def _capture(self) -> None:
         is_capturable = [self._can_capture(item) for item in self.items]
-        self.parts = self._build(is_capturable)
+        self.segments = self._build(is_capturable)
         self._calls = [
-            self._backend.capture(self._lead, partial(self._issue, part))
-            if part.is_captured
-            else partial(self._issue, part)
-            for part in self.parts
+            self._backend.capture(self._lead, partial(self._issue, segment))
+            if segment.is_captured
+            else partial(self._issue, segment)
+            for segment in self.segments
         ]
         self.is_captured = True
-        kinds = [part.is_captured for part in self.parts]
-        _log.debug("a step is %d graphs and %d parts that are issued", kinds.count(True), kinds.count(False))
+        kinds = [segment.is_captured for segment in self.segments]
+        _log.debug("a step is %d graphs and %d segments that are issued", kinds.count(True), kinds.count(False))
 
     def _can_capture(self, item: Item) -> bool:
         if item.stream == HOST:

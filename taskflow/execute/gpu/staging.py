@@ -32,7 +32,7 @@ CELLS_A_POINT = 3
 
 
 @dataclass
-class Part:
+class FeedBox:
     """One box of a feed in the blocks of its device."""
 
     feed: Feed
@@ -54,16 +54,16 @@ class Staging:
 
     def __init__(self, backend: StreamBackend, ledger: Ledger, devices: Sequence[int]) -> None:
         self._backend, self._ledger = backend, ledger
-        self._parts: dict[int, list[Part]] = {d: [] for d in devices}
+        self._parts: dict[int, list[FeedBox]] = {d: [] for d in devices}
         self._streams = {d: backend.make_stream(d, "next feeds") for d in devices}
         self._turn = 0
         self._is_staged = False
 
-    def add(self, device: int, feed: Feed, rect: Rect, dtype: Any) -> Part:
+    def add(self, device: int, feed: Feed, rect: Rect, dtype: Any) -> FeedBox:
         """Room for a box of a feed."""
         begin = -(-self._size(device) // _ALIGNMENT) * _ALIGNMENT
         size = prod(rect.shape) * np.dtype(dtype).itemsize
-        self._parts[device].append(Part(feed, rect, rect.shape, dtype, begin, begin + size))
+        self._parts[device].append(FeedBox(feed, rect, rect.shape, dtype, begin, begin + size))
         return self._parts[device][-1]
 
     def _size(self, device: int) -> int:
@@ -85,7 +85,7 @@ class Staging:
     def _block(self, device: int) -> Array:
         return self._ledger.take(device, "blocks for feeds", self._size(device))
 
-    def parts(self) -> list[tuple[int, Part]]:
+    def parts(self) -> list[tuple[int, FeedBox]]:
         """Every device and part."""
         return [(device, part) for device, parts in self._parts.items() for part in parts]
 

@@ -31,13 +31,13 @@ from taskflow.core.geometry import Rect
 from taskflow.execute.fold import fold
 from taskflow.execute.gpu.carriers import Carriers
 from taskflow.execute.gpu.device_check import DeviceChecks
-from taskflow.execute.gpu.device_memory import Output
+from taskflow.execute.gpu.device_memory import PinnedOutput
 from taskflow.execute.gpu.events import MemoryUses
 from taskflow.execute.gpu.grouped import GroupedRows
 from taskflow.execute.gpu.ledger import CONSTANTS, PACKING, SCRATCH, Ledger
 from taskflow.execute.gpu.peers import PeerRows
 from taskflow.execute.gpu.replay import HOST, Item, StreamReplay
-from taskflow.execute.gpu.staging import Part, Staging, StepCells
+from taskflow.execute.gpu.staging import FeedBox, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
 from taskflow.execute.program import Call, Compiler, Program
 from taskflow.tasks.task_graph import Array, Kind, Privilege
@@ -60,7 +60,7 @@ class StreamCompiler(Compiler):
     def compile(self) -> Program:
         """See `Compiler.compile`."""
         self.items: list[Item] = []
-        self.outputs: dict[int, Output] = {}
+        self.outputs: dict[int, PinnedOutput] = {}
         self._item_of: dict[int, int] = {}
         self._arrives: dict[int, tuple[Array, Array]] = {}  # transfer under way -> where it goes, and its pinned memory
         self._uses = MemoryUses(self.graph, self.plan)
@@ -259,7 +259,7 @@ class StreamCompiler(Compiler):
     def _copy(self, target: Array, source: Array) -> None:
         self.backend.xp.copyto(target, source)
 
-    def _feed(self, target: Array, part: Part) -> None:
+    def _feed(self, target: Array, part: FeedBox) -> None:
         self.backend.xp.copyto(target, part.array)
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
@@ -316,7 +316,7 @@ class StreamCompiler(Compiler):
         order = self.memory.order_of(instance)
         array = self.memory.view(instance, rect).transpose(order)
         pinned = self._pinned(array.shape, array.dtype)
-        self.outputs[instance] = Output(pinned, order)
+        self.outputs[instance] = PinnedOutput(pinned, order)
         stream, before = _OUTPUTS * self._devices + device, tuple(self._uses.users(instance))
         row = max((self.items[k].row for k in before), default=0)
         call = partial(self._to_host, pinned, array, self._packed(stream, array))

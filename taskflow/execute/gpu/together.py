@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from taskflow.backend import Communicator, Part
+from taskflow.backend import Communicator, GroupCall
 from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.ledger import LIBRARY
 from taskflow.execute.gpu.library import LibraryCall, LibraryPlan
@@ -85,10 +85,10 @@ class LibraryRows:
         for row in mine:
             if int(graph.source[row]) == self._rank:
                 source = round_.give(*graph.args(row)[0][:2])
-                round_.parts.append(Part("send", source=source, peer=int(graph.device[row])))
+                round_.parts.append(GroupCall("send", source=source, peer=int(graph.device[row])))
             else:
                 target = round_.get(*graph.args(row)[1][:2])
-                round_.parts.append(Part("receive", target=target, peer=int(graph.source[row])))
+                round_.parts.append(GroupCall("receive", target=target, peer=int(graph.source[row])))
         if mine:
             self._emit(mine, round_, self._world)
 
@@ -116,7 +116,7 @@ class LibraryRows:
         kind, peer = call.kind, call.root
         if kind == "send":
             kind, peer = ("send", next(iter(call.targets))) if source else ("receive", call.root)
-        round_.parts.append(Part(kind, given, got, peer, graph.combine.get(int(graph.region[row]), "sum")))
+        round_.parts.append(GroupCall(kind, given, got, peer, graph.combine.get(int(graph.region[row]), "sum")))
 
     # -- items -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class _Round:
 
     def __init__(self, compiler: StreamCompiler, rank: int) -> None:
         self._compiler, self.stream = compiler, compiler.library(rank)
-        self.parts: list[Part] = []
+        self.parts: list[GroupCall] = []
         self.before: list[Call] = []
         self.after: list[Call] = []
         self.uses: list[int] = []

@@ -27,7 +27,7 @@ from taskflow.tasks.threads.options import MEETING_SECONDS, Choice, choices
 Use = tuple[int, Rect, bool]  # thread, box, whether it is written
 
 
-class Places(Protocol):
+class InstanceBytes(Protocol):
     """Where instances lie in the memory of their device."""
 
     def sharing(self, instance: int) -> Iterable[int]:
@@ -45,18 +45,18 @@ class Section:
     parts: Sequence[Sequence[Part]]
 
 
-def sections(task_graph: TaskGraph, rows: Sequence[int], count: int, places: Places) -> list[Section]:
+def sections(task_graph: TaskGraph, rows: Sequence[int], count: int, memory: InstanceBytes) -> list[Section]:
     """Successive points of a device in sections for `count` threads.
 
     Args:
         task_graph: the graph.
         rows: the points.
         count: threads.
-        places: of instances in memory.
+        memory: where the instances lie.
     """
     ways, found, first = [choices(task_graph, row, count) for row in rows], list[Section](), 0
     while first < len(rows):
-        trials = [_extended(task_graph, rows, ways, first, choice, places) for choice in ways[first]]
+        trials = [_extended(task_graph, rows, ways, first, choice, memory) for choice in ways[first]]
         _, chosen = max(trials, key=lambda trial: trial[0])  # of equals the first, whose first point is fastest
         found.append(Section(rows[first : first + len(chosen)], [choice.parts for choice in chosen]))
         first += len(chosen)
@@ -69,10 +69,10 @@ def _extended(
     ways: Sequence[Sequence[Choice]],
     first: int,
     choice: Choice,
-    places: Places,
+    memory: InstanceBytes,
 ) -> tuple[float, list[Choice]]:
     """The section that begins with this way to compute row number `first`: the seconds that it saves, and the ways."""
-    uses, chosen = _Uses(task_graph, places), [choice]
+    uses, chosen = _Uses(task_graph, memory), [choice]
     uses.add(rows[first], choice.parts)
     is_divided = len(choice.parts) > 1
     saved = _lone_seconds(ways[first]) - choice.seconds - MEETING_SECONDS * is_divided
@@ -96,8 +96,8 @@ def _lone_seconds(ways: Sequence[Choice]) -> float:
 class _Uses:
     """Which thread touched which box of which instance in a section."""
 
-    def __init__(self, task_graph: TaskGraph, places: Places) -> None:
-        self.task_graph, self.places = task_graph, places
+    def __init__(self, task_graph: TaskGraph, memory: InstanceBytes) -> None:
+        self.task_graph, self.memory = task_graph, memory
         self.by_instance: dict[int, set[Use]] = {}
 
     def add(self, row: int, parts: Sequence[Part]) -> None:
@@ -114,7 +114,7 @@ class _Uses:
         )
 
     def _near(self, instance: int) -> list[int]:
-        return [other for other in (instance, *self.places.sharing(instance)) if other in self.by_instance]
+        return [other for other in (instance, *self.memory.sharing(instance)) if other in self.by_instance]
 
     def _of(self, row: int, parts: Sequence[Part]) -> Iterator[tuple[int, Use]]:
         args = self.task_graph.args(row)
@@ -129,6 +129,6 @@ class _Uses:
         others = [r for t, r, is_written in self.by_instance[other] if t != thread and (writes or is_written)]
         if instance == other:
             return any(rect.overlaps(r) for r in others)
-        begin, end = self.places.span(instance, rect)
-        spans = [self.places.span(other, r) for r in others]
+        begin, end = self.memory.span(instance, rect)
+        spans = [self.memory.span(other, r) for r in others]
         return any(begin < other_end and other_begin < end for other_begin, other_end in spans)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Kind, MachineModel, lower
-from taskflow.backend import Place
+from taskflow.backend import RankGpu
 from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.carriers import choose_carriers
 from taskflow.execute.gpu.library import are_slices, plan_library
@@ -18,7 +18,7 @@ from tests.execute.gpu.test_streamed import network
 from tests.refusals import assert_refused
 from tests.strategies import graphs, random_strategy
 
-ONE_HOST = tuple(Place("a", f"gpu {k}", tuple(f"gpu {j}" for j in range(8)), 23000) for k in range(8))
+ONE_HOST = tuple(RankGpu("a", f"gpu {k}", tuple(f"gpu {j}" for j in range(8)), 23000) for k in range(8))
 
 
 def lowered(devices, seed=2):
@@ -26,8 +26,8 @@ def lowered(devices, seed=2):
     return lower(graph, random_strategy(graph, machine, seed), machine)
 
 
-def carriers_of(places, carrier="auto", **options):
-    return set(choose_carriers(lowered(len(places)), places, carrier, **options).pairs.values())
+def carriers_of(gpus, carrier="auto", **options):
+    return set(choose_carriers(lowered(len(gpus)), gpus, carrier, **options).pairs.values())
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------
@@ -42,14 +42,14 @@ def test_gpus_of_different_hosts_use_the_library():
 
 
 @pytest.mark.parametrize(
-    "places",
+    "gpus",
     [
         [replace(p, host=f"host {k}", library=0) for k, p in enumerate(ONE_HOST[:4])],
         [replace(p, gpu="gpu 0", reaches=()) for p in ONE_HOST[:4]],  # NCCL refuses ranks that share a GPU
     ],
 )
-def test_where_nothing_else_works_messages_do(places):
-    assert carriers_of(places) == {"messages"}
+def test_where_nothing_else_works_messages_do(gpus):
+    assert carriers_of(gpus) == {"messages"}
 
 
 def test_ranks_on_one_gpu_read_each_others_memory():
@@ -66,8 +66,8 @@ def test_a_carrier_can_be_asked_for(carrier):
 
 
 def test_pairs_are_chosen_one_by_one():
-    places = [replace(p, host="a" if k < 2 else "b") for k, p in enumerate(ONE_HOST[:4])]
-    found = choose_carriers(lowered(4), places, "auto").pairs
+    gpus = [replace(p, host="a" if k < 2 else "b") for k, p in enumerate(ONE_HOST[:4])]
+    found = choose_carriers(lowered(4), gpus, "auto").pairs
     assert {pair: name for pair, name in found.items() if (pair[0] < 2) == (pair[1] < 2) and name != "shared"} == {}
     assert {found[pair] for pair in found if (pair[0] < 2) != (pair[1] < 2)} == {"nccl"}
 
@@ -75,7 +75,7 @@ def test_pairs_are_chosen_one_by_one():
 def test_what_is_not_possible_is_refused():
     graph, apart = lowered(2), [replace(p, host=f"host {k}") for k, p in enumerate(ONE_HOST[:2])]
     where = "executor: transport='{}' is not possible: {}".format
-    for places, carrier, options, why in (
+    for gpus, carrier, options, why in (
         (apart, "shared", {}, "ranks 0 and 1 are on different hosts"),
         (
             [replace(p, reaches=()) for p in ONE_HOST[:2]],
@@ -86,7 +86,7 @@ def test_what_is_not_possible_is_refused():
         (ONE_HOST[:2], "shared", {"why_not": "no IPC"}, "no IPC"),
         ([ONE_HOST[0], replace(ONE_HOST[1], library=0)], "nccl", {}, "ranks [1] have no NCCL"),
     ):
-        assert_refused(where(carrier, why), lambda a=(graph, places, carrier), o=options: choose_carriers(*a, **o))
+        assert_refused(where(carrier, why), lambda a=(graph, gpus, carrier), o=options: choose_carriers(*a, **o))
 
 
 # -- collectives as calls ----------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_streams_that_need_no_event_have_none():
     tiny.tanh(tiny.tanh(graph.parameter("p", (3,), 1.0, "float64")))
     task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
     with Executor(task_graph, backend=FakeStreams(), record=False) as step:
-        names = [call.func.__name__ for part in step._streamed.replay.parts for call in part.calls]
+        names = [call.func.__name__ for segment in step._streamed.replay.segments for call in segment.calls]
     assert names == ["run", "run"]
 
 
@@ -223,7 +223,7 @@ def test_a_step_is_split_around_what_cannot_be_captured(names, graphs):
     with Executor(task_graph, seed=3, backend=backend, record=False) as step:
         values = [step(feed) for feed in feeds(4)]
         weights = {name: step.read(name) for name in step.persistent}
-        kinds = [part.is_captured for part in step._streamed.replay.parts]
+        kinds = [part.is_captured for part in step._streamed.replay.segments]
     found = {f"{n} {k}": v for k, outputs in enumerate(values) for n, v in outputs.items()} | weights
     laws.assert_equal(found, expected)
     assert all(a != b for a, b in pairwise(kinds))
