@@ -5,15 +5,16 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 """
 
 from taskflow import checkpoint, schedule
-from taskflow.backend import Context, CudaSource, captured, compiled, cuda_kernel, on_cuda, takes_half, together
+from taskflow.backend import Array, Context, CudaSource
 from taskflow.core.compiling import njit
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Normal, Uniform
 from taskflow.cost.measure import fit_machine, measure_machine
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
-from taskflow.graph.fuse import fuse, fusible
+from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph
+from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.operator import Operator
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import LossScale, precision
@@ -46,6 +47,7 @@ from taskflow.train.batches import Batches
 from taskflow.train.trainer import Trainer
 
 __all__ = [
+    "Array",
     "Batches",
     "Constant",
     "Context",
@@ -55,6 +57,7 @@ __all__ = [
     "Executor",
     "Explanation",
     "Graph",
+    "Kernel",
     "Kind",
     "Link",
     "LogicalRegion",
@@ -66,6 +69,7 @@ __all__ = [
     "ParallelConfig",
     "Pattern",
     "Plan",
+    "Pointwise",
     "Privilege",
     "Rect",
     "SearchResult",
@@ -79,22 +83,17 @@ __all__ = [
     "Window",
     "any_degree",
     "axis_kinds",
-    "captured",
     "checkpoint",
-    "compiled",
     "count_strategies",
-    "cuda_kernel",
     "data_parallel",
     "dynamic_programming",
     "explain",
     "fit_machine",
     "fuse",
-    "fusible",
     "lower",
     "measure_machine",
     "model_parallel",
     "njit",
-    "on_cuda",
     "one_weird_trick",
     "operator_placement",
     "placed_tables",
@@ -108,6 +107,4 @@ __all__ = [
     "search_exhaustively",
     "simulate",
     "single_device",
-    "takes_half",
-    "together",
 ]

@@ -176,7 +176,8 @@ def test_an_axis_that_either_never_splits_stays_whole() -> None:
     def kernel(ctx: Any, x: Array, y: Array) -> None:
         ctx.xp.add(x, x, out=y)
 
-    joined = taskflow.fusible(lambda kernel, k, other: kernel)(kernel)
+    expression = taskflow.Pointwise("x + x", ("x",), join=lambda outer, k, inner: joined)
+    joined = taskflow.Kernel(kernel, expression=expression)
     graph = Graph()
     h = graph.launch("outer", "^b c -> ^b c", [graph.input("x", (6, 4))], kernel=joined)
     graph.output("y", graph.launch("inner", "b ^c -> b ^c", [h], kernel=joined))  # type: ignore[list-item,arg-type]

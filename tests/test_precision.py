@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import taskflow
-from taskflow import Executor, Graph, MachineModel, Strategy, lower, single_device
+from taskflow import Executor, Graph, Kernel, MachineModel, Strategy, lower, single_device
 from taskflow.graph.precision import Precision
 from tests import tiny
 
@@ -70,9 +70,9 @@ def test_sums_over_one_input_are_float32_and_outputs_can_be_named(half):
     x = graph.input("x", (4, 3), half)
     launch = graph.launch
     assert launch("sum", "b c -> b", [x], kernel=tiny._copy).dtype == "float32"
-    assert launch("narrow sum", "b c -> b", [x], kernel=tiny._copy, wide=()).dtype == half
+    assert launch("narrow sum", "b c -> b", [x], kernel=Kernel(tiny._copy, float32_outputs=())).dtype == half
     assert launch("copy", "b c -> b c", [x], kernel=tiny._copy).dtype == half
-    assert launch("wide copy", "b c -> b c", [x], kernel=tiny._copy, wide=(0,)).dtype == "float32"
+    assert launch("wide copy", "b c -> b c", [x], kernel=Kernel(tiny._copy, float32_outputs=(0,))).dtype == "float32"
     assert launch("product", "b c, b c -> b", [x, x], kernel=tiny._copy).dtype == half
     assert launch("norm", "b c, b c -> .", [x, x], kernel=tiny._copy).dtype == "float32"
 

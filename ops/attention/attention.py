@@ -7,6 +7,7 @@ the query's configuration, softmax and weighted sum that of the scores, unless t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from ops.attention.fused_attention import fused_attention
@@ -19,7 +20,7 @@ from ops.dense.product import Plan, contract, multiply_matrices
 from ops.elementwise.dropout import dropout
 from ops.initializers import bias_of, fan_in_uniform
 from ops.loss.softmax import softmax
-from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda, takes_half
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def multihead_attention(
@@ -119,7 +120,7 @@ def scaled_dot_product_attention(
     graph, name = q.graph, q.graph.unique_name(name or "attention")
     b, s, heads, d = distinct(q.axes, ("t",))
     pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
-    kernel = partial(_scores, plan=Plan.of(pattern), scale=q.shape[3] ** -0.5, is_causal=is_causal)
+    kernel = _scores.bind(plan=Plan.of(pattern), scale=q.shape[3] ** -0.5, is_causal=is_causal)
     backward = partial(_scores_backward, scale=q.shape[3] ** -0.5)
     scores = first(graph.launch(name, pattern, [q, k], kernel=kernel, backward=backward, flops=2))
     with graph.following(scores.name):
@@ -127,7 +128,7 @@ def scaled_dot_product_attention(
         return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def _scores_on_gpu(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
     work = work_array(ctx, "scores", out)
     multiply_matrices(ctx, q, k, work, plan=plan)
@@ -135,9 +136,7 @@ def _scores_on_gpu(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, 
     deliver(ctx, work, out)
 
 
-@compiled
-@on_cuda(_scores_on_gpu)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_scores_on_gpu)
 def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
     """Keys behind the query count as minus infinity, in partial sums too."""
     from ops.cpu import rows as cpu_rows
@@ -200,14 +199,14 @@ def _project(
 
     def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
         gx = launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, inputs[1]], kernel=_dx, sizes=sizes)
-        gradient, wide = f"{y_term}, {x_term} -> {weight_term}{f', {rows_term}' if bias else ''}", (1,) if bias else ()
-        kernel = partial(_gradient_parameters, summed=summed)
-        made = launch(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes, wide=wide)
+        gradient = f"{y_term}, {x_term} -> {weight_term}{f', {rows_term}' if bias else ''}"
+        kernel = replace(_gradient_parameters.bind(summed=summed), float32_outputs=(1,) if bias else None)
+        made = launch(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes)
         return first(gx), *(made if isinstance(made, tuple) else (made,))
 
     launch = x.graph.launch
     pattern = f"{x_term}, {weight_term}{f', {rows_term}' if bias else ''} -> {y_term}"
-    kernel = partial(_forward, summed=summed)
+    kernel = _forward.bind(summed=summed)
     return first(launch(name, pattern, inputs, kernel=kernel, sizes=sizes, backward=backward))
 
 
@@ -216,8 +215,7 @@ def _flat(ctx: Context, slot: str, a: Array) -> Array:
     return matrix(ctx, slot, a, 2)
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
     if ctx.interval(summed)[0] != 0:
@@ -230,16 +228,14 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
     deliver_matrix(ctx, flat, y, 2)
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     flat = result_matrix(ctx, "gx", gx, 2)
     ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
     deliver_matrix(ctx, flat, gx, 2)
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str) -> None:
     left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
     multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

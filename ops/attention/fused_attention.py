@@ -13,7 +13,7 @@ from ops.attention.linear_attention import block, block_shape, blocks, check_hea
 from ops.cpu.tiles import Array, Context
 from ops.cuda import attention as gpu_attention
 from ops.cuda.build import distinct, first, term, terms
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def fused_attention(
@@ -44,10 +44,9 @@ def fused_attention(
         name,
         pattern,
         [q, k, v],
-        kernel=partial(_forward, **options),
+        kernel=_forward.bind(**options),
         backward=partial(_backward, flops=5 * features, **options),
         flops=2 * features,
-        wide=(1,),
     )
     return first(made)
 
@@ -68,7 +67,7 @@ def _backward(
         f"{op.name}.dx",
         f"{y_term}, {y_term}, {row}, {q_term}, {k_term}, {v_term} -> {q_term}, {k_term}, {v_term}",
         [gy, *op.outputs, *op.inputs],
-        kernel=partial(_gradients, scale=scale, is_causal=is_causal),
+        kernel=_gradients.bind(scale=scale, is_causal=is_causal),
         flops=flops,
     )
     assert isinstance(made, tuple)
@@ -80,7 +79,7 @@ def _backward(
 # Arrays are (batch, points, heads, features), statistics (batch, heads, queries).
 
 
-@on_cuda(gpu_attention.forward)
+@partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward)
 def _forward(
     ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
 ) -> None:
@@ -97,7 +96,7 @@ def _forward(
         ctx.xp.add(most[..., 0], total[..., 0], out=statistics[:, :, rows])
 
 
-@on_cuda(gpu_attention.gradients)
+@partial(Kernel, cuda=gpu_attention.gradients)
 def _gradients(
     ctx: Context,
     gy: Array,

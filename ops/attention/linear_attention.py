@@ -18,7 +18,7 @@ from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
 from ops.cuda import attention as gpu_attention
 from ops.cuda.build import check_ndim, check_region, distinct, first, term, terms
 from ops.elementwise.formula import formula
-from taskflow import LogicalRegion, Operator
+from taskflow import Kernel, LogicalRegion, Operator
 
 _BLOCK_BYTES = 1 << 20  # of the scores of some queries: they stay near the core
 
@@ -47,13 +47,13 @@ def memory_linear_attention(
     q_term, k_term, v_term, row = f"{b} {s} {h} ^{d}", f"{b} t {h} ^{d}", f"{b} t {h} ^e", term((b, s, h))
     scale = q.shape[3] ** -0.5
     with graph.following(name):
-        pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", partial(_largest, scale=scale, is_causal=is_causal)
+        pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", _largest.bind(scale=scale, is_causal=is_causal)
         largest = first(graph.launch(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2))
     sums = graph.launch(
         name,
         f"{q_term}, {k_term}, {v_term}, {row} -> {b} {s} {h} ^e, {row}",
         [q, k, v, largest],
-        kernel=partial(_sums, scale=scale, is_causal=is_causal),
+        kernel=_sums.bind(scale=scale, is_causal=is_causal),
         backward=partial(_backward, scale=scale, is_causal=is_causal),
         flops=4,
     )
@@ -93,7 +93,7 @@ def _backward(
         f"{op.name}.dx",
         f"{out}, {row}, {q_term}, {k_term}, {v_term}, {row} -> {q_term}, {k_term}, {v_term}",
         [gsum, gtotal, *op.inputs],
-        kernel=partial(_gradients, scale=scale, is_causal=is_causal),
+        kernel=_gradients.bind(scale=scale, is_causal=is_causal),
         flops=10,
     )
     assert isinstance(made, tuple)
@@ -167,6 +167,7 @@ def _deliver(ctx: Context, work: Array, a: Array) -> None:
         deliver(ctx, work, heads(a))
 
 
+@Kernel
 def _largest(ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, is_causal: bool) -> None:
     query, key = _by_head(ctx, q=q, k=k)
     for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
@@ -178,6 +179,7 @@ def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
     return ctx.xp.exp(scores, out=scores)
 
 
+@Kernel
 def _sums(
     ctx: Context,
     q: Array,
@@ -199,6 +201,7 @@ def _sums(
     _deliver(ctx, made, out)
 
 
+@Kernel
 def _gradients(
     ctx: Context,
     gsum: Array,

@@ -13,7 +13,7 @@ import numpy as np
 from ops.cpu.tiles import Array, Context
 from ops.cuda import features as gpu_features
 from ops.cuda.build import check_region, distinct, first, term, terms
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def rotary_embedding(
@@ -59,12 +59,12 @@ def _launch(
         return _launch(gy, f"{op.name}.dx", terms(op)[1][0], base, interleaved, offset, -sign)
 
     features = x.shape[-1]
-    kernel = partial(_turn, base=base, features=features, interleaved=interleaved, offset=offset, sign=sign)
+    kernel = _turn.bind(base=base, features=features, interleaved=interleaved, offset=offset, sign=sign)
     sizes = {"pair": 2, "f": features // 2}
     return first(x.graph.launch(name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3))
 
 
-@on_cuda(gpu_features.turn)
+@partial(Kernel, cuda=gpu_features.turn)
 def _turn(
     ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
 ) -> None:

@@ -8,18 +8,19 @@ Not yet run on hardware; see `gpu`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
 from ops.cuda.kernels import FOLDER
-from taskflow import CudaSource, takes_half
+from taskflow import CudaSource, Kernel
 
 ATTENTION = CudaSource(FOLDER / "attention.cu")
 _BLOCK = 256  # threads that share a row
 _BLOCK_BYTES = 64 << 20  # of the scores of some queries
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def forward(
     ctx: Context, q: Array, k: Array, v: Array, y: Array, statistics: Array, *, scale: float, is_causal: bool
 ) -> None:
@@ -39,7 +40,7 @@ def forward(
     deliver(ctx, kept, statistics)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def gradients(
     ctx: Context,
     gy: Array,
@@ -76,7 +77,6 @@ def gradients(
         ctx.xp.copyto(target, made.swapaxes(1, 2), casting="same_kind")
 
 
-@takes_half
 def scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None:
     """Contiguous (batch, heads, queries, keys) times `scale`; minus infinity where the first query does not see
     `seen` keys, and each one behind it a key more."""

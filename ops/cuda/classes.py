@@ -5,20 +5,21 @@ Not yet run on hardware; the tests compile the source for GPUs, and run it as C+
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, last, rows, work_array
 from ops.cuda.kernels import in_dtype, wide
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
-from taskflow import CudaSource, takes_half
+from taskflow import CudaSource, Kernel
 
 CLASSES = CudaSource(Path(__file__).parent / "classes.cu")
 _BLOCK = 256
 _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def entropy_sums(
     ctx: Context,
     y: Array,
@@ -41,7 +42,7 @@ def entropy_sums(
         deliver(ctx, work, out)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def entropy_gradient(
     ctx: Context,
     gtotal: Array,
@@ -63,13 +64,13 @@ def entropy_gradient(
     deliver(ctx, work, gy)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
     """See `cross_entropy`."""
     _sum(ctx, _DIFFERS, {"t": t, "ignored": ignored}, t, count)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def count_before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """See `metrics.accuracy`."""
     found, target = wide(ctx, "right", right), contiguous(ctx, "t", t)
@@ -80,7 +81,7 @@ def count_before(ctx: Context, y: Array, t: Array, right: Array, before: Array) 
     deliver(ctx, work, before)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int) -> None:
     """See `metrics.accuracy`."""
     _sum(ctx, _IS_BELOW, {"before": before, "k": k}, before, share, count)
@@ -98,7 +99,7 @@ def _sum(
     generated.reduce(ctx, expression, values, out.reshape((1,) * a.ndim), range(a.ndim), divisor=divisor)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def in_order(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
     """See `extremes.topk`; for each of the `k` the row is read once."""
     x, values, indices = (last(a, dim) for a in (x, values, indices))
@@ -110,7 +111,7 @@ def in_order(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int,
     deliver(ctx, made[1], indices)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
     """See `extremes.argmax`."""
     row = (*x.shape[:dim], 1, *x.shape[dim + 1 :])

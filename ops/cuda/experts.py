@@ -5,17 +5,18 @@ Not yet run on hardware; the tests compile the source for GPUs, and run it as C+
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, rows, work_array
 from ops.cuda.kernels import in_dtype, wide
-from taskflow import CudaSource, takes_half
+from taskflow import CudaSource, Kernel
 
 EXPERTS = CudaSource(Path(__file__).parent / "experts.cu")
 _BLOCK = 256
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
     """See `gate.top_k_gate`."""
     if p.dtype != weights.dtype:
@@ -28,7 +29,7 @@ def top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: 
     deliver(ctx, made[1], choices)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
     """See `gate.top_k_gate`."""
     read = (in_dtype(ctx, ("cast", k), a, gp.dtype) for k, a in enumerate((gweights, p)))
@@ -41,6 +42,7 @@ def top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: 
     deliver(ctx, work, gp)
 
 
+@Kernel
 def slots(
     ctx: Context, choices: Array, out: Array, *, experts: int, capacity: int, group_rows: int, places: int
 ) -> None:
@@ -56,7 +58,7 @@ def slots(
     ctx.xp.copyto(out, made[ctx.rect(1).slices(read.lo)])
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.dispatch`."""
     *weights, y = rest
@@ -72,7 +74,7 @@ def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
     deliver(ctx, work, y)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.combine`."""
     *weights, y = rest
@@ -87,7 +89,7 @@ def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> N
     deliver(ctx, work, y)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
     """See `dispatch.combine`."""
     tile, dtype = ctx.rect(1).lo, "float64" if x.dtype == "float64" else "float32"
@@ -102,12 +104,13 @@ def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array,
     ctx.xp.copyto(out, made, casting="same_kind")
 
 
+@Kernel
 def dropped(ctx: Context, slots: Array, out: Array) -> None:
     """See `gate.count_dropped`."""
     ctx.launch(EXPERTS, f"count_dropped_{slots.dtype}", _BLOCK, contiguous(ctx, "slots", slots), out, slots.size)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     """See `gate.expert_load`."""
     work, name = work_array(ctx, "load", load), f"expert_load_{load.dtype}_{choices.dtype}"

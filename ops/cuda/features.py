@@ -5,18 +5,19 @@ Not yet run on hardware; the tests compile the sources for GPUs, and run them as
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from pathlib import Path
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
 from ops.cuda.kernels import in_dtype
-from taskflow import CudaSource, takes_half
+from taskflow import CudaSource, Kernel
 
 _FOLDER = Path(__file__).parent
 ROTARY, PAIRS = (CudaSource(_FOLDER / f"{name}.cu") for name in ("rotary", "pairs"))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def turn(
     ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
 ) -> None:

@@ -11,11 +11,12 @@ Not yet run on hardware; the tests compile the sources for GPUs, and run them as
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, rows, work_array
-from taskflow import CudaSource, takes_half
+from taskflow import CudaSource, Kernel
 
 FOLDER = Path(__file__).parent
 ELEMENTWISE, SOFTMAX, LAYER_NORM, DROPOUT, WINDOWS = (
@@ -88,7 +89,7 @@ def in_dtype(ctx: Context, slot: object, a: Array, dtype: object) -> Array:
 # -- normalization -----------------------------------------------------------------------------------------------------
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -101,7 +102,7 @@ def normalize_rows(
         deliver(ctx, work, out)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """See `layer_norm`."""
     work = work_array(ctx, "gx", gx)
@@ -110,7 +111,7 @@ def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, 
     deliver(ctx, work, gx)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     """See `layer_norm`."""
     outputs = [(out, work_array(ctx, slot, out)) for slot, out in (("gweight", gweight), ("gbias", gbias))]
@@ -124,7 +125,7 @@ def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweig
 # -- loss --------------------------------------------------------------------------------------------------------------
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
     """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
     y, t, work = rows(ctx, "y", y), contiguous(ctx, "t", t), work_array(ctx, "probability", probability)
@@ -135,7 +136,7 @@ def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Ar
     deliver(ctx, work, probability)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
     """See `softmax_cross_entropy`."""
     probability, t, work = contiguous(ctx, "p", probability), contiguous(ctx, "t", t), work_array(ctx, "gy", gy)
@@ -147,7 +148,7 @@ def cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Ar
 # -- dropout -----------------------------------------------------------------------------------------------------------
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
     """See `dropout`."""
     work = work_array(ctx, "y", y)

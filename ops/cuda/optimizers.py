@@ -6,6 +6,7 @@ Not yet run on hardware; the tests compile the sources for GPUs, and run them as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from ops.cpu.tiles import Array, Context, contiguous, deliver, in_memory_order
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
-from taskflow import CudaSource, cuda_kernel, together
+from taskflow import CudaSource, Kernel
 
 OPTIMIZERS = CudaSource(Path(__file__).parent / "optimizers.cu")
 _BLOCK = 256
@@ -24,6 +25,13 @@ Points = Sequence[Sequence[Array]]
 Call = Callable[[], object]
 
 
+def sgd_together(ctx: Context, points: Points, *, skip: Array | int = 0, **options: Any) -> Call:
+    """One launch of `sgd` for many parameters, whose arrays have no gaps."""
+    numbers = float(options["momentum"]), options["nesterov"], float(options["weight_decay"])
+    return _launch(ctx, "sgd", points, 3, lambda: [skip], numbers)
+
+
+@partial(Kernel, together=sgd_together)
 def sgd(
     ctx: Context,
     parameter: Array,
@@ -45,6 +53,14 @@ def sgd(
         deliver(ctx, work, a)
 
 
+def adam_together(ctx: Context, points: Points, *, skip: Array | int = 0, **options: Any) -> Call:
+    """One launch of `adam` for many parameters, whose arrays have no gaps."""
+    betas, rest = options["betas"], (options["eps"], options["weight_decay"])
+    numbers = *map(float, (*betas, *rest)), options["is_decoupled"]
+    return _launch(ctx, "adam", points, 4, lambda: [skip, *_corrections(ctx, betas)], numbers)
+
+
+@partial(Kernel, together=adam_together)
 def adam(
     ctx: Context,
     parameter: Array,
@@ -67,19 +83,6 @@ def adam(
     ctx.launch(OPTIMIZERS, f"adam_{parameter.dtype}", parameter.size, *arrays, *numbers)
     for a, work in updated:
         deliver(ctx, work, a)
-
-
-def sgd_together(ctx: Context, points: Points, *, skip: Array | int = 0, **options: Any) -> Call:
-    """One launch of `sgd` for many parameters, whose arrays have no gaps."""
-    numbers = float(options["momentum"]), options["nesterov"], float(options["weight_decay"])
-    return _launch(ctx, "sgd", points, 3, lambda: [skip], numbers)
-
-
-def adam_together(ctx: Context, points: Points, *, skip: Array | int = 0, **options: Any) -> Call:
-    """One launch of `adam` for many parameters, whose arrays have no gaps."""
-    betas, rest = options["betas"], (options["eps"], options["weight_decay"])
-    numbers = *map(float, (*betas, *rest)), options["is_decoupled"]
-    return _launch(ctx, "adam", points, 4, lambda: [skip, *_corrections(ctx, betas)], numbers)
 
 
 def _corrections(ctx: Context, betas: tuple[float, float]) -> tuple[Array, Array]:
@@ -126,6 +129,7 @@ _SUM_OF_SQUARES = Expression.parse("g * g")
 _CLIPPED = Expression.parse("g * min(1, most / (norm + 1e-6))")
 
 
+@Kernel
 def adagrad(
     ctx: Context,
     p: Array,
@@ -146,6 +150,7 @@ def adagrad(
     generated.evaluate(ctx, _ADAGRAD_STEP, known, p)
 
 
+@Kernel
 def rmsprop(
     ctx: Context,
     p: Array,
@@ -174,6 +179,7 @@ def rmsprop(
     generated.evaluate(ctx, Expression.parse(f"p - rate * {step}"), known, p)
 
 
+@Kernel
 def lamb_direction(
     ctx: Context,
     p: Array,
@@ -201,17 +207,20 @@ def lamb_direction(
     square(ctx, way, way_square)
 
 
+@Kernel
 def lamb_step(ctx: Context, p: Array, way: Array, weight_square: Array, way_square: Array, rate: Array) -> None:
     """See `lamb.lamb`."""
     generated.evaluate(ctx, _LAMB, {"p": p, "u": way, "weight": weight_square, "way": way_square, "rate": rate}, p)
 
 
+@Kernel
 def square(ctx: Context, g: Array, total: Array) -> None:
     """See `clipping.clip_by_global_norm`: the sum of squares."""
     out = total[(*[None] * g.ndim, ...)]
     generated.reduce(ctx, _SUM_OF_SQUARES, {"g": g}, out, tuple(range(g.ndim)))
 
 
+@Kernel
 def clip(ctx: Context, g: Array, norm: Array, out: Array, *, max_norm: float) -> None:
     """See `clipping.clip_by_global_norm`."""
     generated.evaluate(ctx, _CLIPPED, {"g": g, "norm": norm, "most": max_norm}, out)
@@ -220,6 +229,7 @@ def clip(ctx: Context, g: Array, norm: Array, out: Array, *, max_norm: float) ->
 _UNSCALED, _IS_LOST = Expression.parse("g / scale"), Expression.parse("g - g != 0")  # infinity and NaN
 
 
+@Kernel
 def unscale(ctx: Context, g: Array, scale: Array, out: Array, count: Array) -> None:
     """See `loss_scaling.unscale`."""
     generated.evaluate(ctx, _UNSCALED, {"g": g, "scale": scale}, out)
@@ -230,10 +240,18 @@ def unscale(ctx: Context, g: Array, scale: Array, out: Array, count: Array) -> N
 # -- steps that are skipped --------------------------------------------------------------------------------------------
 
 
-def skipping(ctx: Context, *arrays: Array, kernel: Callable[..., None], at: int) -> None:
+def skipping_together(ctx: Context, points: Points, *, kernel: Kernel, at: int) -> Call:
+    """`skipping` for many parameters."""
+    make: Callable[..., Call] | None = kernel.for_points
+    assert make is not None, "else such points are not put together"
+    return make(ctx, [[*arrays[:at], *arrays[at + 1 :]] for arrays in points], skip=points[0][at])
+
+
+@partial(Kernel, together=skipping_together)
+def skipping(ctx: Context, *arrays: Array, kernel: Kernel, at: int) -> None:
     """See `loss_scaling.skipping`. Whether this step counts is known on the device alone: else all is put back."""
-    variant, rest, overflow = cuda_kernel(kernel), (*arrays[:at], *arrays[at + 1 :]), arrays[at]
-    if getattr(variant, "func", variant) in (sgd, adam):
+    variant, rest, overflow = kernel.on_cuda, (*arrays[:at], *arrays[at + 1 :]), arrays[at]
+    if variant.function in (sgd.function, adam.function):
         variant(ctx, *rest, skip=overflow)
         return
     large = [(k, a) for k, a in enumerate(rest) if a.ndim or k >= at]  # scalars before `at` are only read
@@ -247,13 +265,6 @@ def skipping(ctx: Context, *arrays: Array, kernel: Callable[..., None], at: int)
     for before, (_, a) in zip(kept, large, strict=True):
         if getattr(a.flags, "writeable", True):
             ctx.xp.copyto(a, before, where=overflow >= 1)
-
-
-def skipping_together(ctx: Context, points: Points, *, kernel: Callable[..., None], at: int) -> Call:
-    """`skipping` for many parameters."""
-    make = together(kernel)
-    assert make is not None, "else such points are not put together"
-    return make(ctx, [[*arrays[:at], *arrays[at + 1 :]] for arrays in points], skip=points[0][at])
 
 
 def _flat(ctx: Context, updated: list[Array], read: list[Array]) -> tuple[list[tuple[Array, Array]], list[Array]]:

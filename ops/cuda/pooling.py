@@ -6,47 +6,48 @@ Not yet run on hardware; the tests compile the source for GPUs, and run it as C+
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ops.cpu.tiles import Array, Context, origin
 from ops.cuda.kernels import in_dtype
-from taskflow import CudaSource, Rect, Window, takes_half
+from taskflow import CudaSource, Kernel, Rect, Window
 
 POOLING = CudaSource(Path(__file__).parent / "pooling.cu")
 Extents = Sequence[tuple[int, int]]
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def mean(ctx: Context, x: Array, y: Array, *, windows: Sequence[Window]) -> None:
     """See `pooling.avg_pool2d`."""
     _launch(ctx, "mean_pool", [x, y], y, _equal(windows, ctx.rect(1), ctx.rect(0)))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Sequence[Window]) -> None:
     """See `pooling.avg_pool2d`."""
     _launch(ctx, "mean_pool_gradient", [gy, gx], gx, _equal(windows, ctx.rect(0), ctx.rect(1)))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def adaptive_mean(ctx: Context, x: Array, y: Array, *, extents: Extents) -> None:
     """See `adaptive_pooling.adaptive_avg_pool2d`."""
     _launch(ctx, "mean_pool", [x, y], y, _adaptive(extents, ctx.rect(1), ctx.rect(0)))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def adaptive_mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Extents) -> None:
     """See `adaptive_pooling.adaptive_avg_pool2d`."""
     _launch(ctx, "mean_pool_gradient", [gy, gx], gx, _adaptive(extents, ctx.rect(0), ctx.rect(1)))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def adaptive_max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Extents) -> None:
     """See `adaptive_pooling.adaptive_max_pool2d`."""
     _launch(ctx, "most_pool", [x, y, index], y, _adaptive(extents, ctx.rect(1), ctx.rect(0)))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def adaptive_max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, extents: Extents) -> None:
     """See `adaptive_pooling.adaptive_max_pool2d`."""
     _launch(ctx, "most_pool_gradient", [gy, index, gx], gx, _adaptive(extents, ctx.rect(0), ctx.rect(2)))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, matrix, rows, work_array
 from ops.cuda.rows import ROWS
+from taskflow import Kernel
 
 
+@Kernel
 def steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: bool) -> None:
     """See `lstm_fused_kernels.steps`."""
     *given, hs, last_h, last_c, cs, active = rest
@@ -33,6 +35,7 @@ def steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: b
     ctx.xp.copyto(last_c, works[1][:, -1:])
 
 
+@Kernel
 def steps_gradient(ctx: Context, *args: Array, has: tuple[bool, bool, bool], has_state: bool) -> None:
     """See `lstm_fused_kernels.steps_gradient`."""
     flowing, rest = list(args[: sum(has)]), args[sum(has) :]

@@ -5,13 +5,14 @@ Not yet run on hardware; the tests compile the source for GPUs, and run it as C+
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, last, rows, work_array
 from ops.cuda.kernels import in_dtype
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
-from taskflow import CudaSource, takes_half
+from taskflow import CudaSource, Kernel
 
 ROWS = CudaSource(Path(__file__).parent / "rows.cu")
 _BLOCK = 256
@@ -19,7 +20,7 @@ _STEPS = 8  # that one kernel adds up
 _SUM = Expression.parse("a + b")
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
     x, y = last(x, dim), last(y, dim)
@@ -29,7 +30,7 @@ def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     deliver(ctx, work, y)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
     gy, y, gx = (last(a, dim) for a in (gy, y, gx))
@@ -39,6 +40,7 @@ def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) 
     deliver(ctx, work, gx)
 
 
+@Kernel
 def lstm_cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
     """See `lstm_kernels.cell`."""
     works = [work_array(ctx, k, a) for k, a in enumerate((new_h, new_c, active))]
@@ -48,6 +50,7 @@ def lstm_cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, 
         deliver(ctx, work, a)
 
 
+@Kernel
 def lstm_cell_of_sum(
     ctx: Context, gates: Array, inputs: Array, c: Array, new_h: Array, new_c: Array, active: Array
 ) -> None:
@@ -57,6 +60,7 @@ def lstm_cell_of_sum(
     lstm_cell(ctx, total, c, new_h, new_c, active)
 
 
+@Kernel
 def lstm_cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
     """See `lstm_kernels.cell_gradient`."""
     *_, c, new_c, active, ggates, gc = args
@@ -69,7 +73,7 @@ def lstm_cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -
         deliver(ctx, work, a)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def sums_of_rows(ctx: Context, *args: Array) -> None:
     """See `lstm_kernels.bias_gradient`; a few steps at a time."""
     *steps, total = args
@@ -82,6 +86,7 @@ def sums_of_rows(ctx: Context, *args: Array) -> None:
             generated.evaluate(ctx, _SUM, {"a": kept, "b": part}, kept)
 
 
+@Kernel
 def gru_cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) -> None:
     """See `gru`."""
     work, read = work_array(ctx, "new_h", new_h), [contiguous(ctx, k, a) for k, a in enumerate((from_x, from_h, h))]
@@ -89,6 +94,7 @@ def gru_cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array)
     deliver(ctx, work, new_h)
 
 
+@Kernel
 def gru_cell_gradient(
     ctx: Context, g: Array, from_x: Array, from_h: Array, h: Array, gx: Array, gh: Array, gstate: Array
 ) -> None:
@@ -113,20 +119,20 @@ _MOVE = Expression.parse("running * kept + batch * factor")
 _GRADIENT_RUNNING = Expression.parse("g * weight / sqrt(var + eps)")
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def batch_mean(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
     """See `batch_norm_kernels.mean`."""
     generated.reduce(ctx, _VALUE, {"x": x}, _row(mean, x.ndim), _points(x), divisor=count)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def batch_variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> None:
     """See `batch_norm_kernels.variance`."""
     values = {"x": x, "mean": _row(mean, x.ndim)}
     generated.reduce(ctx, _SQUARE, values, _row(var, x.ndim), _points(x), divisor=count)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def batch_move(
     ctx: Context,
     running_mean: Array,
@@ -143,7 +149,7 @@ def batch_move(
         generated.evaluate(ctx, _MOVE, values, running)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def batch_normalize(
     ctx: Context, x: Array, mean: Array, var: Array, weight: Array, bias: Array, y: Array, *, eps: float
 ) -> None:
@@ -153,7 +159,7 @@ def batch_normalize(
     generated.evaluate(ctx, _NORMALIZE, values, y)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def batch_gradient_sums(
     ctx: Context, gy: Array, x: Array, mean: Array, var: Array, gbias: Array, gweight: Array, *, eps: float
 ) -> None:
@@ -163,7 +169,7 @@ def batch_gradient_sums(
     generated.reduce(ctx, _PRODUCT, values, _row(gweight, x.ndim), _points(x))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def batch_gradient(
     ctx: Context,
     gy: Array,
@@ -184,7 +190,7 @@ def batch_gradient(
     generated.evaluate(ctx, _GRADIENT, values, gx)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def batch_gradient_running(ctx: Context, gy: Array, var: Array, weight: Array, gx: Array, *, eps: float) -> None:
     """See `batch_norm_kernels.gradient_running`."""
     values = {"g": gy, "eps": eps, "var": _row(var, gy.ndim), "weight": _row(weight, gy.ndim)}

@@ -7,25 +7,26 @@ Not yet run on hardware; the tests compile the sources for GPUs, and run them as
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from pathlib import Path
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
 from ops.cuda.kernels import in_dtype
-from taskflow import CudaSource, takes_half
+from taskflow import CudaSource, Kernel
 
 _FOLDER = Path(__file__).parent
 EMBEDDING, GATHER = (CudaSource(_FOLDER / f"{name}.cu") for name in ("embedding", "gather"))
 _BLOCK = 256
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding`."""
     _sum_rows(ctx, indices, weight, y, count, 1)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def sum_bags(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding_bag`."""
     _sum_rows(ctx, indices, weight, y, count, indices.shape[-1])
@@ -38,13 +39,13 @@ def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, count: int,
     deliver(ctx, work, y)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """See `embedding`."""
     _scatter_rows(ctx, indices, gy, gweight, 1)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """See `embedding_bag`."""
     _scatter_rows(ctx, indices, gy, gweight, indices.shape[-1])
@@ -70,19 +71,19 @@ def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Ar
     ctx.launch(EMBEDDING, name, threads, gradients, index, links, table, lo, *table.shape, bag, index.size)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def gather_rows(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
     """See `gather_rows`."""
     gather_along(ctx, x, indices, y, 1, count)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def gather(ctx: Context, x: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
     """See `gather`."""
     gather_along(ctx, x, index, y, dim, count)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
     """See `metrics.accuracy`."""
     gather_along(ctx, y, t, right, y.ndim - 1, classes)
@@ -101,13 +102,13 @@ def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, exten
     deliver(ctx, work, y)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def gather_rows_gradient(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
     """See `gather_rows`."""
     add_along(ctx, gy, indices, gx, 1)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def gather_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int) -> None:
     """See `gather`, and `topk`."""
     add_along(ctx, gy, index, gx, dim)

@@ -28,7 +28,7 @@ from ops.cuda import convolution as gpu_convolution
 from ops.cuda.build import check_ndim, check_positive, check_region, first, layout_channels_last, pair, terms
 from ops.dense import winograd
 from ops.initializers import Init, bias_of, fan_in_uniform
-from taskflow import LogicalRegion, Operator, Rect, Window, captured, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator, Rect, Window
 
 _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
@@ -82,7 +82,7 @@ def conv2d(
             name,
             pattern,
             inputs,
-            kernel=partial(convolve, windows=windows, is_grouped=groups > 1),
+            kernel=convolve.bind(windows=windows, is_grouped=groups > 1),
             sizes={"g": groups} if groups > 1 else {},
             windows={"y": windows[0], "x": windows[1]},
             backward=_backward,
@@ -158,7 +158,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
                 f"{op.name}.dx",
                 x_pattern,
                 [gy, weight],
-                kernel=partial(gradient_x, windows=windows, is_grouped=bool(groups)),
+                kernel=gradient_x.bind(windows=windows, is_grouped=bool(groups)),
                 sizes={**groups, "h": height, "w": width},
                 windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
                 flops=2 * op.extents["h"] * op.extents["w"] / (height * width),
@@ -170,7 +170,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
                 f"{op.name}.dweight",
                 weight_pattern,
                 [gy, x],
-                kernel=partial(gradient_weight, windows=windows, is_grouped=bool(groups)),
+                kernel=gradient_weight.bind(windows=windows, is_grouped=bool(groups)),
                 sizes={**groups, "kh": windows[0].size, "kw": windows[1].size},
                 windows=op.windows,
                 layout=layout_channels_last(weight_pattern),
@@ -189,9 +189,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
 # reads. As a matrix per group, outputs by elements of a window, they are one side of the products.
 
 
-@on_cuda()
-@compiled
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
     *biases, y = rest
     bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
@@ -211,9 +209,7 @@ def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
     deliver(ctx, out, channels_last(y))
 
 
-@on_cuda()
-@compiled
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool) -> None:
     """Columns of gradients, each added where it was read."""
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
@@ -242,9 +238,7 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
     deliver(ctx, out, channels_last(gx))
 
 
-@on_cuda()
-@compiled
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
@@ -265,7 +259,7 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
     deliver(ctx, out, channels_last(gweight))
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     """Per image first: two short sums are more exact than a long one."""
     by_image = ctx.scratch("by_image", gy.shape[:2], gy.dtype)

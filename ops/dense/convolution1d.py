@@ -15,7 +15,7 @@ from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_ndim, check_positive, check_region, first, terms
 from ops.dense.convolution import convolve, gradient_weight, gradient_x, parameters_of
 from ops.initializers import Init
-from taskflow import LogicalRegion, Operator, Rect, Window, compiled
+from taskflow import Kernel, LogicalRegion, Operator, Rect, Window
 
 _LINE = Window("h")
 
@@ -70,7 +70,7 @@ def conv1d(
             name,
             f"n {c} x, {o} c ^kw{f', {o}' if bias else ''} -> n {o} w",
             inputs,
-            kernel=partial(_forward, windows=(_LINE, window), is_grouped=groups > 1),
+            kernel=_forward.bind(windows=(_LINE, window), is_grouped=groups > 1),
             sizes={"g": groups} if groups > 1 else {},
             windows={"x": window},
             backward=_backward,
@@ -88,7 +88,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
         f"{op.name}.dx",
         f"{y_term.replace(' w', ' q')}, {weight_term} -> {x_term.replace(' x', ' w')}",
         [gy, weight],
-        kernel=partial(_gradient_x, **options),
+        kernel=_gradient_x.bind(**options),
         sizes={"w": x.shape[2], **groups},
         windows={"q": replace(window, transposed=True)},
         flops=2 * op.extents["w"] / x.shape[2],
@@ -97,7 +97,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
         f"{op.name}.dweight",
         f"{y_term}, {x_term} -> {weight_term}",
         [gy, x],
-        kernel=partial(_gradient_weight, **options),
+        kernel=_gradient_weight.bind(**options),
         sizes={"kw": window.size, **groups},
         windows={"x": window},
     )
@@ -129,17 +129,17 @@ def _on_lines(kernel: Callable[..., None], ctx: Context, arrays: tuple[Array, ..
     kernel(_OnLines(ctx), *(a[:, :, None] if a.ndim == 3 else a for a in arrays), **options)
 
 
-@compiled
+@partial(Kernel, is_compiled=True)
 def _forward(ctx: Context, *arrays: Array, **options: Any) -> None:
     _on_lines(convolve, ctx, arrays, options)
 
 
-@compiled
+@partial(Kernel, is_compiled=True)
 def _gradient_x(ctx: Context, *arrays: Array, **options: Any) -> None:
     _on_lines(gradient_x, ctx, arrays, options)
 
 
-@compiled
+@partial(Kernel, is_compiled=True)
 def _gradient_weight(ctx: Context, *arrays: Array, **options: Any) -> None:
     _on_lines(gradient_weight, ctx, arrays, options)
 

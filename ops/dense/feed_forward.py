@@ -28,7 +28,7 @@ from ops.dense.linear import (
 )
 from ops.elementwise.activation import GELU_TANH, relu_gradient
 from ops.elementwise.expressions import Expression
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def feed_forward(
@@ -69,12 +69,12 @@ def feed_forward(
     inputs = [hidden, *parameters_of(hidden, f"{name}.fc2", out_features, bias), *kept]
     between = [term((*distinct(hidden.axes[:-1], ("i", "o")), "i"))] * len(kept)
     pattern = pattern_of(hidden, bias, "i", *between)
-    kernel = partial(_forward, has_kept=bool(kept))
+    kernel = _forward.bind(has_kept=bool(kept))
     backward = partial(_backward, bias=bias, activation=activation)
     return first(x.graph.launch(f"{name}.fc2", pattern, inputs, kernel=kernel, backward=backward))
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, has_kept: bool) -> None:
     *bias, y = rest[:-2] + rest[-1:] if has_kept else rest
     forward(ctx, x, weight, *bias, y)
@@ -97,7 +97,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, bias: bool, activation: str) -
             f"{op.name}.dx",
             f"{whole}, ^o i, {x_term} -> {x_term}",
             [gy, op.inputs[1], kept],
-            kernel=partial(_gradient, expression=expression),
+            kernel=_gradient.bind(expression=expression),
             flops=2,
         )
     )
@@ -105,7 +105,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, bias: bool, activation: str) -
     return (None, *of_parameters, g) if activation == "gelu_tanh" else (g, *of_parameters)
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _gradient(ctx: Context, gy: Array, weight: Array, kept: Array, g: Array, *, expression: Expression | None) -> None:
     """g = (gy weight) times the slope of the activation: `expression`, of GELU's argument, or that of ReLU's result."""
     if expression is not None and multiply_with(ctx, gy, weight.T, g, "dgelu", None, kept):

@@ -6,7 +6,7 @@ Splits over the batch, over `e` (partial sums) and over `p`, the pairs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from ops.cpu.tiles import Array, Context, compiled_kernels, contiguous, deliver, work_array
 from ops.cuda import features as gpu_features
 from ops.cuda.build import check_ndim, check_region, first
-from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def dot_interaction(xs: Sequence[LogicalRegion], name: str | None = None) -> LogicalRegion:
@@ -64,9 +64,7 @@ def _stacked(ctx: Context, xs: Sequence[Array]) -> Array:
     return features
 
 
-@compiled
-@on_cuda()
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def _forward(ctx: Context, *args: Array) -> None:
     *xs, y = args
     features = _stacked(ctx, xs)
@@ -88,9 +86,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     return made
 
 
-@compiled
-@on_cuda()
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def _gradient(ctx: Context, gy: Array, *args: Array) -> None:
     count = len(args) // 2
     features = _stacked(ctx, args[:count])

@@ -7,6 +7,7 @@ parallel, partial sums).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from ops.cuda.build import check_positive, check_region, distinct, first, term, 
 from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.elementwise.expressions import Expression
 from ops.initializers import Init, bias_of, fan_in_uniform
-from taskflow import LogicalRegion, Operator, captured, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 Backward = Callable[..., Any]
 
@@ -90,13 +91,12 @@ def activated(name: str, inputs: list[LogicalRegion], activation: str, backward:
     pattern = pattern_of(inputs[0], len(inputs) > 2, "^i")
     if activation == "gelu_tanh":
         pattern += f", {pattern.split(' -> ')[1]}"  # what the gradient reads
-    kernel = partial(_forward_active, activation=activation)
+    kernel = _forward_active.bind(activation=activation)
     made = inputs[0].graph.launch(name, pattern, inputs, kernel=kernel, backward=backward)
     return list(made) if isinstance(made, tuple) else [made]
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     *bias, y = rest
     if ctx.interval("i")[0] != 0:
@@ -108,8 +108,7 @@ def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
         ctx.xp.add(y, bias[0], out=y)
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activation: str) -> None:
     """With Gelu the second output is its argument."""
     kept = rest[-1] if activation == "gelu_tanh" else None
@@ -155,15 +154,14 @@ def _backward_active(
 ) -> tuple[LogicalRegion, ...]:
     assert gy is not None, "only the first output is public"
     y = terms(op)[1][0]
-    kernel = relu_gradient if activation == "relu" else partial(_gelu_gradient, expression=GELU_TANH.gradients["x"])
+    kernel = relu_gradient if activation == "relu" else _gelu_gradient.bind(expression=GELU_TANH.gradients["x"])
     inputs = [gy, op.outputs[-1]]
     return gradients_of(
         op, first(gy.graph.launch(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20))
     )
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array, *, expression: Expression) -> None:
     expression.evaluate(ctx, {"g": gy, "x": x}, gx)
 
@@ -180,20 +178,17 @@ def gradients_of_parameters(op: Operator, gy: LogicalRegion, bias: bool) -> tupl
     """Of the weight, and of the bias by the same operator: cuBLASLt sums what the product reads anyway."""
     (x_term, *_), (y_term, *_) = terms(op)
     pattern = f"{y_term}, {x_term.replace('^', '')} -> o i{', o' if bias else ''}"
-    wide = (1,) if bias else ()
-    name = f"{op.name}.dweight"
-    made = gy.graph.launch(name, pattern, [gy, op.inputs[0]], kernel=_gradient_parameters, wide=wide)
+    kernel = replace(_gradient_parameters, float32_outputs=(1,)) if bias else _gradient_parameters
+    made = gy.graph.launch(f"{op.name}.dweight", pattern, [gy, op.inputs[0]], kernel=kernel)
     return made if isinstance(made, tuple) else (made,)
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     multiply(ctx, gy, weight, gx)
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
     multiply_gradients(ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from ops.cpu.tiles import Array, Context, merged, merges
 from ops.cuda.build import check_ndim, check_region, distinct, first, term, terms
-from taskflow import LogicalRegion, Operator, captured, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -77,7 +77,7 @@ def einsum(equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None =
 
 def contract(name: str, pattern: str, x: LogicalRegion, y: LogicalRegion, scale: float = 1.0) -> LogicalRegion:
     """`scale` times the sum of products of a pattern without groups whose axes each stand in two terms or in all."""
-    kernel = partial(multiply_matrices, plan=Plan.of(pattern), scale=scale)
+    kernel = multiply_matrices.bind(plan=Plan.of(pattern), scale=scale)
     backward = partial(_backward, scale=scale)
     return first(x.graph.launch(name, pattern, [x, y], kernel=kernel, backward=backward, flops=2))
 
@@ -118,8 +118,7 @@ class Plan:
         return Plan(layout(x, rows, summed), layout(y, summed, columns), layout(z, rows, columns))
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan, scale: float = 1.0) -> None:
     """One call of matmul; operands are copied only where rows or columns of several axes do not merge in memory."""
     left, right = _matrices(ctx, "x", x, plan.x), _matrices(ctx, "y", y, plan.y)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import pi, sqrt
 
 from ops.cpu.tiles import Array, Context, compiled_kernels, each_element
 from ops.elementwise.broadcast import elementwise, launch
 from ops.elementwise.pointwise import stands_for
-from taskflow import LogicalRegion, captured, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion
 
 
 def relu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -96,36 +97,40 @@ _DENSITY = f"{1 / sqrt(2 * pi)} * exp(-0.5 * x * x)"
 
 # -- compiled kernels --------------------------------------------------------------------------------------------------
 
+_LOOP = partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 
-@stands_for("max(x, 0)", "x")
-@on_cuda()
-@compiled
-@captured
+
+@partial(_LOOP, expression=stands_for("max(x, 0)", "x"))
 def _relu(ctx: Context, x: Array, y: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).relu, x, y)
 
 
-@stands_for("where(y > 0, gy, 0)", "gy", "y")
-@on_cuda()
-@compiled
-@captured
+@partial(
+    Kernel,
+    is_compiled=True,
+    is_captured=True,
+    takes_half_on_cuda=True,
+    expression=stands_for("where(y > 0, gy, 0)", "gy", "y"),
+)
 def relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
     """gx = gy where y > 0, else 0."""
     each_element(ctx, compiled_kernels(ctx).relu_gradient, gy, y, gx)
 
 
-@stands_for(f"x * {_NORMAL}", "x")
-@on_cuda()
-@compiled
-@captured
+@partial(
+    Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True, expression=stands_for(f"x * {_NORMAL}", "x")
+)
 def _gelu(ctx: Context, x: Array, y: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).gelu, x, y)
 
 
-@stands_for(f"gy * ({_NORMAL} + x * ({_DENSITY}))", "gy", "x")
-@on_cuda()
-@compiled
-@captured
+@partial(
+    Kernel,
+    is_compiled=True,
+    is_captured=True,
+    takes_half_on_cuda=True,
+    expression=stands_for(f"gy * ({_NORMAL} + x * ({_DENSITY}))", "gy", "x"),
+)
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
     each_element(ctx, compiled_kernels(ctx).gelu_gradient, gy, x, gx)
 

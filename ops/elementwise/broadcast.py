@@ -6,7 +6,7 @@ they are split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,10 +15,9 @@ from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
 from ops.elementwise.pointwise import pointwise
-from taskflow import LogicalRegion, Operator, captured, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 Operand = LogicalRegion | float
-Kernel = Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def _gradient_of(
     args |= {name: (region, t) for name, region, t in zip(names, op.inputs, read, strict=True)}
     known = [name for name in ("g", "z", *names) if name in expression.names]
     axes = summed_axes(out, read[k])
-    summed = partial(_evaluate_summed, expression=expression, names=tuple(known), numbers=numbers, axes=axes)
+    summed = _evaluate_summed.bind(expression=expression, names=tuple(known), numbers=numbers, axes=axes)
     kernel = rule.gradient or (summed if axes else pointwise(expression, known, numbers))
     return first(
         g.graph.launch(
@@ -157,8 +156,7 @@ def summed_axes(out: str, own: str) -> tuple[int, ...]:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@on_cuda()
-@captured
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _evaluate_summed(
     ctx: Context,
     *arrays: Array,
@@ -182,7 +180,7 @@ def _evaluate_summed(
         sum_over(ctx, product, out, axes=axes)
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def sum_over(ctx: Context, x: Array, y: Array, *, axes: tuple[int, ...]) -> None:
     """`y` = the sum of `x` over `axes`, of which `y` has one point or lacks leading ones."""
     lead = (None,) * (x.ndim - y.ndim)

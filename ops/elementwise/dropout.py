@@ -10,7 +10,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context
 from ops.cuda import kernels as gpu
 from ops.cuda.build import check_region, distinct, first, term, terms
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:
@@ -33,7 +33,7 @@ def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str |
         return x
     name = x.graph.unique_name(name or "dropout")
     axes = term(distinct(x.axes))
-    kernel = partial(_drop, name=name, p=float(p), shape=x.shape)
+    kernel = _drop.bind(name=name, p=float(p), shape=x.shape)
     return first(x.graph.launch(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=_backward, flops=20))
 
 
@@ -45,8 +45,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     )
 
 
-@on_cuda(gpu.drop)
-@compiled
+@partial(Kernel, is_compiled=True, cuda=gpu.drop)
 def _drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[int, ...]) -> None:
     number = ctx.scratch("number", y.shape, "float64")
     ctx.uniform(number, name, shape, ctx.rect(1))

@@ -13,7 +13,7 @@ from ops.cpu.tiles import Array, Context
 from ops.cuda.build import first
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
-from taskflow import LogicalRegion, on_cuda
+from taskflow import Kernel, LogicalRegion
 
 Term = tuple[LogicalRegion, str]
 
@@ -47,8 +47,7 @@ def formula(
     regions = [region for region, _ in inputs.values()]
     read = [term for _, term in inputs.values()]
     full = axes_of(read[0])
-    kernel = partial(
-        _evaluate,
+    kernel = _evaluate.bind(
         expression=expression,
         names=tuple(inputs),
         layouts=tuple(_layout(full, term) for term in (*read, out)),
@@ -80,7 +79,7 @@ def _layout(full: Sequence[str], term: str) -> tuple[str | None, ...]:
     return tuple(axis if axis in own else None for axis in full)
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _evaluate(
     ctx: Context,
     *arrays: Array,

@@ -8,79 +8,59 @@ need no compilation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from math import prod
-from typing import Any, NamedTuple
 
 from ops.cpu.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
 from ops.elementwise.expressions import Expression
-from taskflow import captured, compiled, fusible, on_cuda, takes_half
+from taskflow import Kernel, Pointwise
 
-Kernel = Callable[..., None]
 _BY_NUMPY = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}
 _COMPILED = {"maximum", "minimum", "exp", "tanh", "erf", "where"}
-_DECLARED = "pointwise"  # (text, names) on a kernel
 _DTYPES = ("float32", "float64")
-
-
-class _Parts(NamedTuple):
-    """What a kernel computes; the bits of `expression` under other names are the same."""
-
-    expression: Expression
-    names: tuple[str, ...]
-    numbers: Mapping[str, float]
 
 
 def pointwise(expression: Expression, names: Sequence[str], numbers: Mapping[str, float]) -> Kernel:
     """The kernel whose last array = the value of `expression` of the others, called `names`, and of `numbers`."""
     is_compiled = expression.functions & _COMPILED and not expression.functions & _BY_NUMPY
-    return partial(
-        _compiled_loop if is_compiled else _by_passes, expression=expression, names=tuple(names), numbers=dict(numbers)
-    )
+    return _kernel(_compiled_loop if is_compiled else _by_passes, expression, tuple(names), dict(numbers))
 
 
-def stands_for(text: str, *names: str) -> Callable[[Kernel], Kernel]:
-    """Declare that a kernel written by hand computes an expression, bit for bit: as a member of a chain it is that."""
-
-    def declare(kernel: Kernel) -> Kernel:
-        setattr(kernel, _DECLARED, (text, names))
-        return fusible(_join)(kernel)
-
-    return declare
+def stands_for(text: str, *names: str) -> Pointwise:
+    """The `expression` of a kernel written by hand, bit for bit: as a member of a chain it is that."""
+    return Pointwise(text, names, join=_join)
 
 
-def _parts(kernel: Any) -> _Parts | None:
-    if isinstance(kernel, partial) and kernel.func in (_by_passes, _compiled_loop):
-        return _Parts(**kernel.keywords)
-    text, names = getattr(kernel, _DECLARED, ("", ()))
-    return _Parts(Expression.parse(text), names, {}) if text else None
+def _kernel(kernel: Kernel, expression: Expression, names: tuple[str, ...], numbers: Mapping[str, float]) -> Kernel:
+    bound = kernel.bind(expression=expression, names=names, numbers=numbers)
+    return replace(bound, expression=Pointwise(expression.text, names, numbers, _join))
 
 
-def _join(kernel: Kernel, k: int, other: Kernel) -> Kernel | None:
-    """See `taskflow.fusible`. Inputs are called `x0`, `x1`, ... and numbers `n0`, `n1`, ... in the kernel of both."""
-    outer, inner = _parts(kernel), _parts(other)
-    if outer is None or inner is None or (outer.expression.functions | inner.expression.functions) & _BY_NUMPY:
+def _join(outer: Pointwise, k: int, inner: Pointwise) -> Kernel | None:
+    """See `taskflow.Pointwise`. Inputs are called `x0`, `x1`, ... and numbers `n0`, `n1`, ... in the kernel of both."""
+    around, within = Expression.parse(outer.text), Expression.parse(inner.text)
+    if (around.functions | within.functions) & _BY_NUMPY:
         return None
     count, behind = len(inner.names), len(outer.names) - k - 1
-    within = {name: f"x{k + i}" for i, name in enumerate(inner.names)}
-    around = {name: f"x{i if i < k else i + count - 1}" for i, name in enumerate(outer.names) if i != k}
+    inner_names = {name: f"x{k + i}" for i, name in enumerate(inner.names)}
+    outer_names = {name: f"x{i if i < k else i + count - 1}" for i, name in enumerate(outer.names) if i != k}
     numbers: dict[str, float] = {}
-    for parts, names in ((inner, within), (outer, around)):
-        for name, value in parts.numbers.items():
+    for part, names in ((inner, inner_names), (outer, outer_names)):
+        for name, value in part.numbers.items():
             names[name] = f"n{len(numbers)}"
             numbers[names[name]] = value
-    around[outer.names[k]] = inner.expression.renamed(within).text
-    both = outer.expression.renamed(around)
-    return partial(
-        _compiled_loop, expression=both, names=tuple(f"x{i}" for i in range(k + count + behind)), numbers=numbers
+    outer_names[outer.names[k]] = within.renamed(inner_names).text
+    return _kernel(
+        _compiled_loop, around.renamed(outer_names), tuple(f"x{i}" for i in range(k + count + behind)), numbers
     )
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def _on_gpu(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
@@ -88,19 +68,14 @@ def _on_gpu(
     expression.evaluate(ctx, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
 
 
-@fusible(_join)
-@on_cuda(_on_gpu)
-@captured
+@partial(Kernel, is_captured=True, cuda=_on_gpu)
 def _by_passes(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
     expression.evaluate(ctx, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
 
 
-@fusible(_join)
-@compiled
-@on_cuda(_on_gpu)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_on_gpu)
 def _compiled_loop(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:

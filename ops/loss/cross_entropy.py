@@ -16,7 +16,7 @@ from ops.cuda.build import distinct, first, term, terms
 from ops.elementwise.formula import formula
 from ops.loss.elementwise import check_reduction
 from ops.loss.softmax import check_classes, check_targets
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def cross_entropy(
@@ -56,7 +56,7 @@ def cross_entropy(
     full, row = term(axes), term(axes[:-1])
     with graph.following(name):
         largest = formula(f"{name}.max", "x", {"x": (y, full)}, row, "max")
-    kernel = partial(_sums, classes=y.shape[-1], smoothing=label_smoothing, ignored=ignore_index)
+    kernel = _sums.bind(classes=y.shape[-1], smoothing=label_smoothing, ignored=ignore_index)
     backward = partial(_backward, classes=y.shape[-1], smoothing=label_smoothing)
     pattern = f"{full}, {row}, {row} -> {row}, {row}"
     sums = graph.launch(name, pattern, [y, largest, t], kernel=kernel, backward=backward, flops=12)
@@ -80,7 +80,7 @@ def _reduce(
         rows["t"] = t, row
         text = f"({text}) * (t != ignored)"
         if is_mean:
-            kernel = partial(_count, ignored=ignored)
+            kernel = _count.bind(ignored=ignored)
             count = sums[0].graph.launch(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=sums[0].dtype)
             rows["rows"], counted = (first(count), "."), "rows"
     out = row if reduction == "none" else "."
@@ -113,7 +113,7 @@ def _reduce_backward(
     return gtotal, gright, *[None] * (len(names) - 2)
 
 
-@on_cuda(gpu_classes.count_rows)
+@partial(Kernel, cuda=gpu_classes.count_rows)
 def _count(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
     count[...] = ctx.xp.count_nonzero(t != ignored)
 
@@ -131,7 +131,7 @@ def _backward(
     (full, row, _), _ = terms(op)
     y, largest, t = op.inputs
     pattern = f"{row}, {row}, {full}, {row}, {row} -> {full}"
-    kernel = partial(_gradient, classes=classes, smoothing=smoothing)
+    kernel = _gradient.bind(classes=classes, smoothing=smoothing)
     return (
         first(y.graph.launch(f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10)),
         None,
@@ -152,8 +152,7 @@ def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
     check_classes("cross_entropy: the target", t, classes)
 
 
-@compiled
-@on_cuda(gpu_classes.entropy_sums)
+@partial(Kernel, is_compiled=True, cuda=gpu_classes.entropy_sums)
 def _sums(
     ctx: Context,
     y: Array,
@@ -178,8 +177,7 @@ def _sums(
     deliver(ctx, made[1], right)
 
 
-@compiled
-@on_cuda(gpu_classes.entropy_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_classes.entropy_gradient)
 def _gradient(
     ctx: Context,
     gtotal: Array,

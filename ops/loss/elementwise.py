@@ -15,7 +15,7 @@ from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.broadcast import Elementwise, elementwise, launch
 from ops.elementwise.expressions import Expression
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -125,7 +125,7 @@ def _pairwise(
         return launch(kind, rule, {"x": x, "y": y, **numbers}, name)
     axes = term(distinct(x.axes))
     count = prod(x.shape) if reduction == "mean" else 1
-    kernel = partial(_total, expression=rule.value, numbers=numbers, count=count)
+    kernel = _total.bind(expression=rule.value, numbers=numbers, count=count)
     backward = partial(_backward, rule=rule, numbers=numbers, count=count)
     return first(
         x.graph.launch(name or kind, f"{axes}, {axes} -> .", [x, y], kernel=kernel, backward=backward, flops=rule.flops)
@@ -138,14 +138,14 @@ def _backward(
     axes = terms(op)[0][0]
 
     def launch_gradient(what: str, expression: Expression) -> LogicalRegion:
-        kernel = partial(_gradient, expression=expression, numbers=numbers, count=count)
+        kernel = _gradient.bind(expression=expression, numbers=numbers, count=count)
         pattern, inputs = f"., {axes}, {axes} -> {axes}", [gloss, *op.inputs]
         return first(gloss.graph.launch(f"{op.name}.d{what}", pattern, inputs, kernel=kernel, flops=rule.flops))
 
     return tuple(launch_gradient(what, expression) for what, expression in rule.gradients.items())
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _total(
     ctx: Context, x: Array, y: Array, loss: Array, *, expression: Expression, numbers: Mapping[str, float], count: int
 ) -> None:
@@ -158,7 +158,7 @@ def _total(
     loss[...] = each.sum() / count
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _gradient(
     ctx: Context,
     gloss: Array,

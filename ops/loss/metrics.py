@@ -15,7 +15,7 @@ from ops.cuda.build import check_positive, check_region, distinct, first, term
 from ops.elementwise.functions import exp, sqrt
 from ops.loss.elementwise import mean_squared_error
 from ops.loss.softmax import check_classes, check_targets
-from taskflow import LogicalRegion, on_cuda
+from taskflow import Kernel, LogicalRegion
 
 
 def accuracy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -61,16 +61,16 @@ def _share_of_right(kind: str, y: LogicalRegion, t: LogicalRegion, k: int, name:
     graph, name = y.graph, y.graph.unique_name(name or kind)
     axes = distinct(y.axes)
     full, row = term(axes), term(axes[:-1])
-    kernel = partial(_right_scores, what=f"{kind}: the target", classes=y.shape[-1])
+    kernel = _right_scores.bind(what=f"{kind}: the target", classes=y.shape[-1])
     with graph.following(name):
         right = first(graph.launch(f"{name}.right", f"{full}, {row} -> {row}", [y, t], kernel=kernel, flops=1))
     before = first(graph.launch(name, f"{full}, {row}, {row} -> {row}", [y, t, right], kernel=_before, flops=3))
-    kernel = partial(_share_below, k=k, count=prod(t.shape))
+    kernel = _share_below.bind(k=k, count=prod(t.shape))
     with graph.following(name):
         return first(graph.launch(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1))
 
 
-@on_cuda(gpu_tables.right_scores)
+@partial(Kernel, cuda=gpu_tables.right_scores)
 def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
     """Zero where the right class is not in this tile."""
     check_classes(what, t, classes)
@@ -80,7 +80,7 @@ def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, 
     ctx.xp.copyto(right, found, where=(local >= 0) & (local < y.shape[-1]))
 
 
-@on_cuda(gpu_classes.count_before)
+@partial(Kernel, cuda=gpu_classes.count_before)
 def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """A row with NaN at its right class is as wrong as can be."""
     number = ctx.xp.arange(ctx.rect(0).lo[-1], ctx.rect(0).hi[-1])
@@ -94,7 +94,7 @@ def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> No
     ctx.xp.sum(is_before, axis=-1, out=before)
 
 
-@on_cuda(gpu_classes.share_below)
+@partial(Kernel, cuda=gpu_classes.share_below)
 def _share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int) -> None:
     share[...] = ctx.xp.count_nonzero(before < k) / count
 

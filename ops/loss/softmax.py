@@ -10,7 +10,7 @@ from ops.cuda import kernels as gpu
 from ops.cuda import rows as gpu_rows
 from ops.cuda.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.loss.composed_softmax import composed_softmax
-from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False) -> LogicalRegion:
@@ -36,7 +36,7 @@ def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, compose
             name or "softmax",
             f"{axes} -> {axes}",
             [x],
-            kernel=partial(_softmax, dim=dim),
+            kernel=_softmax.bind(dim=dim),
             backward=partial(_softmax_backward, dim=dim),
             flops=10,
         )
@@ -45,14 +45,12 @@ def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, compose
 
 def _softmax_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> LogicalRegion:
     axes = terms(op)[1][0]
-    kernel = partial(_softmax_gradient, dim=dim)
+    kernel = _softmax_gradient.bind(dim=dim)
     pattern = f"{axes}, {axes} -> {axes}"
     return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, op.outputs[0]], kernel=kernel, flops=4))
 
 
-@compiled
-@on_cuda(gpu_rows.softmax)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.softmax)
 def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     from ops.cpu import rows as cpu_rows
 
@@ -62,9 +60,7 @@ def _softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     deliver(ctx, work, y)
 
 
-@compiled
-@on_cuda(gpu_rows.softmax_gradient)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.softmax_gradient)
 def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     from ops.cpu import rows as cpu_rows
 
@@ -97,10 +93,9 @@ def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None =
             name or "softmax_cross_entropy",
             f"{y_term}, {term(lead)} -> ., {y_term}",
             [y, t],
-            kernel=partial(_cross_entropy, count=prod(t.shape)),
+            kernel=_cross_entropy.bind(count=prod(t.shape)),
             backward=_cross_entropy_backward,
             flops=12,
-            wide=(1,),
         )
     )
 
@@ -120,8 +115,7 @@ def check_classes(what: str, t: Array, classes: int) -> None:
         raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
 
 
-@compiled
-@on_cuda(gpu.cross_entropy)
+@partial(Kernel, is_compiled=True, float32_outputs=(1,), cuda=gpu.cross_entropy)
 def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
     from ops.cpu import rows as cpu_rows
 
@@ -139,13 +133,12 @@ def _cross_entropy_backward(
         raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
     y, t = op.inputs
     (y_term, t_term), _ = terms(op)
-    kernel = partial(_cross_entropy_gradient, count=prod(t.shape))
+    kernel = _cross_entropy_gradient.bind(count=prod(t.shape))
     pattern, inputs = f"., {y_term}, {t_term} -> {y_term}", [gloss, op.outputs[1], t]
     return first(gloss.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=2, dtype=y.dtype)), None
 
 
-@compiled
-@on_cuda(gpu.cross_entropy_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu.cross_entropy_gradient)
 def _cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
     from ops.cpu import rows as cpu_rows
 

@@ -15,7 +15,7 @@ from ops.cpu.tiles import Array, Context, contiguous, deliver, rows, work_array
 from ops.cuda import experts as gpu_experts
 from ops.cuda.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.moe.gate import token_axis
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def dispatch(
@@ -48,7 +48,7 @@ def dispatch(
             name or "dispatch",
             f"{x_term}, {slot_term} -> {expert_term}",
             [x, slots],
-            kernel=partial(_scatter, places=groups * capacity),
+            kernel=_scatter.bind(places=groups * capacity),
             sizes={**sizes, "e": num_experts, "c": capacity},
             backward=partial(_dispatch_backward, places=groups * capacity),
             flops=1 / (num_experts * capacity),
@@ -89,7 +89,7 @@ def combine(
             name or "combine",
             f"{expert_term}, {slot_term}, {slot_term} -> {token_term}",
             [x, slots, weights],
-            kernel=partial(_gather, places=x.shape[1]),
+            kernel=_gather.bind(places=x.shape[1]),
             sizes=sizes,
             backward=partial(_combine_backward, places=x.shape[1]),
             flops=2 / prod(x.shape[:2]) * groups,
@@ -115,7 +115,7 @@ def _write_terms(
 
 def _dispatch_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[LogicalRegion, None]:
     (x_term, slot_term), (expert_term,) = terms(op)
-    kernel = partial(_gather, places=places)
+    kernel = _gather.bind(places=places)
     pattern = f"{expert_term}, {slot_term} -> {x_term}"
     made = gy.graph.launch(
         f"{op.name}.dx", pattern, [gy, op.inputs[1]], kernel=kernel, sizes=op.extents, flops=op.flops
@@ -131,7 +131,7 @@ def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[
         f"{op.name}.dx",
         f"{token_term}, {slot_term}, {slot_term} -> {expert_term}",
         [gy, slots, weights],
-        kernel=partial(_scatter, places=places),
+        kernel=_scatter.bind(places=places),
         sizes=op.extents,
         flops=op.flops,
     )
@@ -139,7 +139,7 @@ def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[
         f"{op.name}.dweights",
         f"{token_term}, {expert_term}, {slot_term} -> {slot_term}",
         [gy, x, slots],
-        kernel=partial(_gather_products, places=places),
+        kernel=_gather_products.bind(places=places),
         sizes=op.extents,
         flops=op.flops,
     )
@@ -149,8 +149,7 @@ def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@compiled
-@on_cuda(gpu_experts.scatter)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.scatter)
 def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     from ops.cpu import experts as cpu_experts
 
@@ -162,8 +161,7 @@ def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) ->
     deliver(ctx, work, y)
 
 
-@compiled
-@on_cuda(gpu_experts.gather)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.gather)
 def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     from ops.cpu import experts as cpu_experts
 
@@ -174,8 +172,7 @@ def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
     deliver(ctx, work, y)
 
 
-@compiled
-@on_cuda(gpu_experts.gather_products)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.gather_products)
 def _gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
     from ops.cpu import experts as cpu_experts
 

@@ -19,7 +19,7 @@ from ops.initializers import Init, uniform
 from ops.loss.softmax import softmax
 from ops.moe.dispatch import combine, dispatch
 from ops.moe.gate import count_dropped, expert_slots, load_balance_loss, top_k_gate
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def mixture_of_experts(
@@ -142,10 +142,10 @@ def _expert_linear(
 
     pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
 
-    return first(graph.launch(name, pattern, inputs, kernel=partial(_forward, summed=i), backward=backward))
+    return first(graph.launch(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=backward))
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -> None:
     *bias, y = rest
     ctx.xp.matmul(x, weight.transpose(0, 2, 1), out=y)
@@ -153,12 +153,12 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
         ctx.xp.add(y, bias[0][:, None], out=y)
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     ctx.xp.matmul(gy, weight, out=gx)
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _dweight(ctx: Context, gy: Array, x: Array, gweight: Array) -> None:
     ctx.xp.matmul(gy.transpose(0, 2, 1), x, out=gweight)
 

@@ -16,7 +16,7 @@ from ops.elementwise.arithmetic import multiply
 from ops.loss.softmax import check_classes
 from ops.reduce.extremes import largest_of_rows
 from ops.reduce.reductions import mean, sum
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def top_k_gate(
@@ -46,7 +46,7 @@ def top_k_gate(
         name or "top_k_gate",
         f"{term((*lead, '^e'))} -> {few}, {few}",
         [probabilities],
-        kernel=partial(_top_k, normalize=normalize),
+        kernel=_top_k.bind(normalize=normalize),
         sizes={"k": k},
         backward=partial(_top_k_backward, normalize=normalize),
         dtype=[probabilities.dtype, "int32"],
@@ -56,8 +56,7 @@ def top_k_gate(
     return made[0], made[1]
 
 
-@compiled
-@on_cuda(gpu_experts.top_k)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k)
 def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
     from ops.cpu import experts as cpu_experts
 
@@ -71,13 +70,12 @@ def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize:
 def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, normalize: bool) -> LogicalRegion:
     (wide,), (few, _) = terms(op)
     inputs = [gweights, op.outputs[1], op.inputs[0]]
-    kernel = partial(_top_k_gradient, normalize=normalize)
+    kernel = _top_k_gradient.bind(normalize=normalize)
     pattern = f"{few}, {few}, {wide} -> {wide}"
     return first(gweights.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=1))
 
 
-@compiled
-@on_cuda(gpu_experts.top_k_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k_gradient)
 def _top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
     from ops.cpu import experts as cpu_experts
 
@@ -123,7 +121,7 @@ def expert_slots(
     whole_row = row.replace("b", every[0])
     own = dict(zip(inner, choices.shape[1:-1], strict=True))
     group_rows = choices.shape[0] // groups
-    kernel = partial(_slots, experts=num_experts, capacity=capacity, group_rows=group_rows, places=groups * capacity)
+    kernel = _slots.bind(experts=num_experts, capacity=capacity, group_rows=group_rows, places=groups * capacity)
     return first(
         choices.graph.launch(
             name or "expert_slots",
@@ -152,8 +150,7 @@ def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, .
     return (None,) * len(op.inputs)
 
 
-@compiled
-@on_cuda(gpu_experts.slots)
+@partial(Kernel, is_compiled=True, cuda=gpu_experts.slots)
 def _slots(
     ctx: Context, choices: Array, slots: Array, *, experts: int, capacity: int, group_rows: int, places: int
 ) -> None:
@@ -189,7 +186,7 @@ def count_dropped(slots: LogicalRegion, name: str | None = None) -> LogicalRegio
     )
 
 
-@on_cuda(gpu_experts.dropped)
+@partial(Kernel, cuda=gpu_experts.dropped)
 def _count(ctx: Context, slots: Array, out: Array) -> None:
     out[...] = ctx.xp.count_nonzero(slots < 0)
 
@@ -218,7 +215,7 @@ def expert_load(
     check_integers(where, choices, "choices")
     check_positive(where, num_experts=num_experts)
     axes = term(distinct(choices.axes, ("e",)))
-    kernel = partial(_load, count=prod(choices.shape))
+    kernel = _load.bind(count=prod(choices.shape))
     return first(
         choices.graph.launch(
             name or "expert_load",
@@ -233,7 +230,7 @@ def expert_load(
     )
 
 
-@on_cuda(gpu_experts.load)
+@partial(Kernel, cuda=gpu_experts.load)
 def _load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     for e, expert in enumerate(range(*ctx.interval("e"))):
         load[e] = ctx.xp.count_nonzero(choices == expert) / count

@@ -67,7 +67,7 @@ def batch_norm(
             name,
             pattern,
             [x, mean, var, weight, bias],
-            kernel=partial(kernels.normalize, eps=eps),
+            kernel=kernels.normalize.bind(eps=eps),
             backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
             flops=4,
             layout=layout_channels_last(pattern),  # what the statistics' kernels are fast with, too
@@ -86,14 +86,14 @@ def _batch_statistics(
     count: int,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     launch = x.graph.launch
-    mean = first(launch(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=partial(kernels.mean, count=count), flops=1))
-    kernel = partial(kernels.variance, count=count)
+    mean = first(launch(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=kernels.mean.bind(count=count), flops=1))
+    kernel = kernels.variance.bind(count=count)
     var = first(launch(f"{name}.var", f"{x_term}, {c} -> {c}", [x, mean], kernel=kernel, flops=3))
     launch(
         f"{name}.running",
         f"{c}, {c}, {c}, {c} ->",
         [running_mean, running_var, mean, var],
-        kernel=partial(kernels.move, momentum=momentum, correction=count / (count - 1)),
+        kernel=kernels.move.bind(momentum=momentum, correction=count / (count - 1)),
         writes=[running_mean, running_var],
         flops=6,
     )
@@ -111,7 +111,7 @@ def _batch_norm_backward(
         f"{op.name}.sums",
         f"{x_term}, {x_term}, {c}, {c} -> {c}, {c}",
         [gy, x, mean, var],
-        kernel=partial(kernels.gradient_sums, eps=eps),
+        kernel=kernels.gradient_sums.bind(eps=eps),
         flops=5,
     )
     assert isinstance(sums, tuple)
@@ -121,7 +121,7 @@ def _batch_norm_backward(
             f"{op.name}.dx",
             f"{x_term}, {x_term}, {c}, {c}, {c}, {c}, {c} -> {x_term}",
             [gy, x, mean, var, weight, gbias, gweight],
-            kernel=partial(kernels.gradient_batch, eps=eps, count=count),
+            kernel=kernels.gradient_batch.bind(eps=eps, count=count),
             flops=7,
         )
     else:
@@ -129,7 +129,7 @@ def _batch_norm_backward(
             f"{op.name}.dx",
             f"{x_term}, {c}, {c} -> {x_term}",
             [gy, var, weight],
-            kernel=partial(kernels.gradient_running, eps=eps),
+            kernel=kernels.gradient_running.bind(eps=eps),
             flops=1,
         )
     return first(gx), None, None, gweight, gbias

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ops.cpu.tiles import Array, Context, deliver, rows, work_array
 from ops.cuda import rows as gpu_rows
-from taskflow import captured, compiled, on_cuda
+from taskflow import Kernel
 
 
 def _channels(a: Array, ndim: int) -> Array:
@@ -21,9 +23,7 @@ def _channels_last(a: Array) -> Array:
     return a.transpose(0, *range(2, a.ndim), 1)
 
 
-@compiled
-@on_cuda(gpu_rows.batch_mean)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.batch_mean)
 def mean(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
     from ops.cpu import channels as cpu_channels
 
@@ -31,9 +31,7 @@ def mean(ctx: Context, x: Array, mean: Array, *, count: int) -> None:
     ctx.xp.divide(mean, count, out=mean)
 
 
-@compiled
-@on_cuda(gpu_rows.batch_variance)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.batch_variance)
 def variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> None:
     from ops.cpu import channels as cpu_channels
 
@@ -41,8 +39,7 @@ def variance(ctx: Context, x: Array, mean: Array, var: Array, *, count: int) -> 
     ctx.xp.divide(var, count, out=var)
 
 
-@on_cuda(gpu_rows.batch_move)
-@captured
+@partial(Kernel, is_captured=True, cuda=gpu_rows.batch_move)
 def move(
     ctx: Context,
     running_mean: Array,
@@ -67,9 +64,7 @@ def _inverse_std(ctx: Context, var: Array, eps: float) -> Array:
     return ctx.xp.divide(1, out, out=out)
 
 
-@compiled
-@on_cuda(gpu_rows.batch_normalize)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.batch_normalize)
 def normalize(
     ctx: Context, x: Array, mean: Array, var: Array, weight: Array, bias: Array, y: Array, *, eps: float
 ) -> None:
@@ -83,9 +78,7 @@ def normalize(
     deliver(ctx, work, target)
 
 
-@compiled
-@on_cuda(gpu_rows.batch_gradient_sums)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.batch_gradient_sums)
 def gradient_sums(
     ctx: Context, gy: Array, x: Array, mean: Array, var: Array, gbias: Array, gweight: Array, *, eps: float
 ) -> None:
@@ -96,9 +89,7 @@ def gradient_sums(
     ctx.xp.multiply(gweight, _inverse_std(ctx, var, eps), out=gweight)
 
 
-@compiled
-@on_cuda(gpu_rows.batch_gradient)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.batch_gradient)
 def gradient_batch(
     ctx: Context,
     gy: Array,
@@ -128,8 +119,7 @@ def gradient_batch(
     deliver(ctx, work, target)
 
 
-@on_cuda(gpu_rows.batch_gradient_running)
-@captured
+@partial(Kernel, is_captured=True, cuda=gpu_rows.batch_gradient_running)
 def gradient_running(ctx: Context, gy: Array, var: Array, weight: Array, gx: Array, *, eps: float) -> None:
     scale = _inverse_std(ctx, var, eps)
     ctx.xp.multiply(scale, weight, out=scale)

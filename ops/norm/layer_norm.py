@@ -9,7 +9,7 @@ from ops.cuda import kernels as gpu
 from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.initializers import Init
 from ops.norm.norms import composed_layer_norm
-from taskflow import LogicalRegion, Operator, captured, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def layer_norm(
@@ -53,10 +53,9 @@ def layer_norm(
             name,
             f"{x_term}, {c}, {c} -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
             [x, weight, bias],
-            kernel=partial(_normalize_rows, eps=eps),
+            kernel=_normalize_rows.bind(eps=eps),
             backward=_layer_norm_backward,
             flops=8,
-            wide=(1, 2),
         )
     )
 
@@ -82,15 +81,12 @@ def _layer_norm_backward(
         [gy, x, mean, scale],
         kernel=_row_sums,
         flops=5,
-        wide=(0, 1),
     )
     assert isinstance(sums, tuple)
     return first(gx), *sums
 
 
-@compiled
-@on_cuda(gpu.normalize_rows)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(1, 2), cuda=gpu.normalize_rows)
 def _normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -103,9 +99,7 @@ def _normalize_rows(
         deliver(ctx, work, a)
 
 
-@compiled
-@on_cuda(gpu.gradient_rows)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu.gradient_rows)
 def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     from ops.cpu import rows as cpu_rows
 
@@ -116,9 +110,7 @@ def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array,
     deliver(ctx, work, gx)
 
 
-@compiled
-@on_cuda(gpu.row_sums)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(0, 1), cuda=gpu.row_sums)
 def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     from ops.cpu import rows as cpu_rows
 

@@ -7,7 +7,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context, deliver, in_memory_order
 from ops.cuda import optimizers as gpu_optimizers
 from ops.optim.updating import Gradients, Rate, check_rates, flat, prepare, update_each
-from taskflow import LogicalRegion, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion
 
 
 def adagrad(
@@ -29,7 +29,7 @@ def adagrad(
     numbers = {"lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}
     check_rates("adagrad", loss, lr, clip_norm, initial_accumulator_value=initial_accumulator_value, **numbers)
     gradients, controls = prepare(loss, lr, clip_norm)
-    kernel = partial(_adagrad, **numbers)
+    kernel = _adagrad.bind(**numbers)
     return update_each("adagrad", gradients, controls, kernel, {"adagrad_sum": initial_accumulator_value}, 7)
 
 
@@ -56,15 +56,14 @@ def rmsprop(
         raise ValueError(f"rmsprop: alpha is {alpha}, it is in [0, 1)")
     states = ["rmsprop_square", *["rmsprop_mean"] * centered, *["momentum"] * (momentum != 0)]
     gradients, controls = prepare(loss, lr, clip_norm)
-    kernel = partial(_rmsprop, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, is_centred=centered)
+    kernel = _rmsprop.bind(alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, is_centred=centered)
     return update_each("rmsprop", gradients, controls, kernel, dict.fromkeys(states, 0.0), 12)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@compiled
-@on_cuda(gpu_optimizers.adagrad)
+@partial(Kernel, is_compiled=True, cuda=gpu_optimizers.adagrad)
 def _adagrad(
     ctx: Context,
     parameter: Array,
@@ -86,8 +85,7 @@ def _adagrad(
         deliver(ctx, work, a)
 
 
-@compiled
-@on_cuda(gpu_optimizers.rmsprop)
+@partial(Kernel, is_compiled=True, cuda=gpu_optimizers.rmsprop)
 def _rmsprop(
     ctx: Context,
     parameter: Array,

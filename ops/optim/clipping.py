@@ -9,7 +9,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context
 from ops.cuda import optimizers as gpu_optimizers
 from ops.cuda.build import first
-from taskflow import LogicalRegion, on_cuda
+from taskflow import Kernel, LogicalRegion
 
 
 def clip_by_global_norm(
@@ -36,7 +36,7 @@ def clip_by_global_norm(
         pattern = f"{', '.join('.' * len(squares))} -> ."
         norm = first(graph.launch("gradient_norm", pattern, squares, kernel=_root_of_sum, flops=len(squares)))
     graph.output("gradient_norm", norm)
-    kernel = partial(_scale, max_norm=max_norm)
+    kernel = _scale.bind(max_norm=max_norm)
     return {
         p: graph.update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
         for p, g in gradients.items()
@@ -52,7 +52,7 @@ def beside(loss: LogicalRegion) -> Iterator[None]:
         yield
 
 
-@on_cuda(gpu_optimizers.square)
+@partial(Kernel, cuda=gpu_optimizers.square)
 def _square(ctx: Context, g: Array, total: Array) -> None:
     product = ctx.scratch("product", g.shape, g.dtype)
     ctx.xp.multiply(g, g, out=product)
@@ -64,6 +64,6 @@ def _root_of_sum(ctx: Context, *arrays: Array) -> None:
     norm[...] = sum(squares) ** 0.5
 
 
-@on_cuda(gpu_optimizers.clip)
+@partial(Kernel, cuda=gpu_optimizers.clip)
 def _scale(ctx: Context, g: Array, norm: Array, out: Array, *, max_norm: float) -> None:
     ctx.xp.multiply(g, min(1.0, max_norm / (float(norm) + 1e-6)), out=out)

@@ -11,7 +11,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context, deliver, in_memory_order, work_array
 from ops.cuda import optimizers as gpu_optimizers
 from ops.optim.updating import Gradients, Rate, by_parameter, check_rates, flat, prepare, state_of
-from taskflow import LogicalRegion, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion
 
 
 def lamb(
@@ -35,7 +35,7 @@ def lamb(
         raise ValueError(f"lamb: betas are {tuple(betas)}, each is in [0, 1)")
     gradients, controls = prepare(loss, lr, clip_norm)
     graph = loss.graph
-    kernel = partial(_direction, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay)
+    kernel = _direction.bind(betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay)
     for region, gradient in gradients.items():
         kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
         guarded, scalars = controls.guard(kernel, 4)
@@ -56,8 +56,7 @@ def lamb(
     return by_parameter(gradients)
 
 
-@compiled
-@on_cuda(gpu_optimizers.lamb_direction)
+@partial(Kernel, is_compiled=True, cuda=gpu_optimizers.lamb_direction)
 def _direction(
     ctx: Context,
     parameter: Array,
@@ -95,7 +94,7 @@ def _direction(
         deliver(ctx, result, a)
 
 
-@on_cuda(gpu_optimizers.lamb_step)
+@partial(Kernel, cuda=gpu_optimizers.lamb_step)
 def _step(ctx: Context, parameter: Array, way: Array, weight_square: Array, way_square: Array, rate: Array) -> None:
     """p -= lr |p| / |u| u"""
     norms = float(weight_square) ** 0.5, float(way_square) ** 0.5

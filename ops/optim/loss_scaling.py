@@ -7,14 +7,13 @@ are counted over all gradients of all devices; every update reads that one numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from ops.cpu.tiles import Array, Context
 from ops.cuda import optimizers as gpu_optimizers
 from ops.cuda.build import first
 from ops.optim.clipping import beside
-from taskflow import LogicalRegion, LossScale, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, LossScale
 
 Gradients = dict[LogicalRegion, LogicalRegion]
 
@@ -43,14 +42,13 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
     with beside(loss):
         pattern = f"{', '.join('.' * len(counts))} -> ."
         overflow = first(graph.launch("overflow", pattern, counts, kernel=_add_up, flops=len(counts)))
-        kernel, states = partial(_adjust, policy=policy), [scale, finite]
+        kernel, states = _adjust.bind(policy=policy), [scale, finite]
         graph.launch("loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1)
     return found, overflow
 
 
-@compiled
-@on_cuda(gpu_optimizers.skipping, together=gpu_optimizers.skipping_together)
-def skipping(ctx: Context, *arrays: Array, kernel: Callable[..., None], at: int) -> None:
+@partial(Kernel, is_compiled=True, cuda=gpu_optimizers.skipping)
+def skipping(ctx: Context, *arrays: Array, kernel: Kernel, at: int) -> None:
     """`kernel` on all arguments but number `at`, the overflow; with an overflow, nothing but zeros for its outputs."""
     if arrays[at] < 1:
         kernel(ctx, *arrays[:at], *arrays[at + 1 :])
@@ -59,7 +57,7 @@ def skipping(ctx: Context, *arrays: Array, kernel: Callable[..., None], at: int)
         out[...] = 0
 
 
-@on_cuda(gpu_optimizers.unscale)
+@partial(Kernel, cuda=gpu_optimizers.unscale)
 def _unscale(ctx: Context, g: Array, scale: Array, out: Array, count: Array) -> None:
     ctx.xp.divide(g, scale, out=out)
     is_finite = ctx.scratch("is_finite", out.shape, bool)
@@ -73,6 +71,7 @@ def _add_up(ctx: Context, *arrays: Array) -> None:
     total[...] = sum(counts)
 
 
+@Kernel
 def _adjust(ctx: Context, scale: Array, finite: Array, overflow: Array, *, policy: LossScale) -> None:
     is_finite = overflow == 0
     ctx.xp.copyto(finite, (finite + 1) * is_finite)

@@ -7,7 +7,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context, deliver, in_memory_order
 from ops.cuda import optimizers as gpu
 from ops.optim.updating import Gradients, Rate, check_rates, flat, prepare, update_each
-from taskflow import LogicalRegion, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion
 
 
 def sgd(
@@ -40,7 +40,7 @@ def sgd(
     check_rates("sgd", loss, lr, clip_norm, momentum=momentum, weight_decay=weight_decay)
     if nesterov and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
-    kernel = partial(_sgd, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    kernel = _sgd.bind(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
     gradients, controls = prepare(loss, lr, clip_norm)
     return update_each("sgd", gradients, controls, kernel, {"momentum": 0.0} if momentum else {}, 6 if momentum else 2)
 
@@ -91,9 +91,7 @@ def _adam(
     check_rates(kind, loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
     if not all(0 <= b < 1 for b in betas):
         raise ValueError(f"{kind}: betas are {tuple(betas)}, each is in [0, 1)")
-    kernel = partial(
-        _adam_step, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, is_decoupled=is_decoupled
-    )
+    kernel = _adam_step.bind(betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, is_decoupled=is_decoupled)
     gradients, controls = prepare(loss, lr, clip_norm)
     return update_each(kind, gradients, controls, kernel, {"adam_m": 0.0, "adam_v": 0.0}, 14)
 
@@ -101,8 +99,7 @@ def _adam(
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@on_cuda(gpu.sgd, together=gpu.sgd_together)
-@compiled
+@partial(Kernel, is_compiled=True, cuda=gpu.sgd)
 def _sgd(
     ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
 ) -> None:
@@ -118,8 +115,7 @@ def _sgd(
         deliver(ctx, work, a)
 
 
-@on_cuda(gpu.adam, together=gpu.adam_together)
-@compiled
+@partial(Kernel, is_compiled=True, cuda=gpu.adam)
 def _adam_step(
     ctx: Context,
     parameter: Array,

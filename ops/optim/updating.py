@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ops.cpu.tiles import Array, Context, contiguous
 from ops.cuda.build import check_region
 from ops.optim.clipping import beside, clip_by_global_norm
 from ops.optim.loss_scaling import loss_scale, skipping, unscale
-from taskflow import LogicalRegion
+from taskflow import Kernel, LogicalRegion
 
 Rate = float | Callable[[int], float]
 Gradients = dict[LogicalRegion, LogicalRegion]
@@ -50,12 +49,12 @@ class Controls:
     overflow: LogicalRegion | None = None
 
     def guard(
-        self, kernel: Callable[..., None], arguments: int, scalars: Sequence[LogicalRegion] = ()
-    ) -> tuple[Callable[..., None], list[LogicalRegion]]:
+        self, kernel: Kernel, arguments: int, scalars: Sequence[LogicalRegion] = ()
+    ) -> tuple[Kernel, list[LogicalRegion]]:
         """A kernel with so many arguments before its scalars, and its scalars: it skips steps, if some are skipped."""
         if self.overflow is None:
             return kernel, list(scalars)
-        return partial(skipping, kernel=kernel, at=arguments + len(scalars)), [*scalars, self.overflow]
+        return skipping.bind(kernel=kernel, at=arguments + len(scalars)), [*scalars, self.overflow]
 
 
 def prepare(loss: LogicalRegion, lr: Rate, clip_norm: float | None) -> tuple[Gradients, Controls]:
@@ -81,12 +80,13 @@ def _learning_rate(loss: LogicalRegion, lr: Rate) -> LogicalRegion:
     rate = graph.parameter("learning_rate", (), lr(0) if callable(lr) else lr, loss.dtype, trainable=False)
     if callable(lr):
         steps = graph.parameter("steps", (), 0.0, "int64", trainable=False)
-        kernel = partial(_advance, schedule=Named(lr))
+        kernel = _advance.bind(schedule=Named(lr))
         with beside(loss):
             graph.launch("schedule", "., . ->", [rate, steps], kernel=kernel, writes=[rate, steps], flops=1)
     return rate
 
 
+@Kernel
 def _advance(ctx: Context, rate: Array, steps: Array, *, schedule: Named) -> None:
     rate[...] = schedule.schedule(int(steps))
     steps += 1
@@ -96,7 +96,7 @@ def update_each(
     kind: str,
     gradients: Mapping[LogicalRegion, LogicalRegion],
     controls: Controls,
-    kernel: Callable[..., None],
+    kernel: Kernel,
     states: Mapping[str, float],
     flops: float,
 ) -> Gradients:

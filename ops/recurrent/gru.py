@@ -9,13 +9,14 @@ the gates r, z, n: (3, hidden, input) is torch's (3 hidden, input) in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ops.cpu.tiles import Array, Context
 from ops.cuda import rows as gpu_rows
 from ops.cuda.build import distinct, first, term, terms
 from ops.recurrent.layers import State, check_step, check_weights, over_dim_1, two_products, unroll
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def gru_cell(
@@ -118,7 +119,7 @@ def _activate(ctx: Context, from_x: Array, from_h: Array) -> tuple[Array, Array,
     return gates[..., 0, :], gates[..., 1, :], n
 
 
-@on_cuda(gpu_rows.gru_cell)
+@partial(Kernel, cuda=gpu_rows.gru_cell)
 def _cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) -> None:
     """h' = n + z (h - n)"""
     _, z, n = _activate(ctx, from_x, from_h)
@@ -127,7 +128,7 @@ def _cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) ->
     ctx.xp.add(new_h, n, out=new_h)
 
 
-@on_cuda(gpu_rows.gru_cell_gradient)
+@partial(Kernel, cuda=gpu_rows.gru_cell_gradient)
 def _gradient(
     ctx: Context, g: Array, from_x: Array, from_h: Array, h: Array, gx: Array, gh: Array, gstate: Array
 ) -> None:

@@ -140,7 +140,7 @@ def _product(
     pattern = f"{term((*lead, axis))}, g h {axis}{bias} -> {term((*lead, 'g', 'h'))}"
     is_first = name.removesuffix(".hidden") == chain
     backward = partial(_product_backward, weights=weights, key=(chain, which), is_first=is_first)
-    kernel = partial(kernels.product, axis=axis)
+    kernel = kernels.product.bind(axis=axis)
     return first(x.graph.launch(name, pattern, [x, *parameters], kernel=kernel, backward=backward, flops=2))
 
 

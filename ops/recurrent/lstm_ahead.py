@@ -96,7 +96,7 @@ def _step(inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, wei
             f"{weights.name}.t{t}",
             f"{b} {s} m, g h m -> {b} {s} g h",
             [h, weights.regions[1]],
-            kernel=partial(kernels.product, axis="m"),
+            kernel=kernels.product.bind(axis="m"),
             backward=partial(_step_backward, weights=weights, chain=chain),
         )
     )

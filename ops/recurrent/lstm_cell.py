@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from ops.cuda.build import term, terms
@@ -25,7 +24,7 @@ def cell_gradients(
         f"{op.name}.dx",
         f"{narrow}, " * len(known) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
         [*known, op.inputs[-1], new_c, active],
-        kernel=partial(kernels.cell_gradient, has_gh=gh is not None, has_gc=gc is not None),
+        kernel=kernels.cell_gradient.bind(has_gh=gh is not None, has_gc=gc is not None),
         flops=20,
     )
     assert isinstance(made, tuple)
@@ -45,7 +44,7 @@ def launch_cell(
     `backward` is for gates, inputs and c.
     """
     lead, windows = gates.axes[:-2], dict[str, Window]()
-    kernel: Callable[..., None] = kernels.cell
+    kernel = kernels.cell
     wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
     read = [(wide, gates), (narrow, c)]
     if inputs is not None:

@@ -29,7 +29,7 @@ def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | Non
             f"{weights.name}.x",
             f"{b} {s} i, g h i -> {b} {s} g h",
             [x, weight_ih],
-            kernel=partial(kernels.product, axis="i"),
+            kernel=kernels.product.bind(axis="i"),
             backward=_inputs_backward,
         )
     )
@@ -40,7 +40,7 @@ def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | Non
         f"{weights.name}.steps",
         f"{', '.join(read)} -> {narrow}, {last}, {last}, {narrow}, {wide}",  # the last two serve the gradient
         [gates, weight_hh, *biases, *state],
-        kernel=partial(fused.steps, has_state=bool(state)),
+        kernel=fused.steps.bind(has_state=bool(state)),
         backward=partial(_steps_backward, weights=weights, has_state=bool(state)),
         flops=2 + 10 / weights.hidden_size,
     )
@@ -84,7 +84,7 @@ def _steps_backward(
         f"{op.name}.dx",
         f"{', '.join(patterns)} -> {', '.join([wide, *state])}",
         regions,
-        kernel=partial(fused.steps_gradient, has=has, has_state=has_state),
+        kernel=fused.steps_gradient.bind(has=has, has_state=has_state),
         flops=2 + 20 / weights.hidden_size,
     )
     ggates, *gstate = made if isinstance(made, tuple) else (made,)

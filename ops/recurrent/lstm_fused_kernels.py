@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ops.cpu.tiles import (
     Array,
@@ -17,12 +18,10 @@ from ops.cpu.tiles import (
     zeros,
 )
 from ops.cuda import recurrence as gpu_recurrence
-from taskflow import captured, compiled, on_cuda
+from taskflow import Kernel
 
 
-@compiled
-@on_cuda(gpu_recurrence.steps)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_recurrence.steps)
 def steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: bool) -> None:
     """active = σ(i), σ(f), tanh(g), σ(o) of inputs + W h + biases; c' = f c + i g; h' = o tanh(c'); step by step."""
     from ops.cpu import lstm as cpu_lstm
@@ -46,9 +45,7 @@ def steps(ctx: Context, inputs: Array, weight: Array, *rest: Array, has_state: b
     ctx.xp.copyto(last_c, works[1][:, -1:])
 
 
-@compiled
-@on_cuda(gpu_recurrence.steps_gradient)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_recurrence.steps_gradient)
 def steps_gradient(ctx: Context, *args: Array, has: tuple[bool, bool, bool], has_state: bool) -> None:
     """The gradients of all gates, and of the first state if there is one.
 
@@ -98,7 +95,7 @@ def _sum(ctx: Context, biases: Sequence[Array], weight: Array) -> Array:
     return total.reshape(-1)
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def state_weight_gradient(ctx: Context, ggates: Array, hs: Array, *rest: Array) -> None:
     """The sum over samples and steps of ggatesᵀ h, with the state before each step: as one product."""
     *first_h, gweight = rest

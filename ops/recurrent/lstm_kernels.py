@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
 from ops.cpu.tiles import (
@@ -19,10 +20,10 @@ from ops.cpu.tiles import (
 )
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.expressions import Expression
-from taskflow import captured, compiled, on_cuda
+from taskflow import Kernel
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array) -> None:
     """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
     *biases, y = rest
@@ -41,7 +42,7 @@ def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, 
     deliver_matrix(ctx, flat, y, y.ndim - 2)
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> None:
     """W x + bias; of partial sums over `axis` the first part adds the bias."""
     *biases, y = rest
@@ -83,14 +84,14 @@ def _gate_rows(ctx: Context, slot: object, a: Array) -> Array:
     return matrix(ctx, slot, a, a.ndim - 2)
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
     flat = result_matrix(ctx, "gx", gx)
     ctx.xp.matmul(_gate_rows(ctx, "ggates", ggates), _matrix(ctx, "weight", weight), out=flat)
     deliver_matrix(ctx, flat, gx)
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def weight_gradient(ctx: Context, *args: Array) -> None:
     """The sum over steps of ggatesᵀ x, as one product of the steps one after the other."""
     *inputs, gweight = args
@@ -112,7 +113,7 @@ def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
     return out
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def input_gates(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     """W_ih x + biases for all steps, time first in memory."""
     *biases, y = rest
@@ -129,19 +130,19 @@ def _time_first(a: Array) -> Array:
     return a.transpose(1, 0, *range(2, a.ndim))
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def inputs_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
     """The gradient of the inputs of all steps."""
     input_gradient(ctx, _time_first(ggates), weight, _time_first(gx))
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def input_weight_gradient(ctx: Context, ggates: Array, x: Array, gweight: Array) -> None:
     """The sum over steps and samples of ggatesᵀ x."""
     weight_gradient(ctx, _time_first(ggates), _time_first(x), gweight)
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def side_by_side(ctx: Context, *args: Array) -> None:
     """The gradients of the steps' gates in their places, zeros for later steps that have none."""
     *parts, y = args
@@ -153,7 +154,7 @@ def side_by_side(ctx: Context, *args: Array) -> None:
             ctx.xp.copyto(y[:, k - first_step : k - first_step + 1], part)
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
     """The sum over steps of ggatesᵀ h, as one product; `ggates` has all steps, of which the last may have no h."""
     *hs, gweight = args
@@ -164,8 +165,7 @@ def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
     deliver_matrix(ctx, flat, gweight)
 
 
-@on_cuda(gpu_rows.sums_of_rows)
-@captured
+@partial(Kernel, is_captured=True, cuda=gpu_rows.sums_of_rows)
 def bias_gradient(ctx: Context, *args: Array) -> None:
     *all_gates, gbias = args
     part = ctx.scratch("part", gbias.shape, gbias.dtype)
@@ -175,9 +175,7 @@ def bias_gradient(ctx: Context, *args: Array) -> None:
             ctx.xp.add(gbias, part, out=gbias)
 
 
-@compiled
-@on_cuda(gpu_rows.lstm_cell)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.lstm_cell)
 def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
     """active = σ(i), σ(f), tanh(g), σ(o); c' = f c + i g; h' = o tanh(c')."""
     from ops.cpu import lstm as cpu_lstm
@@ -185,9 +183,7 @@ def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, activ
     _cell(ctx, cpu_lstm.cell, [gates], c, [new_h, new_c, active])
 
 
-@compiled
-@on_cuda(gpu_rows.lstm_cell_of_sum)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.lstm_cell_of_sum)
 def cell_of_sum(ctx: Context, gates: Array, inputs: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
     """`cell` of gates + inputs."""
     from ops.cpu import lstm as cpu_lstm
@@ -206,9 +202,7 @@ def _cell(ctx: Context, loop: Callable[..., None], gates: Sequence[Array], c: Ar
         deliver(ctx, work, a)
 
 
-@compiled
-@on_cuda(gpu_rows.lstm_cell_gradient)
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.lstm_cell_gradient)
 def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
     """gc' = gc + gh o (1 - tanh(c')²); the gates' gradients go through their activations; gc = gc' f.
 
@@ -230,6 +224,6 @@ def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> Non
     deliver(ctx, c_work, gc)
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def zero(ctx: Context, out: Array) -> None:
     ctx.xp.copyto(out, 0)

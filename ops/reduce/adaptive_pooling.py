@@ -12,7 +12,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context, Interval, spatial
 from ops.cuda import pooling as gpu_pooling
 from ops.cuda.build import check_ndim, check_positive, check_region, first, pair
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -36,7 +36,7 @@ def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
             name or "adaptive_avg_pool2d",
             "n c y x -> n c h w",
             [x],
-            kernel=partial(_mean, extents=extents),
+            kernel=_mean.bind(extents=extents),
             sizes={"h": height, "w": width},
             backward=partial(_mean_backward, extents=extents),
             flops=2 / height + 2 / x.shape[3],
@@ -56,7 +56,7 @@ def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
             name or "adaptive_max_pool2d",
             "n c ^y ^x -> n c h w, n c h w",  # the second output says where in the image the maximum stands
             [x],
-            kernel=partial(_max, extents=extents),
+            kernel=_max.bind(extents=extents),
             sizes={"h": height, "w": width},
             backward=partial(_max_backward, extents=extents),
             flops=1 / (height * width),
@@ -76,7 +76,7 @@ def _output_size(kind: str, x: LogicalRegion, output_size: int | Sequence[int], 
 
 
 def _mean_backward(op: Operator, gy: LogicalRegion, *, extents: Sequence[tuple[int, int]]) -> LogicalRegion:
-    kernel = partial(_mean_gradient, extents=extents)
+    kernel = _mean_gradient.bind(extents=extents)
     sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w -> n c y x"
     return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=sizes, flops=op.flops))
 
@@ -86,7 +86,7 @@ def _max_backward(
 ) -> LogicalRegion:
     """Split over windows, a task adds what belongs to its own."""
     sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w, n c h w -> n c ^y ^x"
-    inputs, kernel = [gy, op.outputs[1]], partial(_max_gradient, extents=extents)
+    inputs, kernel = [gy, op.outputs[1]], _max_gradient.bind(extents=extents)
     return first(gy.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops))
 
 
@@ -107,7 +107,7 @@ def _shares(ctx: Context, slot: str, windows: Interval, points: Interval, extent
     return shares
 
 
-@on_cuda(gpu_pooling.adaptive_mean)
+@partial(Kernel, cuda=gpu_pooling.adaptive_mean)
 def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     points, windows = spatial(ctx.rect(0)), spatial(ctx.rect(1))
     rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], x.dtype) for k, s in enumerate(("h", "w")))
@@ -116,7 +116,7 @@ def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]
     ctx.xp.matmul(rows, lines, out=y)
 
 
-@on_cuda(gpu_pooling.adaptive_mean_gradient)
+@partial(Kernel, cuda=gpu_pooling.adaptive_mean_gradient)
 def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     windows, points = spatial(ctx.rect(0)), spatial(ctx.rect(1))
     rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], gy.dtype) for k, s in enumerate(("h", "w")))
@@ -125,7 +125,7 @@ def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tupl
     ctx.xp.matmul(rows.T, lines, out=gx)
 
 
-@on_cuda(gpu_pooling.adaptive_max)
+@partial(Kernel, cuda=gpu_pooling.adaptive_max)
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     (top, _), (left, _) = spatial(ctx.rect(1))
     for i in range(y.shape[2]):
@@ -137,7 +137,7 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tu
             index[:, :, i, j] = (a + at // (d - c)) * x.shape[3] + c + at % (d - c)
 
 
-@on_cuda(gpu_pooling.adaptive_max_gradient)
+@partial(Kernel, cuda=gpu_pooling.adaptive_max_gradient)
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     """Windows may overlap, so they are added one after the other."""
     gx.fill(0)

@@ -15,7 +15,7 @@ from ops.cuda.build import check_dim, check_ndim, check_positive, check_region, 
 from ops.elementwise.arithmetic import multiply
 from ops.elementwise.formula import formula
 from ops.reduce.reductions import Dims, reduced_dims
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def max(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | None = None) -> LogicalRegion:
@@ -103,14 +103,14 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
     row = term(["1" if k == dim else a for k, a in enumerate(axes) if keepdim or k != dim])
     with graph.following(name):
         largest = formula(f"{name}.max", "x", {"x": (x, term(axes))}, row, "max")
-    kernel = partial(_points_behind, dim=dim, extent=x.shape[dim])
+    kernel = _points_behind.bind(dim=dim, extent=x.shape[dim])
     made = graph.launch(name, f"{term(axes)}, {row} -> max[{row}]", [x, largest], kernel=kernel, dtype="int64", flops=2)
-    kernel = partial(_from_the_front, extent=x.shape[dim])
+    kernel = _from_the_front.bind(extent=x.shape[dim])
     with graph.following(name):
         return first(graph.launch(f"{name}.index", f"{row} -> {row}", [first(made)], kernel=kernel))
 
 
-@on_cuda(gpu_classes.points_behind)
+@partial(Kernel, cuda=gpu_classes.points_behind)
 def _points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
     """How many points of the whole dimension are behind the first maximum, so that parts combine by their maximum."""
     row = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
@@ -126,6 +126,7 @@ def _points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim
     ctx.xp.copyto(out, -1, where=is_elsewhere)
 
 
+@Kernel
 def _from_the_front(ctx: Context, behind: Array, index: Array, *, extent: int) -> None:
     ctx.xp.subtract(extent - 1, behind, out=index)
 
@@ -160,7 +161,7 @@ def topk(
         name or "topk",
         f"{read} -> {made}, {made}",
         [x],
-        kernel=partial(largest_of_rows, dim=dim, largest=largest),
+        kernel=largest_of_rows.bind(dim=dim, largest=largest),
         sizes={"k": k},
         backward=partial(_topk_backward, dim=dim),
         flops=10 / k,
@@ -170,8 +171,7 @@ def topk(
     return outputs[0], outputs[1]
 
 
-@compiled
-@on_cuda(gpu_classes.in_order)
+@partial(Kernel, is_compiled=True, cuda=gpu_classes.in_order)
 def largest_of_rows(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
     """The kernel of `topk`: as many as `values` has along `dim`."""
     from ops.cpu import rows as cpu_rows
@@ -189,14 +189,14 @@ def _topk_backward(
     if g is None:
         return None
     (x_term,), (z_term, _) = terms(op)
-    pattern, kernel = f"{z_term}, {z_term} -> {x_term}", partial(_put, dim=dim)
+    pattern, kernel = f"{z_term}, {z_term} -> {x_term}", _put.bind(dim=dim)
     inputs, sizes = [g, op.outputs[1]], dict(op.extents)
     return first(
         g.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / op.extents["k"])
     )
 
 
-@on_cuda(gpu_tables.gather_gradient)
+@partial(Kernel, cuda=gpu_tables.gather_gradient)
 def _put(ctx: Context, g: Array, indices: Array, gx: Array, *, dim: int) -> None:
     gx.fill(0)
     ctx.xp.put_along_axis(gx, indices, g, axis=dim)

@@ -5,7 +5,7 @@ Splits over `n` (Sample), `c`, `h` and `w` (Attribute; windows that overlap read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +26,7 @@ from ops.cpu.tiles import (
 from ops.cuda import pooling as gpu_pooling
 from ops.cuda.build import check_ndim, check_region, first, layout_channels_last
 from ops.dense.convolution import Windows, image_windows
-from taskflow import LogicalRegion, Operator, Rect, captured, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator, Rect
 
 _PATTERN = "n c y x -> n c h w"
 
@@ -59,7 +59,7 @@ def max_pool2d(
             name or "max_pool2d",
             pattern,
             [x],
-            kernel=partial(_max, windows=windows),
+            kernel=_max.bind(windows=windows),
             windows={"y": windows[0], "x": windows[1]},
             backward=_max_backward,
             flops=windows[0].size * windows[1].size,
@@ -86,7 +86,7 @@ def avg_pool2d(
             name or "avg_pool2d",
             _PATTERN,
             [x],
-            kernel=partial(_mean, windows=windows),
+            kernel=_mean.bind(windows=windows),
             windows={"y": windows[0], "x": windows[1]},
             backward=_mean_backward,
             flops=windows[0].size * windows[1].size,
@@ -121,7 +121,7 @@ def _mean_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     return _launch_gradient(op, [gy], _mean_gradient)
 
 
-def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Callable[..., None]) -> LogicalRegion:
+def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Kernel) -> LogicalRegion:
     windows = op.windows["y"], op.windows["x"]
     height, width = op.inputs[0].shape[2:]
     pattern = f"{', '.join(['n c p q'] * len(inputs))} -> n c h w"
@@ -130,7 +130,7 @@ def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Call
             f"{op.name}.dx",
             pattern,
             inputs,
-            kernel=partial(kernel, windows=windows),
+            kernel=kernel.bind(windows=windows),
             sizes={"h": height, "w": width},
             windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
             flops=windows[0].size * windows[1].size * op.extents["h"] * op.extents["w"] / (height * width),
@@ -154,9 +154,7 @@ def _read(ctx: Context, x: Array, windows: Windows, value: float) -> Array:
     return padded
 
 
-@on_cuda()
-@compiled
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) -> None:
     out = work_array(ctx, "y", channels_last(y))
     where = work_array(ctx, "index", channels_last(index))
@@ -166,9 +164,7 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) ->
     deliver(ctx, where, channels_last(index))
 
 
-@on_cuda()
-@compiled
-@captured
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Windows) -> None:
     out = work_array(ctx, "gx", channels_last(gx))
     ctx.xp.copyto(out, 0)
@@ -188,7 +184,7 @@ def _numbers(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int, int
     return top, left, vertical.size, horizontal.size, vertical.stride, horizontal.stride
 
 
-@on_cuda(gpu_pooling.mean)
+@partial(Kernel, cuda=gpu_pooling.mean)
 def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
     padded = _read(ctx, x, windows, 0)
     for (i, j), view in taps(padded, windows, y.shape[2:]):
@@ -199,7 +195,7 @@ def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
     ctx.xp.multiply(y, 1 / (windows[0].size * windows[1].size), out=y)
 
 
-@on_cuda(gpu_pooling.mean_gradient)
+@partial(Kernel, cuda=gpu_pooling.mean_gradient)
 def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Windows) -> None:
     gx.fill(0)
     if gy.size == 0:  # no window reads this tile

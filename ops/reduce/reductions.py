@@ -10,7 +10,7 @@ from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_ndim, check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
-from taskflow import LogicalRegion, Operator, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 Dims = int | Sequence[int] | None
 
@@ -67,7 +67,7 @@ def _reduce(kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | N
             name or kind,
             f"{term(axes)} -> {term(kept)}",
             [x],
-            kernel=partial(_sum, dims=dims, factor=factor),
+            kernel=_sum.bind(dims=dims, factor=factor),
             backward=partial(_backward, dims=dims, factor=factor),
             flops=1,
         )
@@ -84,7 +84,7 @@ def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
     return dims
 
 
-@on_cuda()
+@partial(Kernel, takes_half_on_cuda=True)
 def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: float) -> None:
     if ctx.is_cuda:
         out = y if y.ndim == x.ndim else ctx.xp.expand_dims(y, dims)
@@ -97,11 +97,12 @@ def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: flo
 
 def _backward(op: Operator, gy: LogicalRegion, *, dims: tuple[int, ...], factor: float) -> LogicalRegion:
     (x_term,), (y_term,) = terms(op)
-    kernel = partial(_repeat, dims=dims, factor=factor)
+    kernel = _repeat.bind(dims=dims, factor=factor)
     pattern = f"{y_term} -> {x_term}"
     return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=op.extents, flops=1))
 
 
+@Kernel
 def _repeat(ctx: Context, gy: Array, gx: Array, *, dims: tuple[int, ...], factor: float) -> None:
     if gy.ndim < gx.ndim:
         gy = ctx.xp.expand_dims(gy, dims)

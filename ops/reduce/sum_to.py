@@ -8,7 +8,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.elementwise.broadcast import sum_over
-from taskflow import LogicalRegion, Operator, captured
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -40,7 +40,7 @@ def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | N
             name or "sum_to",
             f"{term(axes)} -> {term(kept)}",
             [x],
-            kernel=partial(sum_over, axes=summed),
+            kernel=sum_over.bind(axes=summed),
             backward=_backward,
             flops=1,
         )
@@ -53,6 +53,6 @@ def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=_repeat, sizes=op.extents, flops=1))
 
 
-@captured
+@partial(Kernel, is_captured=True)
 def _repeat(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)

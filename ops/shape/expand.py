@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_region, distinct, first, term, terms
 from ops.reduce.sum_to import sum_to
 from ops.shape.reshape import reshape
-from taskflow import LogicalRegion, Operator, takes_half
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -37,7 +38,7 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
     return first(x.graph.launch(name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def _repeat(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
@@ -105,7 +106,7 @@ def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion
     return first(x.graph.launch(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype))
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def _cast(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x, casting="unsafe")
 

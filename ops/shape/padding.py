@@ -7,7 +7,7 @@ from functools import partial
 
 from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_region, distinct, first, term, terms
-from taskflow import LogicalRegion, Operator, Window, takes_half
+from taskflow import Kernel, LogicalRegion, Operator, Window
 
 
 def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | None = None) -> LogicalRegion:
@@ -41,7 +41,7 @@ def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | No
             name or "pad",
             f"{term(keys)} -> {term(axes)}",
             [x],
-            kernel=partial(_surround, before=before, value=value),
+            kernel=_surround.bind(before=before, value=value),
             sizes={a: n + b + e for a, n, b, e in zip(axes, x.shape, before, behind, strict=True)},
             windows={key: Window(a, padding=b) for key, a, b in zip(keys, axes, before, strict=True)},
             backward=partial(_pad_backward, before=before),
@@ -72,12 +72,12 @@ def _pad_backward(op: Operator, gy: LogicalRegion, *, before: Sequence[int]) -> 
     )
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def _surround(ctx: Context, x: Array, y: Array, *, before: Sequence[int], value: float) -> None:
     y.fill(value)
     if x.size:
@@ -115,7 +115,7 @@ def _launch_reverse(
             name or "reverse",
             f"{term([f'^{a}' if k in turned else a for k, a in enumerate(read)])} -> {out}",
             [x],
-            kernel=partial(_turn, dims=turned),
+            kernel=_turn.bind(dims=turned),
             sizes={a: x.shape[k] for k, a in enumerate(out.replace(".", "").split())},
             backward=partial(_reverse_backward, turned=turned),
             flops=1,
@@ -128,7 +128,7 @@ def _reverse_backward(op: Operator, gy: LogicalRegion, *, turned: tuple[int, ...
     return _launch_reverse(gy, y_term, x_term.replace("^", "").split(), turned, f"{op.name}.dx")
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def _turn(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
     """The tile of the output from the far end of what it reads whole."""
     box = ctx.rect(1)

@@ -12,7 +12,7 @@ from math import gcd, prod
 
 from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_region, distinct, first, fresh, term, terms
-from taskflow import LogicalRegion, Operator, Window, captured, takes_half
+from taskflow import Kernel, LogicalRegion, Operator, Window
 
 
 def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -71,7 +71,7 @@ def transpose(x: LogicalRegion, dims: Sequence[int], name: str | None = None) ->
         raise ValueError(f"{where}: dims {tuple(dims)} is not a permutation of the {x.ndim} dimensions of '{x.name}'")
     axes = distinct(x.axes)
     pattern = f"{term(axes)} -> {term([axes[d] for d in order])}"
-    kernel = partial(_copy_transposed, dims=order)
+    kernel = _copy_transposed.bind(dims=order)
     return first(x.graph.launch(name or "transpose", pattern, [x], kernel=kernel, backward=_transpose_backward))
 
 
@@ -104,7 +104,7 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
             name or "concat",
             f"{read} -> {term(axes)}",
             xs,
-            kernel=partial(_join, dim=dim, offsets=tuple(offsets)),
+            kernel=_join.bind(dim=dim, offsets=tuple(offsets)),
             sizes={axes[dim]: sum(x.shape[dim] for x in xs)},
             windows={p: Window(axes[dim], padding=offset) for p, offset in zip(parts, offsets, strict=True)},
             backward=partial(_concat_backward, dim=dim),
@@ -205,7 +205,7 @@ def _reshape_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
 def _transpose_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     (x_term,), (y_term,) = terms(op)
     dims = tuple(y_term.split().index(axis) for axis in x_term.split()) if x_term != "." else ()
-    kernel = partial(_copy_transposed, dims=dims)
+    kernel = _copy_transposed.bind(dims=dims)
     return first(gy.graph.launch(f"{op.name}.dx", f"{y_term} -> {x_term}", [gy], kernel=kernel))
 
 
@@ -231,13 +231,12 @@ def _concat_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[Logi
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@takes_half
-@captured
+@partial(Kernel, is_captured=True, takes_half=True)
 def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x)
 
 
-@takes_half
+@partial(Kernel, takes_half=True)
 def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
     if y.flags.c_contiguous:
         ctx.xp.copyto(y.reshape(x.shape), x)
@@ -245,14 +244,12 @@ def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
         ctx.xp.copyto(y, x.reshape(y.shape))
 
 
-@takes_half
-@captured
+@partial(Kernel, is_captured=True, takes_half=True)
 def _copy_transposed(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...]) -> None:
     ctx.xp.copyto(y, x.transpose(dims))
 
 
-@takes_half
-@captured
+@partial(Kernel, is_captured=True, takes_half=True)
 def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> None:
     *xs, y = args
     origin = ctx.rect(len(xs)).lo[dim]

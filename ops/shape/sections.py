@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_positive, check_region, distinct, first, term, terms
-from taskflow import LogicalRegion, Operator, Window, captured, takes_half
+from taskflow import Kernel, LogicalRegion, Operator, Window
 
 _interval = slice  # the built-in, whose name an operator takes below
 
@@ -112,7 +112,7 @@ def _backward(
         f"{op.name}.dx",
         f"{read} -> {term((*axes[:dim], whole, *axes[dim + 1 :]))}",
         [g for g, _ in known],
-        kernel=partial(_place, dim=dim, starts=tuple(start for _, start in known)),
+        kernel=_place.bind(dim=dim, starts=tuple(start for _, start in known)),
         sizes={whole: x.shape[dim]},
         windows={key: Window(whole, padding=start) for key, (_, start) in zip(keys, known, strict=True)},
         dtype=x.dtype,
@@ -120,16 +120,14 @@ def _backward(
     return first(gx), *[None] * (len(op.inputs) - 1)
 
 
-@takes_half
-@captured
+@partial(Kernel, is_captured=True, takes_half=True)
 def _copy_each(ctx: Context, *args: Array) -> None:
     count = len(args) // 2
     for x, y in zip(args[:count], args[count:], strict=True):
         ctx.xp.copyto(y, x)
 
 
-@takes_half
-@captured
+@partial(Kernel, is_captured=True, takes_half=True)
 def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> None:
     *xs, y = args
     if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:

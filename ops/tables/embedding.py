@@ -13,7 +13,7 @@ from ops.cuda import tables as gpu_tables
 from ops.cuda.build import check_integers, check_positive, distinct, first, term, terms
 from ops.initializers import Init, normal
 from ops.loss.softmax import check_classes
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def embedding(
@@ -53,15 +53,14 @@ def embedding(
             name,
             f"{term(lead)}, v e -> {term((*lead, 'e'))}",
             [indices, weight],
-            kernel=partial(_look_up, count=num_embeddings),
+            kernel=_look_up.bind(count=num_embeddings),
             backward=_backward,
             flops=1 / num_embeddings,
-            wide=(),  # it sums over rows of which one counts
         )
     )
 
 
-@on_cuda(gpu_tables.look_up)
+@partial(Kernel, float32_outputs=(), cuda=gpu_tables.look_up)
 def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     check_classes("embedding: the index", indices, count)
     lo, hi = ctx.interval("v")
@@ -91,8 +90,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
     )
 
 
-@compiled
-@on_cuda(gpu_tables.look_up_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_tables.look_up_gradient)
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     from ops.cpu import kernels as cpu
 

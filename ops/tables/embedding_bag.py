@@ -13,7 +13,7 @@ from ops.cuda.build import check_integers, check_ndim, check_positive, check_reg
 from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
 from ops.loss.softmax import check_classes
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def embedding_bag(
@@ -59,16 +59,15 @@ def embedding_bag(
             name,
             f"{term((*lead, 'l'))}, v e -> {term((*lead, 'e'))}",
             [indices, weight],
-            kernel=partial(_sum_rows, count=num_embeddings),
+            kernel=_sum_rows.bind(count=num_embeddings),
             backward=_bag_backward,
             flops=1 / num_embeddings,
-            wide=(),  # a bag is short
         )
     )
     return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{name}.mean")
 
 
-@on_cuda(gpu_tables.sum_bags)
+@partial(Kernel, float32_outputs=(), cuda=gpu_tables.sum_bags)
 def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     check_classes("embedding_bag: the index", indices, count)
     lo, hi = ctx.interval("v")
@@ -99,8 +98,7 @@ def _bag_backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]
     return None, first(gweight)
 
 
-@compiled
-@on_cuda(gpu_tables.bag_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_tables.bag_gradient)
 def _bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     from ops.cpu import kernels as cpu
 
@@ -141,15 +139,14 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
             name or "gather_rows",
             f"{b} {s} {e}, {b} p -> {b} p {e}",
             [x, indices],
-            kernel=partial(_gather, count=x.shape[1]),
+            kernel=_gather.bind(count=x.shape[1]),
             backward=_gather_backward,
             flops=1 / x.shape[1],
-            wide=(),
         )
     )
 
 
-@on_cuda(gpu_tables.gather_rows)
+@partial(Kernel, float32_outputs=(), cuda=gpu_tables.gather_rows)
 def _gather(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
     check_classes("gather_rows: the index", indices, count)
     local = _local_rows(ctx, indices, ctx.rect(0).lo[1])
@@ -176,8 +173,7 @@ def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, No
     return first(gx), None
 
 
-@compiled
-@on_cuda(gpu_tables.gather_rows_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_tables.gather_rows_gradient)
 def _scatter(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
     from ops.cpu import kernels as cpu
 

@@ -8,7 +8,7 @@ from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
 from ops.cuda import tables as gpu_tables
 from ops.cuda.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.loss.softmax import check_classes
-from taskflow import LogicalRegion, Operator, compiled, on_cuda
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -42,15 +42,14 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
             name or "gather",
             f"{term(axes)}, {picked} -> {picked}",
             [x, index],
-            kernel=partial(_gather, dim=dim, count=x.shape[dim]),
+            kernel=_gather.bind(dim=dim, count=x.shape[dim]),
             backward=partial(_backward, dim=dim),
             flops=1 / x.shape[dim],
-            wide=(),
         )
     )
 
 
-@on_cuda(gpu_tables.gather)
+@partial(Kernel, float32_outputs=(), cuda=gpu_tables.gather)
 def _gather(ctx: Context, x: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
     check_classes("gather: the index", index, count)
     local = index.astype(ctx.xp.intp) - ctx.rect(0).lo[dim]
@@ -65,15 +64,14 @@ def _backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[LogicalRegi
         f"{op.name}.dx",
         f"{y_term}, {index_term} -> {x_term}",
         [gy, op.inputs[1]],
-        kernel=partial(_scatter, dim=dim),
+        kernel=_scatter.bind(dim=dim),
         sizes=op.extents,
         flops=op.flops,
     )
     return first(gx), None
 
 
-@compiled
-@on_cuda(gpu_tables.gather_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_tables.gather_gradient)
 def _scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int) -> None:
     """With the dimension put last, row by row."""
     from ops.cpu import kernels as cpu

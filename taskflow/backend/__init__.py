@@ -4,14 +4,14 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from taskflow.backend.capture import bind, captured
-from taskflow.backend.context import Array, Context, Run, Workspace, compiled, is_compiled
+from taskflow.backend.capture import note_calls
+from taskflow.backend.context import Array, Context, Run, Workspace
 from taskflow.backend.cuda.folding import fold_launch
 from taskflow.backend.cuda.inspecting import inspect_launch, poison_launch
-from taskflow.backend.half import for_dtypes, takes_half
+from taskflow.backend.half import in_float32
 from taskflow.backend.ranks import Communicator, GroupCall, RankGpu
 from taskflow.backend.streams import NoRoom, NotCapturable, StreamBackend
-from taskflow.backend.variant import CudaSource, StreamContext, cuda_kernel, on_cuda, together
+from taskflow.backend.variant import CudaSource, StreamContext
 
 if TYPE_CHECKING:
     from taskflow.backend.cuda.device import Gpu
@@ -58,18 +58,11 @@ __all__ = [
     "StreamBackend",
     "StreamContext",
     "Workspace",
-    "bind",
-    "captured",
-    "compiled",
-    "cuda_kernel",
     "find_gpus",
     "fold_launch",
-    "for_dtypes",
+    "in_float32",
     "inspect_launch",
-    "is_compiled",
     "make_backend",
-    "on_cuda",
+    "note_calls",
     "poison_launch",
-    "takes_half",
-    "together",
 ]

@@ -2,14 +2,14 @@
 
 A kernel looks at shapes and strides, makes views, and calls a few functions of NumPy or numba. The first part is the
 same in every step, takes longer than a small product, and holds the interpreter's lock against the other threads. So
-an executor runs a kernel that is declared `captured` once on a context that notes what it calls, and keeps that.
+an executor runs a captured kernel once on a context that notes what it calls, and keeps that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -17,32 +17,17 @@ from taskflow.backend.context import Array, Context
 
 Call = Callable[[], object]
 
-_CAPTURED = "is_captured"
 _VIEWS = frozenset(("broadcast_shapes", "broadcast_to", "dtype"))  # of NumPy: what reads no values
-_Kernel = TypeVar("_Kernel", bound=Callable[..., None])
 
 
-def captured(kernel: _Kernel) -> _Kernel:
-    """Declare that a kernel does the same in every step: its calls depend on shapes and strides, never on values.
-
-    All that it does with values are calls of `ctx.xp` that write into `out`, `ctx.xp.copyto`, and what it calls through
-    `ctx.call`, compiled functions say. Beware of what copies values unseen: `reshape` of what has gaps, and `fill`.
-    """
-    setattr(kernel, _CAPTURED, True)
-    return kernel
-
-
-def bind(kernel: Callable[..., None], context: Context, arrays: Sequence[Array]) -> Call:
-    """The call of a kernel on these arrays, for every step; of a captured one on a CPU, what it calls.
+def note_calls(function: Callable[..., None], context: Context, arrays: Sequence[Array]) -> Call:
+    """What the function of a captured kernel calls on these arrays, as one call.
 
     Raises:
-        TypeError: a captured kernel calls what cannot be noted.
+        TypeError: it calls what cannot be noted.
     """
-    is_captured = getattr(getattr(kernel, "func", kernel), _CAPTURED, False)
-    if not is_captured or type(context) is not Context:  # a GPU captures streams
-        return partial(kernel, context, *arrays)
     noting = _Noting(context)
-    kernel(noting, *arrays)
+    function(noting, *arrays)
     calls = noting.calls
     return calls[0] if len(calls) == 1 else partial(_each, calls)
 

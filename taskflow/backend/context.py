@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -21,24 +21,8 @@ from taskflow.core.random import random_key, uniform
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-_COMPILED = "is_compiled"
 _MAP_NORESERVE = 0x4000  # of Linux; the module has it from Python 3.13 on
 _RESERVED_BYTES = 1 << 36  # of addresses for scratch memory
-_Kernel = TypeVar("_Kernel", bound=Callable[..., None])
-
-
-def compiled(kernel: _Kernel) -> _Kernel:
-    """Mark a kernel that is compiled when it first runs, by numba say: an executor runs it before the first step.
-
-    It does so on made-up values, numbers between 0.1 and 1 and indices of 0, in memory that nobody else uses.
-    """
-    setattr(kernel, _COMPILED, True)
-    return kernel
-
-
-def is_compiled(kernel: Callable[..., None]) -> bool:
-    """Whether a kernel, or the function of a partial one, is marked as `compiled`."""
-    return getattr(getattr(kernel, "func", kernel), _COMPILED, False)
 
 
 def origin(array: Any) -> Any:
@@ -167,7 +151,7 @@ class Context:
         return array
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function that writes into arrays, a compiled one say; a `captured` kernel calls it through this."""
+        """Call a function that writes into arrays, a compiled one say; a captured kernel calls it through this."""
         function(*args)
 
     def uniform(self, out: Array, name: str, shape: Sequence[int], rect: Rect) -> None:

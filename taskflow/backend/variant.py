@@ -1,8 +1,4 @@
-"""Kernels on a GPU: what an operator declares beside its NumPy kernel, and what such a kernel is told.
-
-An operator's kernel is written for NumPy, with `ctx.xp` for the array module; on a GPU it runs as it is, on CuPy. Where
-that is slow, or impossible, `on_cuda` declares a variant with the same arguments, which calls `ctx.launch`.
-"""
+"""Kernels on a GPU: their sources in CUDA C, and what a kernel is told there."""
 
 from __future__ import annotations
 
@@ -10,62 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from taskflow.backend.context import Array, Context, Run, Workspace
-from taskflow.backend.half import takes_half
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.core.geometry import Rect
 from taskflow.core.random import random_key
 
-_VARIANT, _TOGETHER = "cuda_variant", "cuda_together"
-_Kernel = TypeVar("_Kernel", bound=Callable[..., None])
 MakeCell = Callable[[Any, Callable[[Run], float]], Array]
-
-
-def on_cuda(
-    variant: Callable[..., None] | None = None, together: Callable[..., Callable[[], object]] | None = None
-) -> Callable[[_Kernel], _Kernel]:
-    """Declare what runs on a GPU instead of the decorated kernel.
-
-    Args:
-        variant: takes the same arguments. Without one the kernel itself runs, also on arrays of float16 and bfloat16.
-        together: `together(ctx, points, **options)` gives a call that does the work of several points; `points` are
-            their arrays, without gaps, and scalars are equal in all of them. It is made before the first step, and may
-            keep arrays on the device (`ctx.constant`). Points of a device that nothing keeps apart are then one call.
-    """
-
-    def declare(kernel: _Kernel) -> _Kernel:
-        def as_it_is(*args: Any, **options: Any) -> None:
-            kernel(*args, **options)
-
-        setattr(kernel, _VARIANT, variant or takes_half(as_it_is))
-        setattr(kernel, _TOGETHER, together)
-        return kernel
-
-    return declare
-
-
-def cuda_kernel(kernel: Callable[..., None]) -> Callable[..., None]:
-    """What runs on a GPU for a kernel, or for a partial one: its variant, if it has one, or itself."""
-    if isinstance(kernel, partial):
-        inner = cuda_kernel(kernel.func)
-        return kernel if inner is kernel.func else partial(inner, *kernel.args, **kernel.keywords)
-    found: Callable[..., None] = getattr(kernel, _VARIANT, kernel)
-    return found
-
-
-def together(kernel: Callable[..., None]) -> Callable[..., Callable[[], object]] | None:
-    """What makes one call of several points of a kernel, or of a partial one, on a GPU, if it has declared that."""
-    function = getattr(kernel, "func", kernel)
-    found: Callable[..., Callable[[], object]] | None = getattr(function, _TOGETHER, None)
-    if found is None or not isinstance(kernel, partial):
-        return found
-    if (inner := kernel.keywords.get("kernel")) is not None and together(inner) is None:
-        return None  # a kernel around another one
-    return partial(found, *kernel.args, **kernel.keywords)
 
 
 @dataclass(frozen=True)
@@ -168,7 +118,7 @@ class StreamContext(Context):
             self.xp.copyto(out, work)
 
     def constant(self, value: Array) -> Array:
-        """A copy on the device of an array of the host; only before the first step, in what `together` makes."""
+        """A copy on the device of an array of the host; only before the first step (`Kernel.together`)."""
         found = self._allocate(value.nbytes).view(value.dtype).reshape(value.shape)
         self._backend.write(found, value)
         return found

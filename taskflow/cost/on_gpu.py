@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace, cuda_kernel, for_dtypes
+from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace
 from taskflow.backend.timing import DeviceClock
 from taskflow.tasks.task_graph import Launch, TaskGraph, access
 
@@ -49,8 +49,8 @@ class DeviceTimes:
             Workspace(partial(self._backend.zeros, clock.device)),
             int(task_graph.point[row]),
         )
-        kernel = cuda_kernel(launch.kernel) if self._backend.uses_variants else launch.kernel
-        kernel = for_dtypes(kernel, arrays, *access([privilege for _, _, privilege in args]))
+        kernel = launch.kernel.on_cuda if self._backend.uses_variants else launch.kernel
+        kernel = kernel.for_dtypes(arrays, *access([privilege for _, _, privilege in args]))
         with self._backend.tf32(task_graph.uses_tf32):
             return clock.seconds(partial(kernel, context, *arrays))
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from taskflow.backend import Context, is_compiled
+from taskflow.backend import Context
 from taskflow.core.dtypes import is_floating
 from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph
 from taskflow.tasks.threads.crew import crew, thread_limit
@@ -48,7 +48,7 @@ def sample_call(
 
 
 def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping[int, Sequence[Part]]) -> None:
-    """Run every `compiled` kernel of the devices that `drives` names once, so that no step has to compile.
+    """Run every compiled kernel of the devices that `drives` names once, so that no step has to compile.
 
     What is compiled depends on dtypes and layouts, not on shapes, so the smallest point of each kernel will do. Where a
     point is divided into `parts`, these decide on the layouts.
@@ -56,7 +56,7 @@ def warm_up(task_graph: TaskGraph, drives: Callable[[int], bool], parts: Mapping
     smallest: dict[object, int] = {}
     for row in np.flatnonzero(task_graph.kind == Kind.POINT).tolist():
         launch = task_graph.launches[int(task_graph.launch[row])]
-        if is_compiled(launch.kernel) and drives(int(task_graph.device[row])):
+        if launch.kernel.is_compiled and drives(int(task_graph.device[row])):
             orders = tuple(tuple(task_graph.order(n)) for n in launch.args)
             key = launch.identity, orders, _split_axes(parts.get(row, ()))
             if key not in smallest or task_graph.bytes[row] < task_graph.bytes[smallest[key]]:

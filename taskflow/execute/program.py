@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import Context, Run, Workspace, bind, for_dtypes
+from taskflow.backend import Context, Run, Workspace
 from taskflow.comm.transport import Message, Transport
 from taskflow.core.geometry import Rect
 from taskflow.execute.check import checked, poison
 from taskflow.execute.fold import fold_call
+from taskflow.graph.kernel import Kernel
 from taskflow.tasks.memory import MemoryPlan
 from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph, access
 from taskflow.tasks.threads.crew import Crew, crew
@@ -306,10 +307,10 @@ class Compiler:
             if privilege == Privilege.READ:
                 views[k] = self._one(views[k], writeable=False)
         self.views[row] = views
-        kernel = for_dtypes(self._kernel(launch.kernel), views, *access(privileges))
+        kernel = self._kernel(launch.kernel).for_dtypes(views, *access(privileges))
         if self.check:
             return self._checked(row, views, privileges, partial(kernel, context, *views))
-        return bind(kernel, context, views) if self.crew.size == 1 else partial(kernel, context, *views)
+        return kernel.call(context, views) if self.crew.size == 1 else partial(kernel, context, *views)
 
     def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
         """The call of a point with its privileges verified."""
@@ -332,7 +333,7 @@ class Compiler:
             workspace = self._other_workspaces.setdefault((device, thread), Workspace())
         return Context(rects, intervals, self.run, workspace, int(self.graph.point[row]))
 
-    def _kernel(self, kernel: Callable[..., None]) -> Callable[..., None]:
+    def _kernel(self, kernel: Kernel) -> Kernel:
         """What a device runs for an operator's kernel."""
         return kernel
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
+from taskflow.backend import Array, Context
+from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.operator import Operator, term_sizes, term_text
 from taskflow.graph.precision import cast, is_cast
 from taskflow.graph.region import LogicalRegion
@@ -86,9 +89,7 @@ def _seed(graph: Graph, op: Operator, loss: LogicalRegion, scale: LogicalRegion 
     """The gradient of the loss with respect to itself: 1, or the scale of the loss."""
     inputs = [] if scale is None else [scale]
     with graph.following(op.follows or op.name):
-        one = graph.launch(
-            f"{op.name}.one", f"{'.' * len(inputs)} -> .", inputs, kernel=_fill_seed, dtype=loss.dtype, wide=()
-        )
+        one = graph.launch(f"{op.name}.one", f"{'.' * len(inputs)} -> .", inputs, kernel=_fill_seed, dtype=loss.dtype)
     assert isinstance(one, LogicalRegion)
     return one
 
@@ -137,17 +138,14 @@ def _accumulate(
     return total
 
 
-def _fill_seed(ctx: Any, *arrays: Any) -> None:
+def _fill_seed(ctx: Context, *arrays: Array) -> None:
     *scale, out = arrays
     out[...] = scale[0] if scale else 1
 
 
-def _add(ctx: Any, x: Any, y: Any, out: Any) -> None:
+@partial(Kernel, expression=Pointwise("x + y", ("x", "y")))
+def _add(ctx: Context, x: Array, y: Array, out: Array) -> None:
     ctx.xp.add(x, y, out=out)
-
-
-# what operators that know expressions may fuse it into
-_add.pointwise = "x + y", ("x", "y")  # type: ignore[attr-defined]
 
 
 def _check_gradient(op: Operator, region: LogicalRegion, gradient: LogicalRegion) -> None:

@@ -2,9 +2,9 @@
 
 An operator is fused into the one that reads its result if nothing else reads it, if both see it whole under the same
 axis names (so a tile of one is a tile of the other), if they would be split alike anyway or both lead, and if their
-kernels know how to become one: `fusible`. What lay between them vanishes from memory. The fused operator bears the last
-name, so that regions keep theirs; flops add up, the bytes are those of what is left, what either never splits stays
-whole.
+kernels can become one (`taskflow.Pointwise`). What lay between them vanishes from memory. The fused operator bears the
+last name, so that regions keep theirs; flops add up, the bytes are those of what is left, what either never splits
+stays whole.
 
 It comes after `differentiate` and the optimizer, whose operators are fused like any others, and before a strategy. The
 numbers are those of the graph before, bit for bit; only in half precision are they nearer to float32, since what lay
@@ -14,34 +14,13 @@ between is not rounded any more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 from taskflow.core.dtypes import HALF
 from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Kernel, Operator
+from taskflow.graph.operator import Operator
 from taskflow.graph.pattern import BoundPattern, Pattern, bind
 from taskflow.graph.region import LogicalRegion
-
-Join = Callable[[Kernel, int, Kernel], Kernel | None]
-_JOIN = "join"
-_Function = TypeVar("_Function", bound=Callable[..., None])
-
-
-def fusible(join: Join) -> Callable[[_Function], _Function]:
-    """Declare how a kernel becomes one with the kernel that makes its input.
-
-    `join(kernel, k, other)` gives the kernel that computes `kernel` with the result of `other` as input `k`: its inputs
-    are those of `kernel` with those of `other` in the place of input `k`. None: there is no such kernel. `kernel` may
-    be a partial one of the decorated function.
-    """
-
-    def declare(kernel: _Function) -> _Function:
-        setattr(kernel, _JOIN, join)
-        return kernel
-
-    return declare
 
 
 def fuse(graph: Graph) -> Graph:
@@ -119,9 +98,11 @@ class _Fusion:
 
 def _fused(op: Operator, k: int, other: Operator) -> Operator | None:
     """`op` with `other`, which makes its input `k`, in it; None where they stay two."""
-    join = _join_of(op.kernel) or _join_of(other.kernel)
-    kernel = join(op.kernel, k, other.kernel) if join and _are_alike(op, k, other) else None
-    if kernel is None:
+    outer, inner = op.kernel.expression, other.kernel.expression
+    if outer is None or inner is None or not _are_alike(op, k, other):
+        return None
+    join = outer.join or inner.join
+    if join is None or (kernel := join(outer, k, inner)) is None:
         return None
     inputs = (*op.inputs[:k], *other.inputs, *op.inputs[k + 1 :])
     return replace(
@@ -133,10 +114,6 @@ def _fused(op: Operator, k: int, other: Operator) -> Operator | None:
         follows=None if op.follows is None or other.follows is None else op.follows,
         members=(*(other.members or (other.name,)), *(op.members or (op.name,))),
     )
-
-
-def _join_of(kernel: Kernel) -> Join | None:
-    return getattr(getattr(kernel, "func", kernel), _JOIN, None)
 
 
 def _are_alike(op: Operator, k: int, other: Operator) -> bool:

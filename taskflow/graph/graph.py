@@ -13,10 +13,11 @@ from dataclasses import replace
 from taskflow.core.dtypes import HALF, known_dtype
 from taskflow.core.random import Constant, Distribution
 from taskflow.graph.differentiate import differentiate
+from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.layout import parse_orders
-from taskflow.graph.operator import Backward, Kernel, Operator, term_sizes, term_text
+from taskflow.graph.operator import Backward, Operator, term_sizes, term_text
 from taskflow.graph.pattern import BoundPattern, Pattern, bind
-from taskflow.graph.precision import Precision, wide_outputs
+from taskflow.graph.precision import Precision, float32_outputs
 from taskflow.graph.region import LogicalRegion
 from taskflow.graph.window import Window
 from taskflow.machine.device import check_not_negative
@@ -125,7 +126,7 @@ class Graph:
         pattern: str,
         inputs: Sequence[LogicalRegion],
         *,
-        kernel: Kernel,
+        kernel: Kernel | Function,
         sizes: Mapping[str, int] | None = None,
         windows: Mapping[str, Window] | None = None,
         writes: Sequence[LogicalRegion | int] = (),
@@ -133,7 +134,6 @@ class Graph:
         flops: float | None = None,
         dtype: str | Sequence[str] | None = None,
         layout: str | None = None,
-        wide: Sequence[int] | None = None,
     ) -> LogicalRegion | tuple[LogicalRegion, ...]:
         """Append an operator; its outputs are new regions.
 
@@ -141,10 +141,11 @@ class Graph:
             name: of the operator; a number is added when it is taken.
             pattern: one term per input, `->`, one term per output (see `taskflow.graph.pattern`).
             inputs: regions of this graph, one per input term.
-            kernel: `kernel(ctx, *inputs, *outputs)` gets arrays of one point's tiles and writes every output tile
-                fully. `ctx.rect(k)` is the box of argument k in global coordinates, `ctx.interval(axis)` an axis's
-                `(lo, hi)`, `ctx.xp` numpy or cupy, `ctx.step` the number of finished steps, `ctx.scratch(...)` memory
-                for the call, `ctx.uniform(...)` random numbers that no split changes.
+            kernel: a function, or a `taskflow.Kernel` that says more about one. `kernel(ctx, *inputs, *outputs)` gets
+                arrays of one point's tiles and writes every output tile fully. `ctx.rect(k)` is the box of argument k
+                in global coordinates, `ctx.interval(axis)` an axis's `(lo, hi)`, `ctx.xp` numpy or cupy, `ctx.step` the
+                number of finished steps, `ctx.scratch(...)` memory for the call, `ctx.uniform(...)` random numbers that
+                no split changes.
             sizes: extents of axes that no input gives.
             windows: dimension name -> Window for halo, stride and offset.
             writes: inputs (regions or positions) that the kernel updates in place.
@@ -152,8 +153,6 @@ class Graph:
             flops: floating point operations per point of the iteration space (the product of all axes); default 2
                 where an axis is reduced, else 1.
             dtype: of the outputs (one, or one each); default: that of the first floating input.
-            wide: numbers of the outputs that are float32 where the others are float16 or bfloat16; default: scalars,
-                and what is summed over axes of one input alone.
             layout: the pattern again, each term's dimensions in the order in which the kernel is fast when they lie so
                 in memory, slowest first. A wish: another operator may have decided; the arrays are views either way.
 
@@ -163,9 +162,9 @@ class Graph:
         Raises:
             ValueError: extents disagree, an axis has no extent, an in-place input is not whole along an axis, `flops`
                 is no finite number from 0, or `layout` is no reordering of the pattern.
-            TypeError: an input is not a region.
+            TypeError: an input is not a region, or `kernel` is no function.
         """
-        inputs = tuple(inputs)
+        kernel, inputs = as_kernel(f"'{name}'", kernel), tuple(inputs)
         for k, region in enumerate(inputs):
             if not isinstance(region, LogicalRegion):
                 raise TypeError(f"'{name}': input {k} is a {type(region).__name__}, not a region")
@@ -192,8 +191,7 @@ class Graph:
             check_not_negative(f"'{name}'", "flops", flops)
         orders = parse_orders(f"'{name}'", layout, bound.pattern) if layout else ()
         unique = self._unique(name)
-        wide = wide_outputs(bound, wide)
-        dtypes = _output_dtypes(name, dtype, inputs, len(bound.pattern.outputs), wide)
+        dtypes = _output_dtypes(name, dtype, inputs, bound, kernel)
         outputs = tuple(
             self._region(
                 unique if len(dtypes) == 1 else f"{unique}.{k}",
@@ -207,7 +205,7 @@ class Graph:
         if flops is None:
             flops = 2.0 if any(bound.reduced_axes(k) for k in range(len(outputs))) else 1.0
         self.operators.append(
-            Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders, wide)
+            Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
         )
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -217,7 +215,7 @@ class Graph:
         region: LogicalRegion,
         inputs: Sequence[LogicalRegion],
         *,
-        kernel: Kernel,
+        kernel: Kernel | Function,
         scalars: Sequence[LogicalRegion] = (),
         writes: Sequence[LogicalRegion] = (),
         values: int = 0,
@@ -338,13 +336,19 @@ def _position(name: str, region: LogicalRegion | int, inputs: Sequence[LogicalRe
 
 
 def _output_dtypes(
-    name: str, dtype: str | Sequence[str] | None, inputs: Sequence[LogicalRegion], count: int, wide: Sequence[int]
+    name: str, dtype: str | Sequence[str] | None, inputs: Sequence[LogicalRegion], bound: BoundPattern, kernel: Kernel
 ) -> list[str]:
+    count = len(bound.pattern.outputs)
+    if kernel.float32_outputs and not all(0 <= k < count for k in kernel.float32_outputs):
+        raise ValueError(
+            f"'{name}': float32_outputs of its kernel are {kernel.float32_outputs}, it has {count} outputs"
+        )
     if dtype is None:
         floating = [r.dtype for r in inputs if r.is_floating] or [r.dtype for r in inputs]
         if count and not floating:
             raise ValueError(f"'{name}': an operator without inputs names the dtype of its output")
-        return ["float32" if k in wide and floating[0] in HALF else floating[0] for k in range(count)]
+        wide = float32_outputs(bound, kernel.float32_outputs) if floating and floating[0] in HALF else ()
+        return ["float32" if k in wide else floating[0] for k in range(count)]
     dtypes = [dtype] * count if isinstance(dtype, str) else list(dtype)
     if len(dtypes) != count:
         raise ValueError(f"'{name}': {len(dtypes)} dtypes were given for {count} outputs")

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.region import LogicalRegion
 from taskflow.graph.window import Interval, Window
 
-Kernel = Callable[..., None]
 Backward = Callable[..., Any]
 
 
@@ -24,7 +24,7 @@ class Operator:
 
     Attributes:
         name: unique in its graph.
-        kernel: called as `kernel(ctx, *inputs, *outputs)` with arrays of one point's tiles; writes the outputs.
+        kernel: called with arrays of one point's tiles; writes the outputs.
         bound: the pattern with its extents.
         inputs, outputs: regions, in the order of the pattern's terms.
         writes: positions of the inputs that are updated in place.
@@ -32,7 +32,6 @@ class Operator:
         flops: floating point operations of one point of the iteration space.
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
         orders: the memory order that the kernel asks for, per argument; empty: any (see `taskflow.graph.layout`).
-        wide: numbers of the outputs that stay float32 in a graph of half precision (see `taskflow.precision`).
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
     """
 
@@ -46,7 +45,6 @@ class Operator:
     flops: float = 1.0
     follows: str | None = None
     orders: tuple[tuple[int, ...], ...] = ()
-    wide: tuple[int, ...] = ()
     members: tuple[str, ...] = ()
 
     @property

@@ -2,7 +2,7 @@
 
 Parameters stay float32 and are cast where a product reads them, so a parameter's gradient arrives in half size, is
 cast, and updates the float32 master (Micikevicius et al., Mixed Precision Training, ICLR 2018). What stays float32 of
-the rest: scalars (losses), sums and maxima over one region, and what an operator names as `wide` (statistics).
+the rest: scalars (losses), sums and maxima over one region, and `float32_outputs` of a kernel (statistics).
 
 * The outputs of every other operator become half, so they are half as large in memory and in messages.
 * Products (an axis that is summed over stands in two inputs) get their float32 inputs cast; other operators take
@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from taskflow.backend import takes_half
+from taskflow.backend import Array, Context
 from taskflow.core.dtypes import HALF
+from taskflow.graph.kernel import Kernel
 from taskflow.graph.operator import Operator, term_sizes, term_text
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.region import LogicalRegion
@@ -97,7 +99,7 @@ def _loss_scale(dtype: str, wanted: float | str | LossScale | None) -> LossScale
     return LossScale(float(wanted), growth=1.0, backoff=1.0)
 
 
-def wide_outputs(bound: BoundPattern, named: Sequence[int] | None) -> tuple[int, ...]:
+def float32_outputs(bound: BoundPattern, named: Sequence[int] | None) -> tuple[int, ...]:
     """Numbers of the outputs that stay float32: scalars, and those named or, by default, what sums one input alone."""
     outputs = range(len(bound.pattern.outputs))
     scalars = [k for k in outputs if not bound.shapes[len(bound.pattern.inputs) + k]]
@@ -136,8 +138,8 @@ def is_cast(op: Operator | None, dtype: str) -> bool:
     return op is not None and op.kernel is _cast and op.inputs[0].dtype == dtype
 
 
-@takes_half
-def _cast(ctx: Any, x: Any, y: Any) -> None:
+@partial(Kernel, takes_half=True)
+def _cast(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x, casting="unsafe")
 
 
@@ -177,7 +179,8 @@ class _Narrowing:
 
     def _narrowed(self, op: Operator, k: int) -> LogicalRegion:
         region = op.outputs[k]
-        return region if region.dtype != "float32" or k in op.wide else replace(region, dtype=self.dtype)
+        stays = region.dtype != "float32" or k in float32_outputs(op.bound, op.kernel.float32_outputs)
+        return region if stays else replace(region, dtype=self.dtype)
 
     def _cast(self, region: LogicalRegion, reader: Operator, k: int) -> LogicalRegion:
         """`region` in half: cast where it is made, so that half of it moves, or where it is read first."""

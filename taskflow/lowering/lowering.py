@@ -20,7 +20,7 @@ from taskflow.core.geometry import Rect
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph
 from taskflow.graph.layout import memory_orders
-from taskflow.graph.operator import Kernel, Operator
+from taskflow.graph.operator import Operator
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.issue import IssueOrder
 from taskflow.lowering.life import lives, tabulate
@@ -215,7 +215,6 @@ class Lowering:
                 tuple(op.extents),
                 self._shape(self.store.model(number)).spans,
                 tuple(self.number[r.name] for r in op.args),
-                len(op.inputs),
                 self._identities[slot],
                 op.follows or op.name,
                 str(config),
@@ -249,12 +248,4 @@ def _numbered(values: Sequence[Hashable]) -> list[int]:
 def _identity(op: Operator, precision: str) -> str:
     """Kernel, pattern, windows and dtypes: what a kernel's time depends on besides its tile shapes."""
     dtypes = " ".join([r.dtype for r in op.args] + ["in tf32"] * (precision == "tf32"))
-    return f"{kernel_name(op.kernel)} | {op.pattern} | {dict(op.windows)} | {dtypes}"
-
-
-def kernel_name(kernel: Kernel) -> str:
-    """A name for a kernel that is equal from run to run: module, qualified name and bound arguments."""
-    function = getattr(kernel, "func", kernel)
-    keywords = {k: kernel_name(v) if callable(v) else v for k, v in (getattr(kernel, "keywords", None) or {}).items()}
-    bound = (getattr(kernel, "args", ()), sorted(keywords.items()))
-    return f"{function.__module__}.{function.__qualname__}{bound if any(bound) else ''}"
+    return f"{op.kernel.name} | {op.pattern} | {dict(op.windows)} | {dtypes}"

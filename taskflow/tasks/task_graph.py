@@ -9,7 +9,7 @@ patterns, or how an operator was split.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
+from taskflow.graph.kernel import Kernel
 from taskflow.graph.operator import contents
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.region import LogicalRegion
@@ -107,11 +108,10 @@ class Launch:
     """
 
     name: str
-    kernel: Callable[..., None]
+    kernel: Kernel
     axes: tuple[str, ...]
     spans: Array
     args: tuple[int, ...]
-    input_count: int
     identity: str
     leader: str
     split: str

@@ -1,10 +1,12 @@
 """Captured kernels: what is noted and repeated, and what cannot be."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from taskflow import Executor, Graph, MachineModel, captured, lower, single_device
-from taskflow.backend import Context, bind
+from taskflow import Executor, Graph, Kernel, MachineModel, lower, single_device
+from taskflow.backend import Context
 from taskflow.core.geometry import Rect
 
 
@@ -19,7 +21,7 @@ def double_into(x, y):
 def test_the_calls_are_repeated_and_the_rest_is_not():
     looked = []
 
-    @captured
+    @partial(Kernel, is_captured=True)
     def kernel(ctx, x, y):
         looked.append(x.shape)
         work = ctx.scratch("work", x.shape, x.dtype)
@@ -28,7 +30,7 @@ def test_the_calls_are_repeated_and_the_rest_is_not():
         ctx.xp.copyto(y, work)
 
     x, y = np.arange(4.0), np.zeros(4)
-    call = bind(kernel, context(), [x, y])
+    call = kernel.call(context(), [x, y])
     assert not y.any()  # nothing was called yet
     for _ in range(3):
         x += 1
@@ -40,7 +42,7 @@ def test_the_calls_are_repeated_and_the_rest_is_not():
 def test_a_step_does_not_enter_a_captured_kernel():
     entered = []
 
-    @captured
+    @partial(Kernel, is_captured=True)
     def kernel(ctx, x, y):
         entered.append(ctx.rect(0))
         ctx.xp.negative(x, out=y)
@@ -61,17 +63,17 @@ def test_other_kernels_are_called_as_they_are():
         np.copyto(y, x.sum())
 
     x, y = np.arange(4.0), np.zeros(4)
-    bind(kernel, context(), [x, y])()
+    Kernel(kernel).call(context(), [x, y])()
     np.testing.assert_array_equal(y, np.full(4, 6.0))
 
 
 def test_what_has_a_result_cannot_be_captured():
-    @captured
+    @partial(Kernel, is_captured=True)
     def kernel(ctx, x, y):
         ctx.xp.copyto(y, ctx.xp.sum(x))
 
     with pytest.raises(TypeError) as caught:
-        bind(kernel, context(), [np.arange(4.0), np.zeros(4)])
+        kernel.call(context(), [np.arange(4.0), np.zeros(4)])
     assert str(caught.value) == "a captured kernel calls numpy.sum without `out`, so it cannot be repeated"
 
 

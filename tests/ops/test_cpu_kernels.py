@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numba
@@ -14,8 +12,7 @@ import ops
 from ops.cpu import math as cpu_math
 from taskflow import Graph
 
-from .cases import CASES, Case
-from .interpreter import first_values, run
+from .interpreter import run
 
 FUNCTIONS: dict[str, Callable[[float], float]] = {
     "exp": math.exp,
@@ -56,33 +53,6 @@ def test_functions_at_the_ends(name: str) -> None:
     loop(x, y)
     low, high = {"exp": (0, math.inf), "sigmoid": (0, 1)}.get(name, (-1, 1))
     np.testing.assert_allclose(y, [low, high, math.nan, FUNCTIONS[name](0)], atol=3e-7)
-
-
-def by_passes(kernel: Callable[..., None]) -> Callable[..., None]:
-    """What runs where there is no compiled kernel and no CUDA source."""
-    if isinstance(kernel, partial):
-        return partial(by_passes(kernel.func), *kernel.args, **kernel.keywords)
-    found: Callable[..., None] = getattr(kernel, "cuda_variant", kernel)
-    return found if found.__name__.endswith("_by_passes") else kernel
-
-
-@pytest.mark.parametrize(
-    "case",
-    [c for c in CASES if c.name.startswith(("multihead", "scaled"))],
-    ids=str,
-)
-def test_kernels_by_passes_give_the_same(case: Case) -> None:
-    graph, output = case.build()
-    graph.differentiate(ops.sum_to(ops.multiply(output, output), ()), [*graph.inputs, *graph.parameters][:1])
-    values = first_values(graph, high=case.high)
-    compiled = run(graph, values)
-    others = [by_passes(op.kernel) for op in graph.operators]
-    assert any("by_passes" in str(kernel) for kernel in others)
-    graph.operators = [replace(op, kernel=kernel) for op, kernel in zip(graph.operators, others, strict=True)]
-    for name, value in run(graph, values).items():
-        largest = np.abs(value[np.isfinite(value)]).max(initial=0)
-        rounding = 1e-12 * max(1.0, largest)  # sums of large terms may come out small
-        np.testing.assert_allclose(value, compiled[name], rtol=1e-12, atol=rounding, err_msg=name)
 
 
 def test_relu_keeps_nan() -> None:

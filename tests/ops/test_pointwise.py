@@ -1,7 +1,6 @@
 """Kernels of one expression: compiled loops beside passes of NumPy, for every way in which inputs are repeated."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numba
@@ -10,8 +9,8 @@ import pytest
 
 from ops.elementwise.expressions import Expression
 from ops.elementwise.generate import compiled_loop, source
-from ops.elementwise.pointwise import _by_passes, _join, pointwise, stands_for
-from taskflow import Context
+from ops.elementwise.pointwise import _by_passes, pointwise, stands_for
+from taskflow import Context, Kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -20,7 +19,14 @@ def values(shape: Sequence[int], seed: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def applied(kernel: Any, *arrays: Array, like: Array) -> Array:
+def joined(outer: Kernel, k: int, inner: Kernel) -> Kernel:
+    assert outer.expression and inner.expression and outer.expression.join
+    both = outer.expression.join(outer.expression, k, inner.expression)
+    assert both is not None
+    return both
+
+
+def applied(kernel: Kernel, *arrays: Array, like: Array) -> Array:
     out = np.full_like(like, np.nan)
     kernel(Context((), {}), *arrays, out)
     return out
@@ -58,15 +64,15 @@ def test_loops_and_passes_agree_on_what_is_no_number(text: str) -> None:
     loop, out = compiled_loop(expression, ("x", "y"), (), ("matrix", "matrix")), np.empty_like(x)
     loop(x, y, out)
     with np.errstate(all="ignore"):
-        passes = partial(_by_passes, expression=expression, names=("x", "y"), numbers={})
+        passes = _by_passes.bind(expression=expression, names=("x", "y"), numbers={})
         np.testing.assert_array_equal(out, applied(passes, x, y, like=x))
 
 
 def test_joined_kernels_give_the_same_bits_as_one_after_the_other() -> None:
     inner = pointwise(Expression.parse("x * sigmoid(y) + n"), ("x", "y"), {"n": 0.1})
     outer = pointwise(Expression.parse("exp(n * x) - max(y, x)"), ("y", "x"), {"n": -0.7})
-    both: Any = _join(outer, 1, inner)
-    assert both.keywords["names"] == ("x0", "x1", "x2")
+    both = joined(outer, 1, inner)
+    assert both.expression is not None and both.expression.names == ("x0", "x1", "x2")
     for dtype in ("float32", "float64"):
         a, b, c = (values((7, 9), k).astype(dtype) for k in range(3))
         expected = applied(outer, a, applied(inner, b, c, like=b), like=a)
@@ -74,12 +80,12 @@ def test_joined_kernels_give_the_same_bits_as_one_after_the_other() -> None:
 
 
 def test_a_kernel_by_hand_is_joined_as_the_expression_it_stands_for() -> None:
-    @stands_for("x + x", "x")
-    def double(ctx: Any, x: Array, y: Array) -> None:
+    def double(ctx: Context, x: Array, y: Array) -> None:
         raise AssertionError("not as a member")
 
-    both: Any = _join(pointwise(Expression.parse("x * y"), ("x", "y"), {}), 1, double)
-    assert both.keywords["expression"].text == "x0 * (x1 + x1)"
+    by_hand = Kernel(double, expression=stands_for("x + x", "x"))
+    both = joined(pointwise(Expression.parse("x * y"), ("x", "y"), {}), 1, by_hand)
+    assert both.expression is not None and both.expression.text == "x0 * (x1 + x1)"
 
 
 def test_the_source_is_a_loop_over_a_matrix() -> None:

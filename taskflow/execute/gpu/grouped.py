@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taskflow.backend import together
 from taskflow.execute.gpu.grouping import group_rows
-from taskflow.lowering.lowering import kernel_name
 from taskflow.tasks.task_graph import Kind
 
 if TYPE_CHECKING:
@@ -44,10 +42,10 @@ class GroupedRows:
         c, keys = self._compiler, dict[int, Hashable]()
         for row in np.flatnonzero(c.graph.kind == Kind.POINT).tolist():
             launch, device = c.graph.launches[int(c.graph.launch[row])], int(c.graph.device[row])
-            if c.transport.drives(device) and together(launch.kernel) is not None and self._is_dense(row):
+            if c.transport.drives(device) and launch.kernel.for_points is not None and self._is_dense(row):
                 regions = [c.graph.regions[number] for number in launch.args]
                 scalars = [i for (i, _, _), r in zip(c.graph.args(row), regions, strict=True) if not r.shape]
-                keys[row] = device, kernel_name(launch.kernel), *(r.dtype for r in regions), *scalars
+                keys[row] = device, launch.kernel.name, *(r.dtype for r in regions), *scalars
         return keys
 
     def _is_dense(self, row: int) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import StreamBackend, StreamContext, Workspace, cuda_kernel, fold_launch, together
+from taskflow.backend import StreamBackend, StreamContext, Workspace, fold_launch
 from taskflow.comm.transport import Message
 from taskflow.core.geometry import Rect
 from taskflow.execute.fold import fold
@@ -40,6 +40,7 @@ from taskflow.execute.gpu.replay import HOST, Item, StreamReplay
 from taskflow.execute.gpu.staging import FeedBox, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
 from taskflow.execute.program import Call, Compiler, Program
+from taskflow.graph.kernel import Kernel
 from taskflow.tasks.task_graph import Array, Kind, Privilege
 
 STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
@@ -292,7 +293,7 @@ class StreamCompiler(Compiler):
         """One call for points whose kernels have declared that."""
         args = [self.graph.args(row) for row in rows]
         views = [[self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(a)] for row, a in zip(rows, args)]
-        make = together(self._launch(rows[0]).kernel)
+        make = self._launch(rows[0]).kernel.for_points
         assert make is not None, "only such rows are grouped"
         return make(self._context(rows[0], [rect for _, rect, _ in args[0]]), views)
 
@@ -300,8 +301,8 @@ class StreamCompiler(Compiler):
         assert self._checks is not None
         return self._checks.checked(str(self.graph[row]), int(self.graph.device[row]), views, privileges, call)
 
-    def _kernel(self, kernel: Any) -> Any:
-        return cuda_kernel(kernel) if self.backend.uses_variants else kernel
+    def _kernel(self, kernel: Kernel) -> Kernel:
+        return kernel.on_cuda if self.backend.uses_variants else kernel
 
     # -- between host and device -----------------------------------------------------------------------------------
 

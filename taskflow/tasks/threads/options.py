@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from taskflow.backend import Context, bind, for_dtypes
+from taskflow.backend import Context
 from taskflow.core.geometry import Rect
 from taskflow.tasks.task_graph import Array, TaskGraph, access
 from taskflow.tasks.threads.division import Division, Part, divisions
@@ -84,8 +84,8 @@ def part_calls(
     for thread, part in enumerate(parts):
         inside = [_inside(v, a, b) for v, a, (_, b, _) in zip(views, part.rects, args, strict=True)]
         context = make_context(part.rects, part.intervals, thread)
-        kernel = for_dtypes(task_graph.launches[int(task_graph.launch[row])].kernel, inside, is_read, is_written)
-        calls.append(bind(kernel, context, inside))
+        kernel = task_graph.launches[int(task_graph.launch[row])].kernel.for_dtypes(inside, is_read, is_written)
+        calls.append(kernel.call(context, inside))
     return calls
 
 

@@ -1,0 +1,174 @@
+"""Kernels: the function that an operator runs on the tiles of one point, and what else there is to know of it.
+
+`Graph.launch` takes a plain function or a `Kernel`. What a Kernel says decides how the function is called: on which
+arrays, when it is compiled, how often it is entered, what stands for it on a GPU, and with what it may become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+
+from taskflow.backend import Array, Context, in_float32, note_calls
+
+Function = Callable[..., None]
+Call = Callable[[], object]
+Points = Sequence[Sequence[Array]]
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """What a kernel computes in every element of its one output, from one element of each input.
+
+    Two such kernels can become one (see `taskflow.fuse`).
+
+    Attributes:
+        text: an expression of `names` and `numbers` in the syntax of Python, such as `"n * x + exp(y)"`.
+        names: of the inputs, in order.
+        numbers: name -> number.
+        join: `join(outer, k, inner)` gives the kernel of `outer` with `inner` in the place of its input `k`, bit for
+            bit: its inputs are those of `outer`, with those of `inner` in the place of input `k`. None: there is no
+            such kernel. A Pointwise without `join` is joined by that of the other one.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
+    join: Callable[[Pointwise, int, Pointwise], Kernel | None] | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Kernel:
+    """A function on the tiles of one point, and what else there is to know of it.
+
+    As a decorator: `@Kernel`, or with fields `@partial(Kernel, is_captured=True)`.
+
+    Attributes:
+        function: `function(ctx, *inputs, *outputs, **options)` gets arrays and writes every output fully. It is
+            written for NumPy, with `ctx.xp` for the array module, and runs on CuPy as it is.
+        options: keyword arguments of every call; see `bind`.
+        is_compiled: it is compiled when it first runs, by numba say. So an executor runs it once before the first
+            step, on made-up values (numbers between 0.1 and 1, indices of 0) in memory that nobody else uses.
+        is_captured: it does the same in every step, since its calls depend on shapes and strides, never on values. All
+            that it does with values are calls of `ctx.xp` that write into `out`, `ctx.xp.copyto`, and what it calls
+            through `ctx.call`. So a CPU enters it once and repeats these calls. Beware of what copies values unseen:
+            `reshape` of what has gaps, and `fill`.
+        takes_half: it takes arrays of float16 and bfloat16 as they are. Others get float32 copies of them, and what
+            they write is rounded once.
+        takes_half_on_cuda: the same on a GPU, where there is no variant for it.
+        cuda: the variant for GPUs, of the same arguments and options; it may call `ctx.launch`.
+        together: of a variant for GPUs: `together(ctx, points, **options)` gives a call that does the work of several
+            points of a device. `points` are their arrays, without gaps; scalars are equal in all of them. It is made
+            before the first step, and may keep arrays on the device (`ctx.constant`).
+        float32_outputs: numbers of the outputs that are float32 where the others are float16 or bfloat16 (see
+            `taskflow.precision`). None: scalars, and what is summed over axes of one input alone.
+        expression: what it computes in every element, if that is all that it does.
+
+    Raises:
+        TypeError: a field is of another type, or `function` is a partial Kernel: `bind` gives one its options.
+        ValueError: there is a variant for GPUs, which says itself what it takes, and `takes_half_on_cuda`.
+    """
+
+    function: Function
+    _: KW_ONLY
+    options: Mapping[str, object] = field(default_factory=dict, hash=False)
+    is_compiled: bool = False
+    is_captured: bool = False
+    takes_half: bool = False
+    takes_half_on_cuda: bool = False
+    cuda: Kernel | None = None
+    together: Callable[..., Call] | None = None
+    float32_outputs: tuple[int, ...] | None = None
+    expression: Pointwise | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.function) or isinstance(self.function, Kernel):
+            raise TypeError(f"kernel: a function is needed, not a {type(self.function).__name__}")
+        if isinstance(self.function, partial) and isinstance(self.function.func, Kernel):
+            raise TypeError(f"kernel '{self.function.func.name}': `bind` gives a Kernel its options, not `partial`")
+        for key, needed in (("cuda", Kernel), ("expression", Pointwise), ("float32_outputs", tuple)):
+            if not isinstance(value := getattr(self, key), needed | None):
+                raise TypeError(f"kernel '{self.name}': {key} is a {type(value).__name__}, not a {needed.__name__}")
+        if self.cuda and self.takes_half_on_cuda:
+            raise ValueError(f"kernel '{self.name}': its variant for GPUs says itself whether it takes half precision")
+
+    def __call__(self, ctx: Context, *arrays: Array, **options: object) -> None:
+        """Call the function with its options and more."""
+        self.function(ctx, *arrays, **self.options, **options)
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.name}>"
+
+    def bind(self, **options: object) -> Kernel:
+        """The kernel with these options, besides those that it has."""
+        return replace(self, options={**self.options, **options})
+
+    @property
+    def name(self) -> str:
+        """Module, qualified name and options; equal from run to run."""
+        return _name(self.function, self.options)
+
+    @property
+    def on_cuda(self) -> Kernel:
+        """What runs on a GPU: the variant, if there is one, or itself."""
+        if self.cuda:
+            return self.cuda.bind(**self.options)
+        return replace(self, takes_half=True) if self.takes_half_on_cuda else self
+
+    @property
+    def for_points(self) -> Callable[[Context, Points], Call] | None:
+        """What makes one call of several points on a GPU, if the variant declares that.
+
+        A kernel around another one, which is among its options, can do so if the other one can.
+        """
+        make = self.cuda.together if self.cuda else None
+        if make is None or any(isinstance(o, Kernel) and o.for_points is None for o in self.options.values()):
+            return None
+        return partial(make, **self.options)
+
+    def for_dtypes(self, arrays: Sequence[Array], is_read: Sequence[bool], is_written: Sequence[bool]) -> Kernel:
+        """What runs on these arrays: itself, or itself between casts of those of half size."""
+        if self.takes_half or (function := in_float32(self.function, arrays, is_read, is_written)) is self.function:
+            return self
+        return Kernel(function, options=self.options)
+
+    def call(self, context: Context, arrays: Sequence[Array]) -> Call:
+        """The call of every step on these arrays; of a captured kernel on a CPU, what it calls.
+
+        Raises:
+            TypeError: a captured kernel calls what cannot be noted.
+        """
+        function = partial(self.function, **self.options) if self.options else self.function
+        if self.is_captured and type(context) is Context:  # a GPU captures streams
+            return note_calls(function, context, arrays)
+        return partial(function, context, *arrays)
+
+
+def as_kernel(where: str, kernel: Kernel | Function) -> Kernel:
+    """A Kernel of a plain function.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    if not callable(kernel):
+        raise TypeError(f"{where}: kernel is a {type(kernel).__name__}, a function or a taskflow.Kernel is needed")
+    return Kernel(kernel)
+
+
+def _name(function: Function, options: Mapping[str, object]) -> str:
+    positional: tuple[object, ...] = ()
+    inner: object = function
+    if isinstance(inner, partial):
+        function, positional, options = inner.func, inner.args, {**inner.keywords, **options}
+    bound = positional, sorted((key, _text(value)) for key, value in options.items())
+    return f"{function.__module__}.{function.__qualname__}{bound if any(bound) else ''}"
+
+
+def _text(value: object) -> object:
+    """A kernel or function by its name, since its text has an address of memory."""
+    if isinstance(value, Kernel):
+        return value.name
+    return _name(value, {}) if callable(value) else value
