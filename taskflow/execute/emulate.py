@@ -82,19 +82,19 @@ class Replay:
         self.barrier()
         origin = time.monotonic()
         heads = [(origin, q) for q in range(len(self._queues))]  # heap: when to look at the next row of q
-        places = [0] * len(heads)
+        positions = [0] * len(heads)
         while heads:
             moment, q = heads[0]
             sleep_until(moment)
-            queue, place = self._queues[q], places[q]
-            start, is_known = self._earliest(queue[place])
+            queue, position = self._queues[q], positions[q]
+            start, is_known = self._earliest(queue[position])
             look = start - _AHEAD_SECONDS
             if look > moment or not is_known:
                 heapq.heapreplace(heads, (look if is_known else max(look, time.monotonic()) + _PATIENCE_SECONDS, q))
                 continue
-            end = self._run(queue[place], max(origin, start), origin)
-            places[q] += 1
-            if places[q] < len(queue):
+            end = self._run(queue[position], max(origin, start), origin)
+            positions[q] += 1
+            if positions[q] < len(queue):
                 heapq.heapreplace(heads, (end - _AHEAD_SECONDS, q))
             else:
                 heapq.heappop(heads)

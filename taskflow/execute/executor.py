@@ -268,16 +268,16 @@ class Executor:
 
     def _fetch(self) -> dict[str, Array]:
         values = {}
-        for name, places in self.task_graph.fetches.items():
-            mine = next((p for p in places if self.transport.drives(p[0])), None)
-            rect = places[0][2]
+        for name, homes in self.task_graph.fetches.items():
+            mine = next((p for p in homes if self.transport.drives(p[0])), None)
+            rect = homes[0][2]
             if mine is not None:
                 value = self._output(mine[1], rect)
             else:
-                region = self.task_graph.regions[int(self.task_graph.instance_region[places[0][1]])]
+                region = self.task_graph.regions[int(self.task_graph.instance_region[homes[0][1]])]
                 value = np.empty(region.shape, region.dtype)
-            if self.transport.size > len(places):
-                self.transport.broadcast(value, places[0][0])
+            if self.transport.size > len(homes):
+                self.transport.broadcast(value, homes[0][0])
             values[name] = value
         return values
 
@@ -375,8 +375,8 @@ class Executor:
             return f"in step {self.steps} on rank {self.transport.rank}, before its first call"
         row = self.program.rows[position]
         graph = self._rows
-        places = [int(d) for r in (row, *graph.deps(row)) for d in (graph.device[r], graph.source[r])]
-        others = sorted({d for d in places if not self.transport.drives(d)})
+        devices = [int(d) for r in (row, *graph.deps(row)) for d in (graph.device[r], graph.source[r])]
+        others = sorted({d for d in devices if not self.transport.drives(d)})
         waits = f"; it can wait for rank {', '.join(map(str, others))}" if others else ""
         after = "" if left else f" or, after it, in the outputs' exchange among {self.transport.size} ranks"
         return f"{self._where(position)} (call {position + 1} of {count}){after}{waits}"

@@ -56,7 +56,7 @@ def borrow(graph: TaskGraph, lender: TaskGraph) -> Loan:
         is_whole = _borrow_region(graph, lender, name, loan)
         if not is_whole:
             loan.stale.append(name)
-        if not is_whole or _places(graph, name) != _places(lender, name):
+        if not is_whole or _homes(graph, name) != _homes(lender, name):
             loan.apart.append(name)
     return loan
 
@@ -147,7 +147,7 @@ class PersistentRegions:
         self.run.changes += 1
 
     def whole_on(self, name: str) -> list[int]:
-        """The ranks that hold all of a region in one piece."""
+        """The ranks that hold all of a region in one instance."""
         rect = self.region(name).rect
         devices = {int(self.graph.instance_device[i]) for i, box in self.graph.homes[name] if box.covers(rect)}
         return sorted({d if self.transport.size > 1 else 0 for d in devices})
@@ -181,16 +181,16 @@ class PersistentRegions:
         value = np.empty(region.shape, region.dtype)
         missing = [region.rect]
         for instance, rect in self.graph.homes[name]:
-            for piece in [p.intersect(rect) for p in missing if p.overlaps(rect)]:
-                value[piece.slices()] = self._piece(region, instance, piece)
+            for box in [p.intersect(rect) for p in missing if p.overlaps(rect)]:
+                value[box.slices()] = self._part(region, instance, box)
             missing = [rest for p in missing for rest in p.subtract(rect)]
         return value
 
-    def _piece(self, region: LogicalRegion, instance: int, piece: Rect) -> Array:
+    def _part(self, region: LogicalRegion, instance: int, box: Rect) -> Array:
         if self._is_here(instance):
-            part = np.ascontiguousarray(self.memory.get(instance, piece))
+            part = np.ascontiguousarray(self.memory.get(instance, box))
         else:
-            part = np.empty(piece.shape, region.dtype)
+            part = np.empty(box.shape, region.dtype)
         self.transport.broadcast(part, int(self.graph.instance_device[instance]))
         return part
 
@@ -206,7 +206,7 @@ class PersistentRegions:
                 self.memory.put(instance, rect, value[rect.slices()])
 
 
-def _places(graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:
+def _homes(graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:
     """Device and box of every home of a region."""
     return {(int(graph.instance_device[i]), rect) for i, rect in graph.homes[name]}
 

@@ -23,7 +23,7 @@ from taskflow.execute.program import Call, Compiler, Program
 from taskflow.execute.progress import Awaited, copied_by_folds, foldable_in_place, order_between_ranks
 from taskflow.tasks.task_graph import Array, Kind
 
-_STRIDE = 8  # a cache line has eight cells; ranks do not share one
+_STRIDE = 8  # cells from one rank's to the next: 64 bytes, so that no two ranks write to the same cache line
 _SMALL_BYTES = 4096  # a copy of less is faster through memoryviews: 90 ns instead of 250 ns
 
 
@@ -74,13 +74,13 @@ class SharedCompiler(Compiler):
                 self._begin_life(row, instance)
         self.program.add(self._call(row), row, "run")
         if row in self._order.published:
-            place = self.transport.rank * _STRIDE
-            self.program.add(partial(_publish, self._cells, self._base, place, row + 1), row, "publish")
+            cell = self.transport.rank * _STRIDE
+            self.program.add(partial(_publish, self._cells, self._base, cell, row + 1), row, "publish")
 
     def _wait(self, awaited: Awaited, row: int) -> None:
         if awaited:
-            places = tuple((device * _STRIDE, other + 1) for device, other in awaited)
-            self.program.add(partial(_wait, self._cells, self._base, places), row, "wait")
+            cells = tuple((device * _STRIDE, other + 1) for device, other in awaited)
+            self.program.add(partial(_wait, self._cells, self._base, cells), row, "wait")
 
     def _call(self, row: int) -> Call:
         if self.graph.kind[row] != Kind.COPY:
@@ -117,19 +117,19 @@ class UnawaitedCompiler(SharedCompiler):
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
-def _begin(cells: Any, base: list[int], place: int, rows: int) -> None:
+def _begin(cells: Any, base: list[int], cell: int, rows: int) -> None:
     base[0] += rows
-    cells[place] = base[0]
+    cells[cell] = base[0]
 
 
-def _publish(cells: Any, base: list[int], place: int, number: int) -> None:
-    cells[place] = base[0] + number
+def _publish(cells: Any, base: list[int], cell: int, number: int) -> None:
+    cells[cell] = base[0] + number
 
 
-def _wait(cells: Any, base: list[int], places: Awaited, give_way: Callable[[], object] = os.sched_yield) -> None:
-    for place, number in places:
+def _wait(cells: Any, base: list[int], awaited: Awaited, give_way: Callable[[], object] = os.sched_yield) -> None:
+    for cell, number in awaited:
         number += base[0]
-        while cells[place] < number:
+        while cells[cell] < number:
             give_way()
 
 
@@ -141,13 +141,13 @@ def _exchange(
     cells: Any,
     base: list[int],
     published: Awaited,
-    places: Awaited,
+    awaited: Awaited,
     moves: Sequence[tuple[memoryview, memoryview]],
 ) -> None:
-    for place, number in published:
-        cells[place] = base[0] + number
-    if places:
-        _wait(cells, base, places)
+    for cell, number in published:
+        cells[cell] = base[0] + number
+    if awaited:
+        _wait(cells, base, awaited)
     for target, source in moves:
         target[:] = source
 
@@ -184,9 +184,9 @@ def _fuse(program: Program, run: Sequence[int], out: Program) -> None:
         return
     args = {kind: [c.args for c in calls if c.func is kind] for kind in _FUSED}
     cells, base = next((c.args[:2] for c in calls if c.func is not _put), (None, []))
-    published = tuple((place, number) for _, _, place, number in args[_publish])
-    places: dict[int, int] = {}
-    for _, _, awaited in args[_wait]:
-        for place, number in awaited:
-            places[place] = max(places.get(place, 0), number)
-    out.add(partial(_exchange, cells, base, published, tuple(places.items()), tuple(args[_put])), row, role)
+    published = tuple((cell, number) for _, _, cell, number in args[_publish])
+    awaited: dict[int, int] = {}
+    for _, _, wanted in args[_wait]:
+        for cell, number in wanted:
+            awaited[cell] = max(awaited.get(cell, 0), number)
+    out.add(partial(_exchange, cells, base, published, tuple(awaited.items()), tuple(args[_put])), row, role)

@@ -144,9 +144,9 @@ def _makers(graph: Graph, task_graph: TaskGraph) -> Array:
     """
     number = {region.name: k for k, region in enumerate(task_graph.regions)}
     makers = np.full(len(task_graph.regions), -1, np.int64)
-    for slot, op in enumerate(graph.operators):
+    for position, op in enumerate(graph.operators):
         for region in (*op.outputs, *(op.inputs[k] for k in op.writes)):
-            makers[number[region.name]] = slot
+            makers[number[region.name]] = position
     return makers
 
 
@@ -166,8 +166,8 @@ def _movements(task_graph: TaskGraph, graph: Graph, groups: list[str], makers: A
     sizes = np.bincount(where.reshape(-1), task_graph.bytes[moved], len(kinds)).astype(np.int64).tolist()
     found = []
     for (region, collective), size in zip(kinds.tolist(), sizes, strict=True):
-        slot = int(makers[region])
-        producer, group = (graph.operators[slot].name, groups[slot]) if slot >= 0 else ("", "")
+        position = int(makers[region])
+        producer, group = (graph.operators[position].name, groups[position]) if position >= 0 else ("", "")
         found.append(Movement(task_graph.regions[region].name, producer, group, COLLECTIVES[collective], size))
     return tuple(sorted(found, key=lambda movement: -movement.bytes))
 

@@ -165,8 +165,8 @@ def _seconds(entry: OperatorExplanation) -> float:
 
 def _longest(entries: Sequence[OperatorExplanation], most: int) -> list[list[OperatorExplanation]]:
     """Those that take most of the step, in the order of the entries."""
-    place = {entry.label: k for k, entry in reversed(list(enumerate(entries)))}
-    return sorted(by_label(entries)[:most], key=lambda same: place[same[0].label])
+    position = {entry.label: k for k, entry in reversed(list(enumerate(entries)))}
+    return sorted(by_label(entries)[:most], key=lambda same: position[same[0].label])
 
 
 def sentences(explanation: Explanation, most: int) -> list[str]:

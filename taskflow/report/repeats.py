@@ -30,9 +30,9 @@ def label_repeats(entries: Iterable[tuple[Operator, ParallelConfig]]) -> dict[st
 
 
 def _label(names: Sequence[str]) -> str | None:
-    """The words of the names with the numbers that stand in each place; None where not all combinations are there."""
+    """The words of the names with the numbers between them; None where not all combinations are there."""
     words = re.split(r"\d+", names[0])
-    places = [sorted(set(map(int, place))) for place in zip(*(re.findall(r"\d+", n) for n in names), strict=True)]
-    if len(names) == 1 or prod(map(len, places)) != len(names):
+    numbers = [sorted(set(map(int, column))) for column in zip(*(re.findall(r"\d+", n) for n in names), strict=True)]
+    if len(names) == 1 or prod(map(len, numbers)) != len(names):
         return names[0] if len(names) == 1 else None
-    return "".join(text for pair in zip(words, [*map(list_numbers, places), ""], strict=True) for text in pair)
+    return "".join(text for pair in zip(words, [*map(list_numbers, numbers), ""], strict=True) for text in pair)

@@ -47,12 +47,12 @@ class ParallelConfig:
         for axis, degree in (degrees or {}).items():
             normal.append((axis, _degree(axis, degree)))
         object.__setattr__(self, "degrees", tuple(normal))
-        places = tuple(range(self.points)) if devices is None else _places(devices)
-        if len(places) != self.points:
+        numbers = tuple(range(self.points)) if devices is None else _numbers(devices)
+        if len(numbers) != self.points:
             raise ValueError(
-                f"ParallelConfig: {dict(normal)} has {self.points} points, {len(places)} devices were given"
+                f"ParallelConfig: {dict(normal)} has {self.points} points, {len(numbers)} devices were given"
             )
-        object.__setattr__(self, "devices", places)
+        object.__setattr__(self, "devices", numbers)
 
     @property
     def points(self) -> int:
@@ -82,9 +82,9 @@ def _degree(axis: str, degree: Any) -> Degree:
     return fractions
 
 
-def _places(devices: Sequence[int]) -> tuple[int, ...]:
-    places = tuple(devices)
-    return places if set(map(type, places)) == {int} else tuple(_device(d) for d in places)
+def _numbers(devices: Sequence[int]) -> tuple[int, ...]:
+    numbers = tuple(devices)
+    return numbers if set(map(type, numbers)) == {int} else tuple(_device(d) for d in numbers)
 
 
 def _device(device: Any) -> int:

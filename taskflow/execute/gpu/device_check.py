@@ -34,7 +34,7 @@ class _Argument:
     privilege: Privilege
     size: int
     device: int
-    slot: int
+    counters: int
 
 
 class DeviceChecks:
@@ -75,7 +75,7 @@ class DeviceChecks:
         """
         found = {device: self._backend.read(counters) for device, counters in self._counters.items()}
         for argument in self._arguments:
-            (unread, bits), (unwritten, bits_after) = found[argument.device][argument.slot].tolist()
+            (unread, bits), (unwritten, bits_after) = found[argument.device][argument.counters].tolist()
             where, k = f"task {argument.task}", argument.number
             if argument.privilege in (Privilege.WRITE, Privilege.REDUCE):
                 if unwritten:
@@ -88,10 +88,10 @@ class DeviceChecks:
                 raise PermissionError(f"{where}: argument {k}: is only read, and has been written")
 
     def _note(self, task: str, number: int, device: int, privilege: Privilege, view: Array) -> Any:
-        slot = self._used[device]
+        pair = self._used[device]
         self._used[device] += 1
-        self._arguments.append(_Argument(task, number, privilege, view.size, device, slot))
-        return self._counters[device][slot]
+        self._arguments.append(_Argument(task, number, privilege, view.size, device, pair))
+        return self._counters[device][pair]
 
     def _inspect(self, array: Array, out: Array) -> Call:
         if self._backend.uses_variants:

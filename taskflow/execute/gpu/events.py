@@ -27,12 +27,12 @@ class EventPlan:
 
     Attributes:
         waits: per item, the items of other streams that its stream waits for just before it.
-        slots: item that is waited for -> number of the event that is recorded just after it.
+        events: item that is waited for -> number of the event that is recorded just after it.
         count: number of events.
     """
 
     waits: tuple[tuple[int, ...], ...]
-    slots: dict[int, int]
+    events: dict[int, int]
     count: int
 
 
@@ -66,21 +66,21 @@ def _needed_waits(streams: Sequence[int], before: Sequence[Sequence[int]]) -> tu
 
 
 def _events(waits: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
-    """The slot of every item that is waited for, and how many slots there are."""
+    """The event of every item that is waited for, and how many events there are."""
     last_wait = {other: item for item, others in enumerate(waits) for other in others}
     ends: dict[int, list[int]] = {}
     for other, item in last_wait.items():
         ends.setdefault(item, []).append(other)
-    slots: dict[int, int] = {}
+    events: dict[int, int] = {}
     free: list[int] = []
     count = 0
     for item in range(len(waits)):
-        free += [slots[other] for other in ends.get(item, ())]
+        free += [events[other] for other in ends.get(item, ())]
         if item in last_wait:
             if not free:
                 free, count = [count], count + 1
-            slots[item] = free.pop()
-    return slots, count
+            events[item] = free.pop()
+    return events, count
 
 
 class MemoryUses:

@@ -34,12 +34,12 @@ class PeerRows:
     """The transfers `rows` of a program, whose own part `compiler` appends."""
 
     def __init__(self, compiler: StreamCompiler, rows: list[int]) -> None:
-        self._compiler, self._slot = compiler, {row: k for k, row in enumerate(rows)}
+        self._compiler, self._flag_of = compiler, {row: k for k, row in enumerate(rows)}
         self._rank = compiler.transport.rank
         self._lent: dict[int, int] = {}  # rows whose data may still be read -> its instance
         self._folds: dict[int, dict[int, int]] = {}  # fold -> argument -> the transfer whose source it reads
         for copy, (fold, k) in foldable_in_place(compiler.graph).items():
-            if copy in self._slot:
+            if copy in self._flag_of:
                 self._folds.setdefault(fold, {})[k] = copy
         self._merged = {copy for copies in self._folds.values() for copy in copies.values()}
         size = COUNTERS * len(rows) * FLAG_BYTES
@@ -114,9 +114,9 @@ class PeerRows:
             c.ends_with(row, item)
 
     def _signal(self, row: int, to: int) -> Call:
-        slot = slice(self._slot[row], self._slot[row] + 1)
-        return self._compiler.backend.signal(self._flags[to][_ARRIVED, slot], self._flags[self._rank][_SENT, slot])
+        flag = slice(self._flag_of[row], self._flag_of[row] + 1)
+        return self._compiler.backend.signal(self._flags[to][_ARRIVED, flag], self._flags[self._rank][_SENT, flag])
 
     def _await(self, row: int) -> Call:
-        own, slot = self._flags[self._rank], slice(self._slot[row], self._slot[row] + 1)
-        return self._compiler.backend.awaits(own[_ARRIVED, slot], own[_AWAITED, slot])
+        own, flag = self._flags[self._rank], slice(self._flag_of[row], self._flag_of[row] + 1)
+        return self._compiler.backend.awaits(own[_ARRIVED, flag], own[_AWAITED, flag])

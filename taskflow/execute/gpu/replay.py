@@ -181,7 +181,7 @@ class StreamReplay:
 
     def _calls_of(self, plan: EventPlan, k: int, stream: int, item: int) -> list[Call]:
         backend, is_host = self._backend, stream == self._number[HOST]
-        awaited = [self._events[plan.slots[other]] for other in plan.waits[k]]
+        awaited = [self._events[plan.events[other]] for other in plan.waits[k]]
         if is_host:
             return [*(partial(backend.synchronize, e) for e in awaited), self.items[item].call]
         queue = self._streams[stream]
@@ -192,8 +192,8 @@ class StreamReplay:
                 run = partial(self._in_range, self.items[item].name, run)
             clock = [partial(backend.record, queue, e) for e in self._clock[item]] if self._clock else []
             calls += [*clock[:1], run, *clock[1:]]
-        if k in plan.slots:
-            calls.append(partial(backend.record, queue, self._events[plan.slots[k]]))
+        if k in plan.events:
+            calls.append(partial(backend.record, queue, self._events[plan.events[k]]))
         return calls
 
     def _in_range(self, name: str, call: Call) -> None:

@@ -44,7 +44,7 @@ class FeedBox:
     array: Any = None  # on the device, where feed rows read it
 
     def view(self, block: Array) -> Array:
-        """Its place in a block."""
+        """Its part of a block."""
         found: Array = block[self.begin : self.end].view(self.dtype).reshape(self.shape)
         return found
 

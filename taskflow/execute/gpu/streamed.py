@@ -308,8 +308,8 @@ class StreamCompiler(Compiler):
 
     def _fetch_all(self) -> None:
         """Copy what is fetched and lies here to the host."""
-        for places in self.graph.fetches.values():
-            here = next((p for p in places if p[0] in self.memory.own), None)
+        for homes in self.graph.fetches.values():
+            here = next((p for p in homes if p[0] in self.memory.own), None)
             if here is not None and here[1] not in self.outputs:
                 self._fetch(*here)
 

@@ -49,11 +49,11 @@ def test_an_event_is_recorded_again_only_after_its_last_wait(program):
     plan = plan_events(*program)
     holder = {}
     for item, others in enumerate(plan.waits):
-        assert all(holder[plan.slots[other]] == other for other in others)
-        if item in plan.slots:
-            holder[plan.slots[item]] = item
-    assert plan.count == len(set(plan.slots.values()))
-    assert set(plan.slots) == {other for others in plan.waits for other in others}
+        assert all(holder[plan.events[other]] == other for other in others)
+        if item in plan.events:
+            holder[plan.events[item]] = item
+    assert plan.count == len(set(plan.events.values()))
+    assert set(plan.events) == {other for others in plan.waits for other in others}
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_a_long_chain_between_two_streams_needs_few_events():
     plan = plan_events([k % 2 for k in range(count)], [[k - 1] if k else [] for k in range(count)])
     assert plan.count <= 2
     assert sum(map(len, plan.waits)) == count - 1
-    assert np.max(list(plan.slots.values())) < 2
+    assert np.max(list(plan.events.values())) < 2
