@@ -29,7 +29,7 @@ docs: $(STAMP)
 
 # Lowering and search are compiled once, here, and not by every worker of pytest.
 warm: $(STAMP)
-	$(VENV)/taskflow search examples/models/lenet.py:build --devices 2 --proposals 100 --plan > /dev/null
+	$(VENV)/taskflow search examples/models/lenet.py:build --devices 2 --proposals 100 --dynamic-programming > /dev/null
 
 test: $(STAMP) warm
 	$(PYTEST) -n $(WORKERS) -o cache_dir=$(CACHE)/pytest

@@ -8,7 +8,7 @@ neighbours: the ten models on 2, 4 and 8 V100. A search goes on until no change 
     also by lowering and simulating the changed strategy from nothing, which must give the same seconds to the bit.
 
 Models of the second are cut to the sizes in SIZES, so that a core goes through all neighbours in minutes. What is never
-worse than a start, and never too large, is in `tests/search/test_search.py`.
+worse than a start, and never too large, is in `tests/searching/test_search.py`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from taskflow.machine.device import Device, Link
 from taskflow.report import Explanation, explain
 from taskflow.schedule.orders import reorder
 from taskflow.searching import SearchResult, search
-from taskflow.searching.chain import Plan, dynamic_programming
+from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.simulation.simulate import simulate
@@ -49,6 +49,7 @@ from taskflow.train.trainer import Trainer
 __all__ = [
     "Array",
     "Batches",
+    "ChainOptimum",
     "Constant",
     "Context",
     "CostModel",
@@ -68,7 +69,6 @@ __all__ = [
     "Optimum",
     "ParallelConfig",
     "Pattern",
-    "Plan",
     "Pointwise",
     "Privilege",
     "Rect",

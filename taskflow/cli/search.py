@@ -24,7 +24,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--start", action="append", default=[], metavar="FILE", help="start from this strategy too; may be repeated"
     )
-    parser.add_argument("--plan", action="store_true", help="start from what dynamic programming finds, too")
+    parser.add_argument(
+        "--dynamic-programming", action="store_true", help="start from what dynamic programming finds, too"
+    )
     parser.add_argument(
         "--until-local", action="store_true", help="go on beyond the budget until no change of one operator is faster"
     )
@@ -66,7 +68,7 @@ def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
             seed=options.seed,
             starts=starts,
             progress=progress,
-            plan=options.plan,
+            dynamic_programming=options.dynamic_programming,
             until_local=options.until_local,
             **budget,
         )

@@ -56,6 +56,11 @@ def _doubled(data: Array) -> Array:
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
+def pointers(lengths: Sequence[int] | Array) -> Array:
+    """Where parts of these lengths begin and the last one ends, as in compressed sparse rows (CSR)."""
+    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)
+
+
 def spread(first: Array, count: Array) -> Array:
     """`first[k]`, `first[k] + 1`, ..., `count[k]` numbers for every k in turn."""
     end = np.cumsum(count, dtype=np.int64)

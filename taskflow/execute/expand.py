@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
 from taskflow.execute.dependence import DependenceTracker
 from taskflow.tasks.exchange import Step
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, Privilege, TaskGraph, pointers
+from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, Privilege, TaskGraph
 
 Argument = tuple[int, Rect, Privilege]
 

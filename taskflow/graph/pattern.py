@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
 from taskflow.graph.window import Interval, Window
 
@@ -197,8 +198,8 @@ class BoundPattern:
         outputs = len(self.pattern.outputs)
         return PatternTable(
             np.array(list(self.extents.values()), np.int64),
-            _pointers([len(t.dims) for t in self.terms]),
-            _pointers([len(d) for d in dims]),
+            pointers([len(t.dims) for t in self.terms]),
+            pointers([len(d) for d in dims]),
             np.array([number[self._axis(n)] for d in dims for n in d], np.int64),
             np.array([e for shape in self.shapes for e in shape], np.int64),
             np.array(
@@ -240,10 +241,6 @@ class BoundPattern:
     def points(self, intervals: Mapping[str, Interval]) -> int:
         """Number of points of the iteration space (the product over all axes) for one interval per axis."""
         return prod(b - a for a, b in (intervals.get(n, (0, e)) for n, e in self.extents.items()))
-
-
-def _pointers(lengths: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def _not_contiguous(dim: Sequence[str], axis: str) -> str:

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.columns import spread
+from taskflow.core.columns import pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
-from taskflow.tasks.task_graph import pointers
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskflow.core.columns import pointers
 from taskflow.graph.operator import Operator
 from taskflow.strategy.partition import split_numbers
-from taskflow.tasks.task_graph import pointers
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import spread
+from taskflow.core.columns import pointers, spread
 from taskflow.graph.operator import Operator
 from taskflow.graph.region import LogicalRegion
-from taskflow.tasks.task_graph import pointers
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

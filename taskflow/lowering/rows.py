@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.columns import gather, spread
+from taskflow.core.columns import gather, pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.pointstore import PointStore
 from taskflow.strategy.partition import Points
-from taskflow.tasks.task_graph import Kind, Privilege, pointers
+from taskflow.tasks.task_graph import Kind, Privilege
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

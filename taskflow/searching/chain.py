@@ -33,7 +33,7 @@ CONFIGS = 6  # of an operator, the cheapest by themselves, are considered
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChainOptimum:
     """What dynamic programming found.
 
     Attributes:
@@ -49,7 +49,7 @@ class Plan:
 
 def dynamic_programming(
     graph: Graph, machine: MachineModel, costs: CostModel, space: Space | None = None, configs: int = CONFIGS
-) -> Plan:
+) -> ChainOptimum:
     """The strategy whose added costs are smallest.
 
     Args:
@@ -63,7 +63,7 @@ def dynamic_programming(
     added = AddedCosts(space, costs, configs)
     numbers, total, is_exact = minimise(added.nodes, added.edges)
     chosen = {name: added.configs[k][numbers[k]] for k, name in enumerate(space.names)}
-    return Plan(Strategy.of_graph(graph, chosen), total, is_exact)
+    return ChainOptimum(Strategy.of_graph(graph, chosen), total, is_exact)
 
 
 class AddedCosts:

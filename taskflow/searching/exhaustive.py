@@ -17,21 +17,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
-from taskflow.searching.arrivals import movements
-from taskflow.searching.bound import Splits, least_seconds, whole_seconds
+from taskflow.searching.boundtables import bound_tables
 from taskflow.searching.judge import Judge
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.tables import Tables
 from taskflow.strategy.strategy import ParallelConfig, Strategy
-from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import Array
 
 MOST_RENAMED = 5  # devices; of more, no names are exchanged (their permutations are too many)
 ROUNDING = 1e-9  # relative: sums of the same seconds in another order
@@ -119,7 +116,7 @@ class _Exhaustive:
         self.space, self.judge, self.progress = space, judge, progress
         self.most_visits = math.inf if most_visits is None else most_visits
         self.bounds = Bounds(Tables(space, costs))
-        self.configs = self.bounds.tables.configs
+        self.configs = self.bounds.configs
         self.symmetries = list(_symmetries(space, self.configs))
         self.chosen = np.full(len(space.names), -1, np.int64)
         self.best: Mapping[str, ParallelConfig] = {}
@@ -165,72 +162,17 @@ class Bounds:
     """Lower bounds of partly decided strategies; -1 stands for undecided."""
 
     def __init__(self, tables: Tables) -> None:
-        self.tables, space = tables, tables.space
-        self._counts = [len(configs) for configs in tables.configs]
-        splits = [Splits(op, space) for op in tables.operators]
-        whole = whole_seconds(space.graph, space.machine, tables.costs)
-        whole *= np.array([split.work for split in splits])[:, None]
-        self._arguments: tuple[Any, ...] = (
-            np.array(tables.family, np.int64),
-            _starts([len(each) for each in tables.points])[:-1],
-            np.concatenate(tables.seconds),
-            np.concatenate(tables.device),
-            StreamTable(space.machine).one_thread,
-            *self._edges(splits),
-            *self._movements(),
-            least_seconds(splits, whole, space.machine, tables.costs),
-            whole.min(axis=1),
-            np.array([float(split.most) for split in splits]),
-            self._floor(),
-        )
+        from taskflow.searching.boundpass import bound_children  # numba: imported on first use
 
-    def _edges(self, splits: Sequence[Splits]) -> tuple[Array, ...]:
-        edges, operators = self.tables.edges, len(self.tables.operators)
-        delays = [self.tables.delays(edge) for edge in edges]
-        return (
-            np.array([e.writer for e in edges], np.int64),
-            np.searchsorted([e.reader for e in edges], np.arange(operators + 1)),
-            np.array([splits[e.reader].reads[e.argument] > 0 for e in edges], np.bool_),
-            _starts([d.size for d in delays])[:-1],
-            np.array([d.shape[1] for d in delays], np.int64),
-            np.concatenate([np.zeros(0), *(d.reshape(-1) for d in delays)]),
-        )
-
-    def _movements(self) -> tuple[Array, ...]:
-        edges, operators = self.tables.edges, len(self.tables.operators)
-        found = movements(self.tables)
-        move_of = {edge: k for k, movement in enumerate(found) for edge in movement.waits}
-        waits = [found[move_of[e]].waits[e] if e in move_of else np.zeros(0) for e in edges]
-        return (
-            np.searchsorted([m.writer for m in found], np.arange(operators + 1)),
-            np.array([m.other for m in found], np.int64),
-            np.array([m.seconds.shape[1] for m in found], np.int64),
-            _starts([m.seconds.size for m in found])[:-1],
-            np.concatenate([np.zeros(0), *(m.seconds.reshape(-1) for m in found)]),
-            np.array([move_of.get(e, -1) for e in edges], np.int64),
-            _starts([w.size for w in waits])[:-1],
-            np.concatenate([np.zeros(0), *(w.reshape(-1) for w in waits)]),
-        )
-
-    def _floor(self) -> Array:
-        """(operators, devices): the least seconds of a device that an operator takes, whatever its configuration."""
-        count = len(self.tables.machine.devices)
-        rows = zip(self.tables.device, self.tables.seconds, strict=True)
-        busy = [[np.bincount(d + 1, s, count + 1)[1:] for d, s in zip(*each, strict=True)] for each in rows]
-        return np.array([np.min(each, axis=0) for each in busy])
+        self._bound_children: Callable[..., None] = bound_children
+        self._tables = tuple(map(tuple, bound_tables(tables)))
+        self.configs = tables.configs
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
-        from taskflow.searching import boundpass  # numba: imported on first use
-
-        bound_children: Callable[..., None] = boundpass.bound_children
-        out = np.empty(self._counts[leader])
-        bound_children(chosen, leader, *self._arguments, out)
+        out = np.empty(len(self.configs[leader]))
+        self._bound_children(chosen, leader, *self._tables, out)
         return out
-
-
-def _starts(lengths: Sequence[int]) -> Array:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 Symmetry = Sequence[Sequence[int]]  # per leader, per configuration: the number of the renamed one

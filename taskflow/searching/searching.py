@@ -23,9 +23,9 @@ from taskflow.comm.transport import Transport, connect
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
+from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
-from taskflow.searching.chain import dynamic_programming
 from taskflow.searching.collecting import collect_rarely
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
@@ -93,7 +93,7 @@ def search(
     *,
     seconds: float | None = None,
     space: Space | None = None,
-    plan: bool = False,
+    dynamic_programming: bool = False,
     until_local: bool = False,
     transport: Transport | None = None,
 ) -> SearchResult:
@@ -113,8 +113,8 @@ def search(
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
             left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
-        plan: start from what dynamic programming over added costs finds, too (`chain`). It lowers every two
-            adjacent operators in some forty ways, which takes seconds to minutes, once for equal layers.
+        dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`). It lowers
+            every two adjacent operators in some forty ways, which takes seconds to minutes, once for equal layers.
         until_local: go on beyond the budget until no change of one operator is faster.
         transport: whose ranks share the search; default: all ranks of this job. All of them call.
 
@@ -130,8 +130,8 @@ def search(
     budget = Budget(proposals, seconds)
     judge = Judge(graph, machine, costs)
     named = {**_rules(graph, machine), **_checked(graph, machine, starts or {})}
-    if plan:
-        named["dynamic programming"] = dynamic_programming(graph, machine, costs).strategy
+    if dynamic_programming:
+        named["dynamic programming"] = chain.dynamic_programming(graph, machine, costs).strategy
     left_out: tuple[str, ...] = ()
     if space is None:
         space = Space(graph, machine)

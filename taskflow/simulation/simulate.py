@@ -21,11 +21,6 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     return Timeline(task_graph, start, end, total, plan_memory(task_graph).peak_bytes)
 
 
-def predict_seconds(task_graph: TaskGraph, costs: CostModel) -> float:
-    """Only the predicted seconds of one step: what a search asks for."""
-    return schedule(task_graph, costs.seconds(task_graph))[2]
-
-
 def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:
     """Start and end of every row, and the end of the last one, for the given seconds per row."""
     from taskflow.tasks.onepass import one_pass  # numba: imported on first use
@@ -33,7 +28,7 @@ def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float
     rows = len(task_graph)
     start, end = np.zeros(rows), np.zeros(rows)
     free = np.zeros(STREAMS * len(task_graph.machine.devices) + len(task_graph.machine.links))
-    graph, groups, seconds = task_graph, task_graph.groups, np.asarray(seconds, float)
+    graph, groups = task_graph, task_graph.groups
     columns = graph.dep_ptr, graph.dep_row, graph.streams, groups.ptr, groups.streams
-    total = one_pass(*columns, seconds, start, end, free)
+    total = one_pass(*columns, np.asarray(seconds, float), start, end, free)
     return start, end, float(total)

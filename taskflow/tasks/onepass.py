@@ -1,60 +1,45 @@
-"""The inner loop of `simulate`, compiled by numba; imported on first use."""
+"""The pass over all rows of a task graph, compiled by numba; imported on first use."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from taskflow.core.compiling import njit
+from taskflow.core.columns import Array
+from taskflow.core.compiling import inlined, njit
+from taskflow.core.start_rule import latest, occupy, start_of
 
 
 @njit
 def one_pass(
-    dep_ptr: Any,
-    dep_row: Any,
-    streams: Any,
-    group_ptr: Any,
-    group_streams: Any,
-    seconds: Any,
-    start: Any,
-    end: Any,
-    free: Any,
+    dep_ptr: Array,
+    dep_row: Array,
+    streams: Array,
+    group_ptr: Array,
+    group_streams: Array,
+    seconds: Array,
+    start: Array,
+    end: Array,
+    free: Array,
 ) -> float:
-    """Start and end of every row; `free[s]` is when stream s is next free. Returns the end of the last row.
+    """Fill in start and end of every row; `free[s]` is when stream s is next free. Returns the end of the last row.
 
-    Entry `-2 - g` of `streams` stands for the streams `group_streams[group_ptr[g]:group_ptr[g + 1]]`.
+    Args:
+        dep_ptr, dep_row: row k depends on the rows `dep_row[dep_ptr[k] : dep_ptr[k + 1]]`.
+        streams: (rows, n) streams that a row occupies, -1 for none. A row of a collective has `-2 - g` first, which
+            stands for the streams of group g: `group_streams[group_ptr[g] : group_ptr[g + 1]]`.
+        seconds: of every row.
     """
     last = 0.0
     for row in range(len(seconds)):
-        begin = 0.0
-        for k in range(streams.shape[1]):
-            stream = streams[row, k]
-            if stream >= 0 and free[stream] > begin:
-                begin = free[stream]
-            elif stream < -1:
-                for g in range(group_ptr[-2 - stream], group_ptr[-1 - stream]):
-                    if free[group_streams[g]] > begin:
-                        begin = free[group_streams[g]]
-        for k in range(dep_ptr[row], dep_ptr[row + 1]):
-            done = end[dep_row[k]]
-            if done > begin:
-                begin = done
-        finish = begin + seconds[row]
-        for k in range(streams.shape[1]):
-            stream = streams[row, k]
-            if stream >= 0:
-                free[stream] = finish
-            elif stream < -1:
-                for g in range(group_ptr[-2 - stream], group_ptr[-1 - stream]):
-                    free[group_streams[g]] = finish
-        start[row], end[row] = begin, finish
-        if finish > last:
-            last = finish
+        group = group_streams[of_group(streams[row, 0], group_ptr)]
+        done = latest(0.0, end, dep_row[dep_ptr[row] : dep_ptr[row + 1]])
+        start[row] = start_of(start_of(done, free, streams[row]), free, group)
+        end[row] = start[row] + seconds[row]
+        occupy(free, streams[row], end[row])
+        occupy(free, group, end[row])
+        last = max(last, end[row])
     return last
 
 
-def warm() -> None:
-    """Compile before the first use that is timed."""
-    zero, one = np.zeros(2, np.int64), np.zeros(1)
-    one_pass(zero, zero[:0], np.zeros((1, 1), np.int64), zero, zero[:0], one, one.copy(), one.copy(), one.copy())
+@inlined
+def of_group(stream: int, group_ptr: Array) -> slice:
+    """The streams of the group that `stream` stands for; none, if it is a stream itself."""
+    return slice(group_ptr[-2 - stream], group_ptr[-1 - stream]) if stream < -1 else slice(0, 0)

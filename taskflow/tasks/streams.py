@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from taskflow.core.columns import Column
+from taskflow.core.columns import Column, pointers
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import ring_order
-from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind, pointers
+from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind
 
 
 class StreamTable:

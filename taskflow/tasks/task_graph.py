@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import pointers
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
 from taskflow.graph.kernel import Kernel
@@ -393,8 +394,3 @@ ROW_COLUMNS = (
     "flops",
     "streams",
 )
-
-
-def pointers(lengths: Sequence[int] | Array) -> Array:
-    """The CSR pointers of parts of these lengths."""
-    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)

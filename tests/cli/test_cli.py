@@ -80,7 +80,9 @@ def test_search_from_a_strategy_of_the_user(model, graph, capsys):
     mine = data_parallel(graph, MACHINE)
     mine["fc"] = ParallelConfig({"i": 2}, (1, 0))
     mine.save("mine.json")
-    out = run(capsys, "search", model, "--start", "mine.json", "--plan", "--proposals", 3, "--until-local")
+    out = run(
+        capsys, "search", model, "--start", "mine.json", "--dynamic-programming", "--proposals", 3, "--until-local"
+    )
     lines = {line.split("  ")[0].strip(): line for line in out.splitlines()}
     assert lines["mine.json"].endswith(describe_seconds(simulate(lower(graph, mine, MACHINE), COSTS).seconds))
     assert "dynamic programming" in lines and "no change of one operator is faster" in out

@@ -165,7 +165,7 @@ def test_a_space_with_none_of_the_starts_is_searched_from_a_random_one():
 
 def test_dynamic_programming_may_be_a_start():
     graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
-    result = find(graph, machine, plan=True, proposals=5)
+    result = find(graph, machine, dynamic_programming=True, proposals=5)
     assert set(result.baseline_seconds) == {*RULES, "operator placement", "dynamic programming"}
     assert result.seconds <= result.baseline_seconds["dynamic programming"] < float("inf")
 
