@@ -19,7 +19,7 @@ def run(*arguments):
 
 
 def test_the_table_is_what_a_shell_reads():
-    script = f"set -a; . {ROOT / 'taskflow' / 'mpi.env'}; env -0"
+    script = f"set -a; . {ROOT / 'taskflow' / 'comm' / 'mpi.env'}; env -0"
     shell = subprocess.run(["sh", "-c", script], env={}, capture_output=True, text=True, check=True).stdout
     variables = dict(line.split("=", 1) for line in shell.split("\0") if line)
     assert launch.settings().items() <= variables.items()
@@ -48,7 +48,7 @@ def test_networks_are_allowed_between_hosts():
     assert "OMPI_MCA_btl" not in launch.launch_environment({}, 2, is_one_host=False)
     assert "OMPI_MCA_btl" in launch.launch_environment({}, 2)
     one_host = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "2"}
-    assert launch.rank_settings(one_host)["OMPI_MCA_btl"] == "self,sm"
+    assert "tcp" in launch.rank_settings(one_host)["OMPI_MCA_btl"]
     assert "OMPI_MCA_btl" not in launch.rank_settings(one_host | {"OMPI_COMM_WORLD_SIZE": "4"})
     assert "OMPI_MCA_pml" not in launch.rank_settings(one_host | {"OMPI_MCA_pml": "ucx"})
 

@@ -1,17 +1,21 @@
 """Transports: how bytes get from one rank to another. The only file that imports mpi4py.
 
 `connect` gives the transport of this process: `LocalTransport` alone, `MpiTransport` under mpirun. A transport decides
-nothing; the executor asks it for bound calls that start and await one transfer, and for a few collective calls outside
-of steps.
+nothing; the executor asks it for bound calls that start and await one transfer, and for a few collective calls.
+
+Inside a step a rank that waits polls, for a step is over in milliseconds. Elsewhere one rank may search, compile or
+write a checkpoint while the others wait, so `gather` and `barrier` sleep, see `_sleep_until`.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import mmap
 import os
 import platform
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -29,6 +33,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Call = Callable[[], object]
 
 _log = logging.getLogger(__name__)
+
+_AWAKE_SECONDS = 1e-3  # of polling before the first sleep: most ranks come that close together
+_LONGEST_SLEEP_SECONDS = 5e-3
 
 
 class Message(NamedTuple):
@@ -68,15 +75,15 @@ class Transport(ABC):
 
     @abstractmethod
     def broadcast(self, array: Array, root: int) -> None:
-        """Overwrite a contiguous `array` on all ranks with that of rank `root`."""
+        """Overwrite a contiguous `array` on all ranks with that of rank `root`; part of a step, so nobody sleeps."""
 
     @abstractmethod
     def gather(self, value: object) -> list[Any]:
-        """The `value` of every rank, on every rank."""
+        """The `value` of every rank, on every rank; who is early sleeps."""
 
     @abstractmethod
-    def barrier(self) -> None:
-        """Return when all ranks have called it."""
+    def barrier(self, in_step: bool = False) -> None:
+        """Return when all ranks have called it, within microseconds of each other; who is early sleeps, or polls."""
 
     @abstractmethod
     def abort(self) -> NoReturn:
@@ -100,7 +107,7 @@ class LocalTransport(Transport):
     def gather(self, value: object) -> list[Any]:
         return [value]
 
-    def barrier(self) -> None:
+    def barrier(self, in_step: bool = False) -> None:
         """Nothing to do."""
 
     def abort(self) -> NoReturn:
@@ -118,6 +125,7 @@ class MpiTransport(Transport):
         self._mpi = MPI
         self._world = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        atexit.register(self._assemble)  # before MPI's own end, which polls
 
     def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
         return self._message(self._world.Send_init, parts, target, tag)
@@ -182,14 +190,36 @@ class MpiTransport(Transport):
         self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], root)
 
     def gather(self, value: object) -> list[Any]:
+        self._assemble()
         return list(self._world.allgather(value))
 
-    def barrier(self) -> None:
-        self._world.Barrier()
+    def barrier(self, in_step: bool = False) -> None:
+        if not in_step:
+            self._assemble()
+        self._world.Barrier()  # who has slept is up to 5 ms late
+
+    def _assemble(self) -> None:
+        """Return when all ranks have called it; until then this one sleeps."""
+        if not self._mpi.Is_finalized():
+            _sleep_until(self._world.Ibarrier().Test)
 
     def abort(self) -> NoReturn:
         end_all_ranks(1, "gives up")
         os._exit(1)
+
+
+def _sleep_until(is_over: Callable[[], bool]) -> None:
+    """Ask again and again until it is over: at first without pause, then with sleeps of an eighth of the wait so far.
+
+    So a wait becomes an eighth longer at most, and a long one takes 2 % of a core: 200 questions a second.
+    """
+    begin = time.monotonic()
+    while not is_over():
+        waited = time.monotonic() - begin
+        if waited > _AWAKE_SECONDS:
+            time.sleep(min(waited / 8, _LONGEST_SLEEP_SECONDS))
+        else:
+            os.sched_yield()
 
 
 def _make_shared_file(size_bytes: int) -> tuple[str, int] | None:

@@ -42,7 +42,7 @@ class EmulatedCompiler(Compiler):
         if shared is None and self.transport.size > 1:
             raise InternalError("emulated devices need shared memory")
         done = np.zeros(len(graph)) if shared is None else shared[0][: 8 * len(graph)].view(np.float64)
-        self.replay = Replay(graph, self.seconds, calls, done, self.transport.barrier)
+        self.replay = Replay(graph, self.seconds, calls, done, partial(self.transport.barrier, in_step=True))
         self.program.add(self.replay, 0, "run")
         return self.program
 

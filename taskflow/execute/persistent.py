@@ -134,6 +134,7 @@ class PersistentRegions:
     def read(self, name: str) -> Array:
         """The whole value, on every rank."""
         self.region(name)
+        self.transport.barrier()  # asleep, for a rank may come late
         self.refresh()
         return self._load(name)
 
