@@ -10,8 +10,9 @@ from taskflow.backend.cuda.folding import fold_launch
 from taskflow.backend.cuda.inspecting import inspect_launch, poison_launch
 from taskflow.backend.half import in_float32
 from taskflow.backend.ranks import Communicator, GroupCall, RankGpu
+from taskflow.backend.sources import CudaSource
+from taskflow.backend.stream_context import StreamContext
 from taskflow.backend.streams import NoRoom, NotCapturable, StreamBackend
-from taskflow.backend.variant import CudaSource, StreamContext
 
 if TYPE_CHECKING:
     from taskflow.backend.cuda.device import Gpu

@@ -47,7 +47,7 @@ class _Noting(Context):
         self.calls: list[Call] = []
         self.xp = _Numpy(self.calls)
 
-    def call(self, function: Callable[..., object], *args: Any) -> None:
+    def call(self, function: Callable[..., object], *args: object) -> None:
         self.calls.append(partial(function, *args))
 
 
@@ -61,7 +61,7 @@ class _Numpy:
         found = getattr(np, name)
         return found if name in _VIEWS or not callable(found) else partial(self._note, found, name)
 
-    def _note(self, function: Callable[..., object], name: str, *args: Any, **options: Any) -> Any:
+    def _note(self, function: Callable[..., object], name: str, *args: object, **options: object) -> object:
         if name != "copyto" and options.get("out") is None:
             raise TypeError(f"a captured kernel calls numpy.{name} without `out`, so it cannot be repeated")
         self._calls.append(partial(function, *args, **options))

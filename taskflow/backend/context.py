@@ -10,11 +10,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from taskflow.backend.sources import CudaSource, index_map
 from taskflow.core.geometry import Rect
 from taskflow.core.random import random_key, uniform
 
@@ -25,9 +28,16 @@ _MAP_NORESERVE = 0x4000  # of Linux; the module has it from Python 3.13 on
 _RESERVED_BYTES = 1 << 36  # of addresses for scratch memory
 
 
-def origin(array: Any) -> Any:
+def origin(array: Array) -> Array:
     """The first element of a view, as an array: a kernel that is told the steps of an array gets where it begins."""
-    return array[(*[slice(0, 1)] * array.ndim, ...)]
+    index: tuple[Any, ...] = (..., *[slice(0, 1)] * array.ndim)  # the dots keep an array of no dimensions an array
+    first: Array = array[index]
+    return first
+
+
+def pointer(array: Array) -> int:
+    """Where an array begins in the memory of its device."""
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
 class Workspace:
@@ -48,7 +58,7 @@ class Workspace:
         """Forget the memories that were outgrown, once nobody uses them."""
         self._outgrown.clear()
 
-    def view(self, offset: int, shape: Sequence[int], dtype: Any) -> tuple[Array, int]:
+    def view(self, offset: int, shape: Sequence[int], dtype: DTypeLike) -> tuple[Array, int]:
         """An array at `offset` bytes and the offset behind it; the memory grows on the first use of a larger size."""
         size = prod(shape) * np.dtype(dtype).itemsize
         end = offset + -(-size // 64) * 64
@@ -88,7 +98,7 @@ class Context:
 
     Attributes:
         xp: the array module: numpy, or cupy on a GPU.
-        is_cuda: whether the kernel can `launch` CUDA kernels (see `StreamContext`).
+        is_cuda: whether the kernel can `launch` CUDA kernels; only then may it call what stands below it.
         point: the number of the point in its operator, row-major over the split axes.
     """
 
@@ -133,7 +143,7 @@ class Context:
         """`(lo, hi)` of an axis of the operator's pattern."""
         return self.intervals[axis]
 
-    def scratch(self, slot: object, shape: Sequence[int], dtype: Any) -> Array:
+    def scratch(self, slot: object, shape: Sequence[int], dtype: DTypeLike) -> Array:
         """Uninitialised memory for this call, one array per `slot`; shape and dtype are the same at every call.
 
         It is lost when the kernel returns: other tasks of the device use the same memory.
@@ -150,10 +160,49 @@ class Context:
             self._scratch[slot] = array
         return array
 
-    def call(self, function: Callable[..., object], *args: Any) -> None:
+    def call(self, function: Callable[..., object], *args: object) -> None:
         """Call a function that writes into arrays, a compiled one say; a captured kernel calls it through this."""
         function(*args)
 
     def uniform(self, out: Array, name: str, shape: Sequence[int], rect: Rect) -> None:
         """Uniform numbers in [0, 1) for `rect` of a region of `shape`: fixed by (seed, name, step, global index)."""
         uniform(out, random_key(self.seed, name, self.step), shape, rect)
+
+    # -- on a GPU, where `is_cuda` ---------------------------------------------------------------------------------
+
+    def launch(self, source: CudaSource, name: str, threads: int, *args: object, block: int = 256) -> None:
+        """Launch a kernel with at least so many threads; arrays are passed as pointers, integers as 64-bit."""
+        raise NotImplementedError(f"CUDA kernel '{name}': the device is no GPU")
+
+    def library(self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], **options: object) -> bool:
+        """Have cuDNN do an operation of `taskflow.backend.cuda.cudnn`, with scratch memory as its workspace.
+
+        False: it is not there or cannot do it, and nothing was done.
+        """
+        raise NotImplementedError(f"cuDNN's '{operation}': the device is no GPU")
+
+    def cell(self, slot: object, dtype: DTypeLike, value: Callable[[Run], float]) -> Array:
+        """An array of shape (1,) on the device that holds `value(run)` of every step; its dtype has 8 bytes."""
+        raise NotImplementedError("a cell: the device is no GPU")
+
+    def constant(self, value: Array) -> Array:
+        """A copy on the device of an array of the host; only before the first step (`Kernel.together`)."""
+        raise NotImplementedError("a constant: the device is no GPU")
+
+    def key(self, name: str) -> Array:
+        """The cell with the key of this step's random numbers called `name`."""
+        return self.cell(("key", name), np.uint64, partial(_key, name))
+
+    @staticmethod
+    def address(array: Array) -> int:
+        """Where an array begins in the memory of its device."""
+        return pointer(array)
+
+    @staticmethod
+    def index_map(shape: Sequence[int], rect: Rect) -> tuple[int, ...]:
+        """See `taskflow.backend.sources.index_map`."""
+        return index_map(shape, rect)
+
+
+def _key(name: str, run: Run) -> int:
+    return random_key(run.seed, name, run.step)

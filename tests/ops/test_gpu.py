@@ -164,7 +164,7 @@ CAST(bfloat16, bfloat16)
 def test_random_numbers_are_those_of_numpy_to_the_bit():
     shape, rect = (3, 5, 7), taskflow.Rect((1, 2, 3), (3, 4, 7))
     expected, found = np.empty(rect.shape), np.empty(rect.shape)
-    from taskflow.backend.variant import RANDOM, index_map
+    from taskflow.backend.sources import RANDOM, index_map
     from taskflow.core.random import uniform
 
     uniform(expected, key := 0x123456789ABCDEF0, shape, rect)

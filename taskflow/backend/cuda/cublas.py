@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.backend.context import Array, pointer
+
 _NONE, _TRANSPOSED = 0, 1
 TYPES = {"float16": 2, "bfloat16": 14, "float32": 0, "float64": 1}  # cudaDataType
 COMPUTE_TYPES = {"float16": 68, "bfloat16": 68, "float32": 68, "float64": 70, "tf32": 77}  # cublasComputeType
@@ -74,7 +76,7 @@ class Gemm:
     count: int
 
 
-def plan_gemm(x: Any, y: Any, z: Any) -> Gemm | None:
+def plan_gemm(x: Array, y: Array, z: Array) -> Gemm | None:
     """How z = x y is asked for; None where an operand must be copied first."""
     found = [operand(a.shape, a.strides, a.itemsize) for a in (x, y, z)]
     left, right, result = found
@@ -92,24 +94,24 @@ class Cublas:
         from cuda import pathfinder
 
         self._library = library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
-        pointer: Any = ctypes.c_void_p
+        address: Any = ctypes.c_void_p
         integer: Any = ctypes.c_int
         long: Any = ctypes.c_longlong
-        library.cublasSetStream_v2.argtypes = [pointer, pointer]
-        library.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
-        operand_types = [pointer, integer, integer, long]
+        library.cublasSetStream_v2.argtypes = [address, address]
+        library.cublasSetWorkspace_v2.argtypes = [address, address, ctypes.c_size_t]
+        operand_types = [address, integer, integer, long]
         library.cublasGemmStridedBatchedEx.argtypes = [
-            pointer,
+            address,
             *[integer] * 5,
-            pointer,
+            address,
             *operand_types * 2,
-            pointer,
+            address,
             *operand_types,
             integer,
             integer,
             integer,
         ]
-        self._handle = pointer()
+        self._handle = address()
         self._check(library.cublasCreate_v2(ctypes.byref(self._handle)))
         self._workspace = allocate(WORKSPACE_BYTES)
         self._stream = -1
@@ -128,7 +130,7 @@ class Cublas:
             self._check(self._library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE_BYTES))
             self._stream = stream
 
-    def matmul(self, x: Any, y: Any, z: Any, xp: Any) -> Any:
+    def matmul(self, x: Array, y: Array, z: Array, xp: Any) -> Any:
         """z = x y for arrays of two dimensions, or of more with equal leading ones.
 
         Where the steps of several leading dimensions make no batch, every index of the first is a call of its own; a
@@ -158,12 +160,12 @@ class Cublas:
             xp.copyto(z, target)
         return z
 
-    def _call(self, gemm: Gemm, x: Any, y: Any, z: Any) -> None:
+    def _call(self, gemm: Gemm, x: Array, y: Array, z: Array) -> None:
         name = z.dtype.name
         one, zero = self._factors[ctypes.c_double if name == "float64" else ctypes.c_float]
         compute = COMPUTE_TYPES["tf32" if self.uses_tf32 and x.dtype.name == name == "float32" else name]
         operands = [
-            (a.data.ptr, TYPES[a.dtype.name], o.leading, o.batch_stride)
+            (pointer(a), TYPES[a.dtype.name], o.leading, o.batch_stride)
             for a, o in ((y, gemm.first), (x, gemm.second), (z, gemm.result))
         ]
         self._check(
@@ -188,6 +190,6 @@ class Cublas:
             raise RuntimeError(f"cuBLAS: status {status}")
 
 
-def _matrix(a: Any, missing: int) -> Any:
+def _matrix(a: Array, missing: int) -> Any:
     """A vector as a matrix of one row (0) or column (1)."""
     return a if a.ndim > 1 else a[None, :] if missing == 0 else a[:, None]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from taskflow.backend.context import Array
 from taskflow.backend.cuda.cublas import COMPUTE_TYPES, TYPES, WORKSPACE_BYTES, Gemm, Operand, plan_gemm
 
 EPILOGUES = {
@@ -77,19 +78,14 @@ class ProductRequest:
 class ProductPlan:
     """Descriptors of cuBLASLt and an algorithm."""
 
-    description: Any
-    layouts: tuple[Any, Any, Any]
+    description: ctypes.c_void_p
+    layouts: tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     heuristic: Heuristic
 
 
 def mask_leading(columns: int) -> int:
     """Leading dimension, in bits, of the mask that ReLU keeps of a matrix of so many columns."""
     return -(-columns // _BIT_MASK) * _BIT_MASK
-
-
-def takes_gelu(columns: int) -> bool:
-    """Whether Gelu's input can be kept for the gradient without gaps between its rows."""
-    return columns % _GELU_MULTIPLE == 0
 
 
 class CublasLt:
@@ -101,7 +97,7 @@ class CublasLt:
         pointer: gives the address of an array.
     """
 
-    def __init__(self, library: Any, workspace: int, pointer: Callable[[Any], int]) -> None:
+    def __init__(self, library: ctypes.CDLL, workspace: int, pointer: Callable[[Array], int]) -> None:
         self._library, self._workspace, self._pointer = library, workspace, pointer
         self._plans: dict[ProductRequest, ProductPlan] = {}
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
@@ -111,13 +107,13 @@ class CublasLt:
     def matmul(
         self,
         stream: int,
-        x: Any,
-        y: Any,
-        z: Any,
+        x: Array,
+        y: Array,
+        z: Array,
         epilogue: str = "",
         *,
-        bias: Any = None,
-        aux: Any = None,
+        bias: Array | None = None,
+        aux: Array | None = None,
         uses_tf32: bool = False,
         may_plan: bool = True,
     ) -> bool:
@@ -175,16 +171,16 @@ class CublasLt:
         )
         return True
 
-    def _alignment(self, array: Any) -> int:
+    def _alignment(self, array: Array) -> int:
         address = self._pointer(array)
         return min(_ALIGNED, address & -address) if address else _ALIGNED
 
-    def _aim(self, plan: ProductPlan, bias: Any, aux: Any) -> None:
+    def _aim(self, plan: ProductPlan, bias: Array | None, aux: Array | None) -> None:
         for attribute, array in ((_BIAS_POINTER, bias), (_AUX_POINTER, aux)):
             if array is not None:
                 self._describe(plan.description, attribute, ctypes.c_void_p(self._pointer(array)))
 
-    def _plan(self, request: ProductRequest, bias: Any, aux: Any) -> ProductPlan | None:
+    def _plan(self, request: ProductRequest, bias: Array | None, aux: Array | None) -> ProductPlan | None:
         if request not in self._plans:
             plan = self._make(request)
             self._aim(plan, bias, aux)  # the heuristic looks at their alignment
@@ -213,7 +209,7 @@ class CublasLt:
         ]
         return ProductPlan(description, (layouts[0], layouts[1], layouts[2]), Heuristic())
 
-    def _layout(self, dtype: str, extents: tuple[int, int], operand: Operand, count: int) -> Any:
+    def _layout(self, dtype: str, extents: tuple[int, int], operand: Operand, count: int) -> ctypes.c_void_p:
         layout = ctypes.c_void_p()
         make, put = self._library.cublasLtMatrixLayoutCreate, self._library.cublasLtMatrixLayoutSetAttribute
         rows, columns = (ctypes.c_uint64(n) for n in extents)
@@ -250,7 +246,7 @@ class CublasLt:
         library.cublasLtMatmulPreferenceDestroy(preference)
         return status == 0 and found.value > 0 and plan.heuristic.state == 0
 
-    def _describe(self, description: Any, attribute: int, value: Any) -> None:
+    def _describe(self, description: ctypes.c_void_p, attribute: int, value: ctypes._SimpleCData[Any]) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self._check(self._library.cublasLtMatmulDescSetAttribute(description, attribute, ctypes.byref(value), size))
 
@@ -260,7 +256,7 @@ class CublasLt:
             raise RuntimeError(f"cuBLASLt: status {status}")
 
 
-def load_library() -> Any:
+def load_library() -> ctypes.CDLL:
     """libcublasLt, with the types of the arguments that ctypes could not guess."""
     from cuda import pathfinder
 

@@ -18,7 +18,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
+
+from taskflow.backend.context import Array
 
 _ALIGNMENT = 16  # bytes, of every pointer: the frontend tells cuDNN so
 _MOST_WORKSPACE = 512 << 20
@@ -36,7 +39,7 @@ class TensorLayout:
     dtype: str
 
     @staticmethod
-    def of(array: Any) -> TensorLayout:
+    def of(array: Array) -> TensorLayout:
         """That of an array."""
         return TensorLayout(array.shape, tuple(s // array.itemsize or 1 for s in array.strides), array.dtype.name)
 
@@ -75,7 +78,7 @@ class Cudnn:
         pointer: gives the address of an array.
     """
 
-    def __init__(self, library: Any, pointer: Callable[[Any], int]) -> None:
+    def __init__(self, library: ModuleType, pointer: Callable[[Array], int]) -> None:
         self._library, self._pointer = library, pointer
         self._handles: dict[int, Any] = {}
         self._graphs: dict[CudnnRequest, tuple[Any, int] | None] = {}
@@ -151,7 +154,7 @@ class Cudnn:
         return graph, int(graph.get_workspace_size())
 
 
-def find_cudnn(pointer: Callable[[Any], int]) -> Cudnn | None:
+def find_cudnn(pointer: Callable[[Array], int]) -> Cudnn | None:
     """Plans of the current device; None where the extra `cudnn` is not installed, or does not load."""
     if find_spec("cudnn") is None:
         return None
@@ -165,7 +168,7 @@ def find_cudnn(pointer: Callable[[Any], int]) -> Cudnn | None:
     return Cudnn(cudnn, pointer)
 
 
-def describe(library: Any, request: CudnnRequest, **settings: Any) -> Any:
+def describe(library: ModuleType, request: CudnnRequest, **settings: Any) -> Any:
     """The graph of a request: inputs and then outputs are numbered from 1.
 
     Raises:
@@ -188,13 +191,13 @@ def describe(library: Any, request: CudnnRequest, **settings: Any) -> Any:
     return graph
 
 
-def _type(library: Any, dtype: str) -> Any:
+def _type(library: ModuleType, dtype: str) -> Any:
     if dtype not in _TYPES:
         raise ValueError(f"there is no plan for {dtype}")
     return getattr(library.data_type, _TYPES[dtype])
 
 
-def _refused_notes(library: Any, request: CudnnRequest) -> list[Any]:
+def _refused_notes(library: ModuleType, request: CudnnRequest) -> list[Any]:
     """What an algorithm may not be: of changing results, or of fewer digits than its operands."""
     notes = library.numerical_note
     rounds = [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS] if request.keeps_float32 else []
@@ -208,20 +211,20 @@ def _refused_notes(library: Any, request: CudnnRequest) -> list[Any]:
 # statistics (batch, heads, points, 1) in float32: the logarithm of the sum of exponentials of the scores of a query.
 
 
-def _convolution(library: Any, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+def _convolution(library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
     """Image, weight and perhaps a bias (1, out channels, 1, 1) to image."""
     image, weight, *bias = given
     y = graph.conv_fprop(image=image, weight=weight, **_windows(**windows))
     return [graph.bias(input=y, bias=bias[0]) if bias else y]
 
 
-def _convolution_gradient_x(library: Any, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+def _convolution_gradient_x(library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
     """Gradient of the result, and weight, to that of the image."""
     loss, weight = given
     return [graph.conv_dgrad(loss=loss, filter=weight, **_windows(**windows))]
 
 
-def _convolution_gradient_weight(library: Any, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
+def _convolution_gradient_weight(library: ModuleType, graph: Any, given: Sequence[Any], **windows: Any) -> list[Any]:
     """Gradient of the result, and image, to that of the weight."""
     loss, image = given
     return [graph.conv_wgrad(image=image, loss=loss, **_windows(**windows))]
@@ -236,14 +239,14 @@ def _windows(before: Sequence[int], after: Sequence[int], stride: Sequence[int],
     }
 
 
-def _attention(library: Any, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
+def _attention(library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
     """Queries, keys and values to result and statistics."""
     q, k, v = given
     made: list[Any] = graph.sdpa(q=q, k=k, v=v, attn_scale=scale, generate_stats=True, **_mask(library, mask))
     return made
 
 
-def _attention_gradient(library: Any, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
+def _attention_gradient(library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
     """Gradient of the result, result, statistics, queries, keys and values to the gradients of the last three."""
     g, y, statistics, q, k, v = given
     operands = {"q": q, "k": k, "v": v, "o": y, "dO": g, "stats": statistics}
@@ -253,7 +256,7 @@ def _attention_gradient(library: Any, graph: Any, given: Sequence[Any], *, scale
     return made
 
 
-def _mask(library: Any, mask: str) -> dict[str, Any]:
+def _mask(library: ModuleType, mask: str) -> dict[str, Any]:
     """What a query sees: "" all keys; "first" the keys up to its number; "last" those that are left if the last query
     sees all of them, and each one before it one less.
     """

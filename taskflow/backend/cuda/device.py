@@ -27,7 +27,7 @@ import cupyx
 import numpy as np
 from cupy.cuda import nvtx, runtime
 
-from taskflow.backend.context import Array
+from taskflow.backend.context import Array, pointer
 from taskflow.backend.cuda.cublas import WORKSPACE, WORKSPACE_BYTES, Cublas
 from taskflow.backend.cuda.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda.cudnn import Cudnn, CudnnPlan, find_cudnn
@@ -63,19 +63,21 @@ class _Arrays:
         setattr(self, name, value)  # found at once the next time
         return value
 
-    def matmul(self, a: Any, b: Any, out: Any = None) -> Any:
+    def matmul(self, a: Array, b: Array, out: Array | None = None) -> Any:
         """The matrix product, batched over leading dimensions."""
         if out is None:
             lead = cupy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
             out = cupy.empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
         return self._backend.blas().matmul(a, b, out, cupy)
 
-    def product(self, a: Any, b: Any, out: Any, epilogue: str, bias: Any = None, aux: Any = None) -> bool:
+    def product(
+        self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None = None, aux: Array | None = None
+    ) -> bool:
         """The matrix product and what follows it (see `cublaslt.EPILOGUES`); False: nothing was done."""
         return self._backend.product(a, b, out, epilogue, bias, aux)
 
     @staticmethod
-    def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "clip") -> Any:
+    def take(a: Array, indices: Array, axis: int | None = None, out: Array | None = None, mode: str = "clip") -> Any:
         """`cupy.take`, which wraps indices around: here they are clipped."""
         extent = a.size if axis is None else a.shape[axis]
         return cupy.take(a, indices.clip(0, extent - 1), axis, out)
@@ -171,7 +173,7 @@ class CudaStreams(StreamBackend):
         return found
 
     def copy(self, target: Array, source: Array) -> Call:
-        pointers = _pointer(target), _pointer(source)
+        pointers = pointer(target), pointer(source)
         size = source.nbytes
         if size != target.nbytes:
             raise InternalError(f"a copy of {size} bytes to {target.nbytes}")
@@ -244,14 +246,14 @@ class CudaStreams(StreamBackend):
         blas.use(current.stream.ptr)
         return blas
 
-    def product(self, a: Any, b: Any, out: Any, epilogue: str, bias: Any, aux: Any) -> bool:
+    def product(self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None, aux: Array | None) -> bool:
         """A matrix product by cuBLASLt on the current stream; False where it cannot do it."""
         workspace, current = self.blas().workspace, self._current
         assert current is not None, "blas() has checked it"
         if current.gpu not in self._lt:
             if self.is_capturing:
                 raise NotCapturable("a handle of cuBLASLt is made")
-            self._lt[current.gpu] = CublasLt(load_library(), workspace, _pointer)
+            self._lt[current.gpu] = CublasLt(load_library(), workspace, pointer)
         return self._lt[current.gpu].matmul(
             current.stream.ptr,
             a,
@@ -272,7 +274,7 @@ class CudaStreams(StreamBackend):
         if not self.uses_cudnn:
             return None
         if current.gpu not in self._cudnn:
-            self._cudnn[current.gpu] = find_cudnn(_pointer)
+            self._cudnn[current.gpu] = find_cudnn(pointer)
         cudnn, flags = self._cudnn[current.gpu], (self.uses_tf32, not self.is_capturing)
         stream = current.stream.ptr
         return None if cudnn is None else cudnn.plan(stream, operation, inputs, outputs, options, *flags)
@@ -336,11 +338,7 @@ def _malloc(size_bytes: int, purpose: str = "memory") -> Any:
         raise NoRoom(size_bytes, purpose) from error
 
 
-def _pointer(array: Array) -> int:
-    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
-
-
-def _argument(value: Any) -> Any:
+def _argument(value: object) -> object:
     """Kernels take 64-bit integers and doubles."""
     if isinstance(value, bool | int | np.integer):
         return np.int64(value)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from taskflow.backend.context import Array, origin
+from taskflow.backend.sources import CudaSource
 from taskflow.backend.streams import StreamBackend
-from taskflow.backend.variant import CudaSource
 
 _FILE = Path(__file__).with_name("fold.cu")
 _TYPES = {  # as they are stored, and added up

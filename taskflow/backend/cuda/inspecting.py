@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from taskflow.backend.context import Array, origin
+from taskflow.backend.sources import MOST_DIMENSIONS, CudaSource
 from taskflow.backend.streams import StreamBackend
-from taskflow.backend.variant import MOST_DIMENSIONS, CudaSource
 
 CHECK = CudaSource(Path(__file__).with_name("check.cu"))
 _BLOCK = 256

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from taskflow.backend.context import pointer
 from taskflow.backend.ranks import SUMS, Communicator, GroupCall
 
 _GRAIN_BYTES = 2 << 20  # of what cuMemCreate gives
@@ -101,7 +102,7 @@ class NcclRanks(Communicator):
 
     def _bind(self, part: GroupCall) -> Callable[[int], object]:
         """The call of one part, but for its stream; what is only moved travels as bytes."""
-        source, target = (_pointer(a) for a in (part.source, part.target))
+        source, target = (0 if a is None else pointer(a) for a in (part.source, part.target))
         count, kind, peer = self._extent(part), self._kind(part), self._peer(part)
         op = self._nccl.NCCL_MAX if part.combine == "max" else self._nccl.NCCL_SUM
         comm = self._comm
@@ -119,19 +120,15 @@ class NcclRanks(Communicator):
 
     def _extent(self, part: GroupCall) -> int:
         """Numbers that are summed, or bytes that are moved: those of one rank."""
-        array: Any = part.target if part.kind in ("reduce_scatter", "receive") else part.source
-        if array is None:
-            array = part.target
+        array = part.target if part.kind in ("reduce_scatter", "receive") or part.source is None else part.source
+        assert array is not None, "a part has a source or a target"
         return int(array.size if part.kind in SUMS else array.nbytes)
 
     def _kind(self, part: GroupCall) -> int:
-        array: Any = part.target if part.source is None else part.source
+        array = part.target if part.source is None else part.source
+        assert array is not None, "a part has a source or a target"
         name = array.dtype.name if part.kind in SUMS else "uint8"
         return int(getattr(self._nccl, f"NCCL_{name.upper()}"))
 
     def _peer(self, part: GroupCall) -> int:
         return self.group.index(part.peer) if part.peer >= 0 else -1
-
-
-def _pointer(array: Any) -> int:
-    return 0 if array is None else int(array.data.ptr)

@@ -16,16 +16,15 @@ import os
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from taskflow.backend.context import Array
+from taskflow.backend.context import Array, pointer
 from taskflow.backend.cuda.nccl import NcclBuffers, NcclRanks, is_short_of_memory
 from taskflow.backend.ranks import Communicator, RankGpu, Ranks
-from taskflow.backend.variant import CudaSource
+from taskflow.backend.sources import CudaSource
 from taskflow.core.system import host_name
 
 FLAGS = CudaSource(Path(__file__).with_name("flags.cu"))
@@ -67,11 +66,11 @@ def share(array: Array, gpu: int, ranks: Ranks) -> tuple[list[Array] | None, str
     return (None, failure) if failure else (arrays, "")
 
 
-def _handle(array: Any) -> tuple[bytes, int, int] | str:
+def _handle(array: Array) -> tuple[bytes, int, int] | str:
     """IPC handle of its block, where in it the array begins, and its bytes; or why there is none."""
-    pointer = int(array.data.ptr)
+    address = pointer(array)
     try:
-        return runtime.ipcGetMemHandle(pointer), pointer - _block_start(pointer), int(array.nbytes)
+        return runtime.ipcGetMemHandle(address), address - _block_start(address), int(array.nbytes)
     except (runtime.CUDARuntimeError, RuntimeError, OSError) as error:
         return f"a GPU's memory cannot be shared: {error}"
 

@@ -39,7 +39,7 @@ class FakeStream:
     given: int = 0
     done: int = 0
 
-    def give(self, item: Any) -> None:
+    def give(self, item: object) -> None:
         """Append to the queue."""
         self.queue.append(item)
         self.given += 1
