@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table as RichTable
 
 from taskflow.cli.inputs import Problem
 from taskflow.lowering import lower
+from taskflow.report.console import ShowProgress, make_console, print_table, show_progress
 from taskflow.report.dot import strategy_dot, task_graph_dot
-from taskflow.report.explanation import Table, align
+from taskflow.report.explanation import Table
 from taskflow.strategy.strategy import Strategy
 
 
@@ -58,20 +54,9 @@ def show(text: str) -> None:
 
 def show_table(table: Table) -> None:
     """A table, drawn on a terminal and plain in a file or pipe."""
-    if not sys.stdout.isatty():
-        show(align(table))
-        return
-    drawn = RichTable(*table[0])
-    for row in table[1:]:
-        drawn.add_row(*row)
-    Console().print(drawn)
+    print_table(make_console(), table)
 
 
-@contextmanager
-def progress_bar() -> Iterator[Callable[[float, float | None, str], None]]:
-    """A bar on standard error where that is a terminal; gives what moves it: `(done, of how many, text)`."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
+def progress_bar() -> AbstractContextManager[ShowProgress]:
+    """How far a command is, on standard error; see `show_progress`."""
+    return show_progress(make_console(stderr=True))

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from taskflow.checkpoint.history import History, Keeper, Position
 from taskflow.comm.ending import Stopped, end_all_leaving
@@ -27,6 +24,7 @@ from taskflow.execute import Executor
 from taskflow.graph.graph import Graph
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
+from taskflow.report.console import make_console, print_table, show_progress
 from taskflow.searching import SearchResult, search
 from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
@@ -70,7 +68,7 @@ class Trainer:
     ) -> None:
         self.graph, self.seed, self.learning_rate = graph, seed, learning_rate
         self.transport = connect()
-        self.console = Console(quiet=quiet or self.transport.rank != 0)
+        self.console = make_console(quiet=quiet or self.transport.rank != 0)
         self.machine = machine or measure_machine(MachineModel.local())
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None
@@ -100,8 +98,7 @@ class Trainer:
             raise ValueError(f"trainer: strategy is a Strategy, a rule or 'search', not '{strategy}'")
         if len(self.machine.devices) == 1:
             return data_parallel(self.graph, self.machine)
-        with self._progress() as bar:
-            task = bar.add_task("search", total=proposals)
+        with show_progress(self.console) as show:
             result: SearchResult = self._from_rank_0(
                 lambda: search(
                     self.graph,
@@ -110,16 +107,11 @@ class Trainer:
                     proposals=proposals,
                     seed=self.seed,
                     transport=LocalTransport(),
-                    progress=lambda done, best: bar.update(
-                        task, completed=done, description=f"search {best * 1e3:.3f} ms"
-                    ),
+                    progress=lambda done, best: show(done, proposals, f"search {best * 1e3:.3f} ms"),
                 )
             )
         self.found = result
         return result.strategy
-
-    def _progress(self) -> Progress:
-        return Progress(console=self.console, disable=self.console.quiet, transient=True)
 
     def fit(
         self,
@@ -181,9 +173,7 @@ class Trainer:
         interrupts: Interrupts,
     ) -> None:
         times: deque[float] = deque(maxlen=1000)
-        with self._progress() as bar:
-            done = position.epoch * len(batches) + position.batch
-            task = bar.add_task("train", total=epochs * len(batches), completed=done)
+        with show_progress(self.console) as show:
             while position.epoch < epochs:
                 for feeds, prefetch in _ahead(islice(batches.epoch(position.epoch), position.batch, None)):
                     interrupts.check()
@@ -191,9 +181,9 @@ class Trainer:
                     times.append(self.step.seconds)
                     position.pass_batch(values)
                     keeper.keep_up(position)
-                    bar.update(
-                        task, advance=1, description=f"epoch {position.epoch + 1} loss {values.get('loss', 0):.4f}"
-                    )
+                    done = position.epoch * len(batches) + position.batch
+                    text = f"epoch {position.epoch + 1} loss {values.get('loss', 0):.4f}"
+                    show(done, epochs * len(batches), text)
                 position.pass_epoch(self._evaluate(*validation, interrupts.check) if validation else {})
                 position.history.step_seconds = float(np.median(times)) if times else 0.0
                 self._print_epoch(position.epoch, position.history)
@@ -231,10 +221,8 @@ class Trainer:
 
     def report(self, history: History | None = None) -> None:
         """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""
-        table = Table("operator", "split", "pattern", title="strategy")
-        for op in leaders(self.graph):
-            table.add_row(op.name, str(self.strategy[op.name]), op.pattern)
-        self.console.print(table)
+        rows = [(op.name, str(self.strategy[op.name]), op.pattern) for op in leaders(self.graph)]
+        print_table(self.console, [("operator", "split", "pattern"), *rows])
         if self.found is not None:
             self.console.print(f"search: {self.found}")
         measured = history.step_seconds if history else self.step.seconds

@@ -1,0 +1,62 @@
+"""Output for people: drawn tables and bars that move on a terminal, plain lines in a file or a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as RichTable
+
+from taskflow.comm.terminal import is_watched
+from taskflow.report.explanation import Table, align
+
+LINE_SECONDS = 10.0  # between two lines that say how far something is
+
+ShowProgress = Callable[[float, float | None, str], None]  # done, of how many, what
+
+
+def make_console(stderr: bool = False, quiet: bool = False) -> Console:
+    """A console on standard output or error; without a terminal it breaks no lines."""
+    file = sys.stderr if stderr else sys.stdout
+    console = Console(stderr=stderr, quiet=quiet, force_terminal=None if is_watched(file) == file.isatty() else False)
+    console.soft_wrap = not console.is_terminal
+    return console
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table whose first row is the head."""
+    if not console.is_terminal:
+        console.print(align(table), markup=False, highlight=False)
+        return
+    drawn = RichTable(*table[0])
+    for row in table[1:]:
+        drawn.add_row(*row)
+    console.print(drawn)
+
+
+@contextmanager
+def show_progress(console: Console) -> Iterator[ShowProgress]:
+    """A bar that vanishes at the end, or a line every `LINE_SECONDS`; gives what is called to move on."""
+    if not console.is_terminal:
+        yield _print_now_and_then(console)
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, disable=console.quiet, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
+
+
+def _print_now_and_then(console: Console, clock: Callable[[], float] = time.monotonic) -> ShowProgress:
+    last = clock()
+
+    def show(done: float, total: float | None, text: str) -> None:
+        nonlocal last
+        if clock() - last >= LINE_SECONDS:
+            last = clock()
+            console.print(text if total is None else f"{text}, {done / total:.0%} done")
+
+    return show
