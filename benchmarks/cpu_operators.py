@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 import ops
 import taskflow
-from taskflow import LogicalRegion
+from taskflow import LogicalRegion, differentiate
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -96,7 +96,7 @@ def our_calls(case: Case, feeds: dict[str, Array]) -> Callable[[], object]:
         feeds["gradient"] = np.random.default_rng(1).standard_normal(y.shape, np.float32)
         loss = ops.sum_to(ops.multiply(y, graph.input("gradient", y.shape), name="made.up"), (), name="made.loss")
     sources = [r for r in (*graph.inputs, *graph.parameters) if r.dtype == "float32" and r.name != "gradient"]
-    for region, gradient in graph.differentiate(loss, sources).items():
+    for region, gradient in differentiate(loss, sources).items():
         graph.output(region.name, gradient)
     machine = taskflow.MachineModel.local()
     executor = taskflow.Executor(taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine))

@@ -59,7 +59,7 @@ def attention(sizes: tuple[int, ...], is_fused: bool) -> LogicalRegion:
 
 def _trained(loss: LogicalRegion, precision: str) -> Graph:
     graph = taskflow.precision(loss.graph, precision)
-    ops.sgd(graph.outputs.get("loss", loss), lr=0.01)
+    ops.sgd(graph.regions[loss.name], lr=0.01)
     return graph
 
 

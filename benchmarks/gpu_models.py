@@ -53,7 +53,7 @@ class Case:
         """The training graph."""
         loss = self.model.build(self.batch)
         graph = taskflow.precision(loss.graph, precision)
-        getattr(ops, self.model.optimizer)(graph.outputs.get("loss", loss), **self.model.rates)
+        getattr(ops, self.model.optimizer)(graph.regions[loss.name], **self.model.rates)
         return taskflow.fuse(graph)
 
     def feeds(self, graph: Graph) -> dict[str, Array]:
@@ -138,7 +138,7 @@ def reference(name: str, sizes: Mapping[str, Any], dtype: str) -> tuple[Graph, d
 def digits(precision: str, batch: int = 64) -> Graph:
     """The CNN of the demo."""
     graph = digit_models.cnn(batch, is_trained=False)
-    taskflow.precision(graph, precision)
+    graph = taskflow.precision(graph, precision)
     ops.sgd(graph.outputs["loss"], lr=0.05, momentum=0.9)
     return graph
 
@@ -156,9 +156,9 @@ def small_gpt(precision: str, batch: int = 16) -> Graph:
     """A GPT of two layers over bytes."""
     sizes = {"layers": 2, "hidden": 128, "heads": 4, "vocabulary": 128, "sequence": 64}
     loss = gpt(sizes)(batch)
-    taskflow.precision(loss.graph, precision)
-    ops.adamw(loss, **ADAMW)
-    return loss.graph
+    graph = taskflow.precision(loss.graph, precision)
+    ops.adamw(graph.regions[loss.name], **ADAMW)
+    return graph
 
 
 def text(step: int, batch: int = 16, length: int = 64) -> dict[str, Array]:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import ops  # noqa: E402
+from taskflow import differentiate  # noqa: E402
 from tests.models.tiny import TINY, build  # noqa: E402
 from tests.ops.cases import Case  # noqa: E402
 from tests.traced import Trace, traces  # noqa: E402
@@ -62,7 +63,7 @@ def ways(case: Case) -> tuple[list[Trace], list[Trace]]:
     made = {op.name for op in graph.operators}
     if case.is_differentiable:
         loss = ops.sum(y, name="the_loss")
-        graph.differentiate(loss, [*graph.parameters, *(r for r in graph.inputs if r.dtype == "float64")])
+        differentiate(loss, [*graph.parameters, *(r for r in graph.inputs if r.dtype == "float64")])
     graph.output("y", y)
     found = traces(graph)
     own = {name: trace for name, trace in found.items() if not name.startswith("the_loss")}

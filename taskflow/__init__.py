@@ -12,13 +12,14 @@ from taskflow.core.random import Constant, Normal, Uniform
 from taskflow.cost.measure import fit_machine, measure_machine
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
+from taskflow.graph.differentiate import differentiate
+from taskflow.graph.dtypes import LossScale
 from taskflow.graph.fuse import fuse
-from taskflow.graph.graph import Graph
+from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel, Pointwise
-from taskflow.graph.operator import Operator
 from taskflow.graph.pattern import Pattern
-from taskflow.graph.precision import LossScale, precision
-from taskflow.graph.region import LogicalRegion
+from taskflow.graph.precision import precision
+from taskflow.graph.update import update
 from taskflow.graph.window import Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
@@ -86,6 +87,7 @@ __all__ = [
     "checkpoint",
     "count_strategies",
     "data_parallel",
+    "differentiate",
     "dynamic_programming",
     "explain",
     "fit_machine",
@@ -107,4 +109,5 @@ __all__ = [
     "search_exhaustively",
     "simulate",
     "single_device",
+    "update",
 ]

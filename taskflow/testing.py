@@ -15,9 +15,8 @@ import numpy as np
 
 from taskflow.core.random import fill, random_key
 from taskflow.execute import Executor
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
-from taskflow.graph.region import LogicalRegion
+from taskflow.graph.differentiate import differentiate
+from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import partition
@@ -134,7 +133,7 @@ def _with_gradients(build: Build, values: dict[str, Array], differentiable: bool
     values["probe"] = np.random.default_rng(1).standard_normal(output.shape)
     loss = graph.output("probed", probed_sum(output, probe))
     names = []
-    for region, gradient in graph.differentiate(loss, sources).items():
+    for region, gradient in differentiate(loss, sources).items():
         graph.output(f"gradient of {region.name}", gradient)
         names.append(region.name)
     return graph, names

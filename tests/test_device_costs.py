@@ -57,7 +57,7 @@ def test_kernels_are_timed_in_the_precision_of_the_graph(dtype):
         noted.add(backend.uses_tf32)
 
     graph.output("y", graph.launch("y", "b -> b", [graph.input("x", (4,), "float32")], kernel=kernel))
-    precision(graph, dtype)
+    graph = precision(graph, dtype)
     machine = MachineModel.uniform(1, Device(kind="cuda"))
     task_graph = lower(graph, single_device(graph, machine), machine)
     CostModel.measured(machine, backend=backend).seconds(task_graph)

@@ -9,7 +9,7 @@ import pytest
 
 import ops
 import taskflow
-from taskflow import Graph, LogicalRegion, MachineModel, Strategy
+from taskflow import Graph, LogicalRegion, MachineModel, Strategy, differentiate, update
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rule = Callable[[Graph, MachineModel], Strategy]
@@ -167,7 +167,7 @@ def test_what_is_updated_in_between_stays() -> None:
     graph = Graph()
     x, p = graph.input("x", (6, 4)), graph.parameter("p", (6, 4), 1.0)
     first = ops.add(x, p, name="first")
-    graph.update("step", p, [p, x], kernel=lambda ctx, p, x: ctx.xp.add(p, x, out=p), writes=[p])
+    update("step", p, [p, x], kernel=lambda ctx, p, x: ctx.xp.add(p, x, out=p), writes=[p])
     graph.output("y", ops.relu(first, name="second"))
     assert not members(taskflow.fuse(graph))
 
@@ -192,4 +192,4 @@ def test_a_fused_graph_is_not_differentiated() -> None:
     graph.output("loss", loss)
     fused = taskflow.fuse(graph)
     with pytest.raises(ValueError, match="has no backward"):
-        fused.differentiate(fused.outputs["loss"], fused.parameters)
+        differentiate(fused.outputs["loss"], fused.parameters)

@@ -30,10 +30,10 @@ def test_a_hash_is_of_values_and_not_of_their_dtype():
 @pytest.mark.parametrize(
     ("text", "left"),
     [
-        ("ops.linear.forward | b i", "forward | b i"),
-        ("ops.linear.make.<locals>.kernel", "make.<locals>.kernel"),
-        ("ops.linear.<lambda>", "<lambda>"),
-        ("f((), [('f', 'taskflow.differentiate._add')])", "f((), [('f', '_add')])"),
+        ("ops.dense.linear.forward | b i", "forward | b i"),
+        ("ops.dense.linear.make.<locals>.kernel", "make.<locals>.kernel"),
+        ("ops.dense.linear.<lambda>", "<lambda>"),
+        ("f((), [('f', 'taskflow.graph.differentiate._add')])", "f((), [('f', '_add')])"),
         ("f((), [('name', 'devops.linear.x.ops.linear')])", "f((), [('name', 'devops.linear.x.ops.linear')])"),
     ],
 )

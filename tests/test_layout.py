@@ -5,7 +5,8 @@ import pytest
 
 import ops
 from taskflow import Executor, Graph, MachineModel, ParallelConfig, lower, single_device
-from taskflow.graph.layout import memory_orders, parse_orders
+from taskflow.graph.layout import parse_orders
+from taskflow.graph.orders import memory_orders
 from taskflow.graph.pattern import Pattern
 
 LAST = (0, 2, 3, 1)

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from taskflow import Pattern, Rect, Window
-from taskflow.graph.pattern import bind
+from taskflow.graph.binding import bind
 
 
 def bound(pattern, shapes, sizes=None, windows=None):

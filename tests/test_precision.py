@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import taskflow
-from taskflow import Executor, Graph, Kernel, MachineModel, Strategy, lower, single_device
-from taskflow.graph.precision import Precision
+from taskflow import Executor, Graph, Kernel, MachineModel, Strategy, differentiate, lower, single_device
+from taskflow.graph.dtypes import Precision
 from tests import tiny
 
 
@@ -22,8 +22,8 @@ def net(dtype=None, **options):
     h = tiny.tanh(tiny.linear(graph.input("x", (8, 6)), 5, name="first"))
     loss = tiny.mean_square(tiny.linear(h, 3, name="second"))
     if dtype:
-        taskflow.precision(graph, dtype, **options)
-    return graph, loss
+        graph = taskflow.precision(graph, dtype, **options)
+    return graph, graph.regions[loss.name]
 
 
 def dtypes(graph):
@@ -47,10 +47,10 @@ def test_products_read_casts_and_losses_stay(half):
 
 def test_gradients_have_the_dtype_of_their_regions(half):
     graph, loss = net(half)
-    gradients = graph.differentiate(loss, graph.parameters)
+    gradients = differentiate(loss, graph.parameters)
     assert {g.dtype for g in gradients.values()} == {"float32"}
     backward = dtypes(graph)
-    assert backward["second.gradient"] == "32 16" and backward["second.dx"] == "16 32 16"  # its own weight
+    assert backward["second.gradient"] == "32 16" and backward["second.dx"] == "16 16 16"
     assert backward["first.weight.gradient"] == "16 32"
 
 
@@ -58,8 +58,8 @@ def test_a_gradient_that_is_float32_is_not_rounded_on_its_way_to_a_parameter():
     graph = Graph()
     h = tiny.linear(graph.input("x", (4, 3)), 2, bias=True)
     loss = tiny.mean_square(h)
-    taskflow.precision(graph, "float16")
-    graph.differentiate(loss, graph.parameters)
+    graph = taskflow.precision(graph, "float16")
+    differentiate(graph.regions[loss.name], graph.parameters)
     found = dtypes(graph)
     assert found["fc.bias.float16"] == "32 16" and found["fc.dbias"] == "16 32"
     assert "fc.bias.gradient" not in found and "fc.bias.float16.gradient" not in found
@@ -98,8 +98,9 @@ def test_what_is_fetched_is_float32(half):
     graph = Graph()
     y = graph.output("y", tiny.tanh(graph.input("x", (4, 3))))
     graph.output("z", tiny.linear(y, 2))
-    taskflow.precision(graph, half)
-    assert {r.dtype for r in graph.outputs.values()} == {"float32"}
+    narrow = taskflow.precision(graph, half)
+    assert {r.dtype for r in narrow.outputs.values()} == {"float32"}
+    assert narrow.regions["tanh"].dtype == half and graph.regions["tanh"].dtype == "float32"  # left alone
 
 
 def test_a_step_has_a_gradient_in_half_of_the_bytes(half):
@@ -127,5 +128,5 @@ def test_float32_and_tf32_change_no_region():
 def test_other_dtypes_stay():
     graph = Graph()
     tiny.tanh(graph.input("x", (4, 3), "float64"))
-    taskflow.precision(graph, "float16")
+    graph = taskflow.precision(graph, "float16")
     assert graph.regions["tanh"].dtype == "float64"

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import Device, Executor, Graph, MachineModel, Window, lower, single_device
-from taskflow.graph.pattern import Pattern, bind
+from taskflow.graph.binding import bind
+from taskflow.graph.pattern import Pattern
 from taskflow.tasks.threads.crew import Crew, thread_limit
 from taskflow.tasks.threads.division import divisions
 from tests import laws

@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from taskflow import differentiate, update
 from tests.windows import concat as concat
 from tests.windows import conv as conv
 from tests.windows import parameter, term
@@ -31,7 +32,7 @@ def tanh(x, name="tanh"):
     t = term(x)
 
     def backward(op, gy):
-        return x.graph.launch(f"{op.name}.dx", f"{t}, {t} -> {t}", [gy, op.outputs[0]], kernel=_tanh_backward)
+        return gy.graph.launch(f"{op.name}.dx", f"{t}, {t} -> {t}", [gy, op.outputs[0]], kernel=_tanh_backward)
 
     return x.graph.launch(name, f"{t} -> {t}", [x], kernel=_tanh, backward=backward)
 
@@ -63,7 +64,7 @@ def _drop(name, shape, ctx, x, y):
 def dropout(x, name="dropout"):
     t, graph = term(x), x.graph
     kernel = partial(_drop, graph.unique_name(name), x.shape)
-    backward = lambda op, gy: graph.launch(f"{op.name}.dx", f"{t} -> {t}", [gy], kernel=kernel)
+    backward = lambda op, gy: gy.graph.launch(f"{op.name}.dx", f"{t} -> {t}", [gy], kernel=kernel)
     return graph.launch(name, f"{t} -> {t}", [x], kernel=kernel, backward=backward)
 
 
@@ -93,10 +94,11 @@ def linear(x, out, name="fc", bias=False):
     row = [parameter(graph, f"{name}.bias", (out,), x.dtype)] if bias else []
 
     def backward(op, gy):
+        (x, weight, *row), launch = op.inputs, gy.graph.launch
         return (
-            graph.launch(f"{name}.dx", "b o, o i -> b i", [gy, weight], kernel=_matmul_dx),
-            graph.launch(f"{name}.dweight", "b o, b i -> o i", [gy, x], kernel=_matmul_dw),
-            *[graph.launch(f"{name}.dbias", "b o -> o", [gy], kernel=_column_sum) for _ in row],
+            launch(f"{name}.dx", "b o, o i -> b i", [gy, weight], kernel=_matmul_dx),
+            launch(f"{name}.dweight", "b o, b i -> o i", [gy, x], kernel=_matmul_dw),
+            *[launch(f"{name}.dbias", "b o -> o", [gy], kernel=_column_sum) for _ in row],
         )
 
     pattern = f"b i, o i{', o' if bias else ''} -> b o"
@@ -117,7 +119,7 @@ def mean_square(x, name="loss"):
 
     def backward(op, g):
         kernel = partial(_mean_square_backward, count)
-        return x.graph.launch(f"{op.name}.dx", f"., {t} -> {t}", [g, x], kernel=kernel)
+        return g.graph.launch(f"{op.name}.dx", f"., {t} -> {t}", [g, op.inputs[0]], kernel=kernel)
 
     return x.graph.launch(name, f"{t} -> .", [x], kernel=partial(_mean_square, count), backward=backward)
 
@@ -134,8 +136,8 @@ def row_max(x, name="max"):
     """`m[b] = max over c of x[b, c]`."""
 
     def backward(op, gm):
-        inputs = [gm, x, op.outputs[0]]
-        return x.graph.launch(f"{op.name}.dx", "b, b c, b -> b c", inputs, kernel=_row_max_backward)
+        inputs = [gm, op.inputs[0], op.outputs[0]]
+        return gm.graph.launch(f"{op.name}.dx", "b, b c, b -> b c", inputs, kernel=_row_max_backward)
 
     return x.graph.launch(name, "b c -> max[b]", [x], kernel=_row_max, backward=backward)
 
@@ -148,7 +150,8 @@ def column_sum(x, name="columns"):
     """`s[c] = sum over b of x[b, c]`."""
 
     def backward(op, gs):
-        return x.graph.launch(f"{op.name}.dx", "c, b c -> b c", [gs, x], kernel=lambda ctx, g, x, y: np.copyto(y, g))
+        copy = lambda ctx, g, x, y: np.copyto(y, g)
+        return gs.graph.launch(f"{op.name}.dx", "c, b c -> b c", [gs, op.inputs[0]], kernel=copy)
 
     return x.graph.launch(name, "b c -> c", [x], kernel=_column_sum, backward=backward)
 
@@ -161,7 +164,7 @@ def add_row(x, row, name="bias"):
     """`y[b, c] = x[b, c] + row[c]`."""
 
     def backward(op, gy):
-        return gy, x.graph.launch(f"{op.name}.drow", "b c -> c", [gy], kernel=_column_sum)
+        return gy, gy.graph.launch(f"{op.name}.drow", "b c -> c", [gy], kernel=_column_sum)
 
     return x.graph.launch(name, "b c, c -> b c", [x, row], kernel=_add_row, backward=backward)
 
@@ -178,9 +181,10 @@ def scale_rows(x, s, name="scale"):
     """`y[b, c] = x[b, c] s[b]`."""
 
     def backward(op, gy):
+        (x, s), launch = op.inputs, gy.graph.launch
         return (
-            x.graph.launch(f"{op.name}.dx", "b c, b -> b c", [gy, s], kernel=_scale_rows),
-            x.graph.launch(f"{op.name}.ds", "b c, b c -> b", [gy, x], kernel=_scale_rows_ds),
+            launch(f"{op.name}.dx", "b c, b -> b c", [gy, s], kernel=_scale_rows),
+            launch(f"{op.name}.ds", "b c, b c -> b", [gy, x], kernel=_scale_rows_ds),
         )
 
     return x.graph.launch(name, "b c, b -> b c", [x, s], kernel=_scale_rows, backward=backward)
@@ -192,7 +196,7 @@ def _centre(ctx, x, y):
 
 def centre(x, name="centre"):
     """Rows without their mean: an operator whose axis `^c` is never split."""
-    backward = lambda op, gy: x.graph.launch(f"{op.name}.dx", "b ^c -> b ^c", [gy], kernel=_centre)
+    backward = lambda op, gy: gy.graph.launch(f"{op.name}.dx", "b ^c -> b ^c", [gy], kernel=_centre)
     return x.graph.launch(name, "b ^c -> b ^c", [x], kernel=_centre, backward=backward)
 
 
@@ -216,7 +220,7 @@ def moments(x, name="moments"):
                 y += g[:, None] / width * (2 * x if is_square else 1)
 
         pattern = "b c" + ", b" * len(given) + " -> b c"
-        return x.graph.launch(f"{op.name}.dx", pattern, [x, *given], kernel=kernel)
+        return given[0].graph.launch(f"{op.name}.dx", pattern, [op.inputs[0], *given], kernel=kernel)
 
     return x.graph.launch(name, "b c -> b, b", [x], kernel=partial(_moments, width), backward=backward)
 
@@ -240,10 +244,8 @@ def embedding(index, count, width, name="embedding"):
     table = parameter(graph, f"{graph.unique_name(name)}.weight", (count, width))
 
     def backward(op, gy):
-        sizes = {"v": count}
-        gradient = graph.launch(
-            f"{op.name}.dweight", "b, b d -> v d", [index, gy], kernel=_look_up_backward, sizes=sizes, dtype="float64"
-        )
+        options = {"kernel": _look_up_backward, "sizes": {"v": count}, "dtype": "float64"}
+        gradient = gy.graph.launch(f"{op.name}.dweight", "b, b d -> v d", [op.inputs[0], gy], **options)
         return None, gradient
 
     return graph.launch(name, "b, v d -> b d", [index, table], kernel=_look_up, backward=backward)
@@ -259,7 +261,7 @@ def _reshape(ctx, x, y):
 def split_heads(x, heads, name="heads"):
     """(b, h d) -> (b, h, d)."""
     sizes = {"h": heads}
-    back = lambda op, gy: x.graph.launch(f"{op.name}.dx", "b h d -> b (h d)", [gy], kernel=_reshape)
+    back = lambda op, gy: gy.graph.launch(f"{op.name}.dx", "b h d -> b (h d)", [gy], kernel=_reshape)
     return x.graph.launch(name, "b (h d) -> b h d", [x], kernel=_reshape, sizes=sizes, backward=back)
 
 
@@ -268,7 +270,7 @@ def flatten(x, name="flat"):
     sizes = dict(zip("chw", x.shape[1:], strict=True))
 
     def backward(op, gy):
-        return x.graph.launch(f"{op.name}.dx", "n (c h w) -> n c h w", [gy], kernel=_reshape, sizes=sizes)
+        return gy.graph.launch(f"{op.name}.dx", "n (c h w) -> n c h w", [gy], kernel=_reshape, sizes=sizes)
 
     return x.graph.launch(name, "n c h w -> n (c h w)", [x], kernel=_reshape, backward=backward)
 
@@ -322,7 +324,7 @@ def sgd(loss, lr=0.05, momentum=0.9, own=()):
     """
     graph = loss.graph
     graph.output("loss", loss)
-    found = graph.differentiate(loss, ancestors(loss, graph.parameters))
+    found = differentiate(loss, ancestors(loss, graph.parameters))
     for w, g in found.items():
         others = [g]
         kernel = partial(_sgd, lr)
@@ -334,5 +336,5 @@ def sgd(loss, lr=0.05, momentum=0.9, own=()):
             pattern = ", ".join([t] * (1 + len(others))) + " ->"
             graph.launch(f"{w.name}.update", pattern, [w, *others], kernel=kernel, writes=[w, *others[1:]])
         else:
-            graph.update(f"{w.name}.update", w, [w, *others], kernel=kernel, writes=[w, *others[1:]])
+            update(f"{w.name}.update", w, [w, *others], kernel=kernel, writes=[w, *others[1:]])
     return {w.name: g for w, g in found.items()}

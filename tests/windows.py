@@ -51,7 +51,7 @@ def stencil(x, dim=0, size=3, stride=1, padding=1, dilation=1, name="stencil"):
     read = " ".join([*axes[:dim], "window", *axes[dim + 1 :]])
 
     def backward(op, gy):
-        return graph.launch(
+        return gy.graph.launch(
             f"{op.name}.dx",
             f"{read} -> {term(x)}",
             [gy],
@@ -100,7 +100,7 @@ def part(x, dim, start, end, name="part", axes=None):
     read = " ".join([*axes[:dim], "whole", *axes[dim + 1 :]])
 
     def backward(op, gy):
-        return graph.launch(
+        return gy.graph.launch(
             f"{op.name}.dx",
             f"{read} -> {' '.join(axes)}",
             [gy],
@@ -165,8 +165,9 @@ def conv(x, out, size=3, stride=1, padding=1, name="conv"):
         return {n: Window(axis, size, stride, padding, transposed=transposed) for n, axis in names}
 
     def backward(op, gy):
+        (x, weight), launch = op.inputs, gy.graph.launch
         return (
-            graph.launch(
+            launch(
                 f"{name}.dx",
                 "n o gh gw, o c ^kh ^kw -> n c h w",
                 [gy, weight],
@@ -174,7 +175,7 @@ def conv(x, out, size=3, stride=1, padding=1, name="conv"):
                 windows=windows(True),
                 sizes=dict(zip("hw", x.shape[2:], strict=True)),
             ),
-            graph.launch(
+            launch(
                 f"{name}.dweight",
                 "n o h w, n c ih iw -> o c ^kh ^kw",
                 [gy, x],

@@ -198,16 +198,16 @@ def _project(
     sizes = {"k": heads}
 
     def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-        gx = launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, inputs[1]], kernel=_dx, sizes=sizes)
+        (x, weight, *_), launch = op.inputs, gy.graph.launch
+        gx = launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx, sizes=sizes)
         gradient = f"{y_term}, {x_term} -> {weight_term}{f', {rows_term}' if bias else ''}"
         kernel = replace(_gradient_parameters.bind(summed=summed), float32_outputs=(1,) if bias else None)
         made = launch(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes)
         return first(gx), *(made if isinstance(made, tuple) else (made,))
 
-    launch = x.graph.launch
     pattern = f"{x_term}, {weight_term}{f', {rows_term}' if bias else ''} -> {y_term}"
     kernel = _forward.bind(summed=summed)
-    return first(launch(name, pattern, inputs, kernel=kernel, sizes=sizes, backward=backward))
+    return first(x.graph.launch(name, pattern, inputs, kernel=kernel, sizes=sizes, backward=backward))
 
 
 def _flat(ctx: Context, slot: str, a: Array) -> Array:

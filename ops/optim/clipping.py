@@ -9,7 +9,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context
 from ops.cuda import optimizers as gpu_optimizers
 from ops.cuda.build import first
-from taskflow import Kernel, LogicalRegion
+from taskflow import Kernel, LogicalRegion, update
 
 
 def clip_by_global_norm(
@@ -29,16 +29,14 @@ def clip_by_global_norm(
         parameter -> clipped gradient, in the same order.
     """
     graph = loss.graph
-    squares = [
-        graph.update(f"{p.name}.square", p, [g], kernel=_square, sums=1, flops=2)[0] for p, g in gradients.items()
-    ]
+    squares = [update(f"{p.name}.square", p, [g], kernel=_square, sums=1, flops=2)[0] for p, g in gradients.items()]
     with beside(loss):
         pattern = f"{', '.join('.' * len(squares))} -> ."
         norm = first(graph.launch("gradient_norm", pattern, squares, kernel=_root_of_sum, flops=len(squares)))
     graph.output("gradient_norm", norm)
     kernel = _scale.bind(max_norm=max_norm)
     return {
-        p: graph.update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
+        p: update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
         for p, g in gradients.items()
     }
 

@@ -11,7 +11,7 @@ from functools import partial
 from ops.cpu.tiles import Array, Context, deliver, in_memory_order, work_array
 from ops.cuda import optimizers as gpu_optimizers
 from ops.optim.updating import Gradients, Rate, by_parameter, check_rates, flat, prepare, state_of
-from taskflow import Kernel, LogicalRegion
+from taskflow import Kernel, LogicalRegion, update
 
 
 def lamb(
@@ -34,12 +34,11 @@ def lamb(
     if not all(0 <= b < 1 for b in betas):
         raise ValueError(f"lamb: betas are {tuple(betas)}, each is in [0, 1)")
     gradients, controls = prepare(loss, lr, clip_norm)
-    graph = loss.graph
     kernel = _direction.bind(betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay)
     for region, gradient in gradients.items():
         kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
         guarded, scalars = controls.guard(kernel, 4)
-        way, *norms = graph.update(
+        way, *norms = update(
             f"{region.name}.way",
             region,
             [region, gradient, *kept],
@@ -52,7 +51,7 @@ def lamb(
         )
         guarded, scalars = controls.guard(_step, 2, [*norms, controls.rate])
         name, inputs = f"{region.name}.lamb", [region, way]
-        graph.update(name, region, inputs, kernel=guarded, scalars=scalars, writes=[region], flops=2)
+        update(name, region, inputs, kernel=guarded, scalars=scalars, writes=[region], flops=2)
     return by_parameter(gradients)
 
 

@@ -13,7 +13,7 @@ from ops.cpu.tiles import Array, Context
 from ops.cuda import optimizers as gpu_optimizers
 from ops.cuda.build import first
 from ops.optim.clipping import beside
-from taskflow import Kernel, LogicalRegion, LossScale
+from taskflow import Kernel, LogicalRegion, LossScale, update
 
 Gradients = dict[LogicalRegion, LogicalRegion]
 
@@ -35,7 +35,7 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
     assert policy is not None
     found, counts = {}, []
     for p, g in gradients.items():
-        made = graph.update(f"{p.name}.unscaled", p, [g], kernel=_unscale, scalars=[scale], values=1, sums=1, flops=2)
+        made = update(f"{p.name}.unscaled", p, [g], kernel=_unscale, scalars=[scale], values=1, sums=1, flops=2)
         found[p], count = made
         counts.append(count)
     finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)

@@ -15,7 +15,7 @@ from ops.cpu.tiles import Array, Context, contiguous
 from ops.cuda.build import check_region
 from ops.optim.clipping import beside, clip_by_global_norm
 from ops.optim.loss_scaling import loss_scale, skipping, unscale
-from taskflow import Kernel, LogicalRegion
+from taskflow import Kernel, LogicalRegion, differentiate, update
 
 Rate = float | Callable[[int], float]
 Gradients = dict[LogicalRegion, LogicalRegion]
@@ -61,7 +61,7 @@ def prepare(loss: LogicalRegion, lr: Rate, clip_norm: float | None) -> tuple[Gra
     """The gradients of all parameters, clipped, in the order in which they are made; and what steers updates."""
     graph = loss.graph
     scale = loss_scale(loss)
-    gradients = graph.differentiate(loss, graph.parameters, scale)
+    gradients = differentiate(loss, graph.parameters, scale)
     graph.output("loss", loss)
     made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
     # an update need not wait for the all-reduce of a later gradient
@@ -103,7 +103,7 @@ def update_each(
     """One in-place operator per parameter: parameter, gradient, states (name -> first value), rate."""
     for region, gradient in gradients.items():
         kept = [state_of(region, state, init) for state, init in states.items()]
-        name, update = f"{region.name}.{kind}", region.graph.update
+        name = f"{region.name}.{kind}"
         guarded, scalars = controls.guard(kernel, 2 + len(kept), [controls.rate])
         inputs, writes = [region, gradient, *kept], [region, *kept]
         update(name, region, inputs, kernel=guarded, scalars=scalars, writes=writes, flops=flops)

@@ -16,7 +16,7 @@ from taskflow.comm.transport import Transport
 from taskflow.core.geometry import Rect
 from taskflow.core.random import fill, random_key
 from taskflow.execute.program import Memory
-from taskflow.graph.region import LogicalRegion
+from taskflow.graph.graph import LogicalRegion
 from taskflow.tasks.task_graph import Array, Privilege, TaskGraph
 
 

@@ -1,5 +1,7 @@
 """Models: operators over logical regions, and graph -> graph transformations.
 
-`region`, `pattern`, `window` and `operator` are the values; `graph` holds them in program order; `differentiate`,
-`precision` and `fuse` make graphs of graphs. Nothing here knows of devices.
+`window`, `pattern` and `binding` say what of an operator may be split; `kernel` and `layout` what it runs and how that
+likes its memory; `dtypes` what its results are. `graph` has the graph, its operators and its regions. Above it,
+`differentiate` and `update` append operators, `precision` and `fuse` make graphs of graphs by way of `rebuild`, and
+`orders` decides memory orders. Nothing here knows of devices.
 """

@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation: graph -> graph.
+"""Reverse-mode differentiation.
 
 Decides which operators' backward functions are called, in which order, and sums the gradients of a region that several
 operators read. Takes a graph and a scalar region; appends operators. Gradients that nobody needs are removed again, so
@@ -10,22 +10,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from taskflow.backend import Array, Context
+from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel, Pointwise
-from taskflow.graph.operator import Operator, term_sizes, term_text
 from taskflow.graph.precision import cast, is_cast
-from taskflow.graph.region import LogicalRegion
-
-if TYPE_CHECKING:
-    from taskflow.graph.graph import Graph
 
 
 def differentiate(
-    graph: Graph, loss: LogicalRegion, regions: Sequence[LogicalRegion], scale: LogicalRegion | None = None
+    loss: LogicalRegion, regions: Sequence[LogicalRegion], scale: LogicalRegion | None = None
 ) -> dict[LogicalRegion, LogicalRegion]:
-    """See `Graph.differentiate`."""
+    """Append the operators of d loss / d region for each of `regions` to their graph; gives the gradient regions.
+
+    Reverse accumulation in program order; a region that several operators read gets the sum of their gradients.
+    With `scale`, a region of shape (), the gradients are those of the loss times its value.
+
+    Raises:
+        ValueError: `loss` is not a scalar, or an operator on the way has no backward.
+    """
+    graph = loss.graph
+    graph.differentiations += 1
     if loss.shape != ():
         raise ValueError(f"differentiate: the loss '{loss.name}' is a scalar, not of shape {loss.shape}")
     forward = list(graph.operators)
@@ -130,9 +134,9 @@ def _leader(
 def _accumulate(
     graph: Graph, region: LogicalRegion, leader: Operator, k: int, a: LogicalRegion, b: LogicalRegion
 ) -> LogicalRegion:
-    term = term_text(leader, k)
+    term = leader.bound.term_text(k)
     total = graph.launch(
-        f"{region.name}.sum", f"{term}, {term} -> {term}", [a, b], kernel=_add, sizes=term_sizes(leader, k)
+        f"{region.name}.sum", f"{term}, {term} -> {term}", [a, b], kernel=_add, sizes=leader.bound.term_sizes(k)
     )
     assert isinstance(total, LogicalRegion)
     return total

@@ -17,10 +17,10 @@ from collections import Counter
 from dataclasses import replace
 
 from taskflow.core.dtypes import HALF
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
-from taskflow.graph.pattern import BoundPattern, Pattern, bind
-from taskflow.graph.region import LogicalRegion
+from taskflow.graph.binding import bind
+from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.graph.pattern import BoundPattern, Pattern
+from taskflow.graph.rebuild import rebuild
 
 
 def fuse(graph: Graph) -> Graph:
@@ -35,7 +35,7 @@ def fuse(graph: Graph) -> Graph:
     fusion = _Fusion(graph)
     for position, op in enumerate(graph.operators):
         fusion.append(op, position)
-    return graph.with_operators(fusion.finished())
+    return rebuild(graph, fusion.finished())
 
 
 class _Fusion:

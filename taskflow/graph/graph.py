@@ -1,30 +1,166 @@
-"""The graph: operators in program order, and the regions between them.
+"""Graphs: operators in program order, and the regions between them. Nothing here knows a device.
 
-Forward, backward and update are all operators of one graph; `differentiate` appends the backward ones. Nothing here
-knows a device.
+The three types know each other: a region remembers its graph, so that `x.graph.launch(...)` can go on from it, an
+operator has regions, and a graph has both. Forward, backward and update are all operators of one graph.
+
+* A logical region says what a value is (shape, dtype, how it starts, whether it outlives a step), never where it lies.
+* An operator is what `Graph.launch` makes of a kernel, a pattern and regions: a value, not a class to inherit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
 
-from taskflow.core.dtypes import HALF, known_dtype
+import numpy as np
+
+from taskflow.core.dtypes import is_floating, known_dtype
+from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Distribution
-from taskflow.graph.differentiate import differentiate
+from taskflow.graph.binding import bind
+from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.layout import parse_orders
-from taskflow.graph.operator import Backward, Operator, term_sizes, term_text
-from taskflow.graph.pattern import BoundPattern, Pattern, bind
-from taskflow.graph.precision import Precision, float32_outputs
-from taskflow.graph.region import LogicalRegion
-from taskflow.graph.window import Window
+from taskflow.graph.pattern import BoundPattern, Pattern
+from taskflow.graph.window import Interval, Window
 from taskflow.machine.device import check_not_negative
 
+Backward = Callable[..., Any]
 Init = float | Distribution | Callable[[tuple[int, ...]], Distribution]
 
 _DEFAULT_AXES = {1: ("b",), 2: ("b", "c"), 3: ("b", "s", "c"), 4: ("n", "c", "h", "w")}
+_ZERO = Constant(0.0)
+_SHOWN = 40  # operators in the text of a graph
+ROLES = ("input", "parameter", "state", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalRegion:
+    """A named n-dimensional array without storage.
+
+    Attributes:
+        name: unique in its graph; a parameter is `<operator>.weight`, the output of an operator has its name.
+        shape: extents in points.
+        dtype: NumPy dtype name.
+        role: `input` (fed each step), `parameter` (persistent, trained), `state` (persistent, not trained) or
+            `value` (made by an operator within a step).
+        init: the distribution of the first values of a persistent region.
+        axes: names of the dimensions as the making operator calls them; elementwise operators take them over.
+        graph: the graph that it belongs to.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str
+    axes: tuple[str, ...]
+    init: Distribution = _ZERO
+    graph: Graph = field(repr=False, compare=False, hash=False, default=None)  # type: ignore[assignment]
+
+    @property
+    def is_persistent(self) -> bool:
+        """True when the region keeps its value from one step to the next."""
+        return self.role in ("parameter", "state")
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether its elements are of floating point."""
+        return is_floating(self.dtype)
+
+    @property
+    def rect(self) -> Rect:
+        """The box of all its points."""
+        return Rect.of_shape(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole region."""
+        return prod(self.shape) * self.itemsize
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"region '{self.name}' has no attribute '{name}': a region is not an array; use ops.*")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A kernel over named axes.
+
+    Attributes:
+        name: unique in its graph.
+        kernel: called with arrays of one point's tiles; writes the outputs.
+        bound: the pattern with its extents.
+        inputs, outputs: regions, in the order of the pattern's terms.
+        writes: positions of the inputs that are updated in place.
+        backward: `backward(op, *output_gradients)` gives a region or None per input.
+        flops: floating point operations of one point of the iteration space.
+        follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
+        orders: the memory order that the kernel asks for, per argument; empty: any (see `taskflow.graph.layout`).
+        members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
+    """
+
+    name: str
+    kernel: Kernel
+    bound: BoundPattern
+    inputs: tuple[LogicalRegion, ...]
+    outputs: tuple[LogicalRegion, ...]
+    writes: tuple[int, ...] = ()
+    backward: Backward | None = field(default=None, compare=False)
+    flops: float = 1.0
+    follows: str | None = None
+    orders: tuple[tuple[int, ...], ...] = ()
+    members: tuple[str, ...] = ()
+
+    @property
+    def pattern(self) -> str:
+        """The pattern as text."""
+        return self.bound.pattern.text
+
+    @property
+    def extents(self) -> Mapping[str, int]:
+        """Axis -> number of points."""
+        return self.bound.extents
+
+    @property
+    def windows(self) -> Mapping[str, Window]:
+        """Dimension name -> Window."""
+        return self.bound.windows
+
+    @property
+    def args(self) -> tuple[LogicalRegion, ...]:
+        """Regions of all terms: inputs then outputs."""
+        return self.inputs + self.outputs
+
+    @cached_property
+    def split_axes(self) -> tuple[str, ...]:
+        """The axes that may be split, in order of appearance in the pattern."""
+        return tuple(a for a in self.extents if a not in self.bound.pattern.fixed)
+
+    @cached_property
+    def parameter_axes(self) -> frozenset[str]:
+        """The axes that stand in a parameter's term: splitting one of them splits a parameter."""
+        axes = [self.bound.term_axes[k] for k, r in enumerate(self.inputs) if r.role == "parameter"]
+        return frozenset[str]().union(*axes)
+
+    def task_flops(self, intervals: Mapping[str, Interval]) -> float:
+        """Floating point operations of one point."""
+        return self.flops * self.bound.points(intervals)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.pattern}{contents(self.members)}"
 
 
 class Graph:
@@ -36,9 +172,17 @@ class Graph:
         self.outputs: dict[str, LogicalRegion] = {}
         self.precision = Precision()
         self.differentiations = 0  # so that backward functions can tell one call of `differentiate` from another
-        self._names: set[str] = set()
+        self.names: set[str] = set()  # of operators, also of those that were removed again
         self._bounds: dict[object, BoundPattern] = {}  # equal layers share one, and what is derived from it
         self._follows: str | None = None
+
+    def __repr__(self) -> str:
+        """The first operators, one a line: name, pattern and outputs."""
+        count, region_count = len(self.operators), len(self.regions)
+        lines = [f"Graph of {count} operators and {region_count} regions"]
+        for op in self.operators[:_SHOWN]:
+            lines.append(f"  {op}  {', '.join(f'{r.dtype}{list(r.shape)}' for r in op.outputs)}".rstrip())
+        return "\n".join(lines if count <= _SHOWN else [*lines, f"  ... and {count - _SHOWN} more"])
 
     # -- regions ---------------------------------------------------------------------------------------------------
 
@@ -164,15 +308,14 @@ class Graph:
                 is no finite number from 0, or `layout` is no reordering of the pattern.
             TypeError: an input is not a region, or `kernel` is no function.
         """
-        kernel, inputs = as_kernel(f"'{name}'", kernel), tuple(inputs)
+        where = f"'{name}'"
+        kernel, inputs = as_kernel(where, kernel), tuple(inputs)
         for k, region in enumerate(inputs):
             if not isinstance(region, LogicalRegion):
-                raise TypeError(f"'{name}': input {k} is a {type(region).__name__}, not a region")
-            self._check_ours(f"'{name}': input {k}", region)
-        # somebody may hold a region from before the graph got its precision
-        inputs = tuple(r if (now := self.regions[r.name]).dtype == r.dtype else now for r in inputs)
+                raise TypeError(f"{where}: input {k} is a {type(region).__name__}, not a region")
+            self._check_ours(f"{where}: input {k}", region)
         bound = bind(
-            f"'{name}'",
+            where,
             Pattern.parse(pattern),
             [r.name for r in inputs],
             [r.shape for r in inputs],
@@ -181,24 +324,21 @@ class Graph:
         )
         key = pattern, bound.shapes, tuple(bound.extents.items()), tuple(bound.windows.items())
         bound = self._bounds.setdefault(key, bound)
-        positions = tuple(_position(name, w, inputs) for w in writes)
-        for k in positions:
-            if sum(r.name == inputs[k].name for r in inputs) > 1:  # a gradient may come under other axis names
-                raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place and read again by another term")
-            if any(n in bound.windows for d in bound.terms[k].dims for n in d):
-                raise ValueError(f"'{name}': '{inputs[k].name}' is updated in place, so its term has no window")
+        names = [w if isinstance(w, int) else w.name for w in writes]
+        positions = bound.check_writes(where, names, [r.name for r in inputs])
         if flops is not None:
-            check_not_negative(f"'{name}'", "flops", flops)
-        orders = parse_orders(f"'{name}'", layout, bound.pattern) if layout else ()
-        unique = self._unique(name)
-        dtypes = _output_dtypes(name, dtype, inputs, bound, kernel)
+            check_not_negative(where, "flops", flops)
+        orders = parse_orders(where, layout, bound.pattern) if layout else ()
+        unique = self.unique_name(name)
+        self.names.add(unique)
+        dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
         outputs = tuple(
             self._region(
                 unique if len(dtypes) == 1 else f"{unique}.{k}",
                 bound.shapes[len(inputs) + k],
                 dtypes[k],
                 "value",
-                _axis_names(bound.pattern.outputs[k].dims),
+                bound.pattern.outputs[k].axis_names,
             )
             for k in range(len(dtypes))
         )
@@ -209,51 +349,6 @@ class Graph:
         )
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def update(
-        self,
-        name: str,
-        region: LogicalRegion,
-        inputs: Sequence[LogicalRegion],
-        *,
-        kernel: Kernel | Function,
-        scalars: Sequence[LogicalRegion] = (),
-        writes: Sequence[LogicalRegion] = (),
-        values: int = 0,
-        sums: int = 0,
-        flops: float | None = None,
-    ) -> tuple[LogicalRegion, ...]:
-        """Append an elementwise operator that is split as the first operator that reads `region` splits it.
-
-        The kernel gets `inputs` (all of the region's shape: itself, its gradient, momenta, ...), `scalars` (regions of
-        shape `()`) and its outputs: `values` regions of that shape, then `sums` regions of shape `()`, to which every
-        task adds its part. It updates `writes`, some of the inputs, in place.
-
-        Returns:
-            The outputs.
-
-        Raises:
-            ValueError: no operator reads `region`, or another region has another shape.
-        """
-        found = next(
-            ((op, k) for op in self.operators for k, r in enumerate(op.inputs) if r is region and not op.writes), None
-        )
-        if found is None:
-            raise ValueError(f"update '{name}': no operator reads '{region.name}'")
-        leader, k = found
-        term = term_text(leader, k)
-        read, made = [term] * len(inputs) + ["."] * len(scalars), [term] * values + ["."] * sums
-        with self.following(leader.follows or leader.name):
-            outputs = self.launch(
-                name,
-                f"{', '.join(read)} -> {', '.join(made)}",
-                [*inputs, *scalars],
-                kernel=kernel,
-                sizes=term_sizes(leader, k),
-                writes=writes,
-                flops=flops,
-            )
-        return outputs if isinstance(outputs, tuple) else (outputs,)
-
     @contextmanager
     def following(self, name: str) -> Iterator[None]:
         """Operators launched inside use the ParallelConfig of operator `name` unless they are named themselves."""
@@ -263,27 +358,11 @@ class Graph:
         finally:
             self._follows = outer
 
-    def with_operators(self, operators: Sequence[Operator]) -> Graph:
-        """A graph of these operators on copies of the regions that they use, and of all that are not made by any."""
-        other = Graph()
-        used = {r.name for op in operators for r in op.args}
-        kept = [r for r in self.regions.values() if r.role != "value" or r.name in used]
-        other.regions = {r.name: replace(r, graph=other) for r in kept}
-
-        def own(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
-            return tuple(other.regions[r.name] for r in regions)
-
-        other.operators = [replace(op, inputs=own(op.inputs), outputs=own(op.outputs)) for op in operators]
-        other.outputs = {name: other.regions[r.name] for name, r in self.outputs.items()}
-        other._names = set(self._names)
-        other.differentiations, other.precision = self.differentiations, self.precision
-        return other
-
     def unique_name(self, base: str) -> str:
         """`base`, or `base_2`, `base_3`, ... if operators of that name exist."""
-        if base not in self._names:
+        if base not in self.names:
             return base
-        return next(n for k in range(2, len(self._names) + 3) if (n := f"{base}_{k}") not in self._names)
+        return next(n for k in range(2, len(self.names) + 3) if (n := f"{base}_{k}") not in self.names)
 
     def operator(self, name: str) -> Operator:
         """The operator of that name.
@@ -300,61 +379,11 @@ class Graph:
         """The operator that makes `region`; None for inputs, parameters and states."""
         return next((op for op in self.operators if any(r is region for r in op.outputs)), None)
 
-    def differentiate(
-        self, loss: LogicalRegion, regions: Sequence[LogicalRegion], scale: LogicalRegion | None = None
-    ) -> dict[LogicalRegion, LogicalRegion]:
-        """Append the operators of d loss / d region for each of `regions`; gives the gradient regions.
-
-        Reverse accumulation in program order; a region that several operators read gets the sum of their gradients.
-        With `scale`, a region of shape (), the gradients are those of the loss times its value.
-
-        Raises:
-            ValueError: `loss` is not a scalar, or an operator on the way has no backward.
-        """
-        self.differentiations += 1
-        return differentiate(self, loss, regions, scale)
-
-    def _unique(self, base: str) -> str:
-        name = self.unique_name(base)
-        self._names.add(name)
-        return name
-
     def _check_ours(self, where: str, region: LogicalRegion) -> None:
         if region.graph is not self:
             raise ValueError(f"{where}: region '{region.name}' belongs to another graph")
 
 
-def _position(name: str, region: LogicalRegion | int, inputs: Sequence[LogicalRegion]) -> int:
-    if isinstance(region, int):
-        if not 0 <= region < len(inputs):
-            raise ValueError(f"'{name}': writes names input {region} of {len(inputs)}")
-        return region
-    for k, candidate in enumerate(inputs):
-        if candidate is region:
-            return k
-    raise ValueError(f"'{name}': writes names '{region.name}', which is not an input")
-
-
-def _output_dtypes(
-    name: str, dtype: str | Sequence[str] | None, inputs: Sequence[LogicalRegion], bound: BoundPattern, kernel: Kernel
-) -> list[str]:
-    count = len(bound.pattern.outputs)
-    if kernel.float32_outputs and not all(0 <= k < count for k in kernel.float32_outputs):
-        raise ValueError(
-            f"'{name}': float32_outputs of its kernel are {kernel.float32_outputs}, it has {count} outputs"
-        )
-    if dtype is None:
-        floating = [r.dtype for r in inputs if r.is_floating] or [r.dtype for r in inputs]
-        if count and not floating:
-            raise ValueError(f"'{name}': an operator without inputs names the dtype of its output")
-        wide = float32_outputs(bound, kernel.float32_outputs) if floating and floating[0] in HALF else ()
-        return ["float32" if k in wide else floating[0] for k in range(count)]
-    dtypes = [dtype] * count if isinstance(dtype, str) else list(dtype)
-    if len(dtypes) != count:
-        raise ValueError(f"'{name}': {len(dtypes)} dtypes were given for {count} outputs")
-    return dtypes
-
-
-def _axis_names(dims: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Axis names of an output's dimensions; a group gets its joined name, a dimension of one point a number."""
-    return tuple(d[0] if len(d) == 1 else "".join(d) if d else f"one{k}" for k, d in enumerate(dims))
+def contents(members: tuple[str, ...]) -> str:
+    """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
+    return f" ({' + '.join(members)})" if members else ""

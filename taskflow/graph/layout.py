@@ -1,17 +1,10 @@
-"""Memory orders: in which order the dimensions of a region's instances lie in memory.
+"""Layouts: what a kernel wishes of the order in which the dimensions of its arguments lie in memory.
 
-Shapes are the user's; an order says which dimension is slowest. An operator may ask for the orders that its kernel is
-fast with (`layout` of `Graph.launch`); every region gets one order for all its instances, since movement then copies
-like to like. The first operator that asks for a region decides; a region for which nobody asks lies as one beside it
-with the same term (so elementwise operators keep what they get), else row-major. Kernels see views of the public
-shape, and are right for any strides.
+Shapes are the user's; an order says which dimension is slowest. What becomes of the wishes: `orders`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from taskflow.graph.operator import Operator
 from taskflow.graph.pattern import Pattern
 
 Order = tuple[int, ...]  # the dimensions, slowest first
@@ -36,22 +29,3 @@ def parse_orders(where: str, text: str, pattern: Pattern) -> tuple[Order, ...]:
 def _order(dims: tuple[tuple[str, ...], ...], asked: tuple[tuple[str, ...], ...]) -> Order:
     left = list(range(len(dims)))
     return tuple(left.pop(next(i for i, k in enumerate(left) if dims[k] == dim)) for dim in asked)
-
-
-def memory_orders(operators: Iterable[Operator]) -> dict[str, Order]:
-    """Region name -> order, for the regions that are not row-major."""
-    operators = tuple(operators)
-    orders: dict[str, Order] = {}
-    for op in operators:
-        for region, order in zip(op.args, op.orders, strict=False):
-            orders.setdefault(region.name, order)
-    for op in operators:
-        beside: dict[object, Order] = {}
-        terms = [term.dims for term in op.bound.terms]
-        for region, dims in zip(op.args, terms, strict=True):
-            if region.name in orders:
-                beside.setdefault(dims, orders[region.name])
-        for region, dims in zip(op.args, terms, strict=True):
-            if dims in beside:
-                orders.setdefault(region.name, beside[dims])
-    return {name: order for name, order in orders.items() if order != tuple(sorted(order))}

@@ -17,7 +17,7 @@ Takes strings and shapes; gives a `Pattern` and, with shapes, a `BoundPattern` t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
@@ -36,6 +36,11 @@ class Term:
 
     dims: tuple[tuple[str, ...], ...]
     reduction: str = "sum"
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """A name for every dimension; a group gets its joined name, a dimension of one point a number."""
+        return tuple(d[0] if len(d) == 1 else "".join(d) or f"one{k}" for k, d in enumerate(self.dims))
 
     def __str__(self) -> str:
         names = [d[0] if len(d) == 1 else f"({' '.join(d)})" if d else "1" for d in self.dims]
@@ -238,6 +243,44 @@ class BoundPattern:
             is_spread = is_spread or b - a > 1
         return lo, hi
 
+    def term_text(self, k: int) -> str:
+        """Term number `k` as text for an elementwise operator on the same region.
+
+        Windowed dimensions become axes that are never split, since their intervals overlap.
+        """
+        names = []
+        for position, dim in enumerate(self.terms[k].dims):
+            if len(dim) == 1 and dim[0] in self.windows:
+                names.append(f"^whole{position}")
+            elif len(dim) == 1:
+                names.append(("^" if dim[0] in self.pattern.fixed else "") + dim[0])
+            else:
+                names.append(f"({' '.join(dim)})" if dim else "1")
+        return " ".join(names) or "."
+
+    def term_sizes(self, k: int) -> dict[str, int]:
+        """Extents of the axes of term number `k` that a group alone cannot give."""
+        return {n: self.extents[n] for d in self.terms[k].dims if len(d) > 1 for n in d}
+
+    def check_writes(self, where: str, writes: Sequence[int | str], inputs: Sequence[str]) -> tuple[int, ...]:
+        """The numbers of the inputs, of these names, that are updated in place; `writes` are numbers or names.
+
+        Raises:
+            ValueError: there is no such input, it is read by another term too, or its term has a window.
+        """
+        for w in writes:
+            if isinstance(w, int) and not 0 <= w < len(inputs):
+                raise ValueError(f"{where}: writes names input {w} of {len(inputs)}")
+            if isinstance(w, str) and w not in inputs:
+                raise ValueError(f"{where}: writes names '{w}', which is not an input")
+        numbers = tuple(w if isinstance(w, int) else inputs.index(w) for w in writes)
+        for k in numbers:
+            if inputs.count(inputs[k]) > 1:  # a gradient may come under other axis names
+                raise ValueError(f"{where}: '{inputs[k]}' is updated in place and read again by another term")
+            if any(n in self.windows for d in self.terms[k].dims for n in d):
+                raise ValueError(f"{where}: '{inputs[k]}' is updated in place, so its term has no window")
+        return numbers
+
     def points(self, intervals: Mapping[str, Interval]) -> int:
         """Number of points of the iteration space (the product over all axes) for one interval per axis."""
         return prod(b - a for a, b in (intervals.get(n, (0, e)) for n, e in self.extents.items()))
@@ -248,109 +291,3 @@ def _not_contiguous(dim: Sequence[str], axis: str) -> str:
         f"axis '{axis}' of the group '({' '.join(dim)})' is split, but an axis to its left has more than one point: "
         "only a split that is contiguous in memory order is allowed"
     )
-
-
-def bind(
-    where: str,
-    pattern: Pattern,
-    input_names: Sequence[str],
-    input_shapes: Sequence[tuple[int, ...]],
-    sizes: Mapping[str, int],
-    windows: Mapping[str, Window],
-) -> BoundPattern:
-    """Give every axis its extent from the input shapes, `sizes` and `windows`, and check that they agree.
-
-    Raises:
-        ValueError: a term has another number of dimensions than its region, two extents of an axis differ, or an
-            axis has none; the message names `where`, the axis and both values.
-    """
-    if len(pattern.inputs) != len(input_shapes):
-        raise ValueError(
-            f"{where}: pattern '{pattern.text}' has {len(pattern.inputs)} inputs, {len(input_shapes)} were given"
-        )
-    extents: dict[str, int] = {}
-    origin: dict[str, str] = {}
-
-    def learn(axis: str, extent: int, source: str) -> None:
-        if extents.setdefault(axis, extent) != extent:
-            raise ValueError(f"{where}: axis '{axis}' is {extents[axis]} in {origin[axis]} and {extent} in {source}")
-        origin.setdefault(axis, source)
-
-    for axis, extent in sizes.items():
-        learn(axis, extent, "sizes")
-    groups: list[tuple[tuple[str, ...], int, str]] = []
-    for term, name, shape in zip(pattern.inputs, input_names, input_shapes, strict=True):
-        if len(term.dims) != len(shape):
-            raise ValueError(
-                f"{where}: term '{term}' has {len(term.dims)} dimensions, region '{name}' has shape {shape}"
-            )
-        for dim, extent in zip(term.dims, shape, strict=True):
-            if len(dim) == 1 and dim[0] in windows:
-                continue
-            if len(dim) == 1:
-                learn(dim[0], extent, f"'{name}'")
-            else:
-                groups.append((dim, extent, f"'{name}'"))
-    _learn_windows(pattern, input_shapes, windows, extents, learn)
-    _learn_groups(where, groups, extents, learn)
-    shapes = list(input_shapes)
-    for term in pattern.outputs:
-        for axis in (n for d in term.dims for n in d):
-            if axis in windows:
-                raise ValueError(f"{where}: '{axis}' is a window; a window belongs into an input")
-            if axis not in extents:
-                raise ValueError(f"{where}: axis '{axis}' of the output '{term}' has no extent: name it in sizes")
-        shapes.append(tuple(prod(extents[n] for n in dim) for dim in term.dims))
-    _check_known(where, pattern, extents, windows)
-    return BoundPattern(pattern, _in_order(pattern, extents, windows), dict(windows), tuple(shapes))
-
-
-def _learn_windows(pattern, input_shapes, windows, extents, learn) -> None:  # type: ignore[no-untyped-def]
-    """An axis known only through its window gets its extent from the window's arithmetic."""
-    for term, shape in zip(pattern.inputs, input_shapes, strict=True):
-        for dim, extent in zip(term.dims, shape, strict=True):
-            window = windows.get(dim[0]) if len(dim) == 1 else None
-            if window is not None and window.axis not in extents and not window.transposed:
-                learn(window.axis, window.output_extent(extent), f"the window of '{dim[0]}'")
-
-
-def _learn_groups(where, groups, extents, learn) -> None:  # type: ignore[no-untyped-def]
-    """In a group one axis may be unknown: it is what is left of the extent."""
-    for dim, extent, source in groups:
-        unknown = [n for n in dim if n not in extents]
-        known = prod(extents[n] for n in dim if n in extents)
-        if len(unknown) == 1 and known and extent % known == 0:
-            learn(unknown[0], extent // known, source)
-        elif unknown or known != extent:
-            raise ValueError(
-                f"{where}: group '({' '.join(dim)})' has {extent} points in {source}, "
-                f"which does not agree with { {n: extents.get(n) for n in dim} }"
-                if dim
-                else f"{where}: a dimension '1' has {extent} points in {source}"
-            )
-
-
-def _check_known(where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> None:
-    names = {n for t in pattern.inputs for d in t.dims for n in d}
-    for key, window in windows.items():
-        if key not in names:
-            raise ValueError(f"{where}: window '{key}' stands in no input of the pattern '{pattern.text}'")
-        if window.axis not in extents:
-            raise ValueError(f"{where}: window '{key}' follows axis '{window.axis}', which has no extent")
-        if any(key in d and len(d) > 1 for t in pattern.inputs for d in t.dims):
-            raise ValueError(f"{where}: window '{key}' stands in a group")
-    for axis, extent in extents.items():
-        if extent < 1:
-            raise ValueError(f"{where}: axis '{axis}' has {extent} points")
-
-
-def _in_order(pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> dict[str, int]:
-    order: dict[str, int] = {}
-    for name in _names(pattern.inputs + pattern.outputs):
-        axis = windows[name].axis if name in windows else name
-        order.setdefault(axis, extents[axis])
-    return order
-
-
-def _names(terms: Iterable[Term]) -> Iterable[str]:
-    return (n for t in terms for d in t.dims for n in d)

@@ -14,62 +14,27 @@ Rejected: half copies of all inputs of an operator, which rounds statistics and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from taskflow.backend import Array, Context
 from taskflow.core.dtypes import HALF
+from taskflow.graph.dtypes import PRECISIONS, LossScale, Precision, float32_outputs, is_product
+from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel
-from taskflow.graph.operator import Operator, term_sizes, term_text
-from taskflow.graph.pattern import BoundPattern
-from taskflow.graph.region import LogicalRegion
-
-if TYPE_CHECKING:
-    from taskflow.graph.graph import Graph
-
-PRECISIONS = ("float32", "tf32", *HALF)
-
-
-@dataclass(frozen=True)
-class LossScale:
-    """The loss times `first` is differentiated, so that gradients are not lost below the smallest float16 number.
-
-    Attributes:
-        first: scale of the first step.
-        growth: times which the scale grows after `interval` steps in a row with finite gradients; 1: never.
-        backoff: times which it shrinks when a gradient is not finite; that step changes no parameter.
-        interval: in steps.
-    """
-
-    first: float = 2.0**16
-    growth: float = 2.0
-    backoff: float = 0.5
-    interval: int = 2000
-
-
-@dataclass(frozen=True)
-class Precision:
-    """What `precision` decided for a graph; `dtype` is one of PRECISIONS."""
-
-    dtype: str = "float32"
-    loss_scale: LossScale | None = None
+from taskflow.graph.rebuild import rebuild
 
 
 def precision(graph: Graph, dtype: str, loss_scale: float | str | LossScale | None = "default") -> Graph:
-    """Have a graph compute in `dtype`; called after the model is built and before an optimizer is.
+    """The same graph computing in `dtype`; called after the model is built and before an optimizer is.
 
     Args:
-        graph: its float32 operators are changed in place, also in the regions of the graph's outputs; operators of
-            other dtypes are not.
+        graph: stays as it is. Its operators of other dtypes than float32 are taken over unchanged. The regions of the
+            result have the same names: `result.regions[loss.name]`, `result.outputs["loss"]`.
         dtype: "float32", "tf32" (float32 whose products on a GPU round their operands to 10 bits), "float16" or
             "bfloat16". Parameters are float32 in any case, and so are what is fed and fetched.
         loss_scale: "dynamic", a number, or None. By default dynamic for float16, and none for the others. Steps whose
             gradients are not finite then change nothing but the scale (state `loss_scale`).
-
-    Returns:
-        `graph`.
 
     Raises:
         ValueError: no such dtype or loss scale, or the graph was differentiated or got a precision already.
@@ -81,10 +46,11 @@ def precision(graph: Graph, dtype: str, loss_scale: float | str | LossScale | No
         raise ValueError("precision: the graph has gradients already; call it before the optimizer")
     if graph.precision != Precision():
         raise ValueError(f"precision: the graph computes in {graph.precision.dtype} already")
-    graph.precision = Precision(dtype, _loss_scale(dtype, loss_scale))
+    other = rebuild(graph, graph.operators)
+    other.precision = Precision(dtype, _loss_scale(dtype, loss_scale))
     if dtype in HALF:
-        _Narrowing(graph, dtype).run()
-    return graph
+        _Narrowing(other, dtype).run()
+    return other
 
 
 def _loss_scale(dtype: str, wanted: float | str | LossScale | None) -> LossScale | None:
@@ -99,26 +65,11 @@ def _loss_scale(dtype: str, wanted: float | str | LossScale | None) -> LossScale
     return LossScale(float(wanted), growth=1.0, backoff=1.0)
 
 
-def float32_outputs(bound: BoundPattern, named: Sequence[int] | None) -> tuple[int, ...]:
-    """Numbers of the outputs that stay float32: scalars, and those named or, by default, what sums one input alone."""
-    outputs = range(len(bound.pattern.outputs))
-    scalars = [k for k in outputs if not bound.shapes[len(bound.pattern.inputs) + k]]
-    if named is None:
-        named = [k for k in outputs if bound.reduced_axes(k) and not is_product(bound, k)]
-    return tuple(sorted({*scalars, *named}))
-
-
-def is_product(bound: BoundPattern, output: int) -> bool:
-    """Whether an axis that is summed over for this output stands in two inputs."""
-    read = bound.term_axes[: len(bound.pattern.inputs)]
-    return any(sum(axis in axes for axes in read) > 1 for axis in bound.reduced_axes(output))
-
-
 def cast(
     graph: Graph, region: LogicalRegion, dtype: str, leader: Operator, k: int, name: str | None = None
 ) -> LogicalRegion:
     """Append the operator that casts `region`, split as argument `k` of `leader` is."""
-    term = term_text(leader, k)
+    term = leader.bound.term_text(k)
     with graph.following(leader.follows or leader.name):
         made = graph.launch(
             name or f"{region.name}.{dtype}",
@@ -126,7 +77,7 @@ def cast(
             [region],
             kernel=_cast,
             backward=_cast_backward,
-            sizes=term_sizes(leader, k),
+            sizes=leader.bound.term_sizes(k),
             dtype=dtype,
         )
     assert isinstance(made, LogicalRegion)
@@ -149,7 +100,7 @@ def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:
 
 
 class _Narrowing:
-    """Replaces the operators of a graph by half ones, with casts before them where needed."""
+    """Replaces the operators of a graph of its own by half ones, with casts before them where needed."""
 
     def __init__(self, graph: Graph, dtype: str) -> None:
         self.graph, self.dtype = graph, dtype

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.columns import pointers
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Operator
 from taskflow.strategy.partition import split_numbers
 
 Array = np.ndarray[Any, np.dtype[Any]]

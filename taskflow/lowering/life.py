@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.columns import pointers, spread
-from taskflow.graph.operator import Operator
-from taskflow.graph.region import LogicalRegion
+from taskflow.graph.graph import LogicalRegion, Operator
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

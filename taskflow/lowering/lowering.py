@@ -18,9 +18,8 @@ import numpy as np
 from taskflow.core.columns import spread
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import dtype_number
-from taskflow.graph.graph import Graph
-from taskflow.graph.layout import memory_orders
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.orders import memory_orders
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.issue import IssueOrder
 from taskflow.lowering.life import lives, tabulate

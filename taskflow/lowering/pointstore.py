@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.columns import doubled, table_bytes
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Operator
 from taskflow.lowering.kinds import axis_names, kinds_of
 from taskflow.lowering.places import FAULT, FITS, GROWING, Places
 from taskflow.strategy.partition import Points, cuts, partition

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Operator
 from taskflow.report.breakdown import Breakdown
 from taskflow.searching.judge import Judge
 from taskflow.strategy.strategy import ParallelConfig, Strategy, effective_config

@@ -15,8 +15,7 @@ from itertools import groupby
 
 import numpy as np
 
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
 from taskflow.tasks.task_graph import COLLECTIVES, Array, Kind, TaskGraph
 from taskflow.tasks.timeline import Timeline
 

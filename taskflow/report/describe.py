@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Operator
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
 _SOAP = {"sample": "Sample", "parameter": "Parameter", "attribute": "Attribute", "reduction": "Attribute"}

@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow.cost.model import CostModel
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.report.alternatives import Alternative, best_alternative, candidates, without_entry

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Operator
 from taskflow.report.describe import list_numbers
 from taskflow.strategy.strategy import ParallelConfig
 

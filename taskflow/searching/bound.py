@@ -24,8 +24,7 @@ import numpy as np
 
 from taskflow.core.geometry import balanced_bounds
 from taskflow.cost.model import AnalyticCosts, CostModel
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.searching.space import Space

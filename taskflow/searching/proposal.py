@@ -28,7 +28,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Operator
 from taskflow.searching.space import Space
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
 from taskflow.searching.placement import Placement, Placements, turn
 from taskflow.strategy.rules import leaders

@@ -15,8 +15,7 @@ import numpy as np
 
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import CostModel
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.searching.space import Space

@@ -9,8 +9,7 @@ from math import prod
 
 import numpy as np
 
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
 from taskflow.strategy.rules import along, data_parallel, leaders, sample_axes
 from taskflow.strategy.strategy import ParallelConfig, Strategy

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.geometry import Rect, subtract_all
-from taskflow.graph.operator import Operator
-from taskflow.graph.region import LogicalRegion
+from taskflow.graph.graph import LogicalRegion, Operator
 from taskflow.graph.window import Interval
 from taskflow.strategy.strategy import ParallelConfig, parts
 

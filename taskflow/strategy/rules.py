@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import partition
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, check_config

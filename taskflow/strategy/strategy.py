@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.geometry import balanced_bounds, fraction_bounds
-from taskflow.graph.graph import Graph
-from taskflow.graph.operator import Operator
+from taskflow.graph.graph import Graph, Operator
 
 Degree = int | tuple[float, ...]
 

@@ -19,10 +19,9 @@ import numpy as np
 from taskflow.core.columns import pointers
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
+from taskflow.graph.graph import LogicalRegion, contents
 from taskflow.graph.kernel import Kernel
-from taskflow.graph.operator import contents
 from taskflow.graph.pattern import BoundPattern
-from taskflow.graph.region import LogicalRegion
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import Exchange
 

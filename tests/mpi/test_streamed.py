@@ -112,8 +112,8 @@ def classifier(dtype):
     x, t = graph.input("x", (8, 6)), graph.input("t", (8,), "int32")
     loss = ops.softmax_cross_entropy(ops.linear(ops.tanh(ops.linear(x, 10)), 4), t)
     if dtype != "float32":
-        precision(graph, dtype)
-    ops.sgd(loss, lr=0.1)
+        graph = precision(graph, dtype)
+    ops.sgd(graph.regions[loss.name], lr=0.1)
     return Model(graph, feeds_of(graph))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import ops
 from ops.cpu import lanes as cpu_lanes
-from taskflow import Graph, LogicalRegion, Operator
+from taskflow import Graph, LogicalRegion, Operator, differentiate
 from taskflow.backend import Context
 
 from .interpreter import first_values, run
@@ -68,7 +68,7 @@ def graph_of(name: str, width: int) -> Graph:
     graph = Graph()
     x, t = graph.input("x", (5, 3, width)), graph.input("t", (5, 3), "int32")
     y = ROWS[name](x, t)
-    graph.differentiate(ops.sum_to(ops.multiply(y, y), ()), [x, *graph.parameters])
+    differentiate(ops.sum_to(ops.multiply(y, y), ()), [x, *graph.parameters])
     return graph
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Graph, LogicalRegion, Operator, ParallelConfig
+from taskflow import Graph, LogicalRegion, Operator, ParallelConfig, differentiate
 from taskflow.backend import Context
 from taskflow.strategy.partition import partition
 
@@ -133,7 +133,7 @@ def trained(build: Build, *inputs: Region) -> Graph:
     for output in outputs:
         loss = output if output.shape == () else ops.sum(ops.multiply(output, output))
         try:
-            graph.differentiate(loss, wanted)
+            differentiate(loss, wanted)
         except ValueError:  # no gradient
             graph.output("loss", loss)
     return graph

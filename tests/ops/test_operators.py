@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Graph, LogicalRegion, ParallelConfig
+from taskflow import Graph, LogicalRegion, ParallelConfig, differentiate
 
 from .cases import CASES, Case
 from .interpreter import Values, first_values, run
@@ -17,7 +17,7 @@ def with_loss(case: Case) -> tuple[Graph, LogicalRegion, dict[LogicalRegion, Log
     graph, output = case.build()
     sources = [r for r in (*graph.inputs, *graph.parameters) if r.dtype == "float64"]
     loss = ops.sum_to(ops.multiply(output, graph.input("probe", output.shape, "float64")), (), name="loss")
-    return graph, loss, graph.differentiate(loss, sources)
+    return graph, loss, differentiate(loss, sources)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.reference], ids=str)

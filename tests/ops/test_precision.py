@@ -57,8 +57,8 @@ MODELS = [perceptron, convolutions, transformer, recurrent, bags]
 def trained(build, dtype, optimizer=ops.sgd, loss_scale="default", **options):
     graph = Graph()
     loss = build(graph)
-    taskflow.precision(graph, dtype, loss_scale)
-    optimizer(loss, **{"lr": 0.05, **options})
+    graph = taskflow.precision(graph, dtype, loss_scale)
+    optimizer(graph.regions[loss.name], **{"lr": 0.05, **options})
     return Model(graph, feeds_of(graph))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import ops
 from ops.attention import linear_attention
-from taskflow import Graph, LogicalRegion, MachineModel, ParallelConfig, Strategy, data_parallel, lower
+from taskflow import Graph, LogicalRegion, MachineModel, ParallelConfig, Strategy, data_parallel, differentiate, lower
 
 from .interpreter import first_values, run
 from .test_operators import slopes
@@ -43,9 +43,9 @@ def test_gradients_are_right_after_another_differentiation() -> None:
     """The first one, of a late input, visits late steps only and leaves their parts behind."""
     graph, loss = unrolled()
     early = ops.sum(graph.regions["lstm.l0.t1.cell.0"], name="early")
-    graph.differentiate(loss, [graph.regions["x2"]])
+    differentiate(loss, [graph.regions["x2"]])
     count = len(graph.operators)
-    gradients = graph.differentiate(early, graph.parameters)
+    gradients = differentiate(early, graph.parameters)
     values = first_values(graph)
     results = run(graph, values)
     for region, gradient in gradients.items():
@@ -61,7 +61,7 @@ def test_the_last_cell_state_alone_may_be_differentiated(way: dict[str, bool]) -
     for name in ("once", "again"):  # the second time, nothing is left of the first
         loss = ops.sum(c, name=name)
         count = len(graph.operators)
-        gradients = graph.differentiate(loss, graph.parameters)
+        gradients = differentiate(loss, graph.parameters)
         values = first_values(graph)
         results = run(graph, values)
         for region, gradient in gradients.items():
@@ -77,7 +77,7 @@ def test_weights_shared_by_two_sequences_that_start_from_one_state() -> None:
     ends = [ops.lstm_cell(ops.multiply(x, factor), *state, weights)[0] for factor in (0.5, -2.0)]
     loss = ops.sum(ops.multiply(*ends), name="loss")
     count = len(graph.operators)
-    gradients = graph.differentiate(loss, [x, *graph.parameters])
+    gradients = differentiate(loss, [x, *graph.parameters])
     values = first_values(graph)
     results = run(graph, values)
     for region, gradient in gradients.items():
@@ -128,7 +128,7 @@ def test_some_queries_at_a_time_are_all_queries(degrees: dict[str, int], monkeyp
     graph = Graph()
     q, k, v = (graph.input(name, (2, 5, 2, 3), "float64") for name in "qkv")
     y = ops.memory_linear_attention(q, k, v, is_causal=True)
-    graph.differentiate(ops.sum(ops.multiply(y, y)), [q, k, v])
+    differentiate(ops.sum(ops.multiply(y, y)), [q, k, v])
     values = first_values(graph)
     whole = run(graph, values)
     monkeypatch.setattr(linear_attention, "_BLOCK_BYTES", 1)
@@ -144,9 +144,9 @@ def test_a_gru_makes_the_gradient_of_its_weights_once_for_all_steps() -> None:
     hs, _ = ops.gru_steps([graph.input(f"x{t}", (4, 3), "float64") for t in range(4)], 2)
     loss = ops.sum(ops.multiply(hs[3], hs[1]), name="loss")
     early = ops.sum(hs[1], name="early")
-    graph.differentiate(loss, [graph.regions["x3"]])  # visits the last step only
+    differentiate(loss, [graph.regions["x3"]])  # visits the last step only
     count = len(graph.operators)
-    gradients = graph.differentiate(early, graph.parameters)
+    gradients = differentiate(early, graph.parameters)
     names = [op.name for op in graph.operators[count:] if ".d" in op.name and op.name.startswith("gru.l0.d")]
     assert names == ["gru.l0.dweight_hh", "gru.l0.dbias_hh", "gru.l0.dweight_ih", "gru.l0.dbias_ih"]
     values = first_values(graph)

@@ -7,7 +7,7 @@ import pytest
 
 import ops
 from ops.dense import winograd
-from taskflow import Constant, Graph, Normal, ParallelConfig, Uniform
+from taskflow import Constant, Graph, Normal, ParallelConfig, Uniform, differentiate
 
 from .cases import CASES, Case
 from .interpreter import first_values, run
@@ -18,7 +18,7 @@ def dropout(p: float) -> Graph:
     x = graph.input("x", (31, 17), "float64")
     y = ops.dropout(x, p)
     loss = ops.sum_to(ops.multiply(y, y), (), name="loss")
-    graph.output("dx", graph.differentiate(loss, [x])[x])
+    graph.output("dx", differentiate(loss, [x])[x])
     return graph
 
 
@@ -67,7 +67,7 @@ def test_max_pool_takes_the_first_of_equal_values() -> None:
     graph = Graph()
     x = graph.input("x", (1, 1, 2, 4), "float64")
     loss = ops.sum_to(ops.max_pool2d(x, 2), ())
-    gradient = graph.differentiate(loss, [x])[x]
+    gradient = differentiate(loss, [x])[x]
     results = run(graph, {"x": np.array([[[[1.0, 1, 0, 2], [1, 1, 2, 2]]]])})
     assert results[gradient.name].tolist() == [[[[1, 0, 0, 1], [0, 0, 0, 0]]]]
 
@@ -86,7 +86,7 @@ def test_max_pool_keeps_nan(size: int, position: int) -> None:
 def test_gelu_is_as_exact_as_its_dtype(dtype: str) -> None:
     graph = Graph()
     x = graph.input("x", (4001,), dtype)
-    gradient = graph.differentiate(ops.sum_to(y := ops.gelu(x), ()), [x])[x]
+    gradient = differentiate(ops.sum_to(y := ops.gelu(x), ()), [x])[x]
     points = np.linspace(-9, 9, 4001).astype(dtype)
     results = run(graph, {"x": points})
     cdf = np.array([0.5 * math.erfc(-p / math.sqrt(2)) for p in points.tolist()])
@@ -103,7 +103,7 @@ def test_two_axes_and_fractions(case: Case) -> None:
     assert leader is not None
     if case.is_differentiable:
         loss = ops.sum_to(ops.multiply(output, output), ())
-        graph.differentiate(loss, [*graph.inputs, *graph.parameters])
+        differentiate(loss, [*graph.inputs, *graph.parameters])
     values = first_values(graph)
     whole = run(graph, values)
     axes = [a for a in leader.split_axes if leader.extents[a] > 1 and a != "g"]
@@ -124,7 +124,7 @@ def test_winograd_is_the_plain_sum_under_any_split(padding: int, monkeypatch: py
     graph = Graph()
     x = graph.input("x", (3, 32, 11, 10), "float64")
     y = ops.conv2d(x, 33, 3, padding=padding, name="conv")
-    graph.differentiate(ops.sum_to(ops.multiply(y, y), ()), [x, *graph.parameters])
+    differentiate(ops.sum_to(ops.multiply(y, y), ()), [x, *graph.parameters])
     values = first_values(graph)
     configs = [ParallelConfig({axis: (0.45, 0.55)}) for axis in "ncohw"] + [ParallelConfig({"h": 2, "c": 2, "w": 2})]
     results = [run(graph, values, {"conv": config}) for config in configs]
@@ -152,7 +152,7 @@ def test_a_gradient_comes_back_in_the_dtype_that_was_cast() -> None:
     graph = Graph()
     x = graph.input("x", (5,))
     y = ops.cast(x, "float64")
-    gradient = graph.differentiate(ops.sum(ops.multiply(y, y)), [x])[x]
+    gradient = differentiate(ops.sum(ops.multiply(y, y)), [x])[x]
     values = first_values(graph)
     assert (y.dtype, gradient.dtype) == ("float64", "float32")
     np.testing.assert_array_equal(run(graph, values)[gradient.name], 2 * values["x"])

@@ -3,7 +3,7 @@
 import pytest
 
 import taskflow
-from taskflow import Graph
+from taskflow import Graph, differentiate
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -27,12 +27,12 @@ def test_a_loss_scale_that_is_none(graph, scale, shown):
 
 
 def test_a_graph_with_gradients(graph):
-    graph.differentiate(graph.regions["loss"], graph.parameters)
+    differentiate(graph.regions["loss"], graph.parameters)
     message = "precision: the graph has gradients already; call it before the optimizer"
     assert_refused(message, lambda: taskflow.precision(graph, "float16"))
 
 
 def test_a_second_precision(graph):
-    taskflow.precision(graph, "float16")
+    graph = taskflow.precision(graph, "float16")
     message = "precision: the graph computes in float16 already"
     assert_refused(message, lambda: taskflow.precision(graph, "float32"))

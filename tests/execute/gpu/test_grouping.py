@@ -77,8 +77,9 @@ def perceptron(optimizer=ops.adam, precision="float32", **options):
     x, t = graph.input("x", (6, 9)), graph.input("t", (6,), "int32")
     h = ops.relu(ops.linear(x, 100, name="fc1"))
     loss = ops.softmax_cross_entropy(ops.linear(ops.relu(ops.linear(h, 50, name="fc2")), 4), t)
-    taskflow.precision(graph, precision, **({"loss_scale": LossScale(2.0**40, backoff=2.0**-34)} if options else {}))
-    optimizer(loss, lr=0.05)
+    scale = {"loss_scale": LossScale(2.0**40, backoff=2.0**-34)} if options else {}
+    graph = taskflow.precision(graph, precision, **scale)
+    optimizer(graph.regions[loss.name], lr=0.05)
     return Model(graph, feeds_of(graph))
 
 

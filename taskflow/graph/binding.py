@@ -1,0 +1,119 @@
+"""Binding: a pattern and the shapes of its inputs give every axis its extent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from taskflow.graph.pattern import BoundPattern, Pattern, Term
+from taskflow.graph.window import Window
+
+
+def bind(
+    where: str,
+    pattern: Pattern,
+    input_names: Sequence[str],
+    input_shapes: Sequence[tuple[int, ...]],
+    sizes: Mapping[str, int],
+    windows: Mapping[str, Window],
+) -> BoundPattern:
+    """Give every axis its extent from the input shapes, `sizes` and `windows`, and check that they agree.
+
+    Raises:
+        ValueError: a term has another number of dimensions than its region, two extents of an axis differ, or an
+            axis has none; the message names `where`, the axis and both values.
+    """
+    if len(pattern.inputs) != len(input_shapes):
+        raise ValueError(
+            f"{where}: pattern '{pattern.text}' has {len(pattern.inputs)} inputs, {len(input_shapes)} were given"
+        )
+    extents = _Extents(where)
+    for axis, extent in sizes.items():
+        extents.learn(axis, extent, "sizes")
+    groups: list[tuple[tuple[str, ...], int, str]] = []
+    for term, name, shape in zip(pattern.inputs, input_names, input_shapes, strict=True):
+        if len(term.dims) != len(shape):
+            raise ValueError(
+                f"{where}: term '{term}' has {len(term.dims)} dimensions, region '{name}' has shape {shape}"
+            )
+        for dim, extent in zip(term.dims, shape, strict=True):
+            if len(dim) != 1:
+                groups.append((dim, extent, f"'{name}'"))
+            elif dim[0] not in windows:
+                extents.learn(dim[0], extent, f"'{name}'")
+    _learn_windows(extents, pattern.inputs, input_shapes, windows)
+    for group in groups:
+        extents.learn_group(*group)
+    known, shapes = extents.known, list(input_shapes)
+    for term in pattern.outputs:
+        for axis in (n for d in term.dims for n in d):
+            if axis in windows:
+                raise ValueError(f"{where}: '{axis}' is a window; a window belongs into an input")
+            if axis not in known:
+                raise ValueError(f"{where}: axis '{axis}' of the output '{term}' has no extent: name it in sizes")
+        shapes.append(tuple(prod(known[n] for n in dim) for dim in term.dims))
+    _check_known(where, pattern, known, windows)
+    return BoundPattern(pattern, _in_order(pattern, known, windows), dict(windows), tuple(shapes))
+
+
+class _Extents:
+    """The extents that are known so far, and where each was learnt."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.known: dict[str, int] = {}
+        self.origin: dict[str, str] = {}
+
+    def learn(self, axis: str, extent: int, source: str) -> None:
+        """`source` says that `axis` has this extent."""
+        if self.known.setdefault(axis, extent) != extent:
+            there, here = f"{self.known[axis]} in {self.origin[axis]}", f"{extent} in {source}"
+            raise ValueError(f"{self.where}: axis '{axis}' is {there} and {here}")
+        self.origin.setdefault(axis, source)
+
+    def learn_group(self, dim: tuple[str, ...], extent: int, source: str) -> None:
+        """In a group one axis may be unknown: it is what is left of the extent."""
+        unknown = [n for n in dim if n not in self.known]
+        known = prod(self.known[n] for n in dim if n in self.known)
+        if len(unknown) == 1 and known and extent % known == 0:
+            self.learn(unknown[0], extent // known, source)
+        elif unknown or known != extent:
+            raise ValueError(
+                f"{self.where}: group '({' '.join(dim)})' has {extent} points in {source}, "
+                f"which does not agree with { {n: self.known.get(n) for n in dim} }"
+                if dim
+                else f"{self.where}: a dimension '1' has {extent} points in {source}"
+            )
+
+
+def _learn_windows(
+    extents: _Extents, terms: Sequence[Term], shapes: Sequence[tuple[int, ...]], windows: Mapping[str, Window]
+) -> None:
+    """An axis known only through its window gets its extent from the window's arithmetic."""
+    for term, shape in zip(terms, shapes, strict=True):
+        for dim, extent in zip(term.dims, shape, strict=True):
+            window = windows.get(dim[0]) if len(dim) == 1 else None
+            if window is not None and window.axis not in extents.known and not window.transposed:
+                extents.learn(window.axis, window.output_extent(extent), f"the window of '{dim[0]}'")
+
+
+def _check_known(where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> None:
+    names = {n for t in pattern.inputs for d in t.dims for n in d}
+    for key, window in windows.items():
+        if key not in names:
+            raise ValueError(f"{where}: window '{key}' stands in no input of the pattern '{pattern.text}'")
+        if window.axis not in extents:
+            raise ValueError(f"{where}: window '{key}' follows axis '{window.axis}', which has no extent")
+        if any(key in d and len(d) > 1 for t in pattern.inputs for d in t.dims):
+            raise ValueError(f"{where}: window '{key}' stands in a group")
+    for axis, extent in extents.items():
+        if extent < 1:
+            raise ValueError(f"{where}: axis '{axis}' has {extent} points")
+
+
+def _in_order(pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> dict[str, int]:
+    order: dict[str, int] = {}
+    for name in (n for t in pattern.inputs + pattern.outputs for d in t.dims for n in d):
+        axis = windows[name].axis if name in windows else name
+        order.setdefault(axis, extents[axis])
+    return order
