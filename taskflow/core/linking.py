@@ -1,0 +1,104 @@
+"""Machine code for what Python calls alone: numba's code libraries, with optimisation put off until code is asked for.
+
+numba optimises every function when it has been compiled, together with all that it calls, and makes machine code of it,
+though a function that only compiled functions call is copied into these and optimised there again. Here a library holds
+the plain code of its function until somebody asks for an address in it. Only then the code of all that it calls,
+directly or not, is linked in, and the whole is optimised once. A first `lower` takes less than half the time that way.
+
+It is so for the whole process, as numba has one code generator. Versions of numba that this was not tried with are left
+as they are.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+import gc
+from functools import cache
+from typing import Any
+
+import numba
+from numba.core import codegen, environment, event, registry
+from numba.core.compiler_lock import global_compiler_lock
+
+_TRIED = ((0, 61), (0, 68))  # versions of numba, first and last
+
+
+class _Library(codegen.JITCodeLibrary):
+    """The code of one function, and where it is machine code, of all that it calls."""
+
+    def _ensure_finalized(self) -> None:
+        """Not yet: linking into others needs the plain code alone."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    @global_compiler_lock
+    def finalize(self) -> None:
+        """Link, optimise and make machine code."""
+        *below, _ = self._callees_first({})
+        self._linking_libraries = below[::-1]  # LLVM leaves out what nobody has asked for so far
+        super().finalize()
+        for variable in self._final_module.global_variables:
+            held = environment.lookup_environment(variable.name)
+            if held is not None:
+                own: Any = self._codegen
+                own.set_env(variable.name, held)
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """The address of a function, 0 where there is none of this name."""
+        if not self._finalized and any(each.name == name for each in self.get_defined_functions()):
+            self.finalize()
+        return int(super().get_pointer_to_function(name))
+
+    def serialize_using_object_code(self) -> Any:
+        """What is kept on disk."""
+        if not self._finalized:
+            self.finalize()
+        return super().serialize_using_object_code()
+
+    def _callees_first(self, seen: dict[Any, None]) -> dict[Any, None]:
+        """All libraries that this one links, directly or not, and itself."""
+        for library in self._linking_libraries:
+            if isinstance(library, _Library) and library not in seen:
+                library._callees_first(seen)
+            seen[library] = None
+        seen[self] = None
+        return seen
+
+
+class _Codegen(codegen.JITCPUCodegen):
+    _library_class = _Library
+
+    def set_env(self, env_name: str, env: Any) -> None:
+        """Note where the objects of a function are, where it is machine code."""
+        if self._engine.is_symbol_defined(env_name):
+            super().set_env(env_name, env)
+
+
+class _Compiling(event.Listener):
+    """Collects no garbage while a function is compiled, which makes few cycles and many objects: 16 % of the time."""
+
+    depth, was_enabled = 0, False
+
+    def on_start(self, event: Any) -> None:
+        """A function is compiled, maybe for another one."""
+        if not self.depth:
+            self.was_enabled = gc.isenabled()
+            gc.disable()
+        self.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        """It is compiled, or cannot be."""
+        self.depth -= 1
+        if not self.depth and self.was_enabled:
+            gc.enable()
+
+
+@cache
+def build_late() -> None:
+    """From now on numba makes machine code of what is asked for alone."""
+    own = registry.cpu_target.target_context.codegen()
+    version = tuple(int(part) for part in numba.__version__.split(".")[:2])
+    if type(own) is codegen.JITCPUCodegen and _TRIED[0] <= version <= _TRIED[1]:
+        own.__class__ = _Codegen
+        event.register("numba:compile", _Compiling())
