@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import ops.dense.linear  # noqa: F401 - its name is taken from names of kernels
 from benchmarks import golden
 
 RECORDED = golden.load()

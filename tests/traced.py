@@ -269,7 +269,7 @@ def traces(graph):
     task_graph, backend = lower(graph, single_device(graph, machine), machine), TracedStreams()
     found = {}
     with np.errstate(all="ignore"), Executor(task_graph, backend=backend, watchdog_seconds=0) as step:
-        for item in step._streamed.items:
+        for item in step._streamed.issue.items:
             row = step._rows[item.row]
             if item.role == "run" and row.kind == Kind.POINT:
                 backend.recorder.trace = Trace()

@@ -128,7 +128,7 @@ def test_folds_read_partial_sums_in_place_with_the_same_bits(dtype):
         laws.assert_equal(found, expected)
     with Executor(task_graph, backend=FakeStreams(), transport="shared") as step:
         rows = step._rows
-        copied = {item.row for item in step._streamed.items if item.role == "receive"}
+        copied = {item.row for item in step._streamed.issue.items if item.role == "receive"}
         read = {row for row in foldable_in_place(rows) if rows.device[row] == connect().rank}
     assert read and not read & copied
 

@@ -24,7 +24,7 @@ class LibraryCall:
     """One call of all devices in `group`.
 
     Attributes:
-        kind: as in `taskflow.backend.ranks.Part`; `send` stands for its receiving end, too, and `copy` for a copy
+        kind: as in `taskflow.backend.ranks.GroupCall`; `send` stands for its receiving end, too, and `copy` for a copy
             within a device.
         group: devices, in the order in which slices are numbered; empty for sends, which are among all devices.
         source_box, target_box: what each device gives and gets, of an argument each.

@@ -15,42 +15,39 @@ is always on its way.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from taskflow.backend.ranks import COUNTERS, FLAG_BYTES
 from taskflow.core.errors import InternalError
+from taskflow.execute.gpu.issue import IssueOrder
 from taskflow.execute.program import Call
 from taskflow.execute.progress import foldable_in_place
-
-if TYPE_CHECKING:
-    from taskflow.execute.gpu.streamed import StreamCompiler
 
 _ARRIVED, _AWAITED, _SENT = range(COUNTERS)
 
 
 class PeerRows:
-    """The transfers `rows` of a program, whose own part `compiler` appends."""
+    """The transfers `rows` of a program, of which this rank's part is appended to `issue`."""
 
-    def __init__(self, compiler: StreamCompiler, rows: list[int]) -> None:
-        self._compiler, self._flag_of = compiler, {row: k for k, row in enumerate(rows)}
-        self._rank = compiler.transport.rank
+    def __init__(self, issue: IssueOrder, rows: list[int]) -> None:
+        self._issue, self._flag_of = issue, {row: k for k, row in enumerate(rows)}
+        self._rank = issue.transport.rank
         self._lent: dict[int, int] = {}  # rows whose data may still be read -> its instance
         self._folds: dict[int, dict[int, int]] = {}  # fold -> argument -> the transfer whose source it reads
-        for copy, (fold, k) in foldable_in_place(compiler.graph).items():
+        for copy, (fold, k) in foldable_in_place(issue.graph).items():
             if copy in self._flag_of:
                 self._folds.setdefault(fold, {})[k] = copy
         self._merged = {copy for copies in self._folds.values() for copy in copies.values()}
         size = COUNTERS * len(rows) * FLAG_BYTES
-        shared = compiler.backend.shared_zeros(self._rank, size, compiler.transport)
+        shared = issue.backend.shared_zeros(self._rank, size, issue.transport)
         if shared is None:
             raise InternalError("the ranks share memory, but not that of their flags")
         self._flags = [a[:size].view(np.uint64).reshape(COUNTERS, len(rows)) for a in shared]
 
     def add(self, row: int) -> None:
         """What this rank does for a row, if it is at either end."""
-        graph = self._compiler.graph
+        graph = self._issue.graph
         source, device = int(graph.source[row]), int(graph.device[row])
         if source == self._rank:
             self._lend(row, device)
@@ -59,46 +56,48 @@ class PeerRows:
 
     def parts_of(self, fold: int) -> dict[int, int]:
         """Argument of a fold -> the instance of another rank that it reads."""
-        graph = self._compiler.graph
+        graph = self._issue.graph
         return {k: graph.args(copy)[0][0] for k, copy in self._folds.get(fold, {}).items()}
 
     def await_parts(self, fold: int, stream: int) -> None:
         """Before a fold on a stream: what it reads of others is ready."""
         for copy in self._folds.get(fold, {}).values():
-            self._compiler.before([copy])
-            self._compiler.add_crossing(self._await(copy), copy, "await", stream, [], signals=False)
+            self._issue.before([copy])
+            self._issue.add_crossing(self._await(copy), copy, "await", stream, [], signals=False)
 
     def give_back(self, fold: int, stream: int) -> None:
         """After a fold: what it has read of others is theirs again."""
-        c = self._compiler
+        issue = self._issue
         for copy in self._folds.get(fold, {}).values():
-            c.add_crossing(self._signal(copy, int(c.graph.source[copy])), copy, "signal", stream, [], awaits=False)
+            call = self._signal(copy, int(issue.graph.source[copy]))
+            issue.add_crossing(call, copy, "signal", stream, [], awaits=False)
 
     def _lend(self, row: int, device: int) -> None:
-        c = self._compiler
-        instance = c.graph.args(row)[0][0]
-        c.before([row])
-        c.add_crossing(self._signal(row, device), row, "signal", c.sending(self._rank), [instance], awaits=False)
+        issue = self._issue
+        instance = issue.graph.args(row)[0][0]
+        issue.before([row])
+        call, stream = self._signal(row, device), issue.sending(self._rank)
+        issue.add_crossing(call, row, "signal", stream, [instance], awaits=False)
         self._lent[row] = instance
 
     def _take(self, row: int, source: int) -> None:
-        c = self._compiler
-        (there, box, _), (here, _, _) = c.graph.args(row)
-        stream = c.receiving(self._rank)
-        c.before([row], [here])
-        c.add_crossing(self._await(row), row, "await", stream, [], signals=False)
-        copy = partial(c.backend.xp.copyto, c.memory.view(here, box), c.memory.view(there, box))
-        item = c.add(copy, row, "receive", stream, [here])
-        c.add_crossing(self._signal(row, source), row, "signal", stream, [], awaits=False)
-        c.ends_with(row, item)
+        issue = self._issue
+        (there, box, _), (here, _, _) = issue.graph.args(row)
+        stream = issue.receiving(self._rank)
+        issue.before([row], [here])
+        issue.add_crossing(self._await(row), row, "await", stream, [], signals=False)
+        copy = partial(issue.backend.xp.copyto, issue.memory.view(here, box), issue.memory.view(there, box))
+        item = issue.add(copy, row, "receive", stream, [here])
+        issue.add_crossing(self._signal(row, source), row, "signal", stream, [], awaits=False)
+        issue.ends_with(row, item)
 
     def take_back(self, row: int, uses: list[int]) -> None:
         """Before `row`, which uses these instances: await that its memory, and what it depends on, has been read."""
-        c = self._compiler
-        for other in c.graph.deps(row):
+        issue = self._issue
+        for other in issue.graph.deps(row):
             self._take_back(other)
         for other, instance in list(self._lent.items()):
-            if any(c.shares_bytes(k, instance) for k in uses if k != instance):
+            if any(issue.shares_bytes(k, instance) for k in uses if k != instance):
                 self._take_back(other)
 
     def take_all_back(self) -> None:
@@ -108,15 +107,15 @@ class PeerRows:
 
     def _take_back(self, row: int) -> None:
         if row in self._lent:
-            c, instance = self._compiler, self._lent.pop(row)
-            stream = c.sending(self._rank)
-            item = c.add_crossing(self._await(row), row, "await", stream, [instance], signals=False)
-            c.ends_with(row, item)
+            issue, instance = self._issue, self._lent.pop(row)
+            stream = issue.sending(self._rank)
+            item = issue.add_crossing(self._await(row), row, "await", stream, [instance], signals=False)
+            issue.ends_with(row, item)
 
     def _signal(self, row: int, to: int) -> Call:
         flag = slice(self._flag_of[row], self._flag_of[row] + 1)
-        return self._compiler.backend.signal(self._flags[to][_ARRIVED, flag], self._flags[self._rank][_SENT, flag])
+        return self._issue.backend.signal(self._flags[to][_ARRIVED, flag], self._flags[self._rank][_SENT, flag])
 
     def _await(self, row: int) -> Call:
         own, flag = self._flags[self._rank], slice(self._flag_of[row], self._flag_of[row] + 1)
-        return self._compiler.backend.awaits(own[_ARRIVED, flag], own[_AWAITED, flag])
+        return self._issue.backend.awaits(own[_ARRIVED, flag], own[_AWAITED, flag])

@@ -6,7 +6,7 @@ Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a prog
 * Every row runs on the first stream that it occupies in the task graph: compute, receiving (copies and folds) or host
   copies; outputs leave on a fifth stream of the device.
 * An item waits for the rows that its row depends on, and, where an instance begins its life, for those who used its
-  memory before (`taskflow.execute.gpu.events` keeps the waits that are needed).
+  memory before (`taskflow.execute.gpu.issue`).
 * Between ranks there are three carriers (`taskflow.execute.gpu.carriers` chooses): memory that is mapped (`peers`), a
   library (`together`), and messages through pinned memory of the host: device to host, MPI, host to device. Starting
   and awaiting a message is an item of the host, which runs while a step is issued, and never part of a captured graph.
@@ -30,21 +30,17 @@ from taskflow.comm.transport import Message
 from taskflow.core.geometry import Rect
 from taskflow.execute.fold import fold
 from taskflow.execute.gpu.carriers import Carriers
-from taskflow.execute.gpu.device_check import DeviceChecks
 from taskflow.execute.gpu.device_memory import PinnedOutput
-from taskflow.execute.gpu.events import MemoryUses
 from taskflow.execute.gpu.grouped import GroupedRows
-from taskflow.execute.gpu.ledger import CONSTANTS, PACKING, SCRATCH, Ledger
+from taskflow.execute.gpu.issue import IssueOrder
+from taskflow.execute.gpu.ledger import CONSTANTS, SCRATCH, Ledger
 from taskflow.execute.gpu.peers import PeerRows
-from taskflow.execute.gpu.replay import HOST, Item, StreamReplay
+from taskflow.execute.gpu.replay import StreamReplay
 from taskflow.execute.gpu.staging import FeedBox, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
 from taskflow.execute.program import Call, Compiler, Program
 from taskflow.graph.kernel import Kernel
 from taskflow.tasks.task_graph import Array, Kind, Privilege
-
-STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
-_SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
 
 
 class StreamCompiler(Compiler):
@@ -60,27 +56,16 @@ class StreamCompiler(Compiler):
 
     def compile(self) -> Program:
         """See `Compiler.compile`."""
-        self.items: list[Item] = []
         self.outputs: dict[int, PinnedOutput] = {}
-        self._item_of: dict[int, int] = {}
         self._arrives: dict[int, tuple[Array, Array]] = {}  # transfer under way -> where it goes, and its pinned memory
-        self._uses = MemoryUses(self.graph, self.plan)
-        self._devices = len(self.graph.machine.devices)
-        self._streams = {
-            kind * self._devices + d: self.backend.make_stream(d, name)
-            for d in self.memory.own
-            for kind, name in enumerate(STREAM_NAMES)
-        }
+        self.issue = IssueOrder(self, self.backend, self.ledger, self._before)
         self.staging = Staging(self.backend, self.ledger, self.memory.own)
         points = int((self.graph.kind == Kind.POINT).sum())
         self.cells = StepCells(self.backend, self.ledger, self.run, self.memory.own, points)
         self.workspaces = {d: Workspace(self.ledger.maker(d, SCRATCH)) for d in self.memory.own}
-        self._packing = {s: Workspace(self.ledger.maker(self.device(s), PACKING)) for s in self._streams}
-        self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
         self._choose_rows()
-        self._groups = GroupedRows(self)
-        self._checks = DeviceChecks(self.backend, self.ledger, self.graph, self.memory.own) if self.check else None
-        self._poisoned: dict[int, int] = {}  # instance -> the item that poisons it
+        can_be = self.backend.uses_variants and not self.times and not self.check  # else each row has its own item
+        self._groups = GroupedRows(self.issue, self._together if can_be else None)
         super().compile()
         if self._peers is not None:
             self._peers.take_all_back()
@@ -88,8 +73,8 @@ class StreamCompiler(Compiler):
         self.staging.freeze()
         self.replay = StreamReplay(
             self.backend,
-            self._streams,
-            self.items,
+            self.issue.streams,
+            self.issue.items,
             self.staging,
             self.cells,
             len(self.graph),
@@ -98,105 +83,11 @@ class StreamCompiler(Compiler):
         )
         self.program = Program()
         self.program.add(self.replay, 0, "run")
-        if self._checks:
-            self.program.add(self._checks.verify, 0, "check")
+        if self.issue.checks:
+            self.program.add(self.issue.checks.verify, 0, "check")
         return self.program
 
-    # -- items -----------------------------------------------------------------------------------------------------
-
-    def add(
-        self,
-        call: Call,
-        row: int,
-        role: str,
-        stream: int,
-        uses: Sequence[int],
-        before: Sequence[int] = (),
-        of: Sequence[int] = (),
-    ) -> int:
-        """Append an item that uses these instances, for `row`, or for all rows `of`; its number."""
-        for instance in uses if self._checks else ():
-            self._poison(row, instance, stream)
-        item = len(self.items)
-        deps = [dep for r in of or (row,) for dep in self.graph.deps(r)]
-        waits = {self._item_of[dep] for dep in deps if dep in self._item_of} | set(before)
-        for instance in uses:
-            waits.update(self._uses.use(instance, stream, item))
-        waits.update(self._poisoned[instance] for instance in uses if instance in self._poisoned)
-        name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
-        self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
-        self._item_of[row] = item
-        return item
-
-    def _poison(self, row: int, instance: int, stream: int) -> None:
-        """Before `row`, if it is the first to use an instance: nobody may rely on what its memory holds."""
-        region = self.graph.regions[int(self.graph.instance_region[instance])]
-        if instance in self.born or region.is_persistent or not self.drives_instance(instance):
-            return
-        assert self._checks is not None, "only checked programs poison"
-        self.born.add(instance)
-        call = self._checks.poison(self.memory.array(instance))
-        self._poisoned[instance] = self.add(call, row, "poison", stream, [instance])
-
-    def add_crossing(
-        self,
-        call: Call,
-        row: int,
-        role: str,
-        stream: int,
-        uses: Sequence[int],
-        signals: bool = True,
-        awaits: bool = True,
-        of: Sequence[int] = (),
-    ) -> int:
-        """Append an item that other ranks wait for (`signals`), or that waits for others (`awaits`): see `peers`."""
-        before = sorted(self._crossings.values()) if awaits else ()
-        item = self.add(call, row, role, stream, uses, before, of)
-        if signals:
-            self._crossings[stream] = item
-        return item
-
-    def ends_with(self, row: int, item: int) -> None:
-        """What depends on `row` waits for this item."""
-        self._item_of[row] = item
-
-    def before(self, rows: Sequence[int], uses: Sequence[int] = ()) -> None:
-        """Await what `rows` read from messages, and what they write, or `uses` takes over, from those who read it."""
-        for row in rows:
-            self._before(row, list(uses))
-
-    def stream(self, number: int) -> Any:
-        """A stream by its number."""
-        return self._streams[number]
-
-    def device(self, number: int) -> int:
-        """The device of a stream."""
-        return number % self._devices
-
-    def sending(self, device: int) -> int:
-        """The stream from which data leaves a device."""
-        return _SENDING * self._devices + device
-
-    def receiving(self, device: int) -> int:
-        """The stream on which data arrives at a device."""
-        return _RECEIVING * self._devices + device
-
-    def library(self, device: int) -> int:
-        """The stream of the library's calls."""
-        return _LIBRARY * self._devices + device
-
-    def pack(self, stream: int, offset: int, array: Array) -> Array:
-        """Memory without gaps for the values of an array, for items of one stream that follow each other."""
-        found: Array = self._packing[stream].view(offset, array.shape, array.dtype)[0]
-        return found
-
-    def drives_instance(self, instance: int) -> bool:
-        """Whether an instance lies on a device of this rank."""
-        return self.transport.drives(int(self.graph.instance_device[instance]))
-
-    def _host(self, call: Call, row: int, role: str, before: Sequence[int] = ()) -> None:
-        """Append an item of the host."""
-        self.items.append(Item(call, HOST, row, role, tuple(before)))
+    # -- rows -----------------------------------------------------------------------------------------------------
 
     def _choose_rows(self) -> None:
         """Which rows go which way between ranks."""
@@ -207,9 +98,9 @@ class StreamCompiler(Compiler):
         self._is_sent: Array = crosses & (way == "messages")
         shared, called = (np.flatnonzero(crosses & (way == name)).tolist() for name in ("shared", "nccl"))
         plans = self.carriers.plans
-        self._peers = PeerRows(self, shared) if shared else None
+        self._peers = PeerRows(self.issue, shared) if shared else None
         self._shared = set(shared)
-        self._library = LibraryRows(self, plans, called) if called or plans else None
+        self._library = LibraryRows(self.issue, plans, called) if called or plans else None
         self._called = self._library.rows if self._library else set()
 
     def _sent_rows(self) -> Array:
@@ -234,7 +125,7 @@ class StreamCompiler(Compiler):
         self._before(row, uses)
         if self._peers:
             self._peers.await_parts(row, stream)
-        self.add(self._call(row), row, "run", stream, uses)
+        self.issue.add(self._call(row), row, "run", stream, uses)
         if self._peers:
             self._peers.give_back(row, stream)
 
@@ -289,7 +180,7 @@ class StreamCompiler(Compiler):
         intervals, workspace = self._launch(row).intervals(point), self.workspaces[device]
         return StreamContext(self.backend, cell, allocate, rects, intervals, self.run, workspace, point)
 
-    def together(self, rows: Sequence[int]) -> Call:
+    def _together(self, rows: Sequence[int]) -> Call:
         """One call for points whose kernels have declared that."""
         args = [self.graph.args(row) for row in rows]
         views = [[self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(a)] for row, a in zip(rows, args)]
@@ -298,8 +189,8 @@ class StreamCompiler(Compiler):
         return make(self._context(rows[0], [rect for _, rect, _ in args[0]]), views)
 
     def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
-        assert self._checks is not None
-        return self._checks.checked(str(self.graph[row]), int(self.graph.device[row]), views, privileges, call)
+        assert self.issue.checks is not None
+        return self.issue.checks.checked(str(self.graph[row]), int(self.graph.device[row]), views, privileges, call)
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         return kernel.on_cuda if self.backend.uses_variants else kernel
@@ -318,10 +209,8 @@ class StreamCompiler(Compiler):
         array = self.memory.view(instance, rect).transpose(order)
         pinned = self._pinned(array.shape, array.dtype)
         self.outputs[instance] = PinnedOutput(pinned, order)
-        stream, before = _OUTPUTS * self._devices + device, tuple(self._uses.users(instance))
-        row = max((self.items[k].row for k in before), default=0)
-        call = partial(self._to_host, pinned, array, self._packed(stream, array))
-        self.items.append(Item(call, stream, row, "fetch", before))
+        packed = self._packed(self.issue.outputs(device), array)
+        self.issue.add_fetch(partial(self._to_host, pinned, array, packed), device, instance)
 
     def _to_host(self, pinned: Array, array: Array, packed: Array) -> None:
         if packed is not array:
@@ -335,7 +224,7 @@ class StreamCompiler(Compiler):
 
     def _packed(self, stream: int, array: Array) -> Array:
         """`array`, or memory for the same values without gaps."""
-        return array if array.flags.c_contiguous else self.pack(stream, 0, array)
+        return array if array.flags.c_contiguous else self.issue.pack(stream, 0, array)
 
     def _pinned(self, shape: Sequence[int], dtype: Any) -> Array:
         size = prod(shape) * np.dtype(dtype).itemsize
@@ -348,7 +237,7 @@ class StreamCompiler(Compiler):
         parts = [self._message_part(row, 1) for row in rows]
         message = self.transport.receiver([p for _, p in parts], int(self.graph.source[rows[0]]), rows[0])
         self.program.frees.append(message.free)
-        self._host(message.start, rows[0], "post")
+        self.issue.add_host(message.start, rows[0], "post")
         for row, part in zip(rows, parts, strict=True):
             self.pending[row] = (self._waiting(message), self.graph.args(row)[1][0])
             self._arrives[row] = part
@@ -358,12 +247,12 @@ class StreamCompiler(Compiler):
             self._before(row, [])
         parts, items = [self._message_part(row, 0) for row in rows], []
         for row, (array, pinned) in zip(rows, parts, strict=True):
-            stream, instance = self.sending(int(self.graph.source[row])), self.graph.args(row)[0][0]
+            stream, instance = self.issue.sending(int(self.graph.source[row])), self.graph.args(row)[0][0]
             call = partial(self._to_host, pinned, array, self._packed(stream, array))
-            items.append(self.add(call, row, "send", stream, [instance]))
+            items.append(self.issue.add(call, row, "send", stream, [instance]))
         message = self.transport.sender([p for _, p in parts], int(self.graph.device[rows[0]]), rows[0])
         self.program.frees.append(message.free)
-        self._host(message.start, rows[0], "send", items)
+        self.issue.add_host(message.start, rows[0], "send", items)
         self.pending.update({row: (self._waiting(message), self.graph.args(row)[0][0]) for row in rows})
 
     def _waiting(self, message: Message) -> Call:
@@ -378,12 +267,12 @@ class StreamCompiler(Compiler):
         if row not in self.pending:
             return
         wait, _ = self.pending[row]
-        self._host(wait, row, "wait")
+        self.issue.add_host(wait, row, "wait")
         for other in self.messages[row]:
             del self.pending[other]
             if other in self._arrives:
-                stream, instance = self.receiving(int(self.graph.device[other])), self.graph.args(other)[1][0]
+                stream, instance = self.issue.receiving(int(self.graph.device[other])), self.graph.args(other)[1][0]
                 self._before(other, [instance])
                 array, pinned = self._arrives.pop(other)
                 call = partial(self._to_device, array, self._packed(stream, array), pinned)
-                self.add(call, other, "receive", stream, [instance])
+                self.issue.add(call, other, "receive", stream, [instance])

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from taskflow.backend import Communicator, GroupCall
 from taskflow.core.geometry import Rect
+from taskflow.execute.gpu.issue import IssueOrder
 from taskflow.execute.gpu.ledger import LIBRARY
 from taskflow.execute.gpu.library import LibraryCall, LibraryPlan
 from taskflow.execute.program import Call
 from taskflow.tasks.memory import ALIGNMENT
 from taskflow.tasks.task_graph import Array, TaskGraph
-
-if TYPE_CHECKING:
-    from taskflow.execute.gpu.streamed import StreamCompiler
 
 
 class LibraryRows:
@@ -31,11 +28,11 @@ class LibraryRows:
         transfers: the transfers that the library carries.
     """
 
-    def __init__(self, compiler: StreamCompiler, plans: Mapping[int, LibraryPlan], transfers: Sequence[int]) -> None:
-        self._compiler, self._plans = compiler, plans
-        self._rank, graph = compiler.transport.rank, compiler.graph
+    def __init__(self, issue: IssueOrder, plans: Mapping[int, LibraryPlan], transfers: Sequence[int]) -> None:
+        self._issue, self._plans = issue, plans
+        self._rank, graph = issue.transport.rank, issue.graph
         self._transfers = group_transfers(graph, transfers)
-        world = tuple(range(compiler.transport.size))
+        world = tuple(range(issue.transport.size))
         groups = [world, *(g for plan in plans.values() for g in plan.groups if g)]
         self._communicators = self._connect(list(dict.fromkeys(groups)))
         self._world = self._communicators[world]
@@ -54,17 +51,17 @@ class LibraryRows:
 
     def _connect(self, groups: list[tuple[int, ...]]) -> dict[tuple[int, ...], Communicator]:
         """Make the communicators; what they are expected to take is in the ledger before."""
-        backend, ledger, rank = self._compiler.backend, self._compiler.ledger, self._rank
+        backend, ledger, rank = self._issue.backend, self._issue.ledger, self._rank
         expected = sum(backend.communicator_bytes(self._peers(group)) for group in groups if rank in group)
         ledger.expected[rank][LIBRARY] += expected
         with ledger.room(rank, LIBRARY, expected):
-            return backend.communicators(rank, groups, self._compiler.transport, self._most_bytes())
+            return backend.communicators(rank, groups, self._issue.transport, self._most_bytes())
 
     def _peers(self, group: tuple[int, ...]) -> int:
         """With how many others of a group this rank exchanges data: two in rings, and each one that it sends to."""
-        graph, found = self._compiler.graph, set[int]()
+        graph, found = self._issue.graph, set[int]()
         calls = [call for plan in self._plans.values() for calls in plan.rounds for call in calls]
-        if len(group) == self._compiler.transport.size:
+        if len(group) == self._issue.transport.size:
             ends = [(int(graph.source[r]), int(graph.device[r])) for rows in self._transfers.values() for r in rows]
             ends += [(call.root, d) for call in calls if call.kind == "send" for d in call.targets]
             found = {a + b - self._rank for a, b in ends if self._rank in (a, b)}
@@ -73,14 +70,14 @@ class LibraryRows:
 
     def _most_bytes(self) -> int:
         """The most that one call moves."""
-        graph = self._compiler.graph
+        graph = self._issue.graph
         sizes = [int(graph.bytes[rows].sum()) for rows in self._transfers.values()]
         return max([*sizes, *(int(graph.bytes[row]) for row in self._plans)], default=0)
 
     # -- transfers -------------------------------------------------------------------------------------------------
 
     def _add_transfers(self, rows: Sequence[int]) -> None:
-        graph, round_ = self._compiler.graph, _Round(self._compiler, self._rank)
+        graph, round_ = self._issue.graph, _Round(self._issue, self._rank)
         mine = [row for row in rows if self._rank in (graph.source[row], graph.device[row])]
         for row in mine:
             if int(graph.source[row]) == self._rank:
@@ -98,14 +95,14 @@ class LibraryRows:
         for calls in self._plans[row].rounds:
             mine = [c for c in calls if self._rank in {*c.group, *c.sources, *c.targets}]
             if mine:
-                round_ = _Round(self._compiler, self._rank)
+                round_ = _Round(self._issue, self._rank)
                 for call in mine:
                     self._add_call(row, call, round_)
                 group = mine[0].group
                 self._emit([row], round_, self._communicators[group] if group else self._world)
 
     def _add_call(self, row: int, call: LibraryCall, round_: _Round) -> None:
-        args, rank, graph = self._compiler.graph.args(row), self._rank, self._compiler.graph
+        args, rank, graph = self._issue.graph.args(row), self._rank, self._issue.graph
         source = (args[call.sources[rank]][0], call.source_box[rank]) if rank in call.sources else None
         target = (args[call.targets[rank]][0], call.target_box[rank]) if rank in call.targets else None
         if call.kind == "copy":
@@ -122,21 +119,21 @@ class LibraryRows:
 
     def _emit(self, rows: Sequence[int], round_: _Round, communicator: Communicator) -> None:
         """Pack, call, unpack: items of the library's stream."""
-        c = self._compiler
-        c.before(rows, round_.uses)
+        issue = self._issue
+        issue.before(rows, round_.uses)
         calls = communicator.calls(round_.parts) if round_.parts else ()
         item = -1
         for call in (*round_.before, *calls, *round_.after):
-            item = c.add_crossing(call, rows[0], "together", round_.stream, round_.uses, of=rows)
+            item = issue.add_crossing(call, rows[0], "together", round_.stream, round_.uses, of=rows)
         for row in rows:
-            c.ends_with(row, item)
+            issue.ends_with(row, item)
 
 
 class _Round:
     """The calls that go together, with the copies before and after them and the instances that they use."""
 
-    def __init__(self, compiler: StreamCompiler, rank: int) -> None:
-        self._compiler, self.stream = compiler, compiler.library(rank)
+    def __init__(self, issue: IssueOrder, rank: int) -> None:
+        self._issue, self.stream = issue, issue.library(rank)
         self.parts: list[GroupCall] = []
         self.before: list[Call] = []
         self.after: list[Call] = []
@@ -147,32 +144,32 @@ class _Round:
         """A box as the library reads it: its memory, or where it is packed before."""
         view, packed = self._operand(instance, box)
         if packed is not view:
-            self.before.append(partial(self._compiler.backend.xp.copyto, packed, view))
+            self.before.append(partial(self._issue.backend.xp.copyto, packed, view))
         return packed
 
     def get(self, instance: int, box: Rect) -> Array:
         """A box as the library writes it: its memory, or from where it is unpacked after."""
         view, packed = self._operand(instance, box)
         if packed is not view:
-            self.after.append(partial(self._compiler.backend.xp.copyto, view, packed))
+            self.after.append(partial(self._issue.backend.xp.copyto, view, packed))
         return packed
 
     def copy(self, source: tuple[int, Rect], target: tuple[int, Rect]) -> None:
         """A copy within this rank."""
-        views = (self._compiler.memory.view(*end) for end in (target, source))
+        views = (self._issue.memory.view(*end) for end in (target, source))
         self.uses += [source[0], target[0]]
-        self.before.append(partial(self._compiler.backend.xp.copyto, *views))
+        self.before.append(partial(self._issue.backend.xp.copyto, *views))
 
     def _operand(self, instance: int, box: Rect) -> tuple[Array, Array]:
         """A box in memory order, and without gaps."""
-        memory = self._compiler.memory
+        memory = self._issue.memory
         self.uses.append(instance)
         view = memory.array(instance)[memory.local_box(instance, box).slices()]
         if view.flags.c_contiguous:
             return view, view
         begin = self._packed_bytes
         self._packed_bytes += -(-view.nbytes // ALIGNMENT) * ALIGNMENT
-        return view, self._compiler.pack(self.stream, begin, view)
+        return view, self._issue.pack(self.stream, begin, view)
 
 
 def group_transfers(graph: TaskGraph, rows: Sequence[int]) -> dict[int, list[int]]:

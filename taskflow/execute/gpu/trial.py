@@ -31,7 +31,7 @@ def try_kernels(compiler: StreamCompiler, kept: Collection[int] = ()) -> None:
     over = compiler.backend.make_event()
     with np.errstate(all="ignore"):
         _make_up(compiler, kept, over)
-        for item in compiler.items:
+        for item in compiler.issue.items:
             _try(compiler, item, set(kept), over)
     for device, workspace in compiler.workspaces.items():
         workspace.settle()
@@ -51,14 +51,14 @@ def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: object) -> 
         for instance in sorted(written - kept):
             _run(compiler, item.stream, item.row, _filling(compiler, instance), over)
     elif item.role in ("await", "signal", "send", "fetch") or not written & kept:
-        with compiler.ledger.trial(compiler.device(item.stream)):  # a product is the first to need its library
+        with compiler.ledger.trial(compiler.issue.device(item.stream)):  # a product is the first to need its library
             _run(compiler, item.stream, item.row, item.call, over)
 
 
 def _make_up(compiler: StreamCompiler, kept: Collection[int], over: object) -> None:
     """Values for what a step begins with: persistent regions and feeds."""
     homes = {i for places in compiler.graph.homes.values() for i, _ in places} - set(kept)
-    for instance in sorted(i for i in homes if compiler.drives_instance(i)):
+    for instance in sorted(i for i in homes if compiler.issue.drives_instance(i)):
         device = int(compiler.graph.instance_device[instance])
         _run(compiler, device, 0, _filling(compiler, instance), over)
     for device, part in compiler.staging.parts():
@@ -77,12 +77,12 @@ def _value(dtype: str) -> float:
 def _written(compiler: StreamCompiler, item: Item) -> set[int]:
     """The instances on this rank that the row of an item writes."""
     args = compiler.graph.args(item.row)
-    return {i for i, _, p in args if i >= 0 and p != Privilege.READ and compiler.drives_instance(i)}
+    return {i for i, _, p in args if i >= 0 and p != Privilege.READ and compiler.issue.drives_instance(i)}
 
 
 def _run(compiler: StreamCompiler, number: int, row: int, call: Callable[[], object], over: object) -> None:
     """Have a stream do something, and wait for it."""
-    backend, stream = compiler.backend, compiler.stream(number)
+    backend, stream = compiler.backend, compiler.issue.stream(number)
     try:
         backend.run(stream, call)
         backend.record(stream, over)

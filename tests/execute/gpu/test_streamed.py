@@ -118,7 +118,7 @@ def all_waits(task_graph, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(replay, "plan_events", lambda *args: plans.append(PLAN_EVENTS(*args)) or plans[-1])
         with Executor(task_graph, backend=FakeStreams()) as step:
-            rows = [step._rows[item.row] for item in step._streamed.items]
+            rows = [step._rows[item.row] for item in step._streamed.issue.items]
             needed = {dep for row in range(len(step._rows)) for dep in step._rows.deps(row)}
     idle = {k + 1 for k, row in enumerate(rows) if row.kind == Kind.COPY and row.row not in needed}
     return [(k, o) for k, others in enumerate(plans[0].waits) for o in others if not {k, o} & idle]
@@ -272,7 +272,7 @@ def test_feeds_are_not_given_twice():
     graph, machine = network(), MachineModel.uniform(1)
     with Executor(lower(graph, taskflow.single_device(graph, machine), machine)) as step:
         step(feeds()[0], prefetch=feeds()[1])
-        with pytest.raises(ValueError, match="step: its feeds were given to the last step as `then`"):
+        with pytest.raises(ValueError, match="step: its feeds were given to the last step as `prefetch`"):
             step(feeds()[1])
 
 

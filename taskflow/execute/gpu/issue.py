@@ -1,0 +1,162 @@
+"""Issue order: the items of a rank's step, each on a stream, with the items that it waits for.
+
+`streamed` appends the items of rows in their order, and so do those parts of it that know one way between ranks
+(`peers`, `together`) or rows that run as one (`grouped`). Whoever appends says which instances an item uses; what it
+waits for follows from that: the rows that its rows depend on, and where an instance begins its life, those who used its
+memory before (`events`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from taskflow.backend import StreamBackend, Workspace
+from taskflow.execute.gpu.device_check import DeviceChecks
+from taskflow.execute.gpu.events import MemoryUses
+from taskflow.execute.gpu.ledger import PACKING, Ledger
+from taskflow.execute.gpu.replay import HOST, Item
+from taskflow.execute.program import Call, Compiler
+from taskflow.tasks.task_graph import Array
+
+STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
+_SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
+
+
+class IssueOrder:
+    """The items of a step in the order in which they are issued.
+
+    Args:
+        compiler: whose rows they are for.
+        await_for: awaits what a row reads from messages, and what it, or an instance that it takes over, waits for.
+    """
+
+    def __init__(
+        self,
+        compiler: Compiler,
+        backend: StreamBackend,
+        ledger: Ledger,
+        await_for: Callable[[int, list[int]], None],
+    ) -> None:
+        self.graph, self.plan = compiler.graph, compiler.plan
+        self.memory, self.transport = compiler.memory, compiler.transport
+        self.backend, self.ledger, self._await_for = backend, ledger, await_for
+        self.shares_bytes = compiler.shares_bytes
+        self.items: list[Item] = []
+        self._devices = len(self.graph.machine.devices)
+        self.streams = {
+            kind * self._devices + d: backend.make_stream(d, name)
+            for d in self.memory.own
+            for kind, name in enumerate(STREAM_NAMES)
+        }
+        self._item_of: dict[int, int] = {}
+        self._uses = MemoryUses(self.graph, self.plan)
+        self._packing = {s: Workspace(ledger.maker(self.device(s), PACKING)) for s in self.streams}
+        self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
+        self.checks = DeviceChecks(backend, ledger, self.graph, self.memory.own) if compiler.check else None
+        self._born: set[int] = set()
+        self._poisoned: dict[int, int] = {}  # instance -> the item that poisons it
+
+    def add(
+        self,
+        call: Call,
+        row: int,
+        role: str,
+        stream: int,
+        uses: Sequence[int],
+        before: Sequence[int] = (),
+        of: Sequence[int] = (),
+    ) -> int:
+        """Append an item that uses these instances, for `row`, or for all rows `of`; its number."""
+        for instance in uses if self.checks else ():
+            self._poison(row, instance, stream)
+        item = len(self.items)
+        deps = [dep for r in of or (row,) for dep in self.graph.deps(r)]
+        waits = {self._item_of[dep] for dep in deps if dep in self._item_of} | set(before)
+        for instance in uses:
+            waits.update(self._uses.use(instance, stream, item))
+        waits.update(self._poisoned[instance] for instance in uses if instance in self._poisoned)
+        name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
+        self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
+        self._item_of[row] = item
+        return item
+
+    def add_fetch(self, call: Call, device: int, instance: int) -> None:
+        """Append an item at the end of the step that copies an instance to the host, once all that use it are over."""
+        before = tuple(self._uses.users(instance))
+        row = max((self.items[k].row for k in before), default=0)
+        self.items.append(Item(call, self.outputs(device), row, "fetch", before))
+
+    def _poison(self, row: int, instance: int, stream: int) -> None:
+        """Before `row`, if it is the first to use an instance: nobody may rely on what its memory holds."""
+        region = self.graph.regions[int(self.graph.instance_region[instance])]
+        if instance in self._born or region.is_persistent or not self.drives_instance(instance):
+            return
+        assert self.checks is not None, "only checked programs poison"
+        self._born.add(instance)
+        call = self.checks.poison(self.memory.array(instance))
+        self._poisoned[instance] = self.add(call, row, "poison", stream, [instance])
+
+    def add_crossing(
+        self,
+        call: Call,
+        row: int,
+        role: str,
+        stream: int,
+        uses: Sequence[int],
+        signals: bool = True,
+        awaits: bool = True,
+        of: Sequence[int] = (),
+    ) -> int:
+        """Append an item that other ranks wait for (`signals`), or that waits for others (`awaits`): see `peers`."""
+        before = sorted(self._crossings.values()) if awaits else ()
+        item = self.add(call, row, role, stream, uses, before, of)
+        if signals:
+            self._crossings[stream] = item
+        return item
+
+    def ends_with(self, row: int, item: int) -> None:
+        """What depends on `row` waits for this item."""
+        self._item_of[row] = item
+
+    def before(self, rows: Sequence[int], uses: Sequence[int] = ()) -> None:
+        """Await what `rows` read from messages, and what they write, or `uses` takes over, from those who read it."""
+        for row in rows:
+            self._await_for(row, list(uses))
+
+    def stream(self, number: int) -> Any:
+        """A stream by its number."""
+        return self.streams[number]
+
+    def device(self, number: int) -> int:
+        """The device of a stream."""
+        return number % self._devices
+
+    def sending(self, device: int) -> int:
+        """The stream from which data leaves a device."""
+        return _SENDING * self._devices + device
+
+    def receiving(self, device: int) -> int:
+        """The stream on which data arrives at a device."""
+        return _RECEIVING * self._devices + device
+
+    def outputs(self, device: int) -> int:
+        """The stream on which outputs leave a device for the host."""
+        return _OUTPUTS * self._devices + device
+
+    def library(self, device: int) -> int:
+        """The stream of the library's calls."""
+        return _LIBRARY * self._devices + device
+
+    def pack(self, stream: int, offset: int, array: Array) -> Array:
+        """Memory without gaps for the values of an array, for items of one stream that follow each other."""
+        found: Array = self._packing[stream].view(offset, array.shape, array.dtype)[0]
+        return found
+
+    def drives_instance(self, instance: int) -> bool:
+        """Whether an instance lies on a device of this rank."""
+        return self.transport.drives(int(self.graph.instance_device[instance]))
+
+    def add_host(self, call: Call, row: int, role: str, before: Sequence[int] = ()) -> None:
+        """Append an item of the host."""
+        self.items.append(Item(call, HOST, row, role, tuple(before)))
