@@ -10,10 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 from ops.attention.linear_attention import block, block_shape, blocks, check_heads, heads
-from ops.cpu.tiles import Array, Context
 from ops.cuda import attention as gpu_attention
 from ops.cuda.build import distinct, first, term, terms
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def fused_attention(

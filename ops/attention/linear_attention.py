@@ -14,11 +14,11 @@ from math import prod
 
 import numpy as np
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
+from ops.cpu.tiles import contiguous, deliver, work_array
 from ops.cuda import attention as gpu_attention
 from ops.cuda.build import check_ndim, check_region, distinct, first, term, terms
 from ops.elementwise.formula import formula
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 _BLOCK_BYTES = 1 << 20  # of the scores of some queries: they stay near the core
 
@@ -176,7 +176,8 @@ def _largest(ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, 
 
 def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
     ctx.xp.subtract(scores, heads(largest)[..., None], out=scores)
-    return ctx.xp.exp(scores, out=scores)
+    ctx.xp.exp(scores, out=scores)
+    return scores
 
 
 @Kernel

@@ -10,10 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda import features as gpu_features
 from ops.cuda.build import check_region, distinct, first, term, terms
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def rotary_embedding(

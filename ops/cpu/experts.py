@@ -7,13 +7,11 @@ places, d) whose first expert and place are `expert_lo` and `place_lo` among `pl
 
 from __future__ import annotations
 
-from typing import Any
-
-from taskflow import njit
+from taskflow import Array, njit
 
 
 @njit(nogil=True)
-def normalize(weights: Any) -> None:
+def normalize(weights: Array) -> None:
     """Every row is divided by its sum."""
     for row in range(weights.shape[0]):
         total = weights.dtype.type(0)
@@ -24,7 +22,7 @@ def normalize(weights: Any) -> None:
 
 
 @njit(nogil=True)
-def top_k_gradient(gweights: Any, choices: Any, p: Any, normalize: bool, gp: Any) -> None:
+def top_k_gradient(gweights: Array, choices: Array, p: Array, normalize: bool, gp: Array) -> None:
     """With w = p / Σp over the choices: gp = (gw - Σ gw w) / Σp there, else gp = gw; zero elsewhere."""
     for row in range(gp.shape[0]):
         for e in range(gp.shape[1]):
@@ -41,7 +39,7 @@ def top_k_gradient(gweights: Any, choices: Any, p: Any, normalize: bool, gp: Any
 
 
 @njit(nogil=True)
-def fill_slots(choices: Any, groups: int, capacity: int, first: int, places: int, used: Any, slots: Any) -> None:
+def fill_slots(choices: Array, groups: int, capacity: int, first: int, places: int, used: Array, slots: Array) -> None:
     """Give every choice (n, k) of `groups` equal groups the next free place of its expert, first choices first.
 
     `first` is the place at which the first of these groups begins; `used` counts per expert.
@@ -58,7 +56,7 @@ def fill_slots(choices: Any, groups: int, capacity: int, first: int, places: int
 
 
 @njit(nogil=True)
-def scatter(x: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int, places: int, experts: Any) -> None:
+def scatter(x: Array, slots: Array, weights: Array, expert_lo: int, place_lo: int, places: int, experts: Array) -> None:
     """experts[slot] = weight x for every slot of a token; zero where no token is."""
     experts[:] = 0
     for row in range(slots.shape[0]):
@@ -71,7 +69,7 @@ def scatter(x: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int, pla
 
 
 @njit(nogil=True)
-def gather(experts: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int, places: int, y: Any) -> None:
+def gather(experts: Array, slots: Array, weights: Array, expert_lo: int, place_lo: int, places: int, y: Array) -> None:
     """y = the sum of weight experts[slot] over the slots of a token that lie in the tile."""
     y[:] = 0
     for row in range(slots.shape[0]):
@@ -84,7 +82,9 @@ def gather(experts: Any, slots: Any, weights: Any, expert_lo: int, place_lo: int
 
 
 @njit(nogil=True)
-def gather_products(gy: Any, experts: Any, slots: Any, expert_lo: int, place_lo: int, places: int, out: Any) -> None:
+def gather_products(
+    gy: Array, experts: Array, slots: Array, expert_lo: int, place_lo: int, places: int, out: Array
+) -> None:
     """out = gy · experts[slot], zero for a slot outside of the tile: the gradient of the weights of `gather`."""
     for row in range(slots.shape[0]):
         for j in range(slots.shape[1]):

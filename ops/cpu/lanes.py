@@ -19,43 +19,47 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from taskflow import Array
+
 _build: Any = cgutils  # has no types
 LANES = 32  # four registers of AVX2: enough additions under way to hide how long each takes
 _Combine = Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]
 
 
-def sum_of(row: Any) -> Any:
+def sum_of(row: Array) -> float:
     """The sum of a row; of an empty one 0."""
     return _fold(row, 0, np.add)
 
 
-def max_of(row: Any) -> Any:
+def max_of(row: Array) -> float:
     """The largest number of a row, NaN left out; of an empty one minus infinity."""
     return _fold(row, -np.inf, np.fmax)
 
 
-def _fold(row: Any, start: float, combine: Any) -> Any:
+def _fold(row: Array, start: float, combine: np.ufunc) -> float:
     lanes = np.full(LANES, start, row.dtype)
     for k in range(0, row.size, LANES):
         part = row[k : k + LANES]
         lanes[: part.size] = combine(lanes[: part.size], part)
     while lanes.size > 1:
         lanes = combine(lanes[: lanes.size // 2], lanes[lanes.size // 2 :])
-    return lanes[0]
+    return float(lanes[0])
 
 
 @overload(sum_of)
-def _sum_of(row: Any) -> Callable[[Any], Any]:
-    def compiled(row: Any) -> Any:
-        return _lane_sum(row)
+def _sum_of(row: Array) -> Callable[[Array], float]:
+    def compiled(row: Array) -> float:
+        total: float = _lane_sum(row)
+        return total
 
     return compiled
 
 
 @overload(max_of)
-def _max_of(row: Any) -> Callable[[Any], Any]:
-    def compiled(row: Any) -> Any:
-        return _lane_max(row)
+def _max_of(row: Array) -> Callable[[Array], float]:
+    def compiled(row: Array) -> float:
+        most: float = _lane_max(row)
+        return most
 
     return compiled
 
@@ -68,11 +72,11 @@ def _larger(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return builder.select(builder.fcmp_ordered(">", b, a), b, a)
 
 
-def _sum_code(typing: Any, row: Any) -> Any:
+def _sum_code(typing: object, row: types.Array) -> tuple[Any, Callable[..., ir.Value]]:
     return _folding(row, 0.0, _add)
 
 
-def _max_code(typing: Any, row: Any) -> Any:
+def _max_code(typing: object, row: types.Array) -> tuple[Any, Callable[..., ir.Value]]:
     return _folding(row, -np.inf, _larger)
 
 
@@ -80,7 +84,7 @@ _lane_sum: Any = intrinsic(_sum_code)
 _lane_max: Any = intrinsic(_max_code)
 
 
-def _folding(row: Any, start: float, combine: _Combine) -> tuple[Any, Callable[..., ir.Value]]:
+def _folding(row: types.Array, start: float, combine: _Combine) -> tuple[Any, Callable[..., ir.Value]]:
     """Signature and code of a function of a contiguous row."""
     assert isinstance(row, types.Array) and row.layout == "C" and row.ndim == 1, "rows are contiguous"
 

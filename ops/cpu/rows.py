@@ -7,18 +7,17 @@ row of the result first, since `sum_of` gives the sum of a row the same bits whe
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ops.cpu.lanes import max_of, sum_of
 from ops.cpu.math import exp
-from taskflow import njit
+from taskflow import Array, njit
 
 # Never "reassoc" for a sum: see `cpu_lanes`.
 _CONTRACT = {"contract"}
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def _exp_row(x: Any, y: Any) -> Any:
+def _exp_row(x: Array, y: Array) -> tuple[float, float]:
     """y = exp(x - max x), its sum and the maximum."""
     most = max_of(x)
     for k in range(x.size):
@@ -27,7 +26,7 @@ def _exp_row(x: Any, y: Any) -> Any:
 
 
 @njit(nogil=True, error_model="numpy")
-def softmax(x: Any, y: Any) -> None:
+def softmax(x: Array, y: Array) -> None:
     """y = exp(x) / sum exp(x), row by row."""
     for r in range(x.shape[0]):
         total, _ = _exp_row(x[r], y[r])
@@ -37,7 +36,7 @@ def softmax(x: Any, y: Any) -> None:
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def softmax_gradient(gy: Any, y: Any, gx: Any) -> None:
+def softmax_gradient(gy: Array, y: Array, gx: Array) -> None:
     """gx = y (gy - sum(gy y)), row by row."""
     for r in range(y.shape[0]):
         for k in range(y.shape[1]):
@@ -48,7 +47,7 @@ def softmax_gradient(gy: Any, y: Any, gx: Any) -> None:
 
 
 @njit(nogil=True, error_model="numpy")
-def cross_entropy(y: Any, t: Any, probability: Any) -> float:
+def cross_entropy(y: Array, t: Array, probability: Array) -> float:
     """probability = softmax(y) row by row; gives the sum over rows of -log probability[t]."""
     loss = 0.0
     for r in range(y.shape[0]):
@@ -61,7 +60,7 @@ def cross_entropy(y: Any, t: Any, probability: Any) -> float:
 
 
 @njit(nogil=True)
-def cross_entropy_gradient(scale: Any, probability: Any, t: Any, gy: Any) -> None:
+def cross_entropy_gradient(scale: float, probability: Array, t: Array, gy: Array) -> None:
     """gy = scale (probability - 1 at t)."""
     for r in range(gy.shape[0]):
         for k in range(gy.shape[1]):
@@ -71,7 +70,7 @@ def cross_entropy_gradient(scale: Any, probability: Any, t: Any, gy: Any) -> Non
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def entropy_sums(
-    y: Any, largest: Any, t: Any, first: int, keep: Any, spread: Any, row: Any, total: Any, right: Any
+    y: Array, largest: Array, t: Array, first: int, keep: float, spread: float, row: Array, total: Array, right: Array
 ) -> None:
     """total = sum of exp(y - largest), right = keep (y - largest at t) + spread sum of (y - largest), row by row.
 
@@ -91,7 +90,7 @@ def entropy_sums(
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def entropy_gradient(
-    gtotal: Any, gright: Any, y: Any, largest: Any, t: Any, first: int, keep: Any, spread: Any, gy: Any
+    gtotal: Array, gright: Array, y: Array, largest: Array, t: Array, first: int, keep: float, spread: float, gy: Array
 ) -> None:
     """The gradient of `entropy_sums`."""
     for r in range(y.shape[0]):
@@ -104,7 +103,7 @@ def entropy_gradient(
 
 
 @njit(nogil=True)
-def top_k(x: Any, largest: bool, values: Any, places: Any) -> None:
+def top_k(x: Array, largest: bool, values: Array, places: Array) -> None:
     """The largest (or smallest) of every row in their order and where they stand: of equals the first, NaN last."""
     for r in range(x.shape[0]):
         count = 0
@@ -121,12 +120,12 @@ def top_k(x: Any, largest: bool, values: Any, places: Any) -> None:
 
 
 @njit(nogil=True)
-def _is_before(a: Any, b: Any, largest: bool) -> Any:
+def _is_before(a: float, b: float, largest: bool) -> bool:
     return (a > b if largest else a < b) or (b != b and a == a)
 
 
 @njit(nogil=True)
-def scale_and_mask(scores: Any, scale: Any, seen: int) -> None:
+def scale_and_mask(scores: Array, scale: float, seen: int) -> None:
     """Scores times `scale` at the keys that a query sees, `seen` for the first and one more for each of the others.
 
     Minus infinity at the keys behind those. `scores` is (heads, queries, keys).
@@ -142,7 +141,7 @@ def scale_and_mask(scores: Any, scale: Any, seen: int) -> None:
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def layer_norm(x: Any, weight: Any, bias: Any, y: Any, mean: Any, scale: Any, eps: float) -> None:
+def layer_norm(x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, eps: float) -> None:
     """y = (x - mean) scale weight + bias, scale = 1 / sqrt(var + eps), row by row."""
     number = x.dtype.type
     for r in range(x.shape[0]):
@@ -156,7 +155,7 @@ def layer_norm(x: Any, weight: Any, bias: Any, y: Any, mean: Any, scale: Any, ep
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def layer_norm_gradient(gy: Any, x: Any, mean: Any, scale: Any, weight: Any, gx: Any) -> None:
+def layer_norm_gradient(gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     """gx = scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
     number = x.dtype.type
     for r in range(x.shape[0]):
@@ -172,7 +171,7 @@ def layer_norm_gradient(gy: Any, x: Any, mean: Any, scale: Any, weight: Any, gx:
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
-def layer_norm_sums(gy: Any, x: Any, mean: Any, scale: Any, gweight: Any, gbias: Any) -> None:
+def layer_norm_sums(gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     """gweight = sum over rows of gy x̂, gbias = that of gy."""
     gweight[:] = 0
     gbias[:] = 0

@@ -11,15 +11,20 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from numpy.typing import DTypeLike
+
+import taskflow
 from taskflow import Rect, Window
 
-Array = Any  # numpy.ndarray, or cupy.ndarray on a GPU
-Context = Any  # what taskflow passes as the first argument of a kernel
+Array = Any  # of modules that have yet to take taskflow's
+Context = Any
+
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions
+Index = tuple[Any, ...]  # of an array
 
 
-def contiguous(ctx: Context, slot: object, a: Array) -> Array:
+def contiguous(ctx: taskflow.Context, slot: object, a: taskflow.Array) -> taskflow.Array:
     """`a`, copied to scratch memory unless it is contiguous; read-only like `a`, for which kernels are compiled."""
     if a.flags.c_contiguous:
         return a
@@ -31,7 +36,7 @@ def contiguous(ctx: Context, slot: object, a: Array) -> Array:
     return copy
 
 
-def zeros(ctx: Context, slot: object, shape: Sequence[int], dtype: Any) -> Array:
+def zeros(ctx: taskflow.Context, slot: object, shape: Sequence[int], dtype: DTypeLike) -> taskflow.Array:
     """In scratch memory; read-only, as the inputs in whose place they stand: kernels are compiled for that."""
     made = ctx.scratch(slot, shape, dtype)
     ctx.xp.copyto(made, 0)
@@ -41,18 +46,18 @@ def zeros(ctx: Context, slot: object, shape: Sequence[int], dtype: Any) -> Array
     return view
 
 
-def work_array(ctx: Context, slot: object, a: Array) -> Array:
+def work_array(ctx: taskflow.Context, slot: object, a: taskflow.Array) -> taskflow.Array:
     """Contiguous memory to compute the output `a` in: itself, or scratch memory that `deliver` copies to it."""
     return a if a.flags.c_contiguous else ctx.scratch(slot, a.shape, a.dtype)
 
 
-def deliver(ctx: Context, work: Array, a: Array) -> None:
+def deliver(ctx: taskflow.Context, work: taskflow.Array, a: taskflow.Array) -> None:
     """Bring the result of `work_array`, which may have been reshaped, to its place."""
     if not a.flags.c_contiguous or work.dtype != a.dtype:
         ctx.xp.copyto(a, work.reshape(a.shape), casting="same_kind")
 
 
-def compiled_kernels(ctx: Context) -> Any:
+def compiled_kernels(ctx: taskflow.Context) -> Any:
     """The functions of `cpu` for the device of a context."""
     if ctx.is_cuda:
         return _gpu_kernels(ctx)
@@ -61,7 +66,7 @@ def compiled_kernels(ctx: Context) -> Any:
     return cpu
 
 
-def compiled_windows(ctx: Context) -> Any:
+def compiled_windows(ctx: taskflow.Context) -> Any:
     """The functions of `cpu_windows` for the device of a context."""
     if ctx.is_cuda:
         return _gpu_kernels(ctx)
@@ -70,28 +75,30 @@ def compiled_windows(ctx: Context) -> Any:
     return cpu_windows
 
 
-def _gpu_kernels(ctx: Context) -> Any:
+def _gpu_kernels(ctx: taskflow.Context) -> Any:
     from ops.cuda.kernels import Kernels
 
     return Kernels(ctx)
 
 
-def origin(a: Array) -> Array:
+def origin(a: taskflow.Array) -> taskflow.Array:
     """The first element of a view: a kernel that is told its steps gets where it begins."""
-    return a[(*[slice(0, 1)] * a.ndim, ...)]
+    index: Index = (..., *[slice(0, 1)] * a.ndim)  # the dots keep an array of no dimensions an array
+    first: taskflow.Array = a[index]
+    return first
 
 
-def channels_last(a: Array) -> Array:
+def channels_last(a: taskflow.Array) -> taskflow.Array:
     """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
     return a.transpose(0, 2, 3, 1)
 
 
-def last(a: Array, dim: int) -> Array:
+def last(a: taskflow.Array, dim: int) -> taskflow.Array:
     """A view with dimension `dim` behind all others."""
     return a.transpose(*(d for d in range(a.ndim) if d != dim), dim)
 
 
-def in_memory_order(*arrays: Array) -> list[Array]:
+def in_memory_order(*arrays: taskflow.Array) -> list[taskflow.Array]:
     """Views with the dimensions in the order in which those of the first array lie in memory.
 
     To an elementwise kernel it makes no difference, and what lies without gaps becomes contiguous.
@@ -101,7 +108,7 @@ def in_memory_order(*arrays: Array) -> list[Array]:
     return [a.transpose(order) for a in arrays]
 
 
-def each_element(ctx: Context, loop: Callable[..., None], *arrays: Array) -> None:
+def each_element(ctx: taskflow.Context, loop: Callable[..., None], *arrays: taskflow.Array) -> None:
     """Run a compiled loop over flat arrays, of which it writes the last, on arrays of one shape and any strides."""
     out, *inputs = in_memory_order(arrays[-1], *arrays[:-1])
     work = work_array(ctx, "out", out)
@@ -109,18 +116,18 @@ def each_element(ctx: Context, loop: Callable[..., None], *arrays: Array) -> Non
     deliver(ctx, work, out)
 
 
-def rows(ctx: Context, slot: object, a: Array) -> Array:
+def rows(ctx: taskflow.Context, slot: object, a: taskflow.Array) -> taskflow.Array:
     """`a` as a matrix: its last dimension by all the others."""
     return contiguous(ctx, slot, a).reshape(prod(a.shape[:-1]), a.shape[-1])
 
 
-def merged(a: Array, batch: int, rows: int) -> Array:
+def merged(a: taskflow.Array, batch: int, rows: int) -> taskflow.Array:
     """A view as (batch..., rows, columns); the caller knows that they merge."""
     shape = a.shape[batch:]
     return a.reshape(*a.shape[:batch], prod(shape[:rows]), prod(shape[rows:]))
 
 
-def merges(a: Array, batch: int, rows: int) -> bool:
+def merges(a: taskflow.Array, batch: int, rows: int) -> bool:
     """Whether the dimensions of rows, and those of columns, are evenly spaced in memory."""
     split = batch + rows
     return _is_even(a.shape[batch:split], a.strides[batch:split]) and _is_even(a.shape[split:], a.strides[split:])
@@ -131,7 +138,7 @@ def _is_even(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return all(outer == n * inner for (_, outer), (n, inner) in pairwise(steps))
 
 
-def matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
+def matrix(ctx: taskflow.Context, slot: object, a: taskflow.Array, rows: int | None = None) -> taskflow.Array:
     """`a` as an operand of BLAS: its first `rows` dimensions (default: all but the last) by the others.
 
     Rows may have gaps between them; what is scattered more than that is copied to scratch memory.
@@ -140,19 +147,19 @@ def matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Arr
     return merged(a if _is_operand(a, rows) else contiguous(ctx, slot, a), 0, rows)
 
 
-def result_matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
+def result_matrix(ctx: taskflow.Context, slot: object, a: taskflow.Array, rows: int | None = None) -> taskflow.Array:
     """Where BLAS puts the output `a` as such a matrix: in its place, or in memory that `deliver_matrix` copies."""
     rows = a.ndim - 1 if rows is None else rows
     return merged(a if _is_operand(a, rows) else ctx.scratch(slot, a.shape, a.dtype), 0, rows)
 
 
-def deliver_matrix(ctx: Context, work: Array, a: Array, rows: int | None = None) -> None:
+def deliver_matrix(ctx: taskflow.Context, work: taskflow.Array, a: taskflow.Array, rows: int | None = None) -> None:
     """Bring a `result_matrix` to its place."""
     if not _is_operand(a, a.ndim - 1 if rows is None else rows):
         ctx.xp.copyto(a, work.reshape(a.shape))
 
 
-def _is_operand(a: Array, rows: int) -> bool:
+def _is_operand(a: taskflow.Array, rows: int) -> bool:
     return bool(a.flags.c_contiguous or (a.ndim > rows and a.strides[-1] == a.itemsize and merges(a, 0, rows)))
 
 
@@ -168,26 +175,28 @@ def spatial(rect: Rect) -> Image:
     return (rect.lo[-2], rect.hi[-2]), (rect.lo[-1], rect.hi[-1])
 
 
-def overlap(box: Image, other: Image) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where the shared points of two boxes of two dimensions lie in an array of each of them."""
+def overlap(box: Image, other: Image) -> tuple[Index, Index]:
+    """Where the shared points of two boxes lie in the last two dimensions of an array of each of them."""
     shared = [(max(a, c), max(a, c, min(b, d))) for (a, b), (c, d) in zip(box, other, strict=True)]
     if any(hi == lo for lo, hi in shared):
-        return (slice(0, 0),) * 2, (slice(0, 0),) * 2
+        return (..., slice(0, 0), slice(0, 0)), (..., slice(0, 0), slice(0, 0))
     return (
-        tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(shared, box, strict=True)),
-        tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(shared, other, strict=True)),
+        (..., *(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(shared, box, strict=True))),
+        (..., *(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(shared, other, strict=True))),
     )
 
 
-def pad_into(out: Array, box: Image, x: Array, tile: Image, value: float) -> None:
+def pad_into(out: taskflow.Array, box: Image, x: taskflow.Array, tile: Image, value: float) -> None:
     """Put `x`, which lies at `tile` in its last two dimensions, into `out`, which lies at `box`; `value` elsewhere."""
     into, of = overlap(box, tile)
-    if out[(..., *into)].shape != out.shape:
+    if out[into].shape != out.shape:
         out.fill(value)
-    out[(..., *into)] = x[(..., *of)]
+    out[into] = x[of]
 
 
-def taps(a: Array, windows: Sequence[Window], extents: Sequence[int]) -> Iterator[tuple[tuple[int, int], Array]]:
+def taps(
+    a: taskflow.Array, windows: Sequence[Window], extents: Sequence[int]
+) -> Iterator[tuple[tuple[int, int], taskflow.Array]]:
     """For every position inside the two windows: the points of `a` that `extents` outputs have there, as a view."""
     vertical, horizontal = windows
     for i in range(vertical.size):

@@ -7,15 +7,15 @@ is padding, or no part of this tile.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from taskflow import njit
+from taskflow import Array, njit
+
+_Pair = tuple[int, int]  # of the vertical and the horizontal window
 
 
 @njit(nogil=True)
-def to_columns(x: Any, columns: Any, top: int, left: int, stride: Any, dilation: Any) -> None:
+def to_columns(x: Array, columns: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
     """columns[g, n, h, w, i, j, c] = what position (i, j) of window (h, w) reads of channel c of group g of `x`."""
     groups, images, height, width, kh, kw, channels = columns.shape
     for n in range(images):
@@ -38,7 +38,7 @@ def to_columns(x: Any, columns: Any, top: int, left: int, stride: Any, dilation:
 
 
 @njit(nogil=True)
-def add_columns(columns: Any, x: Any, top: int, left: int, stride: Any, dilation: Any) -> None:
+def add_columns(columns: Array, x: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
     """The transpose of `to_columns`: every column is added to `x` where it was read."""
     groups, images, height, width, kh, kw, channels = columns.shape
     for n in range(images):
@@ -56,7 +56,7 @@ def add_columns(columns: Any, x: Any, top: int, left: int, stride: Any, dilation
 
 
 @njit(nogil=True)
-def max_pool(x: Any, y: Any, index: Any, top: int, left: int, kh: int, kw: int, sh: int, sw: int) -> None:
+def max_pool(x: Array, y: Array, index: Array, top: int, left: int, kh: int, kw: int, sh: int, sw: int) -> None:
     """Maximum and its position, row-major in its window, for every window of `x`; padding is minus infinity.
 
     The first of equal values stands; a NaN makes the maximum NaN, as in torch. A window has a point in the array.
@@ -81,7 +81,9 @@ def max_pool(x: Any, y: Any, index: Any, top: int, left: int, kh: int, kw: int, 
 
 
 @njit(nogil=True)
-def max_pool_gradient(gy: Any, index: Any, gx: Any, top: int, left: int, kh: int, kw: int, sh: int, sw: int) -> None:
+def max_pool_gradient(
+    gy: Array, index: Array, gx: Array, top: int, left: int, kh: int, kw: int, sh: int, sw: int
+) -> None:
     """Add each gradient where its maximum stood."""
     for n in range(gy.shape[0]):
         for h in range(gy.shape[1]):

@@ -8,9 +8,7 @@ columns. A loop makes one result of two or three stretches of memory: the compil
 
 from __future__ import annotations
 
-from typing import Any
-
-from taskflow import njit
+from taskflow import Array, njit
 
 _B = ((0, 2, -1), (1, 2, 1), (2, 1, -1), (1, 3, -1))  # row k of Bᵀ d: d[a] + s d[b]
 _A = ((0, 1, 2, 1), (1, 2, 3, -1))  # row k of Aᵀ m: m[a] + s (m[b] + m[c])
@@ -18,7 +16,7 @@ _A_ROWS = ((1, 0), (1, 1), (1, -1), (0, -1))  # A
 
 
 @njit(nogil=True)
-def read_tiles(x: Any, tiles: Any, lines: Any, top: int, left: int) -> None:
+def read_tiles(x: Array, tiles: Array, lines: Array, top: int, left: int) -> None:
     """tiles = Bᵀ d B for every tile d of 4 by 4 points of `x`, two apart; the first stands at (top, left)."""
     number = x.dtype.type
     _, images, rows, columns, channels = tiles.shape
@@ -45,7 +43,7 @@ def read_tiles(x: Any, tiles: Any, lines: Any, top: int, left: int) -> None:
 
 
 @njit(nogil=True)
-def add_tiles(tiles: Any, x: Any, lines: Any, top: int, left: int) -> None:
+def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None:
     """The transpose of `read_tiles`: B m Bᵀ of every tile m is added to `x` where the tile stands."""
     number = x.dtype.type
     _, images, rows, columns, channels = tiles.shape
@@ -74,7 +72,7 @@ def add_tiles(tiles: Any, x: Any, lines: Any, top: int, left: int) -> None:
 
 
 @njit(nogil=True)
-def write_outputs(tiles: Any, y: Any, lines: Any, bias: Any) -> None:
+def write_outputs(tiles: Array, y: Array, lines: Array, bias: Array) -> None:
     """y = Aᵀ m A + bias for every tile m; outputs of a tile that are outside of `y` are dropped."""
     number = y.dtype.type
     _, images, rows, columns, channels = tiles.shape
@@ -99,7 +97,7 @@ def write_outputs(tiles: Any, y: Any, lines: Any, bias: Any) -> None:
 
 
 @njit(nogil=True)
-def spread_outputs(y: Any, tiles: Any, lines: Any) -> None:
+def spread_outputs(y: Array, tiles: Array, lines: Array) -> None:
     """The transpose of `write_outputs`: tiles = A g Aᵀ for the outputs g of every tile; those outside of `y` are 0."""
     number = y.dtype.type
     _, images, rows, columns, channels = tiles.shape

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
+from numpy.typing import DTypeLike
+
+from ops.cpu.tiles import contiguous, deliver, work_array
 from ops.cuda.kernels import FOLDER
-from taskflow import CudaSource, Kernel
+from taskflow import Array, Context, CudaSource, Kernel
 
 ATTENTION = CudaSource(FOLDER / "attention.cu")
 _BLOCK = 256  # threads that share a row
@@ -67,9 +68,9 @@ def gradients(
         ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
         ctx.xp.matmul(g[:, :, rows], value.swapaxes(2, 3), out=products)
         numbers = _numbers(ctx, 3, scores, rows, kept, is_causal)
-        threads, made = scores.size // scores.shape[3] * _BLOCK, (weights, slopes)
+        threads = scores.size // scores.shape[3] * _BLOCK
         name = f"attention_slopes_{q.dtype}"
-        ctx.launch(ATTENTION, name, threads, scores, products, kept, *made, *numbers, scale)
+        ctx.launch(ATTENTION, name, threads, scores, products, kept, weights, slopes, *numbers, scale)
         ctx.xp.matmul(slopes, key, out=out[:, :, rows])
         totals.add(0, slopes, query[:, :, rows])
         totals.add(1, weights, g[:, :, rows])
@@ -90,7 +91,7 @@ def scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None
 class _Totals:
     """Sums over blocks of queries, of the dtype of the statistics: of the gradients of keys and of values."""
 
-    def __init__(self, ctx: Context, dtype: Any, likes: Sequence[Array]) -> None:
+    def __init__(self, ctx: Context, dtype: DTypeLike, likes: Sequence[Array]) -> None:
         self._ctx, self._parts = ctx, [ctx.scratch(("part", n), a.shape, dtype) for n, a in enumerate(likes)]
         self.sums = [ctx.scratch(("total", n), a.shape, dtype) for n, a in enumerate(likes)]
         for total in self.sums:
@@ -109,7 +110,7 @@ def _by_head(ctx: Context, slot: str, a: Array) -> Array:
 
 
 def _blocks(
-    ctx: Context, q: Array, k: Array, dtype: Any, count: int
+    ctx: Context, q: Array, k: Array, dtype: DTypeLike, count: int
 ) -> Iterator[tuple[slice, list[Array], list[Array]]]:
     """Some queries at a time, and `count` arrays (batch, heads, queries, keys) of `dtype` and of that of `q`."""
     batch, heads, queries, _ = q.shape

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from taskflow import LogicalRegion, Operator
 
@@ -59,7 +58,7 @@ def layout_channels_last(pattern: str) -> str:
     return " -> ".join(", ".join(turn(t) for t in side.split(",")) for side in pattern.split("->"))
 
 
-def check_region(where: str, region: Any, role: str = "x", floating: bool = True) -> None:
+def check_region(where: str, region: object, role: str = "x", floating: bool = True) -> None:
     """TypeError for what is no region, ValueError for a region that is not of floating point."""
     if not isinstance(region, LogicalRegion):
         raise TypeError(f"{where}: {role} is a {type(region).__name__}, not a region")
@@ -67,7 +66,7 @@ def check_region(where: str, region: Any, role: str = "x", floating: bool = True
         raise ValueError(f"{where}: '{region.name}' is {region.dtype}, a floating point dtype is needed")
 
 
-def check_integers(where: str, region: Any, role: str) -> None:
+def check_integers(where: str, region: LogicalRegion, role: str) -> None:
     """TypeError for what is no region, ValueError for a region that is not of integers."""
     check_region(where, region, role, floating=False)
     if not region.dtype.startswith(("int", "uint")):

@@ -8,11 +8,13 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, last, rows, work_array
+from numpy.typing import DTypeLike
+
+from ops.cpu.tiles import contiguous, deliver, last, rows, work_array
 from ops.cuda.kernels import in_dtype, wide
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
-from taskflow import CudaSource, Kernel
+from taskflow import Array, Context, CudaSource, Kernel
 
 CLASSES = CudaSource(Path(__file__).parent / "classes.cu")
 _BLOCK = 256
@@ -87,7 +89,7 @@ def share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int
     _sum(ctx, _IS_BELOW, {"before": before, "k": k}, before, share, count)
 
 
-def _wide_work(ctx: Context, slot: object, a: Array, dtype: object) -> Array:
+def _wide_work(ctx: Context, slot: object, a: Array, dtype: DTypeLike) -> Array:
     """As `work_array`, in the dtype of sums."""
     return work_array(ctx, slot, a) if a.dtype == dtype else ctx.scratch(slot, a.shape, dtype)
 

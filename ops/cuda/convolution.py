@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ops.cpu.tiles import Array, Context
-from taskflow import Window
+from taskflow import Array, Context, Window
 
 Windows = tuple[Window, Window]
 

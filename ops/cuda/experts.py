@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, rows, work_array
+from ops.cpu.tiles import contiguous, deliver, rows, work_array
 from ops.cuda.kernels import in_dtype, wide
-from taskflow import CudaSource, Kernel
+from taskflow import Array, Context, CudaSource, Kernel
 
 EXPERTS = CudaSource(Path(__file__).parent / "experts.cu")
 _BLOCK = 256

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, rows, work_array
-from taskflow import CudaSource, Kernel
+from numpy.typing import DTypeLike
+
+from ops.cpu.tiles import contiguous, deliver, rows, work_array
+from taskflow import Array, Context, CudaSource, Kernel
 
 FOLDER = Path(__file__).parent
 ELEMENTWISE, SOFTMAX, LAYER_NORM, DROPOUT, WINDOWS = (
     CudaSource(FOLDER / f"{name}.cu") for name in ("elementwise", "softmax", "layer_norm", "dropout", "windows")
 )
 _BLOCK = 256  # threads that share a row
+_Pair = tuple[int, int]  # of the vertical and the horizontal window
 
 
 class Kernels:
@@ -47,12 +49,12 @@ class Kernels:
         """See `cpu.gelu_gradient`; what `gx` holds does not matter."""
         self._ctx.launch(ELEMENTWISE, f"gelu_gradient_{gx.dtype}", gx.size, gy, x, gx, gx.size)
 
-    def to_columns(self, x: Array, columns: Array, top: int, left: int, stride: Any, dilation: Any) -> None:
+    def to_columns(self, x: Array, columns: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
         """See `cpu_windows.to_columns`."""
         numbers = *x.shape[1:], *columns.shape[1:], top, left, *stride, *dilation, columns.size
         self._ctx.launch(WINDOWS, f"to_columns_{x.dtype}", columns.size, x, columns, *numbers)
 
-    def add_columns(self, columns: Array, x: Array, top: int, left: int, stride: Any, dilation: Any) -> None:
+    def add_columns(self, columns: Array, x: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
         """See `cpu_windows.add_columns`."""
         numbers = *x.shape[1:], *columns.shape[1:], top, left, *stride, *dilation, x.size
         self._ctx.launch(WINDOWS, f"add_columns_{x.dtype}", x.size, columns, x, *numbers)
@@ -77,7 +79,7 @@ def wide(ctx: Context, slot: object, a: Array) -> Array:
     return copy
 
 
-def in_dtype(ctx: Context, slot: object, a: Array, dtype: object) -> Array:
+def in_dtype(ctx: Context, slot: object, a: Array, dtype: DTypeLike) -> Array:
     """`a` in a dtype: itself, or a copy."""
     if a.dtype == dtype:
         return a

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ops.cpu.tiles import Array, Context, origin
+from ops.cpu.tiles import origin
 from ops.cuda.kernels import in_dtype
-from taskflow import CudaSource, Kernel, Rect, Window
+from taskflow import Array, Context, CudaSource, Kernel, Rect, Window
 
 POOLING = CudaSource(Path(__file__).parent / "pooling.cu")
 Extents = Sequence[tuple[int, int]]

@@ -11,9 +11,9 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
+from ops.cpu.tiles import contiguous, deliver, work_array
 from ops.cuda.kernels import in_dtype
-from taskflow import CudaSource, Kernel
+from taskflow import Array, Context, CudaSource, Kernel
 
 _FOLDER = Path(__file__).parent
 EMBEDDING, GATHER = (CudaSource(_FOLDER / f"{name}.cu") for name in ("embedding", "gather"))

@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_ndim, check_positive, check_region, first, terms
 from ops.dense.convolution import convolve, gradient_weight, gradient_x, parameters_of
 from ops.initializers import Init
-from taskflow import Kernel, LogicalRegion, Operator, Rect, Window
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
 
 _LINE = Window("h")
 
@@ -125,22 +124,22 @@ class _OnLines:
         return box if len(box.lo) != 3 else Rect((*box.lo[:2], 0, box.lo[2]), (*box.hi[:2], 1, box.hi[2]))
 
 
-def _on_lines(kernel: Callable[..., None], ctx: Context, arrays: tuple[Array, ...], options: dict[str, Any]) -> None:
+def _on_lines(kernel: Callable[..., None], ctx: Context, arrays: tuple[Array, ...], options: dict[str, object]) -> None:
     kernel(_OnLines(ctx), *(a[:, :, None] if a.ndim == 3 else a for a in arrays), **options)
 
 
 @partial(Kernel, is_compiled=True)
-def _forward(ctx: Context, *arrays: Array, **options: Any) -> None:
+def _forward(ctx: Context, *arrays: Array, **options: object) -> None:
     _on_lines(convolve, ctx, arrays, options)
 
 
 @partial(Kernel, is_compiled=True)
-def _gradient_x(ctx: Context, *arrays: Array, **options: Any) -> None:
+def _gradient_x(ctx: Context, *arrays: Array, **options: object) -> None:
     _on_lines(gradient_x, ctx, arrays, options)
 
 
 @partial(Kernel, is_compiled=True)
-def _gradient_weight(ctx: Context, *arrays: Array, **options: Any) -> None:
+def _gradient_weight(ctx: Context, *arrays: Array, **options: object) -> None:
     _on_lines(gradient_weight, ctx, arrays, options)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ops.cpu.tiles import Array, Context, compiled_kernels, contiguous, deliver, work_array
+from ops.cpu.tiles import compiled_kernels, contiguous, deliver, work_array
 from ops.cuda import features as gpu_features
 from ops.cuda.build import check_ndim, check_region, first
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def dot_interaction(xs: Sequence[LogicalRegion], name: str | None = None) -> LogicalRegion:

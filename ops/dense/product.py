@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from functools import partial
 
-from ops.cpu.tiles import Array, Context, merged, merges
+from ops.cpu.tiles import merged, merges
 from ops.cuda.build import check_ndim, check_region, distinct, first, term, terms
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> LogicalRegion:

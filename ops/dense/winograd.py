@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ops.cpu.tiles import Array, Context, contiguous
-from taskflow import Window
+from ops.cpu.tiles import contiguous
+from taskflow import Array, Context, Window
 
 _BLOCK_BYTES = 2 << 20  # transformed tiles of as many outputs at a time as stay near the core
 _REUSE = 1  # or of so many times the bytes of the transformed weights, so that reading those costs little

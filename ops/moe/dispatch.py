@@ -11,11 +11,13 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, rows, work_array
+from numpy.typing import DTypeLike
+
+from ops.cpu.tiles import contiguous, deliver, rows, work_array
 from ops.cuda import experts as gpu_experts
 from ops.cuda.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.moe.gate import token_axis
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def dispatch(
@@ -182,6 +184,6 @@ def _gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array
     deliver(ctx, work, out)
 
 
-def _weights(ctx: Context, weights: list[Array], dtype: object) -> Array:
+def _weights(ctx: Context, weights: list[Array], dtype: DTypeLike) -> Array:
     """The weights as a matrix; an empty one stands for ones."""
     return rows(ctx, "weights", weights[0]) if weights else ctx.scratch("weights", (0, 0), dtype)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil, prod
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_ndim, check_positive, check_region, first
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
@@ -19,7 +18,7 @@ from ops.initializers import Init, uniform
 from ops.loss.softmax import softmax
 from ops.moe.dispatch import combine, dispatch
 from ops.moe.gate import count_dropped, expert_slots, load_balance_loss, top_k_gate
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def mixture_of_experts(

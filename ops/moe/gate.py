@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.cpu.tiles import Array, Context, deliver, rows, work_array
+from ops.cpu.tiles import deliver, rows, work_array
 from ops.cuda import experts as gpu_experts
 from ops.cuda.build import check_integers, check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.arithmetic import multiply
 from ops.loss.softmax import check_classes
 from ops.reduce.extremes import largest_of_rows
 from ops.reduce.reductions import mean, sum
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def top_k_gate(

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cpu.tiles import Array, Context, Interval, spatial
+from numpy.typing import DTypeLike
+
+from ops.cpu.tiles import Interval, spatial
 from ops.cuda import pooling as gpu_pooling
 from ops.cuda.build import check_ndim, check_positive, check_region, first, pair
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -97,7 +99,9 @@ def _bounds(window: int, extent: int, out: int) -> Interval:
     return window * extent // out, -(-(window + 1) * extent // out)
 
 
-def _shares(ctx: Context, slot: str, windows: Interval, points: Interval, extent: int, out: int, dtype: str) -> Array:
+def _shares(
+    ctx: Context, slot: str, windows: Interval, points: Interval, extent: int, out: int, dtype: DTypeLike
+) -> Array:
     """Windows by points: 1 / size of the window where a point lies in it."""
     shares = ctx.scratch(slot, (windows[1] - windows[0], points[1] - points[0]), dtype)
     shares.fill(0)

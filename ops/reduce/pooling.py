@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 
 from ops.cpu.tiles import (
-    Array,
-    Context,
     channels_last,
     compiled_windows,
     contiguous,
@@ -26,7 +24,7 @@ from ops.cpu.tiles import (
 from ops.cuda import pooling as gpu_pooling
 from ops.cuda.build import check_ndim, check_region, first, layout_channels_last
 from ops.dense.convolution import Windows, image_windows
-from taskflow import Kernel, LogicalRegion, Operator, Rect
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect
 
 _PATTERN = "n c y x -> n c h w"
 
@@ -209,4 +207,4 @@ def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Windows) -> N
     for _, view in taps(total, windows, gy.shape[2:]):
         ctx.xp.add(view, share, out=view)
     into, of = overlap(tile, box)
-    gx[(..., *into)] = total[(..., *of)]
+    gx[into] = total[of]

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_ndim, check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Dims = int | Sequence[int] | None
 

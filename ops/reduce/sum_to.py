@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.elementwise.broadcast import sum_over
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | None = None) -> LogicalRegion:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_region, distinct, first, term, terms
 from ops.reduce.sum_to import sum_to
 from ops.shape.reshape import reshape
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_region, distinct, first, term, terms
-from taskflow import Kernel, LogicalRegion, Operator, Window
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
 def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | None = None) -> LogicalRegion:

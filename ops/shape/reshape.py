@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from math import gcd, prod
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_region, distinct, first, fresh, term, terms
-from taskflow import Kernel, LogicalRegion, Operator, Window
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
 def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> LogicalRegion:

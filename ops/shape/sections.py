@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_dim, check_positive, check_region, distinct, first, term, terms
-from taskflow import Kernel, LogicalRegion, Operator, Window
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 _interval = slice  # the built-in, whose name an operator takes below
 

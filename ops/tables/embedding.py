@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import Array, Context, deliver, rows, work_array
+from ops.cpu.tiles import deliver, rows, work_array
 from ops.cuda import tables as gpu_tables
 from ops.cuda.build import check_integers, check_positive, distinct, first, term, terms
 from ops.initializers import Init, normal
 from ops.loss.softmax import check_classes
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def embedding(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import Array, Context, deliver, rows, work_array
+from ops.cpu.tiles import deliver, rows, work_array
 from ops.cuda import tables as gpu_tables
 from ops.cuda.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
 from ops.loss.softmax import check_classes
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def embedding_bag(
@@ -157,7 +157,8 @@ def _gather(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> 
 
 def _local_rows(ctx: Context, indices: Array, start: int) -> Array:
     local = ctx.scratch("local", indices.shape, ctx.xp.intp)
-    return ctx.xp.subtract(indices, start, out=local)
+    ctx.xp.subtract(indices, start, out=local)
+    return local
 
 
 def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, None]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, work_array
+from ops.cpu.tiles import contiguous, deliver, work_array
 from ops.cuda import tables as gpu_tables
 from ops.cuda.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.loss.softmax import check_classes
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = None) -> LogicalRegion:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ops.cpu.tiles import Array
 from ops.torch.rules import Missing, Unsupported, call_rule, module_rule
 from ops.torch.state import from_torch_state
-from taskflow import Executor, Graph, LogicalRegion
+from taskflow import Array, Executor, Graph, LogicalRegion
 
 
 @dataclass(frozen=True)

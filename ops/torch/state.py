@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.cpu.tiles import Array
+from taskflow import Array
 
 Named = Iterator[tuple[str, Array]]
 

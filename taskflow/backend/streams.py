@@ -32,7 +32,7 @@ class NoRoom(MemoryError):
 
     def __init__(self, size_bytes: int, purpose: str) -> None:
         super().__init__(f"{size_bytes} bytes of {purpose}")
-        self.size_bytes, self.purpose = size_bytes, purpose
+        self.size_bytes = size_bytes
 
 
 class StreamBackend(ABC):

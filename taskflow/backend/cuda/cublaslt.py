@@ -41,7 +41,6 @@ _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # of a layout
 _MOST_WORKSPACE, _ALIGNMENT_A = 1, 5  # of a preference; those of B, C and D follow
 _ALIGNED = 256  # what cuBLASLt takes for granted
 _BIT_MASK = 128  # multiples of which the leading dimension of ReLU's mask is, in bits
-_GELU_MULTIPLE = 8
 
 
 class Heuristic(ctypes.Structure):
