@@ -8,7 +8,7 @@ import pytest
 from taskflow import CostModel, Device, Link, MachineModel
 from taskflow.collective import price as collective_cost
 from taskflow.collective.price import Algorithms, CollectiveCosts
-from tests.lower.test_collective import gathered
+from tests.lowering.test_collective import gathered
 
 BANDWIDTH, LATENCY = 1e9, 1e-6
 FREE = Device(memory_bandwidth=1e30, overhead_seconds=0.0)  # sums cost nothing

@@ -7,7 +7,7 @@ import pytest
 
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
 from taskflow.tasks.streams import stream_names
-from tests.lower.test_collective import gathered
+from tests.lowering.test_collective import gathered
 
 
 def copy(ctx, x, y):

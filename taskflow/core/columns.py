@@ -10,6 +10,11 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def record(*fields: str) -> np.dtype[np.void]:
+    """The dtype of records of int64."""
+    return np.dtype([(field, np.int64) for field in fields], align=True)
+
+
 class Column:
     """An array of which `length` entries are in use."""
 

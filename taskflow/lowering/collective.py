@@ -12,107 +12,81 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import covers, intersect, overlaps, put, same, volume
-from taskflow.lowering.moves import add_arg, cut_out, needs_of
+from taskflow.lowering.moves import add_arg, add_collective
+from taskflow.lowering.naming import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER
+from taskflow.lowering.needs import cut_out, missing, needs_of
 from taskflow.lowering.owners import owners_of
 from taskflow.lowering.sorting import bits, sort
-from taskflow.lowering.state import (
-    ARGS,
-    AT,
-    COLLECTIVE,
-    FULL,
-    READ,
-    READ_WRITE,
-    ROWS,
-    WRITE,
-    State,
-    add_instance,
-    append,
-    find_instance,
-    hold,
-    note_read,
-    note_write,
-)
+from taskflow.lowering.state import READ, READ_WRITE, WRITE, State, add_instance, find_instance, hold, note_write
 from taskflow.lowering.tiles import Points, Tile, by_number
-
-ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE = np.array([2, 3, 4, 5, 7])  # places in task.COLLECTIVES
-
 
 # -- sums as one row ---------------------------------------------------------------------------------------------------
 
 
 @inner
-def reduce_together(s: State, v: int, slot: int, first: int, of: Tile, p: Points, c: Any) -> bool:
+def reduce_together(s: State, tile: Tile, p: Points) -> bool:
     """The sum of a tile as one row; False where a few devices do it or no such row moves the least."""
-    tile, w, box = of.kept[0], s.w, p.box
-    needers, is_whole = np.zeros(s.devices, np.bool_), True
-    for k in needs_of(s, v):
-        if overlaps(s.m, s.m[AT.need_box] + k * w, box, tile * w, w):
-            needers[s.m[s.m[AT.need] + 3 * k]] = True
-            is_whole = is_whole and covers(s.m, s.m[AT.need_box] + k * w, box, tile * w, w)
-    source, count = choose_sources(of, p, needers)
+    box, needers, is_whole = p.box[tile.kept[0]], np.zeros(s.devices, np.bool_), True
+    for k in needs_of(s, s.version):
+        if overlaps(s.need_box[k], box):
+            needers[s.need[k].device] = True
+            is_whole = is_whole and covers(s.need_box[k], box)
+    source, count = choose_sources(tile, p, needers)
     target, involved = numbers(needers), 0
     for device in range(s.devices):
         involved += needers[device] or source[device] >= 0
-    if not count or not len(target) or involved <= c.few:
+    if not count or not len(target) or involved <= s.few:
         return False
-    owner, piece = owners_of(s, v, box, tile, source >= 0, c.scalar)
-    if not is_whole and has_replica(owner, source, of, p):
+    owner, owned = owners_of(s, box, source >= 0)
+    if not is_whole and has_replica(owner, source, tile, p):
         return False
-    written, moved = piece, 0
+    written, points = owned, 0
     if is_whole:
-        written = repeated(box, tile * w, w, len(target))
-        moved = (len(target) - 1) * volume(box, tile * w, w)
-        if volume(box, tile * w, w) * c.itemsize <= c.small_bytes:
-            owner, piece = owner[:1], written
+        written, points = repeated(box, len(target)), (len(target) - 1) * volume(box)
+        if volume(box) * s.itemsize <= s.small_bytes:
+            owner, owned = owner[:1], written
     else:
         target = owner
     for i in range(len(owner)):
-        moved += (count - (source[owner[i]] >= 0)) * volume(piece, i * w, w)
+        points += (count - (source[owner[i]] >= 0)) * volume(owned[i])
     if len(owner) == 1:
-        owner, piece = summing(owner[0], source, count, c.hosts), repeated(piece, 0, w, count)
-    code = REDUCE if len(target) == 1 else ALL_REDUCE if is_whole else REDUCE_SCATTER
-    add_sum(s, slot, first, code, moved, source, box, tile, target, written, owner, piece)
+        owner, owned = summing(s, owner[0], source, count), repeated(owned[0], count)
+    name = REDUCE if len(target) == 1 else ALL_REDUCE if is_whole else REDUCE_SCATTER
+    begin = s.args
+    read_sources(s, source, box)
+    middle = s.args
+    write_sums(s, source, target, written, owner, owned)
+    if add_collective(s, begin, middle, name, points):
+        for a in range(middle, s.args):
+            note_write(s, s.arg[a].instance, s.arg_box[a], s.issuer, s.rows - 1 - s.first)
     return True
 
 
-@inner
-def add_sum(
-    s: State,
-    slot: int,
-    first: int,
-    code: int,
-    moved: int,
-    source: Any,
-    box: Any,
-    tile: int,
-    target: Any,
-    written: Any,
-    owner: Any,
-    piece: Any,
-) -> None:
-    """The row of a sum: sources by device, targets, and memory for what arrives at every device that adds something."""
-    begin = s.m[ARGS]
+@leaf
+def read_sources(s: State, source: Any, box: Any) -> None:
+    """Arguments: the partial results of a box, by device."""
     for device in range(s.devices):
         if source[device] >= 0:
-            add_arg(s, source[device], box, tile * s.w, READ)
-    middle = s.m[ARGS]
+            add_arg(s, source[device], box, READ)
+
+
+@inner
+def write_sums(s: State, source: Any, target: Any, written: Any, owner: Any, owned: Any) -> None:
+    """Arguments: the sums, and memory for what arrives at every device that adds something."""
     scratch = np.empty(len(owner), np.int64)
     for i in range(len(owner)):
-        scratch[i] = add_instance(s, owner[i], piece, i * s.w, True)
+        scratch[i] = add_instance(s, owner[i], owned[i], True)
     for i in range(len(target)):
-        k = find_instance(s, target[i], written, i * s.w)
-        add_arg(s, k, written, i * s.w, READ_WRITE if source[target[i]] == k else WRITE)
-        hold(s, target[i], k, written, i * s.w)
+        k = find_instance(s, target[i], written[i])
+        add_arg(s, k, written[i], READ_WRITE if source[target[i]] == k else WRITE)
+        hold(s, target[i], k, written[i])
     for i in range(len(owner)):
-        add_arg(s, scratch[i], piece, i * s.w, WRITE)
-    if add_collective(s, slot, first, begin, middle, code, moved):
-        for a in range(middle, s.m[ARGS]):
-            note_write(s, s.m[s.m[AT.arg] + 2 * a], s.m, s.m[AT.arg_box] + a * s.w, slot, s.m[ROWS] - 1 - first)
+        add_arg(s, scratch[i], owned[i], WRITE)
 
 
 @inner
 def numbers(flags: Any) -> Any:
-    """Where the flags are set."""
+    """Which of the flags are set."""
     found, n = np.empty(len(flags), np.int64), 0
     for k in range(len(flags)):
         if flags[k]:
@@ -122,11 +96,11 @@ def numbers(flags: Any) -> Any:
 
 
 @inner
-def repeated(box: Any, i: int, w: int, count: int) -> Any:
+def repeated(box: Any, count: int) -> Any:
     """A box so many times."""
-    found = np.empty(count * w, np.int64)
+    found = np.empty((count, len(box)), np.int64)
     for k in range(count):
-        put(found, k * w, box, i, w)
+        put(found[k], box)
     return found
 
 
@@ -140,12 +114,12 @@ def choose_sources(tile: Tile, points: Points, needers: Any) -> tuple[Any, int]:
     for c in tile.leader:
         pick = -1
         for i in range(ptr[c], ptr[c + 1]):
-            if pick < 0 and needers[points.place[kept[i]]]:
+            if pick < 0 and needers[points.device[kept[i]]]:
                 pick = i
         p = kept[ptr[c] if pick < 0 else pick]
-        if source[points.place[p]] >= 0:
+        if source[points.device[p]] >= 0:
             return source, 0
-        source[points.place[p]] = points.arg_of[p]
+        source[points.device[p]] = points.instance[p]
     return source, len(tile.leader)
 
 
@@ -156,26 +130,26 @@ def has_replica(owner: Any, source: Any, tile: Tile, p: Points) -> bool:
         if source[device] < 0:
             for c in tile.leader:
                 for i in range(tile.ptr[c], tile.ptr[c + 1]):
-                    if p.place[tile.kept[i]] == device:
+                    if p.device[tile.kept[i]] == device:
                         return True
     return False
 
 
 @inner
-def summing(root: int, source: Any, count: int, hosts: Any) -> Any:
+def summing(s: State, root: int, source: Any, count: int) -> Any:
     """The devices that add something when a sum goes up a binomial tree; see `exchange.tree_order`."""
-    most, devices = 0, len(hosts)
-    for host in hosts:
-        most = max(most, host + 1)
-    key, n = np.empty(count, np.int64), 0
-    for device in range(devices):
+    most, key, n = 0, np.empty(count, np.int64), 0
+    for device in range(s.devices):
+        most = max(most, s.device[device].host + 1)
+    for device in range(s.devices):
         if source[device] >= 0 and device != root:
-            key[n] = ((hosts[device] - hosts[root]) % most) * devices + (device - root) % devices
+            away = (s.device[device].host - s.device[root].host) % most
+            key[n] = away * s.devices + (device - root) % s.devices
             n += 1
     found = np.empty((n + 1) // 2, np.int64)
     key = sort(key[:n])
     for i in range((n + 1) // 2):
-        found[i] = root if i == 0 else (root + key[2 * i - 1]) % devices
+        found[i] = root if i == 0 else (root + key[2 * i - 1]) % s.devices
     return found
 
 
@@ -183,27 +157,25 @@ def summing(root: int, source: Any, count: int, hosts: Any) -> Any:
 
 
 @inner
-def gather_together(s: State, v: int, slot: int, first: int, sources: int, c: Any) -> None:
+def gather_together(s: State, sources: int) -> None:
     """One row for every box that many devices lack and that others hold in tiles, or whole."""
-    needs = needs_of(s, v)
+    needs = needs_of(s, s.version)
     done, alike = np.zeros(len(needs), np.bool_), np.empty(len(needs), np.int64)
-    if len(needs) <= c.few or not sources:
+    if len(needs) <= s.few or not sources:
         return
     for i in range(len(needs)):
         if done[i]:
             continue
         count = 0
         for j in range(i, len(needs)):
-            if not done[j] and same(
-                s.m, s.m[AT.need_box] + needs[j] * s.w, s.m, s.m[AT.need_box] + needs[i] * s.w, s.w
-            ):
+            if not done[j] and same(s.need_box[needs[j]], s.need_box[needs[i]]):
                 done[j] = True
                 alike[count] = needs[j]
                 count += 1
-        if count > c.few:
+        if count > s.few:
             lacking, count = lacking_of(s, alike[:count])
-            if count > c.few:
-                gather_box(s, slot, first, needs[i], lacking, c.hosts, sources)
+            if count > s.few:
+                gather_box(s, needs[i], lacking, sources)
 
 
 @inner
@@ -212,65 +184,52 @@ def lacking_of(s: State, needs: Any) -> tuple[Any, int]:
     lacking, count = np.full(s.devices, -1, np.int64), 0
     for need in needs:
         if missing(s, need):
-            lacking[s.m[s.m[AT.need] + 3 * need]] = need
+            lacking[s.need[need].device] = need
             count += 1
     return lacking, count
 
 
-@leaf
-def missing(s: State, need: int) -> int:
-    """How many pieces of a needed box are not valid on its device; they are left in `work`."""
-    target = find_instance(s, s.m[s.m[AT.need] + 3 * need], s.m, s.m[AT.need_box] + need * s.w)
-    if target < 0:
-        return 0
-    put(s.m, s.m[AT.work], s.m, s.m[AT.need_box] + need * s.w, s.w)
-    left, k = 1, s.m[s.m[AT.held_first] + target]
-    while k >= 0 and left:
-        left, k = cut_out(s, left, s.m, s.m[AT.held_box] + k * s.w), s.m[s.m[AT.held_next] + k]
-    return left
-
-
 @inner
-def gather_box(s: State, slot: int, first: int, need: int, lacking: Any, hosts: Any, sources: int) -> None:
+def gather_box(s: State, need: int, lacking: Any, sources: int) -> None:
     """One row that brings a box to all that lack it, if others hold it in disjoint tiles and these some or none."""
-    order, tile_ptr, tile_box = tiles_held(s, need, sources)
-    if not is_complete(s, need, lacking, order, tile_ptr, tile_box):
+    order, ptr, box = tiles_held(s, need, sources)
+    if not is_complete(s, need, lacking, order, ptr, box):
         return
-    begin, moved, w = s.m[ARGS], 0, s.w
-    for t in range(len(tile_ptr) - 1):
-        near, sent = nearest(s, order[tile_ptr[t] : tile_ptr[t + 1]], lacking, hosts)
-        moved += sent * volume(tile_box, t * w, w)
+    begin, points = s.args, 0
+    for t in range(len(ptr) - 1):
+        near, sent = nearest(s, order[ptr[t] : ptr[t + 1]], lacking)
+        points += sent * volume(box[t])
         for k in near:
-            add_arg(s, s.m[s.m[AT.held] + 2 * k + 1], tile_box, t * w, READ)
-    middle = s.m[ARGS]
+            add_arg(s, s.held[k].instance, box[t], READ)
+    middle = s.args
     for device in range(s.devices):
         if lacking[device] >= 0:
-            target, is_source = find_instance(s, device, s.m, s.m[AT.need_box] + need * w), False
+            target, is_source = find_instance(s, device, s.need_box[need]), False
             for a in range(begin, middle):
-                is_source = is_source or s.m[s.m[AT.arg] + 2 * a] == target
-            add_arg(s, target, s.m, s.m[AT.need_box] + need * w, READ_WRITE if is_source else WRITE)
-    if not add_collective(s, slot, first, begin, middle, BROADCAST if len(tile_ptr) == 2 else ALL_GATHER, moved):
+                is_source = is_source or s.arg[a].instance == target
+            add_arg(s, target, s.need_box[need], READ_WRITE if is_source else WRITE)
+    if not add_collective(s, begin, middle, BROADCAST if len(ptr) == 2 else ALL_GATHER, points):
         return
     for device in range(s.devices):
         if lacking[device] >= 0:  # a tile that is there stays as it is
-            target = find_instance(s, device, s.m, s.m[AT.need_box] + need * w)
+            target = find_instance(s, device, s.need_box[need])
             for i in range(missing(s, lacking[device])):
-                note_write(s, target, s.m, s.m[AT.work] + i * w, slot, s.m[ROWS] - 1 - first)
-            hold(s, device, target, s.m, s.m[AT.need_box] + need * w)
+                note_write(s, target, s.work[i], s.issuer, s.rows - 1 - s.first)
+            hold(s, device, target, s.need_box[need])
 
 
 @inner
-def is_complete(s: State, need: int, lacking: Any, order: Any, tile_ptr: Any, tile_box: Any) -> bool:
+def is_complete(s: State, need: int, lacking: Any, order: Any, ptr: Any, box: Any) -> bool:
     """True where the tiles are the needed box, each point once, and every device has some of them or none."""
-    total, held, left, w = volume(s.m, s.m[AT.need_box] + need * s.w, s.w), 0, 1, s.w
-    put(s.m, s.m[AT.work], s.m, s.m[AT.need_box] + need * w, w)
-    for t in range(len(tile_ptr) - 1):
-        held += volume(tile_box, t * w, w)
-        left = cut_out(s, left, tile_box, t * w)
+    total, held, left = volume(s.need_box[need]), 0, 1
+    put(s.work[0], s.need_box[need])
+    for t in range(len(box)):
+        held += volume(box[t])
+        left = cut_out(s, left, box[t])
     if left or held != total:
         return False
     for device in range(s.devices):
-        if lacking[device] >= 0 and own_volume(s, lacking[device], order, tile_ptr, tile_box) != total:
+        if lacking[device] >= 0 and own_volume(s, lacking[device], order, ptr, box) != total:
             return False
     return True
 
@@ -278,16 +237,16 @@ def is_complete(s: State, need: int, lacking: Any, order: Any, tile_ptr: Any, ti
 @inner
 def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
     """What is held of a needed box, by equal parts of it; where somebody has all of it, that alone."""
-    box, tile, count, whole, w = np.empty(sources * s.w, np.int64), np.empty(sources, np.int64), 0, -1, s.w
+    box, tile, count, whole = np.empty((sources, s.width), np.int64), np.empty(sources, np.int64), 0, -1
     which, n = np.empty(sources, np.int64), 0
     for k in range(sources):
-        if overlaps(s.m, s.m[AT.held_box] + k * w, s.m, s.m[AT.need_box] + need * w, w):
-            intersect(box, count * w, s.m, s.m[AT.held_box] + k * w, s.m, s.m[AT.need_box] + need * w, w)
+        if overlaps(s.held_box[k], s.need_box[need]):
+            intersect(box[count], s.held_box[k], s.need_box[need])
             t = 0
-            while not same(box, t * w, box, count * w, w):
+            while not same(box[t], box[count]):
                 t += 1
             if t == count:
-                whole = t if same(box, t * w, s.m, s.m[AT.need_box] + need * w, w) else whole
+                whole = t if same(box[t], s.need_box[need]) else whole
                 count += 1
             which[n], tile[n] = k, t
             n += 1
@@ -297,69 +256,55 @@ def tiles_held(s: State, need: int, sources: int) -> tuple[Any, Any, Any]:
             if tile[i] == whole:
                 which[only] = which[i]
                 only += 1
-        put(box, 0, box, whole * w, w)
+        put(box[0], box[whole])
         n, count = only, 1
         tile[:n] = 0
     order, ptr = by_number(tile[:n], count)
-    return which[order], ptr, box[: count * w]
+    return which[order], ptr, box[:count]
 
 
 @leaf
-def own_volume(s: State, need: int, order: Any, tile_ptr: Any, tile_box: Any) -> int:
+def own_volume(s: State, need: int, order: Any, ptr: Any, box: Any) -> int:
     """Points of the tiles that a device holds where it needs them, and of what it lacks."""
-    target, points = find_instance(s, s.m[s.m[AT.need] + 3 * need], s.m, s.m[AT.need_box] + need * s.w), 0
+    target, points = find_instance(s, s.need[need].device, s.need_box[need]), 0
     for i in range(missing(s, need)):
-        points += volume(s.m, s.m[AT.work] + i * s.w, s.w)
-    for t in range(len(tile_ptr) - 1):
-        for i in range(tile_ptr[t], tile_ptr[t + 1]):
-            if s.m[s.m[AT.held] + 2 * order[i] + 1] == target:
-                points += volume(tile_box, t * s.w, s.w)
+        points += volume(s.work[i])
+    for t in range(len(box)):
+        for i in range(ptr[t], ptr[t + 1]):
+            if s.held[order[i]].instance == target:
+                points += volume(box[t])
                 break
     return points
 
 
 @inner
-def nearest(s: State, holders: Any, lacking: Any, hosts: Any) -> tuple[Any, int]:
+def nearest(s: State, holders: Any, lacking: Any) -> tuple[Any, int]:
     """The holders that are the nearest one of some device, by device and instance; how many devices ask another."""
-    used, sent, count = np.zeros(len(holders), np.bool_), 0, s.devices
+    used, sent = np.zeros(len(holders), np.bool_), 0
     for device in range(s.devices):
-        if lacking[device] < 0:
-            continue
-        best, least = 0, -1
-        for i in range(len(holders) if len(holders) > 1 else 0):
-            source = s.m[s.m[AT.held] + 2 * holders[i]]
-            key = (hosts[source] != hosts[device]) * count + (source - device) % count
-            if least < 0 or key < least:
-                best, least = i, key
-        used[best] = True
-        sent += s.m[s.m[AT.held] + 2 * holders[best]] != device
+        if lacking[device] >= 0:
+            best = nearest_of(s, holders, device)
+            used[best] = True
+            sent += s.held[holders[best]].device != device
     found = numbers(used)
-    key, place = np.empty(len(found), np.int64), bits(s.size)
+    key, shift = np.empty(len(found), np.int64), bits(len(s.held))
     for i in range(len(found)):
-        k = holders[found[i]]
-        key[i] = ((s.m[s.m[AT.held] + 2 * k] * s.size + s.m[s.m[AT.held] + 2 * k + 1]) << place) + found[i]
+        held = s.held[holders[found[i]]]
+        key[i] = ((held.device * len(s.instance) + held.instance) << shift) + found[i]
     key = sort(key)
     for i in range(len(found)):
-        found[i] = holders[key[i] & ((1 << place) - 1)]
+        found[i] = holders[key[i] & ((1 << shift) - 1)]
     return found, sent
 
 
 @leaf
-def add_collective(s: State, slot: int, first: int, begin: int, middle: int, code: int, moved: int) -> bool:
-    """A row with the arguments since `begin`, of which it reads those before `middle`.
-
-    It stands at the first of their devices. What it writes is noted by the caller.
-    """
-    k = append(s, ROWS, s.size)
-    if k < 0 or s.m[FULL]:
-        return False
-    device = s.devices
-    for a in range(begin, s.m[ARGS]):
-        if s.m[s.m[AT.arg] + 2 * a] >= 0:
-            device = min(device, s.m[s.m[AT.inst_device] + s.m[s.m[AT.arg] + 2 * a]])
-    row = s.m[AT.row] + 6 * k
-    s.m[row], s.m[row + 1], s.m[row + 2] = COLLECTIVE, device, device
-    s.m[row + 3], s.m[row + 4], s.m[row + 5] = s.m[ARGS], moved, code
-    for a in range(begin, middle):
-        note_read(s, s.m[s.m[AT.arg] + 2 * a], s.m, s.m[AT.arg_box] + a * s.w, slot, k - first)
-    return True
+def nearest_of(s: State, holders: Any, device: int) -> int:
+    """Which of the holders is on the device, else on its host, else the next by number."""
+    best, least = 0, -1
+    for i in range(len(holders) if len(holders) > 1 else 0):
+        source = s.held[holders[i]].device
+        is_far = s.device[source].host != s.device[device].host
+        away = is_far * s.devices + (source - device) % s.devices
+        if least < 0 or away < least:
+            best, least = i, away
+    return best

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import gather
+from taskflow.core.columns import Array, gather
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
 from taskflow.strategy.partition import Points
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Found(NamedTuple):
@@ -54,7 +52,7 @@ class Fragments:
         self.mover, self.store, self.kind = mover, store, kind
         self._fragments: list[Fragment] = []
         self._base: list[int] = []  # the first device of those that each was made for
-        self._place: dict[tuple[object, ...], int] = {}
+        self._known: dict[tuple[object, ...], int] = {}
         self._alike: dict[tuple[int, bytes, bytes], int] = {}
         self._described: dict[int, tuple[int, int, bool]] = {}
         self._is_bound: dict[int, bool] = {}  # per model of points
@@ -68,13 +66,13 @@ class Fragments:
         """
         keys, base = self._keys(numbers, used)
         for region, key in enumerate(keys):
-            if key not in self._place:
-                self._place[key] = len(self._fragments)
+            if key not in self._known:
+                self._known[key] = len(self._fragments)
                 self._fragments.append(self.mover.move(region, numbers, used, self.store))
                 self._base.append(base[region])
-        places, which = np.unique([self._place[key] for key in keys], return_inverse=True)
-        shift = base - np.array(self._base, np.int64)[places][which]
-        return Found([self._fragments[k] for k in places], which, shift)
+        fragments, which = np.unique([self._known[key] for key in keys], return_inverse=True)
+        shift = base - np.array(self._base, np.int64)[fragments][which]
+        return Found([self._fragments[k] for k in fragments], which, shift)
 
     def _keys(self, numbers: Array, used: Array) -> tuple[list[tuple[object, ...]], Array]:
         """Per region what its fragment depends on but for its first device, and that device."""
@@ -84,7 +82,7 @@ class Fragments:
         base = np.where(count > 0, device[first], 0)
         apart = device - np.repeat(base, count), hosts[device] - np.repeat(hosts[base], count)
         text, ends = np.stack([alike, *apart], axis=1).tobytes(), (24 * table.op_ptr).tolist()
-        is_fetched = table.region[:, 2] > 0
+        is_fetched = table.region["is_fetched"] > 0
         where = np.where(is_fetched | (np.bincount(self._region, is_bound, len(base)) > 0), base, -1).tolist()
         fetching = [used.tobytes() if f else b"" for f in is_fetched.tolist()]
         spans = pairwise(ends)
@@ -92,16 +90,16 @@ class Fragments:
 
     @cached_property
     def _region(self) -> Array:
-        """The region of every entry of `Lives.op`."""
+        """The region of every number in `Lives.op`."""
         return np.repeat(np.arange(len(self.kind)), np.diff(self.mover.table.op_ptr))
 
     def _describe(self, number: int) -> tuple[int, int, bool]:
         """A number that points alike share, their first device, and whether their fragments are bound to it."""
         found = self._described.get(number)
         if found is None:
-            place, model = self.store.table.place[self.store.span(number)], self.store.model(number)
-            base, hosts = int(place[0]), self.mover.hosts[place]
-            key = model, (place - base).tobytes(), (hosts - hosts[0]).tobytes()
+            devices, model = self.store.table.device[self.store.span(number)], self.store.model(number)
+            base, hosts = int(devices[0]), self.mover.hosts[devices]
+            key = model, (devices - base).tobytes(), (hosts - hosts[0]).tobytes()
             if model not in self._is_bound:
                 self._is_bound[model] = _is_bound(self.store.points(model))
             alike = self._alike.setdefault(key, len(self._alike))

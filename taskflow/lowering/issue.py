@@ -8,15 +8,12 @@ many rows there are of each.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from taskflow.core.columns import pointers, spread
+from taskflow.core.columns import Array, pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class IssueOrder:
@@ -39,7 +36,7 @@ class IssueOrder:
         """Operators and versions, by number, in row order."""
         lives, region = self.lives, self._region_of_version
         event = np.maximum(lives.event_ptr[region] + lives.producer, 0)
-        behind = np.where(lives.producer < 0, -1, 2 * self._op_of(region, lives.event[event, 0]) + 1)
+        behind = np.where(lives.producer < 0, -1, 2 * self._op_of(region, lives.event["issuer"][event]) + 1)
         found: Array = np.argsort(np.concatenate([2 * np.arange(self._ops), behind]), kind="stable")
         return found
 
@@ -65,9 +62,10 @@ class IssueOrder:
             rows: of the task graph.
         """
         edges, count = found.gather(lambda f: f.edges)
-        first = start[self._slots]
+        first = start[self._issuers]
         base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], count)
-        waiting, awaited = first[base + edges[:, 0]] + edges[:, 1], first[base + edges[:, 2]] + edges[:, 3]
+        waiting = first[base + edges["issuer"]] + edges["index"]
+        awaited = first[base + edges["awaited_issuer"]] + edges["awaited_index"]
         key = np.unique(waiting * rows + awaited)
         return pointers(np.bincount(key // rows, minlength=rows)), key % rows
 
@@ -79,22 +77,22 @@ class IssueOrder:
             first_instance: of every region.
         """
         local, locals_ = found.gather(lambda f: f.event_instance)
-        op = self._op_of(self._region_of_event, self.lives.event[:, 0])
+        op = self._op_of(self._region_of_event, self.lives.event["issuer"])
         total, count = self._args * points, points[op]
-        at = np.repeat((np.cumsum(total) - total)[op] + self.lives.event[:, 1], count)
+        at = np.repeat((np.cumsum(total) - total)[op] + self.lives.event["argument"], count)
         at += spread(np.zeros_like(count), count) * np.repeat(self._args[op], count)
         instance = np.empty(total.sum(), np.int64)
         instance[at] = np.where(local < 0, -1, local + np.repeat(first_instance, locals_))
         return instance
 
-    def _op_of(self, region: Array, slot: Array) -> Array:
-        """The operators in these slots of these regions."""
-        found: Array = self.lives.op[np.minimum(self.lives.op_ptr[region] + slot, len(self.lives.op) - 1)]
+    def _op_of(self, region: Array, issuer: Array) -> Array:
+        """The operators that are these issuers of these regions."""
+        found: Array = self.lives.op[np.minimum(self.lives.op_ptr[region] + issuer, len(self.lives.op) - 1)]
         return found
 
     @cached_property
-    def _slots(self) -> Array:
-        """The slots of every region in turn (see `Fragment`), as numbers of operators and versions."""
+    def _issuers(self) -> Array:
+        """The issuers of every region in turn (see `Fragment`), as numbers of operators and versions."""
         numbers = np.concatenate([self.lives.op, self._ops + np.arange(len(self._region_of_version))])
         region = np.concatenate([self._region_of_op, self._region_of_version])
         found: Array = numbers[np.argsort(region, kind="stable")]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import pointers
+from taskflow.core.columns import Array, pointers
 from taskflow.graph.graph import Operator
 from taskflow.strategy.partition import split_numbers
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Kinds(NamedTuple):

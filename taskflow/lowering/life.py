@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import pointers, spread
+from taskflow.core.columns import Array, pointers, record, spread
 from taskflow.graph.graph import LogicalRegion, Operator
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
-READS, UPDATES, WRITES = range(3)
+class Role(IntEnum):
+    """What an operator does with a region."""
+
+    READS = 0
+    UPDATES = 1
+    WRITES = 2
+
+
+EVENT = record("issuer", "argument", "role", "version")
+REGION = record("itemsize", "is_persistent", "is_fetched", "is_scalar")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,27 +33,27 @@ class Life:
 
     Attributes:
         region: whose life it is.
-        ops: the operators that touch it, by number; an operator's place here is its slot.
-        events: (n, 4) the operator's slot, the argument, READS, UPDATES or WRITES, and the version read, or -1.
+        ops: the operators that touch it, by number; operator k of these is issuer k in a `Fragment`.
+        event: records of the issuer, the argument, the `Role`, and the version that is read, or -1.
         producer: per version the event that makes it, or -1: fed, or kept from the step before.
     """
 
     region: LogicalRegion
     ops: tuple[int, ...]
-    events: Array
+    event: Array
     producer: Array
 
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """What a fragment depends on besides the points of the operators."""
-        return self.region.shape, self.region.itemsize, self.region.is_persistent, self.events.tobytes()
+        return self.region.shape, self.region.itemsize, self.region.is_persistent, self.event.tobytes()
 
 
 class Lives(NamedTuple):
     """The lives of all regions of a graph, one after the other; see `Life`.
 
     Attributes:
-        region: (regions, 4) itemsize, and whether it is persistent, fetched, a scalar.
+        region: records of the itemsize, and whether it is persistent, fetched, a scalar.
         whole_ptr, whole: the box of all points: 0 and the extent of every dimension; a scalar has one dimension.
         op_ptr, op: the operators that touch it.
         event_ptr, event, producer_ptr, producer: see `Life`.
@@ -67,16 +76,16 @@ def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fe
     extents = np.array([extent for r in regions for extent in r.shape or (1,)], np.int64)
     touch = _touches(operators, regions)
     event_ptr = pointers(np.bincount(touch[:, 0], minlength=len(regions)))
-    op_ptr, op, slot = _slots(touch, len(regions))
+    op_ptr, op, issuer = _issuers(touch, len(regions))
     version, producer_ptr, producer = _versions(touch, event_ptr)
     return Lives(
-        np.array(flags, np.int64).reshape(-1, 4),
+        np.array(flags, REGION),
         pointers([2 * max(r.ndim, 1) for r in regions]),
         np.stack([np.zeros_like(extents), extents], axis=1).reshape(-1),
         op_ptr,
         op,
         event_ptr,
-        np.stack([slot, touch[:, 2], touch[:, 3], version], axis=1),
+        np.stack([issuer, touch[:, 2], touch[:, 3], version], axis=1).view(EVENT).reshape(-1),
         producer_ptr,
         producer,
     )
@@ -101,13 +110,13 @@ def _touches(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) ->
     region = np.array([number[r.name] for op in operators for r in op.args], np.int64)
     inputs, args = np.array([(len(op.inputs), len(op.args)) for op in operators], np.int64).reshape(-1, 2).T
     first, op, arg = np.cumsum(args) - args, np.repeat(np.arange(len(args)), args), spread(np.zeros_like(args), args)
-    role = np.where(arg < inputs[op], READS, WRITES)
-    role[[k + arg for k, op in zip(first.tolist(), operators, strict=True) for arg in op.writes]] = UPDATES
+    role = np.where(arg < inputs[op], Role.READS, Role.WRITES)
+    role[[k + arg for k, op in zip(first.tolist(), operators, strict=True) for arg in op.writes]] = Role.UPDATES
     return np.stack([region, op, arg, role], axis=1)[np.argsort(region, kind="stable")]
 
 
-def _slots(touch: Array, regions: int) -> tuple[Array, Array, Array]:
-    """Where the operators of every region begin, the operators, and the slot of every event."""
+def _issuers(touch: Array, regions: int) -> tuple[Array, Array, Array]:
+    """Where the operators of every region begin, the operators, and the issuer of every event."""
     region, op = touch[:, 0], touch[:, 1]
     is_new = np.ones(len(touch), np.bool_)
     is_new[1:] = np.any(np.diff(touch[:, :2], axis=0) != 0, axis=1)
@@ -118,11 +127,11 @@ def _slots(touch: Array, regions: int) -> tuple[Array, Array, Array]:
 def _versions(touch: Array, event_ptr: Array) -> tuple[Array, Array, Array]:
     """The version that every event reads, or -1; where the versions of every region begin, and who makes each."""
     region, role, count = touch[:, 0], touch[:, 3], np.diff(event_ptr)
-    makes, is_given = role != READS, np.ones(len(count), np.int64)  # there is a version that no event makes
-    is_given[count > 0] = role[event_ptr[:-1][count > 0]] != WRITES
+    makes, is_given = role != Role.READS, np.ones(len(count), np.int64)  # there is a version that no event makes
+    is_given[count > 0] = role[event_ptr[:-1][count > 0]] != Role.WRITES
     total = np.concatenate([[0], np.cumsum(makes)])
     before = total[:-1] - total[event_ptr[region]] + is_given[region]
     ptr = pointers(is_given + total[event_ptr[1:]] - total[event_ptr[:-1]])
     producer = np.full(ptr[-1], -1, np.int64)
     producer[(ptr[region] + before)[makes]] = (np.arange(len(touch)) - event_ptr[region])[makes]
-    return np.where(role == WRITES, -1, before - 1), ptr, producer
+    return np.where(role == Role.WRITES, -1, before - 1), ptr, producer

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.columns import spread
+from taskflow.core.columns import Array, spread
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, Operator
@@ -25,14 +25,12 @@ from taskflow.lowering.issue import IssueOrder
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
-from taskflow.lowering.rows import Shape, in_place, move_columns, padded, point_columns, shape_of
+from taskflow.lowering.rows import Shape, in_order, move_columns, padded, point_columns, shape_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Launch, TaskGraph
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def lower(graph: Graph, strategy: Strategy, machine: MachineModel) -> TaskGraph:
@@ -83,7 +81,8 @@ class Lowering:
             raise ValueError("lower: the graph has no operators")
         check_strategy(self.graph, strategy, len(self.machine.devices))
         numbers, table = self.numbers(strategy), self.store.table
-        used = np.unique(table.place[spread(*table.record[numbers, :2].T)])
+        of = table.record[numbers]
+        used = np.unique(table.device[spread(of["first_device"], of["points"])])
         return self._assemble(numbers, self.fragments.find(numbers, used), used)
 
     def numbers(self, strategy: Strategy) -> Array:
@@ -118,7 +117,7 @@ class Lowering:
         regions = np.arange(len(self.regions))
         first, instances = self._instances(found, regions)
         versions, _ = found.gather(lambda f: np.diff(f.version_row))
-        rows = np.concatenate([self.store.table.record[numbers, 1], versions])
+        rows = np.concatenate([self.store.table.record["points"][numbers], versions])
         start = self.order.starts(rows)
         points = self._points(np.arange(len(numbers)), numbers)
         points["arg_instance"] = self.order.instances(found, rows[: len(numbers)], first)
@@ -141,7 +140,7 @@ class Lowering:
         self, entries: Sequence[dict[str, Array]], row: Array, launches: tuple[Launch, ...], **rest: Any
     ) -> TaskGraph:
         """The task graph where entry k is row `row[k]`; without dependences, homes and fetches if none are given."""
-        columns: dict[str, Any] = in_place(
+        columns: dict[str, Any] = in_order(
             {name: np.concatenate([e[name] for e in entries]) for name in entries[0]}, row
         )
         kind, source, device, arg_ptr = (columns[name] for name in ("kind", "source", "device", "arg_ptr"))

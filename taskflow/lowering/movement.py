@@ -20,38 +20,34 @@ The rules are compiled (`moving`), since a search applies them some ten thousand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.errors import InternalError
 from taskflow.lowering.life import Life, Lives
 from taskflow.lowering.pointstore import PointStore
 
 if TYPE_CHECKING:
-    from taskflow.cost.model import Rates
-    from taskflow.lowering.packing import Packed
     from taskflow.lowering.state import State
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Fragment:
-    """What one region adds to a task graph. Slots are those of `Life`; version v is slot `len(ops) + v`.
+    """What one region adds to a task graph. Operator k of `Life.ops` is issuer k; version v is issuer `len(ops) + v`.
 
-    Boxes are (n, dimensions, 2).
+    Boxes are (n, dimensions, 2). Records are those of `state.State`.
 
     Attributes:
         instance_device, instance_box, instance_partial: of every instance.
-        row: (n, 6) of every row that moves data: kind, source, device, end of its arguments, elements read or written,
-            and a place in `task.COLLECTIVES`.
-        arg, arg_box: their arguments: (n, 2) instance and privilege, and box.
+        row: records of all rows that move data.
+        arg, arg_box: records of their arguments, and boxes.
         version_row: first row of every version, and their number.
         event_instance: instance of every point of every event in turn, -1 where its box is empty.
-        edges: (n, 4) waiting slot and index, awaited slot and index; sorted, each once.
+        edges: records; sorted, each once.
         homes, home_box: instances that hold a persistent region between steps, and what of it.
         fetches: (n, 2) device that fetches the region, and its instance.
     """
@@ -81,136 +77,80 @@ class Mover:
     Args:
         hosts: of every device.
         direct_devices: so many exchange row by row.
-        streams: see `thinning.Lanes`.
+        streams: see `thinning.Streams`.
         lives, table: of all regions, one by one and together.
     """
 
     def __init__(self, hosts: Array, direct_devices: int, streams: Array, lives: Sequence[Life], table: Lives) -> None:
-        from taskflow.lowering.packing import no_pool, no_rates  # numba: imported on first use
-
         self.hosts, self.direct_devices, self.streams = hosts, direct_devices, streams
         self.lives, self.table = lives, table
-        self._memory, self._room = np.empty(0, np.int64), 1
-        self._no_pool, self._no_rates = no_pool(), no_rates()
+        self.memory, self.room = np.empty(0, np.int64), 1
+
+    def world(self, points_of: Array, used: Array, store: PointStore) -> tuple[Any, ...]:
+        """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
+        tables = tuple(self.table), tuple(store.table)
+        return *tables, points_of, used, self.hosts, self.direct_devices, SMALL_BYTES
 
     def move(self, number: int, points_of: Array, used: Array, store: PointStore) -> Fragment:
-        """The fragment of one region; arguments as for `pack`."""
-        from taskflow.lowering.state import place_tables
-
-        numbers = np.array([number], np.int64)
-        found = self._run(numbers, points_of, used, store, False, lambda: self._no_pool, None, self._no_rates)
-        size, version_row, arg_of, homes, instances = found
-        life = self.lives[number]
-        ndim = life.region.ndim
-        s = place_tables(self._memory, size, 2 * max(ndim, 1), len(self.hosts), len(life.producer))
-        return _fragment(s, ndim, version_row, arg_of, homes, instances, used)
-
-    def pack(
-        self,
-        numbers: Array,
-        points_of: Array,
-        used: Array,
-        store: PointStore,
-        pool: Callable[[], Packed],
-        grow: Callable[[int], None],
-        rates: Rates,
-    ) -> None:
-        """Pack what happens to some regions.
+        """The fragment of one region.
 
         Args:
-            numbers: of the regions.
+            number: of the region.
             points_of: number of the points of every operator.
             used: the devices in use.
             store: of the points.
-            pool, grow: its columns; makes one of them larger.
-            rates: of what moves.
         """
-        self._run(numbers, points_of, used, store, True, pool, grow, rates)
+        from taskflow.lowering import moving  # numba: imported on first use
+        from taskflow.lowering.state import State
 
-    def _run(
-        self,
-        numbers: Array,
-        points_of: Array,
-        used: Array,
-        store: PointStore,
-        packs: bool,
-        pool: Callable[[], Packed],
-        grow: Callable[[int], None] | None,
-        rates: Rates,
-    ) -> tuple[int, Array, Array, Array, Array]:
-        """Call `moving.move` until there is room for all.
+        world, end = self.world(points_of, used, store), -1
+        while end != moving.DONE:
+            end, more, *found = moving.move(number, world, self.memory, self.room)
+            self.make_room(number, end, more)
+        ndim = self.lives[number].region.ndim
+        return _fragment(State(self.memory), ndim, used, *found)
 
-        With plain tuples: of a named one numba takes six times as long to find out the type, 5 us each.
+    def make_room(self, number: int, end: int, more: int) -> None:
+        """Make room for playing a region that ended so, if it lacked some; see `moving.Played`.
+
+        Raises:
+            InternalError: there is another fault.
         """
         from taskflow.lowering import moving  # numba: imported on first use
 
-        done = 0
-        while True:
-            end, at, more, *found = moving.move(
-                numbers[done:],
-                points_of,
-                used,
-                tuple(self.table),
-                tuple(store.table),
-                self.hosts,
-                self.streams,
-                self.direct_devices,
-                SMALL_BYTES,
-                self._memory,
-                self._room,
-                packs,
-                tuple(pool()),
-                tuple(rates),
-            )
-            done += at
-            if end == moving.DONE:
-                return more, *found
-            if end == moving.NO_MEMORY:
-                self._memory = np.empty(more, np.int64)
-            elif end == moving.NO_STATE:
-                self._room *= 4
-            elif end == moving.NO_POOL and grow:
-                grow(more)
-            else:
-                self._complain(int(numbers[done]), more)
-
-    def _complain(self, number: int, need: int) -> None:
-        where = f"region '{self.lives[number].region.name}'"
-        if need < 0:
-            raise InternalError(f"{where}: points of one operator wait for each other")
-        raise InternalError(f"{where}: nobody holds what is needed of it ({need})")
+        if end == moving.NO_MEMORY:
+            self.memory = np.empty(more, np.int64)
+        elif end == moving.NO_STATE:
+            self.room *= 4
+        elif end == moving.NOBODY:
+            where = f"region '{self.lives[number].region.name}'"
+            raise InternalError(f"{where}: nobody holds what is needed of it ({more})")
 
 
 def _fragment(
-    s: State, ndim: int, version_row: Array, arg_of: Array, homes: Array, instances: Array, used: Array
+    s: State, ndim: int, used: Array, version_row: Array, event_instance: Array, homes: Array, instances: Array
 ) -> Fragment:
-    """Read a fragment out of a state; `instances` of the homes, then of the devices that fetch.
+    """Read a fragment out of a state; `instances` of the homes, then of the devices that fetch."""
 
-    In a state a scalar has one dimension.
-    """
-    from taskflow.lowering.state import ARGS, AT, EDGES, INSTANCES, ROWS
-
-    m, w = s.m, s.w
-    count, rows, args = int(m[INSTANCES]), int(m[ROWS]), int(m[ARGS])
-
-    def read(first: int, length: int, *shape: int) -> Array:
-        found: Array = m[first : first + length].reshape(-1, *shape).copy()
+    def boxes(table: Array, rows: Any) -> Array:
+        """In a state a scalar has one dimension."""
+        found: Array = table[rows].reshape(-1, s.width // 2, 2)[:, :ndim].copy()
         return found
 
-    home_box = m[s.m[AT.need_box] + homes[:, None] * w + np.arange(w)]
+    instance, rows, args = s.instance[: s.instances], s.row[: s.rows], s.arg[: s.args]
     fetching = instances[len(homes) :]
     return Fragment(
-        read(s.m[AT.inst_device], count).reshape(-1),
-        read(s.m[AT.inst_box], count * w, w // 2, 2)[:, :ndim],
-        read(s.m[AT.inst_partial], count).reshape(-1),
-        read(s.m[AT.row], 6 * rows, 6),
-        read(s.m[AT.arg], 2 * args, 2),
-        read(s.m[AT.arg_box], args * w, w // 2, 2)[:, :ndim],
+        instance["device"].copy(),
+        boxes(s.instance_box, slice(s.instances)),
+        instance["is_partial"].copy(),
+        rows.copy(),
+        args.copy(),
+        boxes(s.arg_box, slice(s.args)),
         version_row,
-        arg_of,
-        _sorted(read(s.m[AT.edge], 4 * int(m[EDGES]), 4)),
+        event_instance,
+        _sorted(s.edge[: s.edges]),
         instances[: len(homes)],
-        home_box.reshape(-1, w // 2, 2)[:, :ndim],
+        boxes(s.need_box, homes),
         np.stack([used[: len(fetching)], fetching], axis=1),
     )
 
@@ -218,8 +158,8 @@ def _fragment(
 def _sorted(edges: Array) -> Array:
     """The edges in order, each once."""
     if not len(edges):
-        return edges
-    waiting_slot, waiting, slot, row = edges.T
-    spans = edges.max(axis=0) + 1
-    key = ((waiting_slot * spans[1] + waiting) * spans[2] + slot) * spans[3] + row
+        return edges.copy()
+    key = np.zeros(len(edges), np.int64)
+    for name in edges.dtype.names or ():
+        key = key * (edges[name].max() + 1) + edges[name]
     return edges[np.unique(key, return_index=True)[1]]

@@ -2,107 +2,107 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.boxes import (
-    covers,
-    intersect,
-    is_empty,
-    overlaps,
-    put,
-    same,
-    split_evenly,
-    subtract,
-)
-from taskflow.lowering.moves import needs_of
-from taskflow.lowering.state import AT, FULL, State
+from taskflow.lowering.boxes import covers, intersect, is_empty, overlaps, put, same, split_evenly, subtract
+from taskflow.lowering.needs import needs_of
+from taskflow.lowering.state import State
+
+
+class Wanted(NamedTuple):
+    """What of a tile is needed, and by which device."""
+
+    box: Any
+    device: Any
 
 
 @inner
-def owners_of(s: State, v: int, box: Any, tile: int, holds: Any, scalar: bool) -> tuple[Any, Any]:
-    """Which device sums which part of tile number `tile`; `holds`: the devices that have a partial result of it.
+def owners_of(s: State, tile: Any, holds: Any) -> tuple[Any, Any]:
+    """Which device sums which part of a tile; `holds`: the devices that have a partial result of it.
 
-    The tile is cut at the borders of the needed boxes; a piece that one device needs is summed there, one that several
+    The tile is cut at the borders of the needed boxes; a part that one device needs is summed there, one that several
     need is shared out among them, those first that hold a partial result already.
     """
-    needs, w = needs_of(s, v), s.w
-    wanted, by = np.empty(len(needs) * w, np.int64), np.empty(len(needs), np.int64)
-    count = wanted_of(s, needs, box, tile, wanted, by)
-    pieces = cut_at_borders(s, box, tile, wanted[: count * w])
-    owner, piece, owned = np.empty(s.devices, np.int64), np.empty(s.devices * w, np.int64), 0
-    needers, cut = np.empty(s.devices, np.bool_), np.empty(s.devices * w, np.int64)
-    for i in range(0, len(pieces), w):
-        if owned + s.devices > len(owner):
-            owner, piece = np.concatenate((owner, owner)), np.concatenate((piece, piece))
-        owned = share_out(s, pieces, i, wanted, by, count, holds, scalar, needers, cut, owner, piece, owned)
-    return owner[:owned], piece[: owned * w]
+    wanted = wanted_of(s, tile)
+    parts = cut_at_borders(s, tile, wanted.box)
+    owner, owned = np.empty(s.devices, np.int64), np.empty((s.devices, s.width), np.int64)
+    able, cut, count = np.empty(s.devices, np.bool_), np.empty((s.devices, s.width), np.int64), 0
+    for i in range(len(parts)):
+        if count + s.devices > len(owner):
+            owner, owned = np.concatenate((owner, owner)), np.concatenate((owned, owned))
+        devices = able_of(s, parts[i], wanted, holds, able)
+        if devices:
+            split_evenly(cut, parts[i], devices, s.is_scalar)
+        part = 0
+        for device in range(s.devices):
+            if able[device]:
+                if not is_empty(cut[part]):
+                    owner[count] = device
+                    put(owned[count], cut[part])
+                    count += 1
+                part += 1
+    return owner[:count], owned[:count]
+
+
+@inner
+def wanted_of(s: State, tile: Any) -> Wanted:
+    """What of a tile is needed of the version that is being moved."""
+    needs, count = needs_of(s, s.version), 0
+    box, device = np.empty((len(needs), s.width), np.int64), np.empty(len(needs), np.int64)
+    for k in needs:
+        if overlaps(s.need_box[k], tile):
+            intersect(box[count], s.need_box[k], tile)
+            device[count] = s.need[k].device
+            count += 1
+    return Wanted(box[:count], device[:count])
 
 
 @leaf
-def wanted_of(s: State, needs: Any, box: Any, tile: int, wanted: Any, by: Any) -> int:
-    """Put down what of a tile is needed, and by which device; how often."""
-    w, count = s.w, 0
-    for k in needs:
-        if overlaps(s.m, s.m[AT.need_box] + k * w, box, tile * w, w):
-            intersect(wanted, count * w, s.m, s.m[AT.need_box] + k * w, box, tile * w, w)
-            by[count] = s.m[s.m[AT.need] + 3 * k]
-            count += 1
+def able_of(s: State, part: Any, wanted: Wanted, holds: Any, able: Any) -> int:
+    """Set who shares a part: those who need it, and if some of them hold a partial result, these; how many."""
+    has_holder, count = False, 0
+    for device in range(s.devices):
+        able[device] = False
+    for k in range(len(wanted.device)):
+        if covers(wanted.box[k], part):
+            able[wanted.device[k]] = True
+            has_holder = has_holder or holds[wanted.device[k]]
+    for device in range(s.devices):
+        able[device] = able[device] and (holds[device] or not has_holder)
+        count += able[device]
     return count
 
 
-@leaf
-def share_out(
-    s: State, pieces: Any, i: int, wanted: Any, by: Any, count: int, holds: Any, scalar: bool, needers: Any, cut: Any,
-    owner: Any, piece: Any, owned: int,
-) -> int:  # fmt: skip
-    """Append who sums which part of a piece; the new number of parts."""
-    w, able, has_holder, part = s.w, 0, False, -1
-    for device in range(s.devices):
-        needers[device] = False
-    for k in range(count):
-        if covers(wanted, k * w, pieces, i, w):
-            needers[by[k]] = True
-            has_holder = has_holder or holds[by[k]]
-    for device in range(s.devices):
-        needers[device] = needers[device] and (holds[device] or not has_holder)
-        able += needers[device]
-    if able:
-        split_evenly(cut, pieces, i, able, scalar, w)
-    for device in range(s.devices):
-        part += needers[device]
-        if needers[device] and not is_empty(cut, part * w, w):
-            owner[owned] = device
-            put(piece, owned * w, cut, part * w, w)
-            owned += 1
-    return owned
-
-
 @inner
-def cut_at_borders(s: State, box: Any, tile: int, wanted: Any) -> Any:
-    """The tile in pieces such that every wanted box is a union of pieces."""
-    w = s.w
-    put(s.m, s.m[AT.work], box, tile * w, w)
+def cut_at_borders(s: State, tile: Any, wanted: Any) -> Any:
+    """The tile in parts such that every wanted box is a union of parts."""
+    put(s.work[0], tile)
     count = 1
-    for k in range(0, len(wanted), w):
+    for k in range(len(wanted)):
         is_new = True
-        for j in range(0, k, w):
-            is_new = is_new and not same(wanted, j, wanted, k, w)
-        if not is_new:
-            continue
-        n = 0
-        for i in range(s.m[AT.work], s.m[AT.work] + count * w, w):
-            if overlaps(s.m, i, wanted, k, w):
-                if n < s.size:
-                    intersect(s.m, s.m[AT.spare] + n * w, s.m, i, wanted, k, w)
-                n += 1
-            n = subtract(s.m, s.m[AT.spare], n, s.size, s.m, i, wanted, k, w)
-        if n > s.size:
-            s.m[FULL] = 1
-            return s.m[:0].copy()
-        count = n
-        for i in range(count * w):
-            s.m[s.m[AT.work] + i] = s.m[s.m[AT.spare] + i]
-    return s.m[s.m[AT.work] : s.m[AT.work] + count * w].copy()
+        for j in range(k):
+            is_new = is_new and not same(wanted[j], wanted[k])
+        if is_new:
+            count = cut_along(s, count, wanted[k])
+    return s.work[:count].copy()
+
+
+@leaf
+def cut_along(s: State, count: int, box: Any) -> int:
+    """Cut each of the first boxes in `work` in what lies in the box and what does not; the new number."""
+    n = 0
+    for i in range(count):
+        if overlaps(s.work[i], box):
+            if n < len(s.spare):
+                intersect(s.spare[n], s.work[i], box)
+            n += 1
+        n = subtract(s.spare, n, s.work[i], box)
+    if n > len(s.spare):
+        s.is_full = 1
+        return 0
+    for i in range(n):
+        put(s.work[i], s.spare[i])
+    return n

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.compiling import inner, leaf
+from taskflow.core.compiling import inner, leaf, njit
 from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import volume
+from taskflow.lowering.moving import DONE, NOBODY, play_region, world_of
 from taskflow.lowering.sorting import bits, sort
-from taskflow.lowering.state import AT, COLLECTIVE, COPY, EDGES, FEED, INSTANCES, ROWS, State
-from taskflow.lowering.thinning import Lanes, is_implied, thin
+from taskflow.lowering.state import COLLECTIVE, COPY, FEED, State
+from taskflow.lowering.thinning import RowStreams, first_points, is_implied, thin
 
 # Columns of a pool that fill up, as places in `Packed.length`.
 ROW, WITHIN, VERSION, RUN_PTR, RUN, ENTRY, PENDING, MEMBER = range(8)
@@ -31,7 +32,7 @@ class Packed(NamedTuple):
         seconds, queue, within_ptr: of every row; the rows of the same version that it waits for are
             `within[within_ptr[row] : within_ptr[row + 1]]`.
         version: (n, 2) first row and number of rows.
-        run_ptr, run: (n, 6) dependences between slots; see `make_runs`.
+        run_ptr, run: (n, 6) dependences between issuers; see `make_runs`.
         entry: (n, 4) of every fragment: first row, rows, first of `version`, first of `run_ptr`.
         bytes: (n, devices) that its instances take.
         pending: (n, 5) collectives, whose seconds and queue are still open: row, name, bytes, first of `member` and
@@ -52,58 +53,76 @@ class Packed(NamedTuple):
     member: Any
 
 
-def no_pool() -> Packed:
-    """A pool without room."""
-    none, short = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    pair, six, four, one, five = (none.reshape(0, n) for n in (2, 6, 4, 1, 5))
-    of_rows = np.zeros(8, np.int64), np.zeros(0), short, short, short
-    return Packed(*of_rows, pair, none, six.astype(np.int32), four, one, five, none)
+NO_POOL = 4  # a column of the pool has too little room; follows the ends of `moving`
 
 
-def no_rates() -> Rates:
-    """Rates of no device."""
-    return Rates(np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0), np.zeros(0), np.zeros(0))
+@njit
+def pack_regions(
+    regions: Any, world: Any, streams: Any, memory: Any, room: int, pool: Any, all_rates: Any
+) -> tuple[int, int, int]:
+    """Play the events of some regions and pack what they cause.
+
+    Args:
+        regions: by number.
+        streams: see `thinning.RowStreams`.
+        pool, all_rates: `Packed` and `Rates` as plain tuples.
+        others: see `moving.move`.
+
+    Returns:
+        how it ended, at which of the regions, and a number that says more: see `moving.Played`; NO_POOL: a column;
+        NOBODY: -1, where points of an operator wait for each other.
+    """
+    w, packed, rates = world_of(world), Packed(*pool), Rates(*all_rates)
+    for number in range(len(regions)):
+        x = play_region(regions[number], w, memory, room, True)
+        if x.end != DONE:
+            return x.end, number, x.number
+        of_rows = RowStreams(streams, x.life.ops, first_points(x.life), x.points.device, x.version_row)
+        column = pack(x.state, of_rows, packed, rates)
+        if column != FITS:
+            return NO_POOL if column >= 0 else NOBODY, number, column
+    return DONE, len(regions), 0
 
 
 @inner
-def pack(s: State, lanes: Lanes, itemsize: int, p: Packed, rates: Rates) -> Any:
+def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
     """Append a region's entry: FITS; else nothing is appended.
 
     Gives the column that has too little room; or WAITS_FOR_ITSELF: an operator whose points wait for each other.
     """
-    ops, version_row = lanes.ops, lanes.version_row
-    for e in range(s.m[AT.edge], s.m[AT.edge] + 4 * s.m[EDGES], 4):
-        if s.m[e] == s.m[e + 2] and s.m[e] < ops:
-            return WAITS_FOR_ITSELF
-    keys, places = edge_keys(s, lanes)
-    keys = thin(s, sort(keys), places[0], places[1], lanes)
-    versions, rows, slots = len(version_row) - 1, s.m[ROWS], ops + len(version_row) - 1
+    ops, version_row = streams.ops, streams.version_row
+    for e in range(s.edges):
+        if s.edge[e].issuer == s.edge[e].awaited_issuer and s.edge[e].issuer < ops:
+            return int(WAITS_FOR_ITSELF)
+    keys, bits_of = edge_keys(s, streams)
+    keys = thin(s, sort(keys), bits_of[0], bits_of[1], streams)
+    versions, rows, issuers = len(version_row) - 1, s.rows, ops + len(version_row) - 1
     collectives = 0
     for k in range(rows):
-        collectives += s.m[s.m[AT.row] + 6 * k] == COLLECTIVE
-    short = lacking_column(p, rows, collectives, len(keys), versions, slots)
+        collectives += s.row[k].kind == COLLECTIVE
+    short = lacking_column(p, rows, collectives, len(keys), versions, issuers)
     if short != FITS:
-        return short
+        return int(short)
     row = p.length[ROW]
-    pack_rows(s, itemsize, p, rates)
-    pack_edges(keys, places, ops, slots, row, version_row, p)
+    pack_rows(s, p, rates)
+    pack_edges(keys, bits_of, ops, issuers, row, version_row, p)
     entry = p.length[ENTRY]
     p.entry[entry, 0], p.entry[entry, 1] = row, rows
-    p.entry[entry, 2], p.entry[entry, 3] = p.length[VERSION], p.length[RUN_PTR] - slots - 1
+    p.entry[entry, 2], p.entry[entry, 3] = p.length[VERSION], p.length[RUN_PTR] - issuers - 1
     for v in range(versions):
         p.version[p.length[VERSION], 0] = row + version_row[v]
         p.version[p.length[VERSION], 1] = version_row[v + 1] - version_row[v]
         p.length[VERSION] += 1
     p.bytes[entry] = 0
-    for k in range(s.m[INSTANCES]):
-        size = volume(s.m, s.m[AT.inst_box] + k * s.w, s.w) * itemsize
-        p.bytes[entry, s.m[s.m[AT.inst_device] + k]] += -(-size // ALIGNMENT) * ALIGNMENT
+    for k in range(s.instances):
+        size = volume(s.instance_box[k]) * s.itemsize
+        p.bytes[entry, s.instance[k].device] += -(-size // ALIGNMENT) * ALIGNMENT
     p.length[ENTRY] += 1
-    return FITS
+    return int(FITS)
 
 
 @leaf
-def lacking_column(p: Packed, rows: int, collectives: int, edges: int, versions: int, slots: int) -> int:
+def lacking_column(p: Packed, rows: int, collectives: int, edges: int, versions: int, issuers: int) -> int:
     """A column that has no room for so much more, or FITS."""
     if p.length[ROW] + rows + 1 >= len(p.seconds):
         return ROW
@@ -111,7 +130,7 @@ def lacking_column(p: Packed, rows: int, collectives: int, edges: int, versions:
         return WITHIN
     if p.length[VERSION] + versions > len(p.version):
         return VERSION
-    if p.length[RUN_PTR] + slots + 1 > len(p.run_ptr):
+    if p.length[RUN_PTR] + issuers + 1 > len(p.run_ptr):
         return RUN_PTR
     if p.length[RUN] + edges > len(p.run):
         return RUN
@@ -125,38 +144,38 @@ def lacking_column(p: Packed, rows: int, collectives: int, edges: int, versions:
 
 
 @inner
-def pack_rows(s: State, itemsize: int, p: Packed, rates: Rates) -> None:
+def pack_rows(s: State, p: Packed, rates: Rates) -> None:
     """Seconds and queues of the rows."""
     devices, begin = s.devices, 0
-    for k in range(s.m[ROWS]):
-        at, row = s.m[AT.row] + 6 * k, p.length[ROW] + k
-        kind, source, device, size = s.m[at], s.m[at + 1], s.m[at + 2], s.m[at + 4] * itemsize
-        if kind == COLLECTIVE:
+    for k in range(s.rows):
+        of, row = s.row[k], p.length[ROW] + k
+        source, device, size = of.source, of.device, of.points * s.itemsize
+        if of.kind == COLLECTIVE:
             p.seconds[row], p.queue[row] = 0.0, 0
-            pend(s, row, begin, s.m[at + 3], s.m[at + 5], size, p)
-        elif kind == COPY and source != device:
+            pend(s, k, begin, size, p)
+        elif of.kind == COPY and source != device:
             p.seconds[row] = rates.latency[source, device] + size / rates.throughput[source, device]
             p.queue[row] = source * devices + device
         else:
             ramp = rates.ramp[device] if size > 0 else 0.0
             p.seconds[row] = rates.overhead[device] + size / rates.bandwidth[device] + ramp
-            p.queue[row] = devices * devices + device if kind == FEED else device * devices + device
-        begin = s.m[at + 3]
+            p.queue[row] = devices * devices + device if of.kind == FEED else device * devices + device
+        begin = of.arg_end
 
 
 @inner
-def pend(s: State, row: int, begin: int, end: int, name: int, size: int, p: Packed) -> None:
-    """Note a collective, with the devices of its arguments."""
+def pend(s: State, k: int, begin: int, size: int, p: Packed) -> None:
+    """Note the collective in row `k`, of so many bytes, with the devices of its arguments from `begin` on."""
     takes_part, first = np.zeros(s.devices, np.bool_), p.length[MEMBER]
-    for a in range(begin, end):
-        takes_part[s.m[s.m[AT.inst_device] + s.m[s.m[AT.arg] + 2 * a]]] = True
+    for a in range(begin, s.row[k].arg_end):
+        takes_part[s.instance[s.arg[a].instance].device] = True
     for device in range(s.devices):
         if takes_part[device]:
             p.member[p.length[MEMBER]] = device
             p.length[MEMBER] += 1
     n = p.length[PENDING]
-    p.pending[n, 0], p.pending[n, 1], p.pending[n, 2], p.pending[n, 3] = row, name, size, first
-    p.pending[n, 4] = p.length[MEMBER] - first
+    p.pending[n, 0], p.pending[n, 1], p.pending[n, 2] = p.length[ROW] + k, s.row[k].collective, size
+    p.pending[n, 3], p.pending[n, 4] = first, p.length[MEMBER] - first
     p.length[PENDING] += 1
 
 
@@ -164,38 +183,40 @@ def pend(s: State, row: int, begin: int, end: int, name: int, size: int, p: Pack
 
 
 @inner
-def edge_keys(s: State, lanes: Lanes) -> tuple[Any, tuple[int, int]]:
-    """Edges as numbers that sort by waiting slot, awaited slot, waiting row, awaited row; bits of rows and of slots.
+def edge_keys(s: State, streams: RowStreams) -> tuple[Any, tuple[int, int]]:
+    """Edges as numbers that sort by waiting issuer, awaited issuer, waiting row, awaited row; bits of rows, of issuers.
 
     Those that streams imply are left out.
     """
-    most_row, most_slot, count = 0, 0, s.m[EDGES]
-    for e in range(s.m[AT.edge], s.m[AT.edge] + 4 * count, 4):
-        most_slot = max(most_slot, s.m[e], s.m[e + 2])
-        most_row = max(most_row, s.m[e + 1], s.m[e + 3])
-    of_row, of_slot, keys = bits(most_row), bits(most_slot), np.empty(count, np.int64)
-    n = 0
-    for e in range(s.m[AT.edge], s.m[AT.edge] + 4 * count, 4):
-        if not is_implied(s, e, lanes):
-            slots = (s.m[e] << of_slot) | s.m[e + 2]
-            keys[n] = (((slots << of_row) | s.m[e + 1]) << of_row) | s.m[e + 3]
+    most_row, most_issuer = 0, 0
+    for e in range(s.edges):
+        most_issuer = max(most_issuer, s.edge[e].issuer, s.edge[e].awaited_issuer)
+        most_row = max(most_row, s.edge[e].index, s.edge[e].awaited_index)
+    of_row, of_issuer, keys, n = bits(most_row), bits(most_issuer), np.empty(s.edges, np.int64), 0
+    for e in range(s.edges):
+        if not is_implied(s, e, streams):
+            edge = s.edge[e]
+            issuers = (edge.issuer << of_issuer) | edge.awaited_issuer
+            keys[n] = (((issuers << of_row) | edge.index) << of_row) | edge.awaited_index
             n += 1
-    return keys[:n], (of_row, of_slot)
+    return keys[:n], (of_row, of_issuer)
 
 
 @leaf
-def pack_edges(keys: Any, places: tuple[int, int], ops: int, slots: int, row: int, version_row: Any, p: Packed) -> None:
-    """Dependences of all rows, which are appended: within slots by row, between slots as runs.
+def pack_edges(
+    keys: Any, bits_of: tuple[int, int], ops: int, issuers: int, row: int, version_row: Any, p: Packed
+) -> None:
+    """Dependences of all rows, which are appended: within issuers by row, between issuers as runs.
 
     A run is (waiting row, awaited slot, awaited row, step of waiting rows, step of awaited rows, number).
     """
-    of_row, of_slot = places
+    of_row, of_issuer = bits_of
     first, n, ptr = p.length[RUN], p.length[RUN], p.length[RUN_PTR]
     within, done, slot = p.length[WITHIN], row, -1
-    p.run_ptr[ptr : ptr + slots + 1] = first
+    p.run_ptr[ptr : ptr + issuers + 1] = first
     for key in keys:
         b, a = key & ((1 << of_row) - 1), (key >> of_row) & ((1 << of_row) - 1)
-        o, w = (key >> (2 * of_row)) & ((1 << of_slot) - 1), key >> (2 * of_row + of_slot)
+        o, w = (key >> (2 * of_row)) & ((1 << of_issuer) - 1), key >> (2 * of_row + of_issuer)
         if o == w:
             waiting = row + version_row[w - ops] + a
             while done <= waiting:
@@ -210,13 +231,13 @@ def pack_edges(keys: Any, places: tuple[int, int], ops: int, slots: int, row: in
         run[0], run[1], run[2], run[3], run[4], run[5] = a, o, b, 0, 0, 1
         slot, n = w, n + 1
         p.run_ptr[ptr + w + 1] = n
-    for k in range(slots):
+    for k in range(issuers):
         p.run_ptr[ptr + k + 1] = max(p.run_ptr[ptr + k + 1], p.run_ptr[ptr + k])
     end = row + version_row[-1]
     while done <= end:
         p.within_ptr[done] = within
         done += 1
-    p.length[ROW], p.length[WITHIN], p.length[RUN], p.length[RUN_PTR] = end, within, n, ptr + slots + 1
+    p.length[ROW], p.length[WITHIN], p.length[RUN], p.length[RUN_PTR] = end, within, n, ptr + issuers + 1
 
 
 @leaf

@@ -1,6 +1,6 @@
 """The points of operators under configurations, numbered, as flat columns that compiled code fills and reads.
 
-Configurations of equal degrees whose devices repeat in the same places have the same points but for the devices. So of
+Configurations of equal degrees whose devices repeat in the same way have the same points but for the devices. So of
 these, points are found once, the first being the model of all others, which share its boxes.
 """
 
@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.columns import doubled, table_bytes
+from taskflow.core.columns import Array, doubled, table_bytes
 from taskflow.graph.graph import Operator
 from taskflow.lowering.kinds import axis_names, kinds_of
-from taskflow.lowering.places import FAULT, FITS, GROWING, Places
+from taskflow.lowering.pointtable import FAULT, FITS, GROWING, RECORD_DTYPE, PointTable
 from taskflow.strategy.partition import Points, cuts, partition
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Degrees = tuple[tuple[str, Degree], ...]
 
 
@@ -40,37 +39,38 @@ class PointStore:
     """
 
     def __init__(self, operators: tuple[Operator, ...], kind: list[int]) -> None:
-        from taskflow.lowering.placing import add_points  # numba: imported on first use
+        from taskflow.lowering.addpoints import add_points  # numba: imported on first use
 
         self.operators, self.kind, self._add_points = operators, kind, add_points
         self._names = axis_names(operators)
-        self._kinds = kinds_of([operators[slot] for _, slot in sorted(_first_slots(kind).items())], self._names)
+        self._kinds = kinds_of([operators[op] for _, op in sorted(_first_of_kinds(kind).items())], self._names)
         self._kind_columns = tuple(self._kinds)
         length = np.zeros(6, np.int64)
-        place, seat, size, colour, partial = (np.zeros(ROOM, np.int64) for _ in range(5))
-        box, record = np.zeros(ROOM, _dtype_of_boxes(operators)), np.zeros((ROOM // SHORT, 9), np.int64)
-        self.table = Places(length, place, seat, np.zeros(ROOM), size, box, colour, partial, record, self._kinds.term)
+        device, rank, size, colour, partial = (np.zeros(ROOM, np.int64) for _ in range(5))
+        box, record = np.zeros(ROOM, _dtype_of_boxes(operators)), np.zeros(ROOM // SHORT, RECORD_DTYPE)
+        terms = self._kinds.term
+        self.table = PointTable(length, device, rank, np.zeros(ROOM), size, box, colour, partial, record, terms)
         self._table_bytes = table_bytes(self.table)
         self._degrees: dict[Degrees, tuple[Array, Array, bool]] = {}
-        self._models: dict[object, dict[int, int]] = {}  # by degrees and seats, and by kind
+        self._models: dict[object, dict[int, int]] = {}  # by degrees and by which devices repeat, and by kind
         self._made: list[tuple[int, ParallelConfig]] = []
         self._model: list[int] = []  # per number
         self._points: dict[int, Points] = {}
         self._numbers: dict[ParallelConfig, dict[int, int]] = {}  # and by kind
 
-    def number(self, slot: int, config: ParallelConfig) -> int:
-        """The number of the points of operator `slot` under a configuration.
+    def number(self, op: int, config: ParallelConfig) -> int:
+        """The number of the points of operator number `op` under a configuration.
 
         Raises:
             ValueError: it cannot be split so.
         """
-        return self.numbers([slot], config)[0]
+        return self.numbers([op], config)[0]
 
-    def numbers(self, slots: Sequence[int], config: ParallelConfig) -> list[int]:
+    def numbers(self, ops: Sequence[int], config: ParallelConfig) -> list[int]:
         """The numbers of the points of some operators under one configuration; raises as `number` does."""
         known = self._numbers.setdefault(config, {})
-        kinds = [self.kind[slot] for slot in slots]
-        new = {kind: slot for kind, slot in zip(kinds, slots, strict=True) if kind not in known}
+        kinds = [self.kind[op] for op in ops]
+        new = {kind: op for kind, op in zip(kinds, ops, strict=True) if kind not in known}
         if new:
             self._add(new, config, known)
         return [known[kind] for kind in kinds]
@@ -81,9 +81,9 @@ class PointStore:
         return self._table_bytes + RECORD_BYTES * len(self._made)
 
     def span(self, number: int) -> slice:
-        """Where they are in the column `place`."""
-        first, count = self.table.record[number, :2].tolist()
-        return slice(first, first + count)
+        """Where they are in the column `device`."""
+        found = self.table.record[number]
+        return slice(int(found["first_device"]), int(found["first_device"] + found["points"]))
 
     def model(self, number: int) -> int:
         """The number of points that differ from these in their devices only."""
@@ -96,25 +96,25 @@ class PointStore:
     def points(self, number: int) -> Points:
         """The points of this number."""
         if number not in self._points:
-            slot, config = self._made[number]
-            self._points[number] = partition(self.operators[slot], config)
+            op, config = self._made[number]
+            self._points[number] = partition(self.operators[op], config)
         return self._points[number]
 
     def _add(self, new: Mapping[int, int], config: ParallelConfig, known: dict[int, int]) -> None:
-        """Add the points of operators of new kinds (with their slots): of those that have a model, on other devices."""
-        seats: tuple[int, ...] = ()
-        places = seated = np.array(config.devices, np.int64)
+        """Add the points of operators of new kinds (with their ops): of those that have a model, on other devices."""
+        ranks: tuple[int, ...] = ()
+        devices = distinct = np.array(config.devices, np.int64)
         if len(set(config.devices)) < len(config.devices):
-            devices = list(dict.fromkeys(config.devices))
-            seats, seated = tuple(map(devices.index, config.devices)), np.array(devices, np.int64)
-        models, left = self._models.setdefault((config.degrees, seats), {}), list(new)
+            different = list(dict.fromkeys(config.devices))
+            ranks, distinct = tuple(map(different.index, config.devices)), np.array(different, np.int64)
+        models, left = self._models.setdefault((config.degrees, ranks), {}), list(new)
         if config.degrees not in self._degrees:
             self._degrees[config.degrees] = self._describe(config.degrees)
         names, counts, is_balanced = self._degrees[config.degrees]
         while left:
             of_kinds = np.array(left, np.int64), np.array([models.get(kind, -1) for kind in left], np.int64)
             borders = NO_BORDERS if is_balanced else self._borders([new[kind] for kind in left], config)
-            args = *of_kinds, names, counts, borders, places, seated
+            args = *of_kinds, names, counts, borders, devices, distinct
             done, found = self._add_points(*args, self._kind_columns, tuple(self.table))
             for kind in left[:done]:
                 known[kind] = len(self._made)
@@ -133,9 +133,9 @@ class PointStore:
         counts = np.array([parts(degree) for _, degree in degrees], np.int64)
         return names, counts, all(isinstance(degree, int) for _, degree in degrees)
 
-    def _borders(self, slots: Sequence[int], config: ParallelConfig) -> Array:
-        """Borders of the parts of every axis for every operator, see `placing.add_points`."""
-        return np.stack([cuts(self.operators[slot], config)[2] for slot in slots])
+    def _borders(self, ops: Sequence[int], config: ParallelConfig) -> Array:
+        """Borders of the parts of every axis for every operator, see `addpoints.add_points`."""
+        return np.stack([cuts(self.operators[op], config)[2] for op in ops])
 
 
 def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]]:
@@ -144,9 +144,9 @@ def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]
     return np.int32 if most <= np.iinfo(np.int32).max else np.int64
 
 
-def _first_slots(kind: Sequence[int]) -> dict[int, int]:
+def _first_of_kinds(kind: Sequence[int]) -> dict[int, int]:
     """The first operator of every kind."""
     found: dict[int, int] = {}
-    for slot, number in enumerate(kind):
-        found.setdefault(number, slot)
+    for op, number in enumerate(kind):
+        found.setdefault(number, op)
     return found

@@ -1,24 +1,21 @@
 """The columns of rows: of the points of operators, and of what moves regions.
 
-Entries are all points, operator after operator, then all rows that move data, region after region; which row each entry
-becomes is decided elsewhere.
+Rows come in the order in which they are found: all points, operator after operator, then all rows that move data,
+region after region. The issue order is decided elsewhere; `in_order` brings them into it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from taskflow.core.columns import gather, pointers, spread
+from taskflow.core.columns import Array, gather, pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.pointstore import PointStore
 from taskflow.strategy.partition import Points
 from taskflow.tasks.task_graph import Kind, Privilege
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,17 +56,18 @@ def padded(boxes: Array, ndim: int) -> Array:
 def point_columns(
     args: Array, numbers: Array, store: PointStore, shapes: Sequence[Shape], which: Array
 ) -> dict[str, Array]:
-    """The entries of operators with so many arguments and points of these numbers, whose shape is `shapes[which]`."""
+    """The rows of operators with so many arguments and points of these numbers, whose shape is `shapes[which]`."""
     table = store.table
-    (first, count), model = table.record[numbers, :2].T, table.record[numbers, 8]
-    place, at = table.place[spread(first, count)], spread(model, count)
+    records = table.record[numbers]
+    count = records["points"]
+    device, at = table.device[spread(records["first_device"], count)], spread(records["first_model"], count)
     return {
         "kind": np.full(len(at), int(Kind.POINT), np.uint8),
         "launch": np.repeat(np.arange(len(args)), count),
         "point": spread(np.zeros_like(count), count),
         "region": np.full(len(at), -1, np.int64),
-        "device": place,
-        "source": place,
+        "device": device,
+        "source": device,
         "collective": np.zeros(len(at), np.uint8),
         "bytes": table.bytes[at],
         "flops": table.flops[at],
@@ -81,38 +79,38 @@ def point_columns(
 
 
 def move_columns(found: Found, regions: Array, itemsize: Array, first_instance: Array, ndim: int) -> dict[str, Array]:
-    """The entries of the fragments of some regions, of which these are the first instances."""
+    """The rows of the fragments of some regions, of which these are the first instances."""
     row, rows = found.gather(lambda f: f.row)
     arg, args = found.gather(lambda f: f.arg)
     version_rows, _ = found.gather(lambda f: np.diff(f.version_row))
     shift = np.repeat(found.shift, rows)
     return {
-        "kind": row[:, 0].astype(np.uint8),
+        "kind": row["kind"].astype(np.uint8),
         "launch": np.full(len(row), -1, np.int64),
         "point": spread(np.zeros_like(version_rows), version_rows),
         "region": np.repeat(regions, rows),
-        "device": row[:, 2] + shift,
-        "source": row[:, 1] + shift,
-        "collective": row[:, 5].astype(np.uint8),
-        "bytes": row[:, 4] * np.repeat(itemsize[regions], rows),
+        "device": row["device"] + shift,
+        "source": row["source"] + shift,
+        "collective": row["collective"].astype(np.uint8),
+        "bytes": row["points"] * np.repeat(itemsize[regions], rows),
         "flops": np.zeros(len(row)),
-        "arg_count": found.gather(lambda f: np.diff(f.row[:, 3], prepend=0))[0],
-        "arg_instance": arg[:, 0] + np.repeat(first_instance, args),
+        "arg_count": found.gather(lambda f: np.diff(f.row["arg_end"], prepend=0))[0],
+        "arg_instance": arg["instance"] + np.repeat(first_instance, args),
         "arg_box": found.gather(lambda f: padded(f.arg_box, ndim))[0],
-        "arg_privilege": arg[:, 1].astype(np.uint8),
+        "arg_privilege": arg["privilege"].astype(np.uint8),
     }
 
 
-def in_place(columns: dict[str, Array], row: Array) -> dict[str, Array]:
-    """The columns of a task graph, where entry k becomes row `row[k]`."""
+def in_order(columns: dict[str, Array], row: Array) -> dict[str, Array]:
+    """The columns of a task graph, where what was found as number k becomes row `row[k]`."""
     count = columns.pop("arg_count")
-    arg_ptr = pointers(_placed(count, row))
+    arg_ptr = pointers(_reordered(count, row))
     arg = spread(arg_ptr[row], count)
-    found = {name: _placed(values, arg if name.startswith("arg_") else row) for name, values in columns.items()}
+    found = {name: _reordered(values, arg if name.startswith("arg_") else row) for name, values in columns.items()}
     return found | {"arg_ptr": arg_ptr}
 
 
-def _placed(values: Array, place: Array) -> Array:
+def _reordered(values: Array, row: Array) -> Array:
     found = np.empty_like(values)
-    found[place] = values
+    found[row] = values
     return found

@@ -1,4 +1,4 @@
-"""Sorting numbers, compiled by numba: what needs an order packs its key, and behind it its place, into one number.
+"""Sorting numbers, compiled by numba: what needs an order packs its key, and behind it its number, into one.
 
 NumPy's sorts cost a second of compilation for every caller; this is a merge sort of runs sorted by insertion.
 """
@@ -27,7 +27,7 @@ def sort_run(keys: Any, begin: int, end: int) -> None:
 
 @leaf
 def merge(keys: Any, begin: int, middle: int, end: int, out: Any) -> None:
-    """Merge two sorted runs of `keys` into `out`, at the same place."""
+    """Merge two sorted runs of `keys` into `out[begin:end]`."""
     i, j = begin, middle
     for n in range(begin, end):
         if i < middle and (j >= end or keys[i] <= keys[j]):
@@ -55,7 +55,7 @@ def sort_first(keys: Any, count: int, spare: Any) -> None:
 
 @inner
 def sort(keys: Any) -> Any:
-    """The keys in ascending order; they are sorted in place."""
+    """The keys in ascending order; they are sorted where they are."""
     sort_first(keys, len(keys), np.empty(len(keys) if len(keys) > RUN else 0, np.int64))
     return keys
 

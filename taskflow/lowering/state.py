@@ -1,292 +1,281 @@
 """What is known while the events of a region are played, compiled by numba; see `movement` for the rules.
 
-All state is arrays. What grows has a capacity; an append beyond it only raises `n[FULL]`, and the caller starts again
-with larger arrays. Boxes are `(dimensions, 2)`, a scalar has one dimension of one point.
+Tables have a capacity; a row beyond it only sets `is_full`, and the caller starts again with more memory. Boxes are
+those of `boxes`. A task is named by its issuer and its index among what that issues: operator k of those that touch the
+region is issuer k, the movement of version v is issuer `ops + v`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.columns import record
+from taskflow.core.compiling import leaf
+from taskflow.core.tables import NUMBER, Tables, viewer
 from taskflow.lowering.boxes import covers, overlaps, put
-
-# Numbers of NumPy: for every number of Python that is passed on, numba compiles a function once more.
-READ, WRITE, READ_WRITE = np.arange(3)  # of task.Privilege
-COPY, FOLD, FEED, COLLECTIVE = np.arange(1, 5)  # of task.Kind
-UPDATES = np.int64(1)  # of movement.READS, UPDATES, WRITES
-
-# Places at the start of `m`: lengths of tables, whether one is full and what is lost; whether edges that the order of
-# streams implies may be left out; the slot and the first row of the version that is being moved.
-INSTANCES, ACCESSES, EDGES, ROWS, ARGS, HELD, NEEDS, FULL, LOST, BRIEF, SLOT, FIRST = np.arange(12)
+from taskflow.tasks.task_graph import Kind, Privilege
 
 
-class State(NamedTuple):
-    """What a fragment consists of, and what is known on the way: tables in one flat memory.
+class State(Tables):
+    """What a fragment consists of, and what is known on the way.
 
-    Passed on to small functions some hundred times a row, so it is short: `m` says itself where its tables begin.
+    Numbers:
+        width: numbers of a box.
+        devices: of the machine.
+        few: so many devices exchange row by row.
+        small_bytes: a sum of less goes up a tree.
+        itemsize, is_scalar: of the region; a scalar has no dimension, its boxes have one of one point.
+        is_brief: whether edges that the order of streams implies may be left out.
+        version, issuer, first: the version that is being moved, its issuer, and its first row.
+        instances, accesses, ...: rows of the tables in use.
+        is_full: whether a table had too little room.
+        lost: 1 + the first need that nobody can serve, or 0.
+
+    Tables; `next` of the last one is -1, and so is every first or latest one that there is not:
+        device: its host, and its instances that hold values, in order.
+        version: its needs, in order.
+        instance: its device, whether it holds a partial result, and `next` of those of its device that hold values;
+            the latest of those who wrote and of those who read since; what of the version is valid in it, in order.
+        access: a task that read or wrote an instance, and the access before.
+        edge: a task, and one that it awaits.
+        row: kind, source and device; the end of its arguments; points moved; number of its collective.
+        arg: instance and privilege of an argument.
+        held: an instance and its device, where a box is valid; in order of becoming so.
+        need: a device that needs a box of a version, `next` of the version, and the one before of the same device.
+        latest_need: of every version and device.
+        copy: device and instance from which and to which a box is copied in rows to come.
+        sum: a device that sums a box, and the end of the instances that it sums, in `summand`.
+        work, spare: boxes that are being cut up.
     """
 
-    m: Any
-    w: int  # numbers of a box
-    devices: int
-    size: int  # rows of most tables; of accesses, edges and arguments MANY times as many
+    numbers: ClassVar = (
+        *("width", "devices", "few", "small_bytes", "itemsize", "is_scalar", "is_brief"),
+        *("version", "issuer", "first"),
+        *("instances", "accesses", "edges", "rows", "args", "held_boxes", "needs", "copies", "sums", "summands"),
+        *("is_full", "lost"),
+    )
+    tables: ClassVar = {
+        "device": record("host", "first_value", "last_value"),
+        "version_needs": record("first", "last"),
+        "latest_need": "devices",
+        "instance": record("device", "is_partial", "next", "latest_write", "latest_read", "first_held", "last_held"),
+        "instance_box": "width",
+        "access": record("issuer", "index", "before"),
+        "access_box": "width",
+        "edge": record("issuer", "index", "awaited_issuer", "awaited_index"),
+        "row": record("kind", "source", "device", "arg_end", "points", "collective"),
+        "arg": record("instance", "privilege"),
+        "arg_box": "width",
+        "held": record("device", "instance", "next"),
+        "held_box": "width",
+        "need": record("device", "next", "before"),
+        "need_box": "width",
+        "copy": record("source", "source_instance", "device", "instance"),
+        "copy_box": "width",
+        "sum": record("device", "end"),
+        "sum_box": "width",
+        "summand": NUMBER,
+        "work": "width",
+        "spare": "width",
+    }
 
 
-class Tables(NamedTuple):
-    """Where in `m` stands where each table begins; its rows have the columns named."""
+state_in = viewer(State)
 
-    inst_device: int  # instances
-    inst_box: int
-    inst_partial: int
-    inst_next: int  # those of a device that hold values, in order
-    value_first: int
-    value_last: int
-    access_box: int  # last writers and the readers since, per instance
-    access_task: int  # slot, index
-    access_next: int
-    writers: int
-    readers: int
-    edge: int  # waiting slot, index, awaited slot, index
-    row: int  # kind, source, device, end of its arguments, points moved, collective
-    arg: int  # instance, privilege
-    arg_box: int
-    held: int  # device, instance: boxes that are valid, in order of becoming so
-    held_box: int
-    held_next: int  # of the same instance
-    held_first: int
-    held_last: int
-    need: int  # device, next of its version, next of its version and device
-    need_box: int
-    need_first: int
-    need_last: int
-    need_at: int  # version, device
-    work: int  # boxes being cut up
-    spare: int
+# Numbers of NumPy: for every member of an enum that is passed on, numba would compile a function once more.
+COPY, FOLD, FEED, COLLECTIVE = np.array([Kind.COPY, Kind.FOLD, Kind.FEED, Kind.COLLECTIVE])
+READ, WRITE, READ_WRITE = np.array([Privilege.READ, Privilege.WRITE, Privilege.READ_WRITE])
 
-
-COUNTS = 16  # numbers at the start of `m`; where the tables begin stands behind them
-AT = Tables(*range(COUNTS, COUNTS + len(Tables._fields)))
-HEADER = COUNTS + len(Tables._fields)
-MANY = 4  # accesses, edges and arguments are so many times as many as instances, rows and needs
-
-
-@njit
-def words(size: int, w: int, devices: int, versions: int) -> int:
-    """Numbers that a state with room for `size` instances, rows and needs takes."""
-    boxes = w * size * (5 + 2 * MANY)
-    return HEADER + 19 * size + 9 * MANY * size + boxes + (2 + versions) * devices + 2 * versions
-
-
-def place_tables(m: Any, size: int, w: int, devices: int, versions: int) -> State:
-    """The tables of a state in `m`, which has at least `words(...)` numbers; see `clear`."""
-    many = MANY * size
-    value_first = HEADER
-    value_last = value_first + devices
-    need_first = value_last + devices
-    need_last = need_first + versions
-    need_at = need_last + versions
-    inst_device = need_at + versions * devices
-    inst_partial = inst_device + size
-    inst_next = inst_partial + size
-    writers = inst_next + size
-    readers = writers + size
-    held_next = readers + size
-    held_first = held_next + size
-    held_last = held_first + size
-    held = held_last + size
-    need = held + 2 * size
-    row = need + 3 * size
-    access_next = row + 6 * size
-    access_task = access_next + many
-    edge = access_task + 2 * many
-    arg = edge + 4 * many
-    inst_box = arg + 2 * many
-    held_box = inst_box + w * size
-    need_box = held_box + w * size
-    work = need_box + w * size
-    spare = work + w * size
-    access_box = spare + w * size
-    arg_box = access_box + w * many
-    m[AT.inst_device] = inst_device
-    m[AT.inst_box] = inst_box
-    m[AT.inst_partial] = inst_partial
-    m[AT.inst_next] = inst_next
-    m[AT.value_first] = value_first
-    m[AT.value_last] = value_last
-    m[AT.access_box] = access_box
-    m[AT.access_task] = access_task
-    m[AT.access_next] = access_next
-    m[AT.writers] = writers
-    m[AT.readers] = readers
-    m[AT.edge] = edge
-    m[AT.row] = row
-    m[AT.arg] = arg
-    m[AT.arg_box] = arg_box
-    m[AT.held] = held
-    m[AT.held_box] = held_box
-    m[AT.held_next] = held_next
-    m[AT.held_first] = held_first
-    m[AT.held_last] = held_last
-    m[AT.need] = need
-    m[AT.need_box] = need_box
-    m[AT.need_first] = need_first
-    m[AT.need_last] = need_last
-    m[AT.need_at] = need_at
-    m[AT.work] = work
-    m[AT.spare] = spare
-    return State(m, w, devices, size)
-
-
-tables = inner(place_tables)
+MANY = 4  # accesses, edges, arguments and copies are so many times as many as instances, rows and needs
+_SIZE, _MANY_TIMES, _DEVICES, _VERSIONS = range(4)
+_ROWS = {"device": _DEVICES, "version_needs": _VERSIONS, "latest_need": _VERSIONS}
+_ROWS |= dict.fromkeys(("access", "access_box", "edge", "arg", "arg_box", "copy", "copy_box", "summand"), _MANY_TIMES)
+_ROWS_OF = np.array([_ROWS.get(name, _SIZE) for name in State.tables])
+_WIDTH, _COLUMNS = -1, -2
+_ROW_OF = np.array(
+    [
+        {"width": _WIDTH, "devices": _COLUMNS}[row] if isinstance(row, str) else row.itemsize // NUMBER.itemsize
+        for row in State.tables.values()
+    ]
+)
+_HEADS = len(State.numbers)  # behind the numbers stands where the tables begin
+_HEADER = _HEADS + 2 * len(State.tables)
 
 
 @leaf
-def clear(s: State) -> None:
+def lay_out(memory: Any, size: int, width: int, devices: int, versions: int) -> int:
+    """Say in `memory` where the tables begin, with room for `size` instances, rows and needs; the int64s they take.
+
+    The memory may be too short for the tables, and even for saying so.
+    """
+    end, rows = _HEADER, (size, MANY * size, devices, versions)
+    for t in range(len(_ROWS_OF)):
+        row = width if _ROW_OF[t] == _WIDTH else devices if _ROW_OF[t] == _COLUMNS else _ROW_OF[t]
+        if len(memory) >= _HEADER:
+            memory[_HEADS + 2 * t], memory[_HEADS + 2 * t + 1] = end, rows[_ROWS_OF[t]]
+        end += rows[_ROWS_OF[t]] * row
+    return end
+
+
+@leaf
+def clear(s: State, memory: Any, width: int, hosts: Any) -> None:
     """Nothing is there yet."""
-    for k in range(COUNTS):
-        s.m[k] = 0
-    for k in range(HEADER, s.m[AT.inst_device]):
-        s.m[k] = -1
+    for k in range(_HEADS):
+        memory[k] = 0
+    s.width, s.devices = width, len(hosts)
+    for d in range(s.devices):
+        at = s.device[d]
+        at.host, at.first_value, at.last_value = hosts[d], -1, -1
+    for v in range(len(s.version_needs)):
+        at = s.version_needs[v]
+        at.first, at.last = -1, -1
+        for d in range(s.devices):
+            s.latest_need[v, d] = -1
 
 
 @leaf
-def append(s: State, what: int, capacity: int) -> int:
-    """The next free place, or -1 where there is none."""
-    place: int = s.m[what]
-    if place >= capacity:
-        s.m[FULL] = 1
+def append(s: State, used: int, room: int) -> int:
+    """The number of a new row of a table of which so many are in use; -1 where there is no room."""
+    if used >= room:
+        s.is_full = 1
         return -1
-    s.m[what] = place + 1
-    return place
+    return used
 
 
 # -- instances and what is known of them -----------------------------------------------------------------------------
 
 
 @leaf
-def add_instance(s: State, device: int, boxes: Any, i: int, partial: bool) -> int:
+def add_instance(s: State, device: int, box: Any, is_partial: bool) -> int:
     """A new instance."""
-    k: int = append(s, INSTANCES, s.size)
+    k: int = append(s, s.instances, len(s.instance))
     if k >= 0:
-        s.m[s.m[AT.inst_device] + k], s.m[s.m[AT.inst_partial] + k], s.m[s.m[AT.inst_next] + k] = device, partial, -1
-        s.m[s.m[AT.writers] + k], s.m[s.m[AT.readers] + k], s.m[s.m[AT.held_first] + k], s.m[s.m[AT.held_last] + k] = (
-            -1,
-            -1,
-            -1,
-            -1,
-        )
-        put(s.m, s.m[AT.inst_box] + k * s.w, boxes, i, s.w)
+        s.instances += 1
+        new = s.instance[k]
+        new.device, new.is_partial, new.next = device, is_partial, -1
+        new.latest_write, new.latest_read, new.first_held, new.last_held = -1, -1, -1, -1
+        put(s.instance_box[k], box)
     return k
 
 
 @leaf
-def find_instance(s: State, device: int, boxes: Any, i: int) -> int:
+def find_instance(s: State, device: int, box: Any) -> int:
     """The first instance on `device` that holds values and covers the box, or -1."""
-    k: int = s.m[s.m[AT.value_first] + device]
-    while k >= 0 and not covers(s.m, s.m[AT.inst_box] + k * s.w, boxes, i, s.w):
-        k = s.m[s.m[AT.inst_next] + k]
+    k: int = s.device[device].first_value
+    while k >= 0 and not covers(s.instance_box[k], box):
+        k = s.instance[k].next
     return k
 
 
 @leaf
-def add_edge(s: State, slot: int, index: int, access: int) -> None:
+def add_edge(s: State, issuer: int, index: int, access: int) -> None:
     """A task waits for the one of an access, if that is another."""
-    task = s.m[AT.access_task] + 2 * access
-    if s.m[task] == slot and s.m[task + 1] == index:
+    awaited = s.access[access]
+    if awaited.issuer == issuer and awaited.index == index:
         return
-    e = append(s, EDGES, MANY * s.size)
-    if e >= 0:
-        at = s.m[AT.edge] + 4 * e
-        s.m[at], s.m[at + 1], s.m[at + 2], s.m[at + 3] = slot, index, s.m[task], s.m[task + 1]
+    k = append(s, s.edges, len(s.edge))
+    if k >= 0:
+        s.edges += 1
+        edge = s.edge[k]
+        edge.issuer, edge.index = issuer, index
+        edge.awaited_issuer, edge.awaited_index = awaited.issuer, awaited.index
 
 
 @leaf
-def wait_for(s: State, head: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """Edges to all accesses of a chain, latest first, that overlap the box.
+def wait_for(s: State, latest: int, box: Any, issuer: int, index: int) -> None:
+    """Edges to all accesses, latest first, that overlap the box.
 
     What arrives in an instance arrives in one stream: of that the latest is enough, where edges may be left out.
     """
-    k, is_told = head, False
+    k, is_told = latest, False
     while k >= 0:
-        if overlaps(s.m, s.m[AT.access_box] + k * s.w, boxes, i, s.w):
-            arrives = s.m[BRIEF] > 0 and is_arrival(s, k)
+        if overlaps(s.access_box[k], box):
+            arrives = s.is_brief > 0 and is_arrival(s, k)
             if not (arrives and is_told):
-                add_edge(s, slot, index, k)
+                add_edge(s, issuer, index, k)
             is_told = is_told or arrives
-        k = s.m[s.m[AT.access_next] + k]
+        k = s.access[k].before
 
 
 @leaf
 def is_arrival(s: State, access: int) -> bool:
     """Whether it is by a copy or a fold of the version that is being moved."""
-    task = s.m[AT.access_task] + 2 * access
-    if s.m[task] != s.m[SLOT]:
+    task = s.access[access]
+    if task.issuer != s.issuer:
         return False
-    kind = s.m[s.m[AT.row] + 6 * (s.m[FIRST] + s.m[task + 1])]
+    kind = s.row[s.first + task.index].kind
     return bool(kind == COPY or kind == FOLD)  # noqa: SIM109
 
 
 @leaf
-def take_over(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """Edges to all accesses of a chain that overlap the box; those that lie within it are dropped."""
-    before, k = -1, s.m[heads + instance]
+def take_over(s: State, latest: int, box: Any, issuer: int, index: int) -> int:
+    """Edges to all accesses that overlap the box; those that lie within it are dropped. The latest one that is left."""
+    later, k = -1, latest
     while k >= 0:
-        after, at, is_covered = s.m[s.m[AT.access_next] + k], s.m[AT.access_box] + k * s.w, False
-        if overlaps(s.m, at, boxes, i, s.w):
-            add_edge(s, slot, index, k)
-            is_covered = covers(boxes, i, s.m, at, s.w)
+        before, is_covered = s.access[k].before, False
+        if overlaps(s.access_box[k], box):
+            add_edge(s, issuer, index, k)
+            is_covered = covers(box, s.access_box[k])
         if not is_covered:
-            before = k
-        elif before < 0:
-            s.m[heads + instance] = after
+            later = k
+        elif later < 0:
+            latest = before
         else:
-            s.m[s.m[AT.access_next] + before] = after
-        k = after
+            s.access[later].before = before
+        k = before
+    return latest
 
 
 @leaf
-def remember(s: State, heads: int, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
-    """Put an access in front of a chain."""
-    k = append(s, ACCESSES, MANY * s.size)
-    if k >= 0:
-        put(s.m, s.m[AT.access_box] + k * s.w, boxes, i, s.w)
-        s.m[s.m[AT.access_task] + 2 * k], s.m[s.m[AT.access_task] + 2 * k + 1] = slot, index
-        s.m[s.m[AT.access_next] + k] = s.m[heads + instance]
-        s.m[heads + instance] = k
+def remember(s: State, latest: int, box: Any, issuer: int, index: int) -> int:
+    """One more access, behind the latest one; the latest one from now on."""
+    k: int = append(s, s.accesses, len(s.access))
+    if k < 0:
+        return latest
+    s.accesses += 1
+    put(s.access_box[k], box)
+    new = s.access[k]
+    new.issuer, new.index, new.before = issuer, index, latest
+    return k
 
 
 @leaf
-def note_read(s: State, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
+def note_read(s: State, instance: int, box: Any, issuer: int, index: int) -> None:
     """A task reads the box: it waits for those who wrote any of it. (There is no instance only if there is no room.)"""
     if instance < 0:
         return
-    wait_for(s, s.m[s.m[AT.writers] + instance], boxes, i, slot, index)
-    remember(s, s.m[AT.readers], instance, boxes, i, slot, index)
+    at = s.instance[instance]
+    wait_for(s, at.latest_write, box, issuer, index)
+    at.latest_read = remember(s, at.latest_read, box, issuer, index)
 
 
 @leaf
-def note_write(s: State, instance: int, boxes: Any, i: int, slot: int, index: int) -> None:
+def note_write(s: State, instance: int, box: Any, issuer: int, index: int) -> None:
     """A task writes the box: it waits for those who read or wrote any of it."""
     if instance < 0:
         return
-    take_over(s, s.m[AT.readers], instance, boxes, i, slot, index)
-    take_over(s, s.m[AT.writers], instance, boxes, i, slot, index)
-    remember(s, s.m[AT.writers], instance, boxes, i, slot, index)
+    at = s.instance[instance]
+    at.latest_read = take_over(s, at.latest_read, box, issuer, index)
+    latest = take_over(s, at.latest_write, box, issuer, index)
+    at.latest_write = remember(s, latest, box, issuer, index)
 
 
 @leaf
-def hold(s: State, device: int, instance: int, boxes: Any, i: int) -> int:
+def hold(s: State, device: int, instance: int, box: Any) -> None:
     """The box is valid in the instance from now on."""
-    k: int = append(s, HELD, s.size)
-    if k >= 0 and instance >= 0:
-        s.m[s.m[AT.held] + 2 * k], s.m[s.m[AT.held] + 2 * k + 1], s.m[s.m[AT.held_next] + k] = device, instance, -1
-        put(s.m, s.m[AT.held_box] + k * s.w, boxes, i, s.w)
-        if s.m[s.m[AT.held_first] + instance] < 0:
-            s.m[s.m[AT.held_first] + instance] = k
-        else:
-            s.m[s.m[AT.held_next] + s.m[s.m[AT.held_last] + instance]] = k
-        s.m[s.m[AT.held_last] + instance] = k
-    return k
+    k = append(s, s.held_boxes, len(s.held))
+    if k < 0:
+        return
+    s.held_boxes += 1
+    if instance < 0:
+        return
+    new, at = s.held[k], s.instance[instance]
+    new.device, new.instance, new.next = device, instance, -1
+    put(s.held_box[k], box)
+    if at.first_held < 0:
+        at.first_held = k
+    else:
+        s.held[at.last_held].next = k
+    at.last_held = k

@@ -14,99 +14,105 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.state import AT, COLLECTIVE, COPY, FEED, State
+from taskflow.lowering.regionlife import RegionLife
+from taskflow.lowering.state import COLLECTIVE, COPY, FEED, State
 
-COMPUTING, RECEIVING, HOST, SENDING = range(4)  # rows of `Lanes.stream`
+COMPUTING, RECEIVING, HOST, SENDING = range(4)  # rows of `RowStreams.stream`
 
 
-class Lanes(NamedTuple):
+class RowStreams(NamedTuple):
     """What tells the stream of a row of a region.
 
     Attributes:
         stream: (4, devices) in which a device computes, receives, copies from the host and sends (-1: in none).
-        ops: number of operators that touch the region, which are its slots 0, 1, ...; version v is slot `ops + v`.
-        first: per operator, where its points begin in `place`.
-        place: device of every point.
+        ops: number of operators that touch the region.
+        first: per operator, where its points begin in `device`.
+        device: of every point.
         version_row: first row of every version.
     """
 
     stream: Any
     ops: int
     first: Any
-    place: Any
+    device: Any
     version_row: Any
 
 
 @leaf
-def lane_of(s: State, slot: int, index: int, lanes: Lanes) -> int:
+def stream_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
     """A stream that the row occupies; -1: it is a collective, which occupies those of many devices."""
-    if slot < lanes.ops:
-        return int(lanes.stream[COMPUTING, lanes.place[lanes.first[slot] + index]])
-    at = s.m[AT.row] + 6 * (lanes.version_row[slot - lanes.ops] + index)
-    if s.m[at] == COLLECTIVE:
+    if issuer < streams.ops:
+        return int(streams.stream[COMPUTING, streams.device[streams.first[issuer] + index]])
+    row = s.row[streams.version_row[issuer - streams.ops] + index]
+    if row.kind == COLLECTIVE:
         return -1
-    return int(lanes.stream[HOST if s.m[at] == FEED else RECEIVING, s.m[at + 2]])
+    return int(streams.stream[HOST if row.kind == FEED else RECEIVING, row.device])
 
 
 @inner
-def first_points(events: Any, event_ptr: Any, ops: int) -> Any:
+def first_points(life: RegionLife) -> Any:
     """Where the points of every operator begin."""
-    first = np.zeros(ops, np.int64)
-    for e in range(len(events)):
-        first[events[e, 0]] = event_ptr[e]
+    first = np.zeros(life.ops, np.int64)
+    for e in range(len(life.event)):
+        first[life.event[e].issuer] = life.event_ptr[e]
     return first
 
 
 @leaf
-def is_implied(s: State, e: int, lanes: Lanes) -> bool:
-    """Whether both rows of the edge at `m[e]` occupy the same stream."""
-    lane = lane_of(s, s.m[e], s.m[e + 1], lanes)
-    return bool(lane >= 0 and lane == lane_of(s, s.m[e + 2], s.m[e + 3], lanes))
+def is_implied(s: State, e: int, streams: RowStreams) -> bool:
+    """Whether both rows of an edge occupy the same stream."""
+    edge = s.edge[e]
+    stream = stream_of(s, edge.issuer, edge.index, streams)
+    return bool(stream >= 0 and stream == stream_of(s, edge.awaited_issuer, edge.awaited_index, streams))
 
 
 @leaf
-def sending_of(s: State, slot: int, index: int, lanes: Lanes) -> int:
-    """The stream in which a row sends to another device, if there is one; else as `lane_of`."""
-    if slot >= lanes.ops:
-        at = s.m[AT.row] + 6 * (lanes.version_row[slot - lanes.ops] + index)
-        if s.m[at] == COPY and s.m[at + 1] != s.m[at + 2] and lanes.stream[SENDING, s.m[at + 1]] >= 0:
-            return int(lanes.stream[SENDING, s.m[at + 1]])
-    return int(lane_of(s, slot, index, lanes))
+def sending_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
+    """The stream in which a row sends to another device, if there is one; else as `stream_of`."""
+    if issuer >= streams.ops:
+        row = s.row[streams.version_row[issuer - streams.ops] + index]
+        if row.kind == COPY and row.source != row.device and streams.stream[SENDING, row.source] >= 0:
+            return int(streams.stream[SENDING, row.source])
+    return int(stream_of(s, issuer, index, streams))
 
 
 @inner
-def thin(s: State, keys: Any, of_row: int, of_slot: int, lanes: Lanes) -> Any:
+def thin(s: State, keys: Any, of_row: int, of_issuer: int, of_rows: RowStreams) -> Any:
     """Of the sorted edges (see `packing.edge_keys`), those that no other one implies; each once."""
-    keys = last_awaited(s, keys, of_row, of_slot, lanes)
-    row, slot, streams, kept = (1 << of_row) - 1, (1 << of_slot) - 1, lanes.stream.max() + 1, 0
-    group, known, lane_known = np.full(streams, -1, np.int64), np.empty(streams, np.int64), np.empty(streams, np.int64)
+    keys = last_awaited(s, keys, of_row, of_issuer, of_rows)
+    row, issuer, streams, kept = (1 << of_row) - 1, (1 << of_issuer) - 1, of_rows.stream.max() + 1, 0
+    group, known, stream_known = (
+        np.full(streams, -1, np.int64),
+        np.empty(streams, np.int64),
+        np.empty(streams, np.int64),
+    )
     for key in keys:
-        slots, waiting, index = key >> (2 * of_row), (key >> of_row) & row, key & row
-        lane = lane_of(s, slots & slot, index, lanes)
-        own = sending_of(s, slots >> of_slot, waiting, lanes)
-        if own >= 0 and lane >= 0:
-            if group[own] == slots and lane_known[own] == lane and known[own] >= index:
+        issuers, waiting, index = key >> (2 * of_row), (key >> of_row) & row, key & row
+        stream = stream_of(s, issuers & issuer, index, of_rows)
+        own = sending_of(s, issuers >> of_issuer, waiting, of_rows)
+        if own >= 0 and stream >= 0:
+            if group[own] == issuers and stream_known[own] == stream and known[own] >= index:
                 continue
-            group[own], lane_known[own], known[own] = slots, lane, index
+            group[own], stream_known[own], known[own] = issuers, stream, index
         keys[kept] = key
         kept += 1
     return keys[:kept]
 
 
 @inner
-def last_awaited(s: State, keys: Any, of_row: int, of_slot: int, lanes: Lanes) -> Any:
+def last_awaited(s: State, keys: Any, of_row: int, of_issuer: int, of_rows: RowStreams) -> Any:
     """Of the sorted edges, those to the last row of a stream that a row awaits; each once."""
-    seen, kept = np.full(lanes.stream.max() + 1, -1, np.int64), len(keys)
-    row, slot = (1 << of_row) - 1, (1 << of_slot) - 1
+    seen, kept = np.full(of_rows.stream.max() + 1, -1, np.int64), len(keys)
+    row, issuer = (1 << of_row) - 1, (1 << of_issuer) - 1
     for k in range(len(keys) - 1, -1, -1):
         key = keys[k]
         if kept < len(keys) and key == keys[kept]:
             continue
-        lane = lane_of(s, (key >> (2 * of_row)) & slot, key & row, lanes)
-        if lane >= 0:
-            if seen[lane] == key >> of_row:  # the same waiting row and slots
+        stream = stream_of(s, (key >> (2 * of_row)) & issuer, key & row, of_rows)
+        if stream >= 0:
+            if seen[stream] == key >> of_row:  # the same waiting row and issuers
                 continue
-            seen[lane] = key >> of_row
+            seen[stream] = key >> of_row
         kept -= 1
         keys[kept] = key
     return keys[kept:]

@@ -13,10 +13,10 @@ from taskflow.lowering.boxes import same
 class Points(NamedTuple):
     """The points of all events of a region, one after the other: device, box, colour, and instance once it is known."""
 
-    place: Any
+    device: Any
     box: Any
     colour: Any
-    arg_of: Any
+    instance: Any
 
 
 class Tile(NamedTuple):
@@ -33,27 +33,27 @@ class Tile(NamedTuple):
 
 @inner
 def by_number(number: Any, numbers: int) -> tuple[Any, Any]:
-    """Places in order of their numbers, and where each number begins in that order."""
+    """What has these numbers, in order of them, and where each number begins in that order."""
     ptr, order = np.zeros(numbers + 1, np.int64), np.empty(len(number), np.int64)
     for k in number:
         ptr[k + 1] += 1
     for k in range(numbers):
         ptr[k + 1] += ptr[k]
-    next_place = ptr.copy()
+    end = ptr.copy()
     for i in range(len(number)):
-        order[next_place[number[i]]] = i
-        next_place[number[i]] += 1
+        order[end[number[i]]] = i
+        end[number[i]] += 1
     return order, ptr
 
 
 @inner
-def tiles_of(box: Any, begin: int, end: int, w: int) -> tuple[Any, Any]:
+def tiles_of(box: Any, begin: int, end: int) -> tuple[Any, Any]:
     """Points in order of their tiles (equal boxes), and the first point of every tile in that order."""
     count = end - begin
     tile, first, tiles = np.empty(count, np.int64), np.empty(count, np.int64), 0
     for p in range(count):
         t = 0
-        while t < tiles and not same(box, (begin + first[t]) * w, box, (begin + p) * w, w):
+        while t < tiles and not same(box[begin + first[t]], box[begin + p]):
             t += 1
         if t == tiles:
             first[t] = p
@@ -82,17 +82,17 @@ def tile_of(points: Any, p: Points) -> Tile:
         for i in order[all_ptr[c] : all_ptr[c + 1]]:
             is_new = True
             for j in range(ptr[c], n):
-                is_new = is_new and p.place[kept[j]] != p.place[points[i]]
+                is_new = is_new and p.device[kept[j]] != p.device[points[i]]
             if is_new:
                 kept[n] = points[i]
                 n += 1
         ptr[c + 1] = n
-    group, leader = groups_of(kept[:n], ptr, p.place)
+    group, leader = groups_of(kept[:n], ptr, p.device)
     return Tile(kept[:n], ptr, group, leader)
 
 
 @inner
-def groups_of(kept: Any, ptr: Any, place: Any) -> tuple[Any, Any]:
+def groups_of(kept: Any, ptr: Any, device: Any) -> tuple[Any, Any]:
     """Group of every colour, and the first colour of every group; see `Tile`."""
     colours = len(ptr) - 1
     group, leader, groups = np.empty(colours, np.int64), np.empty(colours, np.int64), 0
@@ -103,7 +103,7 @@ def groups_of(kept: Any, ptr: Any, place: Any) -> tuple[Any, Any]:
             if found < 0 and ptr[a + 1] - ptr[a] == ptr[c + 1] - ptr[c]:
                 found = g
                 for i in range(ptr[c + 1] - ptr[c]):
-                    if place[kept[ptr[a] + i]] != place[kept[ptr[c] + i]]:
+                    if device[kept[ptr[a] + i]] != device[kept[ptr[c] + i]]:
                         found = -1
                         break
         if found < 0:

@@ -66,7 +66,7 @@ def forget_last(table: Any, keys: Any, key_ptr: Any, first: int, end: int) -> No
 @leaf
 def add_presence(presence: Any, points: int, record: Any, place: Any, change: int, seen: Any, stamp: int) -> None:
     """Count an operator, or no longer, on every device that has a point of it; `seen` is marked with the stamp."""
-    for p in range(record[points, 0], record[points, 0] + record[points, 1]):
+    for p in range(record[points].first_device, record[points].first_device + record[points].points):
         if seen[place[p]] != stamp:
             seen[place[p]] = stamp
             presence[place[p]] += change
@@ -112,7 +112,7 @@ def put_devices(keys: Any, at: int, ops: Any, numbers: Any, record: Any, place: 
     for d in range(len(is_used)):
         is_used[d] = False
     for slot in ops:
-        first, count = record[numbers[slot], 0], record[numbers[slot], 1]
+        first, count = record[numbers[slot]].first_device, record[numbers[slot]].points
         for p in range(first, first + count):
             left -= not is_used[place[p]]
             is_used[place[p]] = True
@@ -161,7 +161,7 @@ def find_entries(
             those of the one before this, which get those of this one.
         old_fragment, new_fragment: the same of the entries of all regions.
         old_presence, presence: per device, how many operators have points there; the second is filled in.
-        record, place: see `places.Places`.
+        record, place: see `pointtable.PointTable`.
         region_ptr, region, op_ptr, op, kind, keyed: see `stretches.Layout`.
         entries: how many there are; table, keys, key_ptr: of them, with room for one more a region.
         counts, slots, regions, missing: get the operators that changed, the regions, and those whose entries have to be

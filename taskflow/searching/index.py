@@ -41,7 +41,7 @@ class Index:
         number `entries`.
         """
         self._make_room(entries)
-        layout, places = self.layout, store.table
+        layout, table = self.layout, store.table
         self._find_entries(
             columns,
             self.numbers,
@@ -52,8 +52,8 @@ class Index:
             self.new_fragment,
             self.presence,
             self.new_presence,
-            places.record,
-            places.place,
+            table.record,
+            table.device,
             layout.region_ptr,
             layout.region,
             layout.op_ptr,

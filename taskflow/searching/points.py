@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from taskflow.core.compiling import leaf, njit
 from taskflow.cost.model import Rates
 from taskflow.lowering.packing import ROW, Packed
-from taskflow.lowering.places import Places
+from taskflow.lowering.pointtable import PointTable
 
 
 class PointRates(NamedTuple):
@@ -24,47 +24,47 @@ def pack_points(points: Any, store: Any, of_points: Any, of_moves: Any, first_qu
 
     Args:
         points: (n, 2) number of the points, and of the dtype in which they compute.
-        store: all points, `Places` as a plain tuple.
+        store: all points, `PointTable` as a plain tuple.
         of_points, of_moves: `PointRates` but for the last, and that, as plain tuples.
         first_queue: the queue of what computes on the first device; those of the others follow.
         pool: `Packed` as a plain tuple.
         found: (n, 2) gets first row and number of rows.
     """
     flops, ramp = of_points
-    places, rates, p = Places(*store), PointRates(flops, ramp, Rates(*of_moves)), Packed(*pool)
+    table, rates, p = PointTable(*store), PointRates(flops, ramp, Rates(*of_moves)), Packed(*pool)
     for k in range(len(points)):
-        row, count = p.length[ROW], places.record[points[k, 0], 1]
+        row, count = p.length[ROW], table.record[points[k, 0]].points
         if row + count + 1 >= len(p.seconds):
             return k
-        put_points(points[k, 0], points[k, 1], places, rates, first_queue, p)
+        put_points(points[k, 0], points[k, 1], table, rates, first_queue, p)
         found[k, 0], found[k, 1] = row, count
     return len(points)
 
 
 @leaf
-def put_points(number: int, dtype: int, places: Places, rates: PointRates, first_queue: int, p: Packed) -> None:
+def put_points(number: int, dtype: int, table: PointTable, rates: PointRates, first_queue: int, p: Packed) -> None:
     """Append the rows of points of a number."""
-    record, row = places.record[number], p.length[ROW]
-    begin, count, model = record[0], record[1], record[8]
+    record, row = table.record[number], p.length[ROW]
+    begin, count, model = record.first_device, record.points, record.first_model
     for i in range(count):
-        device = places.place[begin + i]
-        if i > 0 and is_like(places, begin + i, model + i, dtype, rates):
+        device = table.device[begin + i]
+        if i > 0 and is_like(table, begin + i, model + i, dtype, rates):
             p.seconds[row + i] = p.seconds[row + i - 1]
         else:
-            p.seconds[row + i] = point_seconds(places.flops[model + i], places.bytes[model + i], device, dtype, rates)
+            p.seconds[row + i] = point_seconds(table.flops[model + i], table.bytes[model + i], device, dtype, rates)
         p.queue[row + i] = first_queue + device
         p.within_ptr[row + i + 1] = p.within_ptr[row]
     p.length[ROW] = row + count
 
 
 @leaf
-def is_like(places: Places, at: int, i: int, dtype: int, rates: PointRates) -> bool:
+def is_like(table: PointTable, at: int, i: int, dtype: int, rates: PointRates) -> bool:
     """Whether a point takes as long as the one before it: most do, and a division takes longer than to see that.
 
     `at` is where its device stands, `i` where its flops do.
     """
-    device, before = places.place[at], places.place[at - 1]
-    if places.flops[i] != places.flops[i - 1] or places.bytes[i] != places.bytes[i - 1]:
+    device, before = table.device[at], table.device[at - 1]
+    if table.flops[i] != table.flops[i - 1] or table.bytes[i] != table.bytes[i - 1]:
         return False
     if rates.flops[dtype, device] != rates.flops[dtype, before] or rates.ramp[device] != rates.ramp[before]:
         return False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Column, doubled, table_bytes
+from taskflow.core.errors import InternalError
 from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering
 from taskflow.tasks.exchange import ring_order
@@ -113,13 +114,28 @@ class Pool:
     def enter(self, regions: Array, numbers: Array, used: Array) -> None:
         """Append the entries of some regions, given the points of all operators and the devices in use."""
         row = int(self.packed.length[ROW])
-        args = regions, numbers, used, self.lowering.store
-        self.lowering.mover.pack(*args, lambda: self.packed, self._grow, self.rates)
+        self._pack_regions(regions, numbers, used)
         self._settle_collectives()
         if not isinstance(self.costs, AnalyticCosts):
             made = [(int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store)) for k in regions.tolist()]
             end = int(self.packed.length[ROW])
             self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
+
+    def _pack_regions(self, regions: Array, numbers: Array, used: Array) -> None:
+        from taskflow.lowering import moving, packing  # numba: imported on first use
+
+        mover, rates, done = self.lowering.mover, tuple(self.rates), 0
+        world, end = mover.world(numbers, used, self.lowering.store), -1
+        while end != moving.DONE:
+            args = regions[done:], world, mover.streams, mover.memory, mover.room
+            end, at, more = packing.pack_regions(*args, tuple(self.packed), rates)
+            done += at
+            if end == packing.NO_POOL:
+                self._grow(more)
+            elif end == moving.NOBODY and more < 0:
+                raise InternalError(f"region {regions[done]}: points of one operator wait for each other")
+            else:
+                mover.make_room(int(regions[min(done, len(regions) - 1)]), end, more)
 
     def sketch(self, regions: Array, numbers: Array, work: Array, limit: float) -> bool:
         """Append sketches of some regions, until `drop_sketches`; False: with them a stream works above the limit.

@@ -18,6 +18,7 @@ import numpy as np
 from taskflow.core.compiling import inner, leaf
 from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import overlaps, same, volume
+from taskflow.lowering.regionlife import RegionLife
 from taskflow.lowering.tiles import Points, by_number, tiles_of
 from taskflow.tasks.streams import Queues
 
@@ -58,16 +59,10 @@ def links_of(rates: Rates, hosts: Any, few: int, queues: Queues) -> Links:
 
 
 class Played(NamedTuple):
-    """A region, the events of its life (see `life.Lives`) and the points of all events (see `moving.load`)."""
+    """The life of a region and the points of all its events (see `regionlife.load`)."""
 
-    whole: Any
-    events: Any
-    producer: Any
-    ptr: Any
-    partial: Any
+    life: RegionLife
     points: Points
-    itemsize: int
-    is_persistent: bool
 
 
 class Made(NamedTuple):
@@ -99,11 +94,11 @@ class Pieces(NamedTuple):
 
 
 @leaf
-def shared(a: Any, i: int, b: Any, j: int, w: int) -> int:
+def shared(a: Any, b: Any) -> int:
     """Number of points that two boxes share."""
     points = 1
-    for k in range(0, w, 2):
-        extent = min(a[i + k + 1], b[j + k + 1]) - max(a[i + k], b[j + k])
+    for k in range(0, len(a), 2):
+        extent = min(a[k + 1], b[k + 1]) - max(a[k], b[k])
         if extent <= 0:
             return 0
         points *= extent
@@ -113,13 +108,18 @@ def shared(a: Any, i: int, b: Any, j: int, w: int) -> int:
 @leaf
 def twin(x: Played, e: int) -> int:
     """The first event that reads the same boxes of the same version on the same devices, or `e` itself."""
-    w, count = len(x.whole), x.ptr[e + 1] - x.ptr[e]
+    count = x.life.event_ptr[e + 1] - x.life.event_ptr[e]
     for other in range(e):
-        is_same = x.events[other, 3] == x.events[e, 3] and x.ptr[other + 1] - x.ptr[other] == count
-        a, b = x.ptr[other], x.ptr[e]
+        is_same = (
+            x.life.event[other].version == x.life.event[e].version
+            and x.life.event_ptr[other + 1] - x.life.event_ptr[other] == count
+        )
+        a, b = x.life.event_ptr[other], x.life.event_ptr[e]
         for i in range(count if is_same else 0):
-            is_same = is_same and x.points.place[a + i] == x.points.place[b + i]
-        if is_same and same(x.points.box, a * w, x.points.box, b * w, count * w):
+            is_same = is_same and x.points.device[a + i] == x.points.device[b + i]
+        for i in range(count if is_same else 0):
+            is_same = is_same and same(x.points.box[a + i], x.points.box[b + i])
+        if is_same:
             return other
     return e
 
@@ -127,13 +127,13 @@ def twin(x: Played, e: int) -> int:
 @inner
 def needing(x: Played, v: int) -> tuple[Any, int]:
     """The points that read version `v`, but for twins; behind them those where the last version is kept."""
-    found, n, readers = np.empty(len(x.points.place), np.int64), 0, 0
-    is_last = x.is_persistent and v == len(x.producer) - 1
+    found, n, readers = np.empty(len(x.points.device), np.int64), 0, 0
+    is_last = x.life.is_persistent and v == len(x.life.producer) - 1
     for kept in range(2 if is_last and v > 0 else 1):
-        for e in range(len(x.events)):
-            if x.events[e, 3] == (0 if kept else v) and twin(x, e) == e:
-                for a in range(x.ptr[e], x.ptr[e + 1]):
-                    if volume(x.points.box, a * len(x.whole), len(x.whole)) > 0:
+        for e in range(len(x.life.event)):
+            if x.life.event[e].version == (0 if kept else v) and twin(x, e) == e:
+                for a in range(x.life.event_ptr[e], x.life.event_ptr[e + 1]):
+                    if volume(x.points.box[a]) > 0:
                         found[n] = a
                         n += 1
         readers = n if kept == 0 else readers
@@ -143,26 +143,26 @@ def needing(x: Played, v: int) -> tuple[Any, int]:
 @inner
 def makers(x: Played, v: int, devices: int) -> Made:
     """See `Made`."""
-    e, w, total, colours = x.producer[v], len(x.whole), 0, 1
-    begin, end = x.ptr[e], x.ptr[e + 1]
+    e, total, colours = x.life.producer[v], 0, 1
+    begin, end = x.life.event_ptr[e], x.life.event_ptr[e + 1]
     for q in range(begin, end):
-        total += volume(x.points.box, q * w, w)
-        colours = max(colours, x.points.colour[q] + 1 if x.partial[e] else 1)
-    order, first = by_number(x.points.place[begin:end], devices)
-    return Made(begin, end, order + begin, first, total == colours * volume(x.whole, 0, w), colours > 1)
+        total += volume(x.points.box[q])
+        colours = max(colours, x.points.colour[q] + 1 if x.life.is_partial[e] else 1)
+    order, first = by_number(x.points.device[begin:end], devices)
+    return Made(begin, end, order + begin, first, total == colours * volume(x.life.whole), colours > 1)
 
 
 @inner
 def pieces_of(x: Played, needs: Any, made: Made) -> Pieces:
     """See `Pieces`; what is made on the device itself is found first, since often that is all."""
-    w, most = len(x.whole), len(needs) * (made.end - made.begin) if made.is_unique else 0
+    most = len(needs) * (made.end - made.begin) if made.is_unique else 0
     ptr, lack, n = np.zeros(len(needs) + 1, np.int64), np.empty(len(needs), np.int64), 0
     source, size = np.empty(most, np.int64), np.empty(most, np.int64)
     for i in range(len(needs)):
         a = needs[i]
-        lack[i] = volume(x.points.box, a * w, w)
-        for k in range(made.first[x.points.place[a]], made.first[x.points.place[a] + 1]):
-            lack[i] -= shared(x.points.box, made.order[k] * w, x.points.box, a * w, w)
+        lack[i] = volume(x.points.box[a])
+        for k in range(made.first[x.points.device[a]], made.first[x.points.device[a] + 1]):
+            lack[i] -= shared(x.points.box[made.order[k]], x.points.box[a])
         if made.is_unique and (lack[i] > 0 or made.is_summed):
             n = add_pieces(x, a, made, source, size, n)
         ptr[i + 1] = n
@@ -172,10 +172,9 @@ def pieces_of(x: Played, needs: Any, made: Made) -> Pieces:
 @leaf
 def add_pieces(x: Played, a: int, made: Made, source: Any, size: Any, n: int) -> int:
     """Append the pieces of a need; their number."""
-    w = len(x.whole)
     for q in range(made.begin, made.end):
-        if x.points.place[q] != x.points.place[a]:
-            points = shared(x.points.box, q * w, x.points.box, a * w, w)
+        if x.points.device[q] != x.points.device[a]:
+            points = shared(x.points.box[q], x.points.box[a])
             if points > 0:
                 source[n], size[n] = q, points
                 n += 1
@@ -211,11 +210,11 @@ def copy_all(x: Played, needs: Any, pieces: Pieces, made: Made, links: Links, se
 @leaf
 def copies(x: Played, a: int, i: int, pieces: Pieces, made: Made, links: Links) -> float:
     """Seconds of the copies that bring a point, need number `i`, what it lacks."""
-    device, seconds = x.points.place[a], 0.0
+    device, seconds = x.points.device[a], 0.0
     if not made.is_unique:
-        return float(links.least_latency[device] + pieces.lack[i] * x.itemsize / links.best[device])
+        return float(links.least_latency[device] + pieces.lack[i] * x.life.itemsize / links.best[device])
     for k in range(pieces.ptr[i], pieces.ptr[i + 1]):
-        source, size = x.points.place[pieces.source[k]], pieces.size[k] * x.itemsize
+        source, size = x.points.device[pieces.source[k]], pieces.size[k] * x.life.itemsize
         pieces.seconds[k] = links.latency[source, device] + size / links.throughput[source, device]
         seconds += pieces.seconds[k]
     return float(seconds)
@@ -224,10 +223,10 @@ def copies(x: Played, a: int, i: int, pieces: Pieces, made: Made, links: Links) 
 @inner
 def alike(x: Played, needs: Any) -> tuple[Any, Any]:
     """Per need the first one of the same box, and how many are the same as that."""
-    group, count, w = np.empty(len(needs), np.int64), np.zeros(len(needs), np.int64), len(x.whole)
+    group, count = np.empty(len(needs), np.int64), np.zeros(len(needs), np.int64)
     for i in range(len(needs)):
         j = 0
-        while (count[j] == 0 and j < i) or not same(x.points.box, needs[i] * w, x.points.box, needs[j] * w, w):
+        while (count[j] == 0 and j < i) or not same(x.points.box[needs[i]], x.points.box[needs[j]]):
             j += 1
         group[i] = j
         count[j] += 1
@@ -237,9 +236,9 @@ def alike(x: Played, needs: Any) -> tuple[Any, Any]:
 @inner
 def gathers(x: Played, needs: Any, pieces: Pieces, group: Any, count: Any, made: Made, links: Links) -> Any:
     """What is needed alike by many, who need nothing else, may be gathered; of the rest nothing is certain."""
-    seconds, w, on, lack = np.zeros(len(needs)), len(x.whole), np.zeros(len(links.hosts), np.int64), pieces.lack
+    seconds, on, lack = np.zeros(len(needs)), np.zeros(len(links.hosts), np.int64), pieces.lack
     for a in needs:
-        on[x.points.place[a]] += 1
+        on[x.points.device[a]] += 1
     if on.max() > 1:
         return seconds
     for i in range(len(needs)):
@@ -250,8 +249,8 @@ def gathers(x: Played, needs: Any, pieces: Pieces, group: Any, count: Any, made:
             continue
         least, lacking, involved = np.int64(0), 0, 0
         for q in range(made.begin, made.end):
-            involved += overlaps(x.points.box, q * w, x.points.box, needs[g] * w, w)
-        size = volume(x.points.box, needs[g] * w, w)
+            involved += overlaps(x.points.box[q], x.points.box[needs[g]])
+        size = volume(x.points.box[needs[g]])
         for i in range(len(needs)):
             if group[i] == g and lack[i] > 0:
                 least = lack[i] if lacking == 0 else min(least, lack[i])
@@ -259,20 +258,20 @@ def gathers(x: Played, needs: Any, pieces: Pieces, group: Any, count: Any, made:
                 involved += lack[i] == size
         for i in range(len(needs)):
             if group[i] == g and lack[i] > 0:
-                seconds[i] = least * x.itemsize * lacking / involved / links.fastest
+                seconds[i] = least * x.life.itemsize * lacking / involved / links.fastest
     return seconds
 
 
 @inner
 def sums(x: Played, needs: Any, made: Made, links: Links) -> Any:
     """Sums, tile by tile."""
-    seconds, w = np.zeros(len(needs)), len(x.whole)
-    order, ptr = tiles_of(x.points.box, made.begin, made.end, w)
+    seconds = np.zeros(len(needs))
+    order, ptr = tiles_of(x.points.box, made.begin, made.end)
     for t in range(len(ptr) - 1):
         has, summands = np.zeros(len(links.hosts), np.bool_), 0
         for k in range(ptr[t], ptr[t + 1]):
-            summands += not has[x.points.place[order[k]]]
-            has[x.points.place[order[k]]] = True
+            summands += not has[x.points.device[order[k]]]
+            has[x.points.device[order[k]]] = True
         if summands > 1:
             add_sum(x, needs, order[ptr[t]], has, summands, seconds, links)
     return seconds
@@ -284,10 +283,10 @@ def add_sum(x: Played, needs: Any, tile: int, has: Any, summands: int, seconds: 
 
     Where many take part it is one row if all of them need the whole tile; of other rows nothing is certain.
     """
-    w, box, size = len(x.whole), x.points.box, volume(x.points.box, tile * len(x.whole), len(x.whole))
+    box, size = x.points.box, volume(x.points.box[tile])
     wants, targets, involved, is_whole = np.zeros(len(has), np.bool_), 0, summands, True
     for a in needs:
-        points, device = shared(box, a * w, box, tile * w, w), x.points.place[a]
+        points, device = shared(box[a], box[tile]), x.points.device[a]
         if points > 0:
             targets += not wants[device]
             involved += not wants[device] and not has[device]
@@ -296,8 +295,8 @@ def add_sum(x: Played, needs: Any, tile: int, has: Any, summands: int, seconds: 
     # bytes over devices, see the module; up a tree, to one device, every step has all of the tile
     together = 1.0 * size if targets == 1 else size * (targets + summands - 2) / involved
     for i in range(len(needs)):
-        points, device = shared(box, needs[i] * w, box, tile * w, w), x.points.place[needs[i]]
+        points, device = shared(box[needs[i]], box[tile]), x.points.device[needs[i]]
         if points > 0 and involved <= links.few:
-            seconds[i] += links.least_latency[device] + points * x.itemsize / links.best[device]
+            seconds[i] += links.least_latency[device] + points * x.life.itemsize / links.best[device]
         elif points > 0 and is_whole:
-            seconds[i] += together * x.itemsize / links.fastest
+            seconds[i] += together * x.life.itemsize / links.fastest

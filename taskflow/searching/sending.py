@@ -36,7 +36,7 @@ def put_senders(
     """See `add_senders` and `count_copies`; need: memory for that of each device."""
     devices = len(need)
     for i in range(len(needs)):
-        device = x.points.place[needs[i]]
+        device = x.points.device[needs[i]]
         if seconds[i] > 0.0 and (need[device] < 0 or seconds[i] > seconds[need[device]]):
             need[device] = i
     for device in range(devices):
@@ -64,7 +64,7 @@ def count_copies(
     """
     devices = len(links.hosts)
     for piece in range(pieces.ptr[i], pieces.ptr[i + 1]):
-        source = x.points.place[pieces.source[piece]]
+        source = x.points.device[pieces.source[piece]]
         queue, turn = source * devices + device, source - device if source > device else source - device + devices
         for k in range(links.queue_ptr[queue] + 1, links.queue_ptr[queue + 1]):
             stream = links.queue[k]

@@ -19,9 +19,9 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf, njit
 from taskflow.lowering.life import Lives
-from taskflow.lowering.moving import Context, load
 from taskflow.lowering.packing import ENTRY, FITS, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
-from taskflow.lowering.places import Places
+from taskflow.lowering.pointtable import PointTable
+from taskflow.lowering.regionlife import load
 from taskflow.searching.receiving import Links, Made, Pieces, Played, makers, needing, pieces_of, receive, twin
 from taskflow.searching.sending import add_senders
 
@@ -38,7 +38,7 @@ def sketch(
     Args:
         regions: by number.
         points_of: number of the points of every operator.
-        all_lives, store, all_links: `Lives`, `Places` and `Links` as plain tuples.
+        all_lives, store, all_links: `Lives`, `PointTable` and `Links` as plain tuples.
         is_moved: whether rows take what `links` says; else sketches have none.
         pool: `Packed` as a plain tuple.
         work: seconds that every stream has to do in all, without these regions; what the sketches take is added.
@@ -47,22 +47,15 @@ def sketch(
     Returns:
         FITS, else the column of `p` that has too little room; of how many there are sketches; whether a stream does.
     """
-    lives, places, links, p = Lives(*all_lives), Places(*store), Links(*all_links), Packed(*pool)
+    lives, table, links, p = Lives(*all_lives), PointTable(*store), Links(*all_links), Packed(*pool)
     for number in range(len(regions)):
-        r = regions[number]
-        whole = lives.whole[lives.whole_ptr[r] : lives.whole_ptr[r + 1]]
-        events = lives.event[lives.event_ptr[r] : lives.event_ptr[r + 1]]
-        producer = lives.producer[lives.producer_ptr[r] : lives.producer_ptr[r + 1]]
-        ops = lives.op[lives.op_ptr[r] : lives.op_ptr[r + 1]]
-        itemsize, persistent, fetched, scalar = lives.region[r, :4]
-        c = Context(links.hosts, scalar != 0, itemsize, links.few, 0)
-        ptr, partial, points = load(events, ops, points_of, places, whole, c)
-        x = Played(whole, events, producer, ptr, partial, points, itemsize, persistent != 0)
-        short = lacking_column(x, len(ops), len(links.hosts), links.streams, p)
+        life, points = load(regions[number], lives, points_of, table)
+        x = Played(life, points)
+        short = lacking_column(x, life.ops, len(links.hosts), links.streams, p)
         if short != FITS:
             return short, number, False
         row = p.length[ROW]
-        add_sketch(x, len(ops), is_moved and fetched == 0, links, p)
+        add_sketch(x, life.ops, is_moved and life.is_fetched == 0, links, p)
         if add_work(work, row, limit, links, p):
             return FITS, number + 1, True
     return FITS, len(regions), False
@@ -87,7 +80,7 @@ def add_work(work: Any, first: int, limit: float, links: Links, p: Packed) -> bo
 @leaf
 def lacking_column(x: Played, ops: int, devices: int, streams: int, p: Packed) -> int:
     """A column that has no room for a sketch, or FITS."""
-    versions = len(x.producer)
+    versions = len(x.life.producer)
     rows = versions * (2 * devices + streams)
     if p.length[ROW] + rows + 1 >= len(p.seconds):
         return ROW
@@ -95,7 +88,7 @@ def lacking_column(x: Played, ops: int, devices: int, streams: int, p: Packed) -
         return VERSION
     if p.length[RUN_PTR] + ops + versions + 1 > len(p.run_ptr):
         return RUN_PTR
-    if p.length[RUN] + rows + (EDGES + 2) * len(x.points.place) > len(p.run):
+    if p.length[RUN] + rows + (EDGES + 2) * len(x.points.device) > len(p.run):
         return RUN
     return ENTRY if p.length[ENTRY] + 1 > len(p.entry) else FITS
 
@@ -103,14 +96,14 @@ def lacking_column(x: Played, ops: int, devices: int, streams: int, p: Packed) -
 @inner
 def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> None:
     """Append the sketch of a region that `ops` operators touch."""
-    count, devices, first = len(x.points.place), len(links.hosts), p.length[ROW]
+    count, devices, first = len(x.points.device), len(links.hosts), p.length[ROW]
     maker, arrival = np.full((count, EDGES), -1, np.int64), np.full((count, 2), -1, np.int64)
     least, most, row_of = np.empty(devices), np.empty(devices), np.empty(devices, np.int64)
     entry, version = p.length[ENTRY], p.length[VERSION]
     p.entry[entry, 0], p.entry[entry, 2], p.entry[entry, 3] = first, version, p.length[RUN_PTR]
-    for v in range(len(x.producer)):
+    for v in range(len(x.life.producer)):
         begin = p.length[ROW]
-        if x.producer[v] >= 0:
+        if x.life.producer[v] >= 0:
             needs, readers = needing(x, v)
             made = makers(x, v, devices)
             pieces = pieces_of(x, needs, made)
@@ -124,7 +117,7 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
     p.entry[entry, 1] = p.length[ROW] - first
     p.within_ptr[p.length[ROW]] = p.length[WITHIN]
     p.bytes[entry] = 0
-    p.length[VERSION] += len(x.producer)
+    p.length[VERSION] += len(x.life.producer)
     p.length[ENTRY] += 1
     add_runs(x, ops, version, maker, arrival, p)
 
@@ -152,7 +145,7 @@ def add_rows(
     for device in range(devices):
         least[device], most[device] = np.inf, 0.0
     for i in range(len(needs)):
-        device = x.points.place[needs[i]]
+        device = x.points.device[needs[i]]
         if seconds[i] > 0.0:
             most[device] = max(most[device], seconds[i])
             least[device] = min(least[device], seconds[i] if i < readers else np.inf)
@@ -164,7 +157,7 @@ def add_rows(
             add_row(most[device] - least[device], device, devices, p)
     for i in range(readers):
         if seconds[i] > 0.0:
-            arrival[needs[i], 0] = row_of[x.points.place[needs[i]]]
+            arrival[needs[i], 0] = row_of[x.points.device[needs[i]]]
 
 
 @leaf
@@ -181,25 +174,30 @@ def add_runs(x: Played, ops: int, version: int, maker: Any, arrival: Any, p: Pac
     n, at = p.length[RUN], p.length[RUN_PTR]
     for slot in range(ops):
         p.run_ptr[at + slot] = n
-        for e in range(len(x.events)):
-            v = x.events[e, 3]
-            if x.events[e, 0] != slot or v < 0 or x.producer[v] < 0 or x.events[x.producer[v], 0] == slot:
+        for e in range(len(x.life.event)):
+            v = x.life.event[e].version
+            if (
+                x.life.event[e].issuer != slot
+                or v < 0
+                or x.life.producer[v] < 0
+                or x.life.event[x.life.producer[v]].issuer == slot
+            ):
                 continue
-            like = x.ptr[twin(x, e)]
-            for i in range(x.ptr[e + 1] - x.ptr[e]):
+            like = x.life.event_ptr[twin(x, e)]
+            for i in range(x.life.event_ptr[e + 1] - x.life.event_ptr[e]):
                 for k in range(2):
                     if arrival[like + i, k] >= 0:
                         n = add_run(i, ops + v, arrival[like + i, k], 0, 1, n, p)
                 for k in range(EDGES):
                     if maker[like + i, k] >= 0:
-                        n = add_run(i, x.events[x.producer[v], 0], maker[like + i, k], 0, 1, n, p)
-    for v in range(len(x.producer)):
+                        n = add_run(i, x.life.event[x.life.producer[v]].issuer, maker[like + i, k], 0, 1, n, p)
+    for v in range(len(x.life.producer)):
         p.run_ptr[at + ops + v] = n
         for i in range(p.version[version + v, 1]):
-            e = x.producer[v]
-            n = add_run(i, x.events[e, 0], 0, 1, x.ptr[e] - x.ptr[e + 1], n, p)
-    p.run_ptr[at + ops + len(x.producer)] = n
-    p.length[RUN], p.length[RUN_PTR] = n, at + ops + len(x.producer) + 1
+            e = x.life.producer[v]
+            n = add_run(i, x.life.event[e].issuer, 0, 1, x.life.event_ptr[e] - x.life.event_ptr[e + 1], n, p)
+    p.run_ptr[at + ops + len(x.life.producer)] = n
+    p.length[RUN], p.length[RUN_PTR] = n, at + ops + len(x.life.producer) + 1
 
 
 @leaf

@@ -72,7 +72,7 @@ def lay_out(lowering: Lowering) -> Layout:
 
 def _keyed(life: Life, is_fetched: bool) -> int:
     """A scalar that is only read is held, and nothing else, by every device on which anybody reads it."""
-    is_constant = life.region.is_persistent and not life.region.ndim and len(life.ops) and not life.events[:, 2].any()
+    is_constant = life.region.is_persistent and not life.region.ndim and len(life.ops) and not life.event["role"].any()
     return BY_POINTS_AND_USED if is_fetched else BY_DEVICES if is_constant else BY_POINTS
 
 

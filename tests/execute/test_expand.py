@@ -12,8 +12,8 @@ from taskflow.lowering import movement
 from taskflow.schedule import critical_path, first_ready, program
 from taskflow.tasks.memory import plan_memory
 from tests import laws
-from tests.lower.test_collective import gathered
-from tests.lowering import network, row_text
+from tests.lowered import network, row_text
+from tests.lowering.test_collective import gathered
 from tests.strategies import feeds_of, graphs, random_strategy
 from tests.test_laws import examples
 

@@ -11,7 +11,7 @@ from taskflow.searching import judge as judging
 from taskflow.searching.critical import ENDS, WAITS
 from taskflow.searching.judge import Judge, _Proposal
 from taskflow.strategy.rules import leaders, random_config
-from tests.lowering import network
+from tests.lowered import network
 
 MACHINES = {
     "4 equal devices": MachineModel.uniform(4),

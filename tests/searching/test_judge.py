@@ -17,7 +17,7 @@ from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
-from tests.lowering import network
+from tests.lowered import network
 from tests.strategies import graphs
 from tests.test_laws import examples
 

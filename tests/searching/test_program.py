@@ -10,7 +10,7 @@ from taskflow.searching.judge import Judge
 from taskflow.searching.laying import CODE, LAID
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
-from tests.lowering import network
+from tests.lowered import network
 
 
 @pytest.mark.parametrize("room", [1, 3])

@@ -15,7 +15,7 @@ from taskflow.searching import judge as judging
 from taskflow.searching.judge import SLACK, Judge
 from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
-from tests.lowering import network
+from tests.lowered import network
 from tests.strategies import graphs
 from tests.test_laws import examples
 

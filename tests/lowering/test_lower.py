@@ -7,7 +7,7 @@ from taskflow import Executor, Kind, MachineModel, ParallelConfig, lower
 from taskflow.lowering import Lowering
 from taskflow.tasks.memory import plan_memory
 from tests import tiny
-from tests.lowering import ITEM, lowered, matrix, network, parameter_bytes, row_text, rows, transfers
+from tests.lowered import ITEM, lowered, matrix, network, parameter_bytes, row_text, rows, transfers
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 

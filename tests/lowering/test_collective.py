@@ -9,7 +9,7 @@ import taskflow
 from taskflow import Kind, MachineModel, lower
 from taskflow.lowering import movement
 from tests import tiny
-from tests.lowering import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
+from tests.lowered import ITEM, lowered, matrix, network, parameter_bytes, row_text, transfers
 
 
 def collectives(task_graph):

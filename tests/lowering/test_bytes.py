@@ -9,7 +9,7 @@ import taskflow
 from taskflow import MachineModel, ParallelConfig, lower
 from taskflow.tasks.memory import plan_memory
 from tests import tiny
-from tests.lowering import ITEM, lowered, matrix, network, parameter_bytes, transfers
+from tests.lowered import ITEM, lowered, matrix, network, parameter_bytes, transfers
 
 
 @pytest.mark.parametrize("devices", [2, 3, 4])

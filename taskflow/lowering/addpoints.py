@@ -8,13 +8,13 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf, njit
 from taskflow.lowering.kinds import Kinds
-from taskflow.lowering.places import BOX, COLOUR, FAULT, FITS, PARTIAL, PLACE, RECORD, SEAT, Places
+from taskflow.lowering.pointtable import BOX, COLOUR, DEVICE, FAULT, FITS, MODEL, PARTIAL, RECORD, PointTable
 from taskflow.strategy.grid import make_points, volume
 
 
 @njit
 def add_points(
-    kinds: Any, models: Any, names: Any, parts: Any, borders: Any, devices: Any, seated: Any, tables: Any, store: Any
+    kinds: Any, models: Any, names: Any, parts: Any, borders: Any, devices: Any, distinct: Any, tables: Any, store: Any
 ) -> tuple[int, int]:
     """Append the points of operators of some kinds under one configuration.
 
@@ -23,39 +23,39 @@ def add_points(
         names, parts: per axis of the configuration, its name by number and its number of parts.
         borders: (operators, axes of the configuration, parts + 1) of the parts; none: they are balanced.
         devices: of every point of the configuration, row-major.
-        seated: those that are different, in order of appearance.
-        tables, store: `Kinds` and `Places` as plain tuples.
+        distinct: those that are different, in order of appearance.
+        tables, store: `Kinds` and `PointTable` as plain tuples.
 
     Returns:
         Of how many operators points were added, and FITS, the column that has too little room, or FAULT: a group that
         is not contiguous.
     """
-    k, t = Kinds(*tables), Places(*store)
+    k, t = Kinds(*tables), PointTable(*store)
     for i in range(len(kinds)):
         if models[i] >= 0:
-            found = add_like(models[i], seated, t)
+            found = add_like(models[i], distinct, t)
         else:
             axis, cut = split_axes(kinds[i], names, parts, k)
-            found = add_kind(kinds[i], axis, parts, borders[i] if len(borders) else cut, devices, seated, k, t)
+            found = add_kind(kinds[i], axis, parts, borders[i] if len(borders) else cut, devices, distinct, k, t)
         if found != FITS:
             return i, found
     return len(kinds), FITS
 
 
 @leaf
-def add_like(model: int, seated: Any, t: Places) -> int:
+def add_like(model: int, distinct: Any, t: PointTable) -> int:
     """Append the points of a model on other devices: FITS; else nothing is appended."""
-    old, new, number = t.record[model], t.length[PLACE], t.length[RECORD]
-    seat, count = old[8], old[1]
-    if new + count > len(t.place):
-        return PLACE
+    old, new, number = t.record[model], t.length[DEVICE], t.length[RECORD]
+    count = old.points
+    if new + count > len(t.device):
+        return DEVICE
     if number >= len(t.record):
         return RECORD
     for i in range(count):
-        t.place[new + i] = seated[t.seat[seat + i]]
-    for j in range(t.record.shape[1]):
-        t.record[number, j] = old[j] if j > 0 else new
-    t.length[PLACE], t.length[RECORD] = new + count, number + 1
+        t.device[new + i] = distinct[t.device_rank[old.first_model + i]]
+    t.record[number] = old
+    t.record[number].first_device = new
+    t.length[DEVICE], t.length[RECORD] = new + count, number + 1
     return FITS
 
 
@@ -74,7 +74,7 @@ def split_axes(kind: int, names: Any, parts: Any, k: Kinds) -> tuple[Any, Any]:
 
 @inner
 def add_kind(
-    kind: int, axis: Any, parts: Any, borders: Any, devices: Any, seated: Any, k: Kinds, t: Places
+    kind: int, axis: Any, parts: Any, borders: Any, devices: Any, distinct: Any, k: Kinds, t: PointTable
 ) -> int:  # fmt: skip
     """Append the points of an operator: FITS; else nothing is appended. Arguments as for `add_points`, of one."""
     a, b = k.first[kind], k.first[kind + 1]
@@ -96,19 +96,19 @@ def add_kind(
         return FAULT
     count = len(where)
     more = (count, 2 * count * dims, count * outputs, outputs, count, 1)
-    room = (len(t.place), len(t.box), len(t.colour), len(t.partial), len(t.seat), len(t.record))
+    room = (len(t.device), len(t.box), len(t.colour), len(t.partial), len(t.device_rank), len(t.record))
     for column in range(6):
         if t.length[column] + more[column] > room[column]:
             return column
     put_record(t, count, dims, outputs, term)
-    seat_of = np.zeros(seated.max() + 1, np.int64)
-    for i in range(len(seated)):
-        seat_of[seated[i]] = i
+    rank_of = np.zeros(distinct.max() + 1, np.int64)
+    for i in range(len(distinct)):
+        rank_of[distinct[i]] = i
     for p in range(count):
-        at = t.length[SEAT] + p
-        t.place[t.length[PLACE] + p], t.seat[at] = where[p], seat_of[where[p]]
+        at = t.length[MODEL] + p
+        t.device[t.length[DEVICE] + p], t.device_rank[at] = where[p], rank_of[where[p]]
         t.flops[at] = k.flops[kind] * volume(spans, p)
-    put_sizes(t.bytes, t.length[SEAT], boxes, k.itemsize, a[5], k.term, term + 1, arguments)
+    put_sizes(t.bytes, t.length[MODEL], boxes, k.itemsize, a[5], k.term, term + 1, arguments)
     put_pairs(t.box, t.length[BOX], boxes)
     for p in range(count):
         for j in range(outputs):
@@ -121,12 +121,12 @@ def add_kind(
 
 
 @leaf
-def put_record(t: Places, count: int, dims: int, outputs: int, term: int) -> None:
-    """See `places.Places`."""
-    record = t.record[t.length[RECORD]]
-    record[0], record[1], record[2], record[3] = t.length[PLACE], count, t.length[BOX], dims
-    record[4], record[5], record[6], record[7] = t.length[COLOUR], outputs, t.length[PARTIAL], term
-    record[8] = t.length[SEAT]
+def put_record(t: PointTable, count: int, dims: int, outputs: int, term: int) -> None:
+    """Say where the columns of points that are added begin."""
+    new = t.record[t.length[RECORD]]
+    new.first_device, new.points, new.first_box, new.dims = t.length[DEVICE], count, t.length[BOX], dims
+    new.first_colour, new.outputs, new.first_partial = t.length[COLOUR], outputs, t.length[PARTIAL]
+    new.first_term, new.first_model = term, t.length[MODEL]
 
 
 @leaf

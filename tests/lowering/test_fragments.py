@@ -11,7 +11,7 @@ from taskflow import Graph, MachineModel, ParallelConfig, Strategy, single_devic
 from taskflow.lowering import Lowering
 from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
-from tests.lowering import network
+from tests.lowered import network
 from tests.strategies import graphs
 from tests.test_laws import examples
 
@@ -21,6 +21,14 @@ HOSTS = MachineModel.preset("p100", nodes=4)  # of 4 devices each
 def on(config, first):
     """The configuration so many devices further on."""
     return ParallelConfig(dict(config.degrees), [d + first for d in config.devices])
+
+
+def shifted(row, shift):
+    """Rows that move data on other devices, so many further on."""
+    found = row.copy()
+    for name in ("source", "device"):
+        found[name] += shift
+    return found
 
 
 def find(lowering, configs):
@@ -34,7 +42,7 @@ def find(lowering, configs):
         fragment = replace(
             fragment,
             instance_device=fragment.instance_device + shift,
-            row=fragment.row + shift * np.array([0, 1, 1, 0, 0, 0]),
+            row=shifted(fragment.row, shift),
             fetches=fragment.fetches + shift * np.array([1, 0]),
         )
         for f in fields(expected):
@@ -77,7 +85,7 @@ def test_replicas_of_partial_results_take_turns_by_the_numbers_of_their_devices(
         configs = {"fc": ({"b": 2, "i": 3}, range(6)), "loss": (None, [0]), "fc.bias.update": (None, [7])}
         found = find(lowering, {name: on(ParallelConfig(*c), first) for name, c in configs.items()})
         row = found.fragments[found.which[lowering.number["fc.dbias"]]].row
-        senders.append((row[row[:, 1] != row[:, 2], 1] - first).tolist())
+        senders.append((row["source"][row["source"] != row["device"]] - first).tolist())
     assert senders == [[1, 4], [0, 3]]
 
 
@@ -93,7 +101,7 @@ def test_replicas_serve_readers_on_their_host_first(replicas, reader, expected):
         configs = {"fc": ({"b": 2}, replicas), "loss": (None, replicas[:1]), "aside": (None, [reader])}
         found = find(lowering, {name: on(ParallelConfig(*c), first) for name, c in configs.items()})
         (row,) = found.fragments[found.which[lowering.number["fc.weight"]]].row
-        sources.append(row[1])
+        sources.append(row["source"])
     assert sources == expected
 
 

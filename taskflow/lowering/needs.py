@@ -1,0 +1,178 @@
+"""What is needed of a region where, and which instances it takes, compiled by numba; see `movement` for the rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.compiling import inner, leaf
+from taskflow.lowering.boxes import is_empty, overlaps, put, same, subtract, volume
+from taskflow.lowering.regionlife import RegionLife
+from taskflow.lowering.state import State, add_instance, append, find_instance
+from taskflow.lowering.tiles import Points
+
+
+@leaf
+def add_need(s: State, version: int, device: int, box: Any) -> None:
+    """The version is needed in the box on `device`; each need counts once."""
+    k = s.latest_need[version, device]
+    while k >= 0:
+        if same(s.need_box[k], box):
+            return
+        k = s.need[k].before
+    k = append(s, s.needs, len(s.need))
+    if k < 0:
+        return
+    s.needs += 1
+    put(s.need_box[k], box)
+    new, of_version = s.need[k], s.version_needs[version]
+    new.device, new.next, new.before = device, -1, s.latest_need[version, device]
+    s.latest_need[version, device] = k
+    if of_version.first < 0:
+        of_version.first = k
+    else:
+        s.need[of_version.last].next = k
+    of_version.last = k
+
+
+@inner
+def gather_needs(s: State, life: RegionLife, points: Points, fetch: Any) -> Any:
+    """What readers need of each version; returns the needs that are the homes of a persistent region."""
+    last = len(life.producer) - 1
+    for version in range(last + 1):
+        for e in range(len(life.event)):
+            if life.event[e].version == version:
+                for p in range(life.event_ptr[e], life.event_ptr[e + 1]):
+                    if not is_empty(points.box[p]):
+                        add_need(s, version, points.device[p], points.box[p])
+    homes = np.empty(0, np.int64)
+    if life.is_persistent:
+        if s.version_needs[0].first < 0:  # nobody reads it: it lives where it is fetched
+            for device in fetch:
+                add_need(s, 0, device, life.whole)
+        keep_unread(s, life.whole)
+        homes = needs_of(s, 0)
+        for k in homes:
+            add_need(s, last, s.need[k].device, s.need_box[k])
+    for device in fetch:
+        add_need(s, last, device, life.whole)
+    return homes
+
+
+@inner
+def keep_unread(s: State, whole: Any) -> None:
+    """What nobody uses lives on the device of the first need, since it can be read and written between steps."""
+    first = s.version_needs[0].first
+    device = s.need[first].device if first >= 0 else 0
+    put(s.work[0], whole)
+    left = 1
+    for k in needs_of(s, 0):
+        left = cut_out(s, left, s.need_box[k])
+    for i in range(left):
+        add_need(s, 0, device, s.work[i])
+
+
+@inner
+def needs_of(s: State, version: int) -> Any:
+    """The needs of a version, in order."""
+    count, k = 0, s.version_needs[version].first
+    while k >= 0:
+        count, k = count + 1, s.need[k].next
+    found = np.empty(count, np.int64)
+    count, k = 0, s.version_needs[version].first
+    while k >= 0:
+        found[count] = k
+        count, k = count + 1, s.need[k].next
+    return found
+
+
+@leaf
+def cut_out(s: State, left: int, box: Any) -> int:
+    """Take a box out of the first boxes in `work`; how many there are then."""
+    is_hit = False
+    for i in range(left):
+        is_hit = is_hit or overlaps(s.work[i], box)
+    if not is_hit:
+        return left
+    cut = 0
+    for i in range(left):
+        cut = subtract(s.spare, cut, s.work[i], box)
+    if cut > len(s.spare):
+        s.is_full = 1
+        return 0
+    for i in range(cut):
+        put(s.work[i], s.spare[i])
+    return cut
+
+
+@leaf
+def missing(s: State, need: int) -> int:
+    """How many boxes of a needed one are not valid on its device; they are left in `work`."""
+    target = find_instance(s, s.need[need].device, s.need_box[need])
+    if target < 0:
+        return 0
+    put(s.work[0], s.need_box[need])
+    left, k = 1, s.instance[target].first_held
+    while k >= 0 and left:
+        left, k = cut_out(s, left, s.held_box[k]), s.held[k].next
+    return left
+
+
+@inner
+def make_instances(s: State, life: RegionLife, points: Points) -> None:
+    """One instance per device for every box that is needed or produced and is not inside a larger one."""
+    total = s.needs
+    for e in life.producer:
+        total += 0 if e < 0 or life.is_partial[e] else life.event_ptr[e + 1] - life.event_ptr[e]
+    device, box, n = np.empty(total, np.int64), np.empty((total, s.width), np.int64), s.needs
+    for k in range(s.needs):
+        device[k] = s.need[k].device
+        put(box[k], s.need_box[k])
+    for e in life.producer:
+        if e >= 0 and not life.is_partial[e]:
+            for p in range(life.event_ptr[e], life.event_ptr[e + 1]):
+                device[n] = points.device[p]
+                put(box[n], points.box[p])
+                n += 1
+    for k in sorted_boxes(device, box, s.devices):
+        if not is_empty(box[k]) and find_instance(s, device[k], box[k]) < 0:
+            new, at = add_instance(s, device[k], box[k], False), s.device[device[k]]
+            if new >= 0:
+                if at.first_value < 0:
+                    at.first_value = new
+                else:
+                    s.instance[at.last_value].next = new
+                at.last_value = new
+
+
+@inner
+def sorted_boxes(device: Any, box: Any, devices: int) -> Any:
+    """An order by device, then by decreasing volume, then by corners."""
+    ptr = np.zeros(devices + 1, np.int64)
+    for k in range(len(device)):
+        ptr[device[k] + 1] += 1
+    for d in range(devices):
+        ptr[d + 1] += ptr[d]
+    order, end = np.empty(len(device), np.int64), ptr.copy()
+    for k in range(len(device)):  # an insertion sort within every device: few boxes each
+        i = end[device[k]]
+        end[device[k]] += 1
+        while i > ptr[device[k]] and comes_before(box[k], box[order[i - 1]]):
+            order[i] = order[i - 1]
+            i -= 1
+        order[i] = k
+    return order
+
+
+@leaf
+def comes_before(a: Any, b: Any) -> bool:
+    """The larger box first, then by lower corner, then by upper corner."""
+    size, other = volume(a), volume(b)
+    if size != other:
+        return bool(size > other)
+    for side in range(2):
+        for k in range(side, len(a), 2):
+            if a[k] != b[k]:
+                return bool(a[k] < b[k])
+    return False
