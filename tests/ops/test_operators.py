@@ -39,6 +39,7 @@ def test_gradients(case: Case) -> None:
     forward = Graph()
     forward.operators = graph.operators[: len(case.build()[0].operators) + 2]
     random = np.random.default_rng(2)
+    assert gradients
     for region, gradient in gradients.items():
         for _ in range(2):
             way = random.standard_normal(region.shape)

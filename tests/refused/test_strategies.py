@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import ops
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel, fuse, lower, single_device
+from taskflow.tasks.task_graph import Kind
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -113,8 +115,12 @@ def test_a_strategy_that_does_not_fit(graph, case):
 
 
 def test_a_group_may_be_split_along_its_first_axis(graph):
-    lowering(graph, {"heads": ParallelConfig({"h": 2})})()
-    lowering(graph, {"heads": ParallelConfig({"h": 2, "d": 3}, (0, 1) * 3)})()  # one point of h each
+    for degrees in ({"h": 2}, {"h": 2, "d": 3}):  # then a part has one point of h
+        points = degrees["h"] * degrees.get("d", 1)
+        config = ParallelConfig(degrees, (0, 1) * (points // 2))
+        task_graph = lowering(graph, {"heads": config})()
+        names = [task_graph.name(row) for row in np.flatnonzero(task_graph.kind == Kind.POINT)]
+        assert names.count("heads") == points
 
 
 def test_an_operator_without_a_configuration(graph):

@@ -71,6 +71,7 @@ def test_rows_of_the_path_share_a_stream_or_wait_for_each_other(judge):
     sets = [
         {*row[[0, 1, 6, 7]].tolist(), *streams[ptr[row[5]] : ptr[row[5] + 1] * (row[5] > 0)].tolist()} for row in code
     ]
+    assert len(sets) > 1
     for before, after, waits in zip(sets, sets[1:], code[1:, WAITS], strict=False):
         assert waits != bool(before & after)
 
