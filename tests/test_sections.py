@@ -11,8 +11,9 @@ from taskflow import Device, Executor, Graph, MachineModel, lower, single_device
 from taskflow.execute import divide
 from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import Kind, access
-from taskflow.tasks.threads.options import MEETING_SECONDS, best_alone, choices
+from taskflow.tasks.threads.options import MEETING_SECONDS, best_alone, options
 from taskflow.tasks.threads.sections import sections
+from taskflow.tasks.threads.touching import PlannedBytes
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy
 
@@ -34,9 +35,9 @@ def task_graph(*patterns, shape=(8, 6), device=SLOW):
     return lower(graph, single_device(graph, machine), machine)
 
 
-def planned(graph, places=None, count=2):
+def planned(graph, memory=None, count=2):
     rows = np.flatnonzero(graph.kind == Kind.POINT).tolist()
-    return sections(graph, rows, count, places or divide.PlannedBytes(graph, plan_memory(graph)))
+    return sections(graph, rows, count, memory or PlannedBytes(graph, plan_memory(graph)))
 
 
 def axis_of(parts):
@@ -66,7 +67,7 @@ def test_a_worse_way_is_taken_where_it_saves_a_meeting():
     machine = MachineModel.uniform(1, Device(flops_per_second=1e18, memory_bandwidth=moved_bytes / 4e-4))
     found = lower(graph, single_device(graph, machine), machine)
     row = int(np.flatnonzero(found.kind == Kind.POINT)[0])
-    alone, other = choices(found, row, 2)[:2]
+    alone, other = options(found, row, 2)[:2]
     assert other.seconds < alone.seconds + MEETING_SECONDS
     assert axis_of(alone.parts) == "o"
     assert [axes_of(section) for section in planned(found, Apart())] == [["b", "b"]]
@@ -104,22 +105,22 @@ def test_threads_meet_before_memory_is_used_again():
     assert [len(s.rows) for s in planned(graph, Crossed(graph))] == [2, 1]
 
 
-def test_whole_is_always_a_choice():
+def test_whole_is_always_an_option():
     graph = task_graph("^a ^b -> ^a ^b")
     row = int(np.flatnonzero(graph.kind == Kind.POINT)[0])
-    assert [len(choice.parts) for choice in choices(graph, row, 4)] == [1]
+    assert [len(option.parts) for option in options(graph, row, 4)] == [1]
     assert len(best_alone(task_graph("a b -> a b"), row, 4).parts) == 4
 
 
-def uses(compiler, section):
+def uses(graph, section, views):
     """(thread, view, whether it is written) of all parts."""
     for row, parts in zip(section.rows, section.parts, strict=True):
-        args = compiler.graph.args(row)
+        args = graph.args(row)
         _, writes = access([privilege for _, _, privilege in args])
         for thread, part in enumerate(parts):
-            for (instance, _, _), rect, is_written in zip(args, part.rects, writes, strict=True):
-                if instance >= 0 and not rect.is_empty:
-                    yield thread, compiler.memory.view(instance, rect), is_written
+            for (_, whole, _), view, rect, is_written in zip(args, views[row], part.rects, writes, strict=True):
+                if not rect.is_empty:
+                    yield thread, view[rect.relative_to(whole.lo).slices()], is_written
 
 
 @pytest.mark.parametrize("models", [graphs(), operator_graphs()], ids=["tiny", "operators"])
@@ -128,10 +129,10 @@ def uses(compiler, section):
 def test_no_thread_writes_what_another_touches_in_a_section(models, data):
     model, machine = data.draw(models), MachineModel.uniform(data.draw(st.integers(1, 2)), SLOW)
     strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
-    seen, calls = [], divide._calls
+    seen, calls = [], divide.section_calls
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "3")
-        patch.setattr(divide, "_calls", lambda c, s: seen.append(list(uses(c, s))) or calls(c, s))
+        patch.setattr(divide, "section_calls", lambda *args: seen.append(list(uses(*args[:3]))) or calls(*args))
         Executor(lower(model.graph, strategy, machine)).close()
     assert seen
     for found in seen:

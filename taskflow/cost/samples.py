@@ -11,9 +11,10 @@ import numpy as np
 from taskflow.backend import Context
 from taskflow.core.dtypes import is_floating
 from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph
+from taskflow.tasks.threads.calls import part_calls
 from taskflow.tasks.threads.crew import crew, thread_limit
 from taskflow.tasks.threads.division import Part
-from taskflow.tasks.threads.options import best_alone, part_calls, whole_part
+from taskflow.tasks.threads.options import best_alone, whole_part
 
 
 def sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:
@@ -43,7 +44,7 @@ def sample_call(
         arrays.append(array.transpose(np.argsort(order)))
         arrays[-1].flags.writeable = privilege != Privilege.READ  # kernels are compiled for it
     parts = parts or best_alone(task_graph, row, thread_limit()).parts
-    calls = part_calls(task_graph, row, parts, arrays, lambda rects, intervals, thread: Context(rects, intervals))
+    calls = part_calls(task_graph, row, parts, arrays, lambda row, part, thread: Context(part.rects, part.intervals))
     return calls[0] if len(calls) == 1 else partial(crew().run, calls)
 
 

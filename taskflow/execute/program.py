@@ -6,7 +6,7 @@ A step replays the list: nothing is looked up, allocated or analysed in it (what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from taskflow.graph.kernel import Kernel
 from taskflow.tasks.memory import MemoryPlan
 from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph, access
 from taskflow.tasks.threads.crew import Crew, crew
+from taskflow.tasks.threads.division import Part
 
 Call = Callable[[], object]
 Args = tuple[tuple[int, Rect, Privilege], ...]
@@ -321,17 +322,15 @@ class Compiler:
         return self.graph.launches[int(self.graph.launch[row])]
 
     def _context(self, row: int, rects: list[Rect]) -> Context:
-        return self.part_context(row, rects, self._launch(row).intervals(int(self.graph.point[row])), 0)
+        return self.part_context(row, Part(self._launch(row).intervals(int(self.graph.point[row])), tuple(rects)), 0)
 
-    def part_context(
-        self, row: int, rects: Sequence[Rect], intervals: Mapping[str, tuple[int, int]], thread: int
-    ) -> Context:
+    def part_context(self, row: int, part: Part, thread: int) -> Context:
         """The context of a point, or of the part that a thread has of it."""
         device = int(self.graph.device[row])
         workspace = self.workspaces[device]
         if thread:
             workspace = self._other_workspaces.setdefault((device, thread), Workspace())
-        return Context(rects, intervals, self.run, workspace, int(self.graph.point[row]))
+        return Context(part.rects, part.intervals, self.run, workspace, int(self.graph.point[row]))
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         """What a device runs for an operator's kernel."""

@@ -1,1 +1,13 @@
-"""Threads of a CPU device: how points are divided, which run side by side, and the crew that computes them."""
+"""Threads of a CPU device: a rank with several cores divides long points over them.
+
+From a point to the threads:
+
+* `division`: a point is split once more by its pattern, into parts that write disjoint boxes;
+* `options`: the ways to compute one row of a task graph, whole or divided, and what each takes;
+* `sections`: successive rows whose parts threads compute without a meeting in between; `touching`: whether they may;
+* `calls`: what each thread does in a section;
+* `crew`: the threads that do it; `spin`: how they wait for each other.
+
+So a rank with several cores needs no compiled parallel loops: every kernel that is right under any split is right on
+any number of threads. `execute.divide` puts the calls into a program; `cost.samples` times single points likewise.
+"""

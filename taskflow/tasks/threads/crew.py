@@ -101,10 +101,10 @@ class Crew:
 
     def _serve(self, k: int) -> None:
         """What a thread does for ever: wait for a round, and make its calls."""
-        place, done = k * _GAP, 0
+        cell, done = k * _GAP, 0
         while True:
             patience = self._looks(_PATIENCE_SECONDS)
-            found = self._spin.exchange(self._ends, self._rounds, place, done, patience)
+            found = self._spin.exchange(self._ends, self._rounds, cell, done, patience)
             if found == done:
                 found = self._sleep(k, done)
             if found != done:
@@ -113,12 +113,12 @@ class Crew:
 
     def _sleep(self, k: int, done: int) -> int:
         """Sleep until somebody rings, unless there is a round already; the latest round."""
-        place = k * _GAP
-        self._spin.write(self._sleeps, place, 1, 0)
-        if self._spin.read(self._rounds, place) == done:
+        cell = k * _GAP
+        self._spin.write(self._sleeps, cell, 1, 0)
+        if self._spin.read(self._rounds, cell) == done:
             self._alarms[k].get()
-        self._spin.write(self._sleeps, place, 0, 0)
-        return int(self._spin.read(self._rounds, place))
+        self._spin.write(self._sleeps, cell, 0, 0)
+        return int(self._spin.read(self._rounds, cell))
 
     def _looks(self, seconds: float) -> int:
         return int(seconds * self._looks_per_second)

@@ -14,7 +14,7 @@ from taskflow.core.geometry import Rect
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.window import Interval
 
-_STRIDED = 1.0  # of an element's cost: what does not lie in one piece of memory is visited more slowly, or copied
+_STRIDED = 1.0  # of an element's cost: what is not contiguous in memory is visited more slowly, or copied
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def divisions(
 ) -> list[Division]:
     """The ways to divide a point into up to `count` parts, those with the fewest elements to visit first.
 
-    An element that several parts read counts for each of them, and more where a part does not lie in one piece. There
+    An element that several parts read counts for each of them, and more where a part is not contiguous. There
     is no way where no axis of all that the point writes can be split.
 
     Args:
@@ -95,14 +95,14 @@ def _visits(parts: Sequence[Part], whole: Part, orders: Sequence[Sequence[int]])
     """Elements that the busiest part visits."""
     return max(
         sum(
-            rect.volume * (1 if _is_one_piece(rect, all_of_it, order) else 1 + _STRIDED)
+            rect.volume * (1 if _is_contiguous(rect, all_of_it, order) else 1 + _STRIDED)
             for rect, all_of_it, order in zip(part.rects, whole.rects, orders, strict=True)
         )
         for part in parts
     )
 
 
-def _is_one_piece(part: Rect, whole: Rect, order: Sequence[int]) -> bool:
-    """Whether a part of a box is one piece of its memory."""
+def _is_contiguous(part: Rect, whole: Rect, order: Sequence[int]) -> bool:
+    """Whether a part of a box is contiguous in its memory."""
     split = [k for k, d in enumerate(order) if part.shape[d] != whole.shape[d]]
     return not split or all(part.shape[d] == 1 for d in order[: split[-1]])

@@ -20,23 +20,23 @@ def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return builder.gep(make(signature.args[0])(context, builder, args[0]).data, [args[1]])
 
 
-def _peek(typing: Any, cells: Any, place: Any) -> Any:
-    """(cells, place) -> what a cell of int64 holds now."""
+def _peek(typing: Any, cells: Any, number: Any) -> Any:
+    """(cells, number) -> what a cell of int64 holds now."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load_atomic(_address(context, builder, signature, args), "seq_cst", 8)
 
-    return types.int64(cells, place), generate
+    return types.int64(cells, number), generate
 
 
-def _poke(typing: Any, cells: Any, place: Any, value: Any) -> Any:
-    """(cells, place, value): write a cell of int64, for all threads to see."""
+def _poke(typing: Any, cells: Any, number: Any, value: Any) -> Any:
+    """(cells, number, value): write a cell of int64, for all threads to see."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store_atomic(args[2], _address(context, builder, signature, args), "seq_cst", 8)
         return context.get_dummy_value()
 
-    return types.void(cells, place, types.int64), generate
+    return types.void(cells, number, types.int64), generate
 
 
 peek: Any = intrinsic(_peek)
@@ -44,41 +44,41 @@ poke: Any = intrinsic(_poke)
 
 
 @njit(nogil=True)
-def write(cells: Any, place: int, value: int, looks: int) -> int:
+def write(cells: Any, number: int, value: int, looks: int) -> int:
     """Write a cell, then look at it so often, to give another thread time; returns what those looks add up to."""
-    poke(cells, place, value)
+    poke(cells, number, value)
     found = 0
     for _ in range(looks):
-        found += peek(cells, place)
+        found += peek(cells, number)
     return found
 
 
 @njit(nogil=True)
-def read(cells: Any, place: int) -> int:
+def read(cells: Any, number: int) -> int:
     """What a cell holds now."""
-    found: int = peek(cells, place)
+    found: int = peek(cells, number)
     return found
 
 
 @njit(nogil=True)
-def await_value(cells: Any, place: int, value: int, looks: int) -> bool:
+def await_value(cells: Any, number: int, value: int, looks: int) -> bool:
     """Look until a cell holds `value`, at most so often; whether it does."""
     for _ in range(looks):  # noqa: SIM110 - compiled
-        if peek(cells, place) == value:
+        if peek(cells, number) == value:
             return True
     return False
 
 
 @njit(nogil=True)
-def exchange(ends: Any, rounds: Any, place: int, value: int, looks: int) -> int:
+def exchange(ends: Any, rounds: Any, number: int, value: int, looks: int) -> int:
     """Write a cell of `ends`, then look, at most so often, until the same cell of `rounds` no longer holds that value.
 
     Returns what it holds.
     """
-    poke(ends, place, value)
-    found: int = peek(rounds, place)
+    poke(ends, number, value)
+    found: int = peek(rounds, number)
     for _ in range(looks):
         if found != value:
             break
-        found = peek(rounds, place)
+        found = peek(rounds, number)
     return found
