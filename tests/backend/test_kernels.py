@@ -1,4 +1,4 @@
-"""Kernels are found by their source, not by their name alone."""
+"""KernelTable are found by their source, not by their name alone."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taskflow.backend import CudaSource, NotCapturable
-from taskflow.backend.cuda.kernels import Kernels
+from taskflow.backend.cuda.kernels import KernelTable
 from tests import shim
 
 FOLDER = Path(__file__).parents[2] / "ops" / "cuda"
@@ -19,9 +19,9 @@ def sources():
 
 
 def loading():
-    """Kernels that are pairs of source and name, and a list of those that were loaded."""
+    """KernelTable that are pairs of source and name, and a list of those that were loaded."""
     loaded = []
-    return Kernels(lambda *each: loaded.append(each) or each), loaded
+    return KernelTable(lambda *each: loaded.append(each) or each), loaded
 
 
 def test_sources_with_kernels_of_one_name_have_one_each():

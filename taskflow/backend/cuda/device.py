@@ -31,7 +31,7 @@ from taskflow.backend.context import Array, pointer
 from taskflow.backend.cuda.cublas import WORKSPACE, WORKSPACE_BYTES, Cublas
 from taskflow.backend.cuda.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda.cudnn import Cudnn, CudnnPlan, find_cudnn
-from taskflow.backend.cuda.kernels import Kernels
+from taskflow.backend.cuda.kernels import KernelTable
 from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of, share
 from taskflow.backend.ranks import Communicator, RankGpu, Ranks
 from taskflow.backend.streams import Call, NoRoom, NotCapturable, StreamBackend
@@ -106,7 +106,7 @@ class CudaStreams(StreamBackend):
         self._blas: dict[int, Cublas] = {}
         self._lt: dict[int, CublasLt] = {}
         self._cudnn: dict[int, Cudnn | None] = {}
-        self._kernels = Kernels(_load_kernel)
+        self._kernels = KernelTable(_load_kernel)
         self._current: _Stream | None = None
         self._guard: ExitStack | None = None
 

@@ -8,7 +8,7 @@ from typing import Any
 from taskflow.backend.streams import NotCapturable
 
 
-class Kernels:
+class KernelTable:
     """What was compiled so far.
 
     Different sources may have kernels of one name, with other parameters: a name alone says nothing.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from taskflow.execute.gpu.grouping import group_rows
-from taskflow.execute.gpu.issue import IssueOrder
+from taskflow.execute.gpu.issue import ItemOrder
 from taskflow.execute.program import Call
 from taskflow.tasks.task_graph import Kind
 
@@ -22,7 +22,7 @@ class GroupedRows:
         rows: all of them.
     """
 
-    def __init__(self, issue: IssueOrder, make: Callable[[Sequence[int]], Call] | None) -> None:
+    def __init__(self, issue: ItemOrder, make: Callable[[Sequence[int]], Call] | None) -> None:
         self._issue, self._make = issue, make
         self._groups = group_rows(issue.graph, issue.plan, self._keys()) if make else {}
         self.rows = {row for groups in self._groups.values() for rows in groups for row in rows}

@@ -23,7 +23,7 @@ STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "li
 _SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
 
 
-class IssueOrder:
+class ItemOrder:
     """The items of a step in the order in which they are issued.
 
     Args:

@@ -20,7 +20,7 @@ import numpy as np
 
 from taskflow.backend.ranks import COUNTERS, FLAG_BYTES
 from taskflow.core.errors import InternalError
-from taskflow.execute.gpu.issue import IssueOrder
+from taskflow.execute.gpu.issue import ItemOrder
 from taskflow.execute.program import Call
 from taskflow.execute.progress import foldable_in_place
 
@@ -30,7 +30,7 @@ _ARRIVED, _AWAITED, _SENT = range(COUNTERS)
 class PeerRows:
     """The transfers `rows` of a program, of which this rank's part is appended to `issue`."""
 
-    def __init__(self, issue: IssueOrder, rows: list[int]) -> None:
+    def __init__(self, issue: ItemOrder, rows: list[int]) -> None:
         self._issue, self._flag_of = issue, {row: k for k, row in enumerate(rows)}
         self._rank = issue.transport.rank
         self._lent: dict[int, int] = {}  # rows whose data may still be read -> its instance

@@ -32,7 +32,7 @@ from taskflow.execute.fold import fold
 from taskflow.execute.gpu.carriers import Carriers
 from taskflow.execute.gpu.device_memory import PinnedOutput
 from taskflow.execute.gpu.grouped import GroupedRows
-from taskflow.execute.gpu.issue import IssueOrder
+from taskflow.execute.gpu.issue import ItemOrder
 from taskflow.execute.gpu.ledger import CONSTANTS, SCRATCH, Ledger
 from taskflow.execute.gpu.peers import PeerRows
 from taskflow.execute.gpu.replay import StreamReplay
@@ -58,7 +58,7 @@ class StreamCompiler(Compiler):
         """See `Compiler.compile`."""
         self.outputs: dict[int, PinnedOutput] = {}
         self._arrives: dict[int, tuple[Array, Array]] = {}  # transfer under way -> where it goes, and its pinned memory
-        self.issue = IssueOrder(self, self.backend, self.ledger, self._before)
+        self.issue = ItemOrder(self, self.backend, self.ledger, self._before)
         self.staging = Staging(self.backend, self.ledger, self.memory.own)
         points = int((self.graph.kind == Kind.POINT).sum())
         self.cells = StepCells(self.backend, self.ledger, self.run, self.memory.own, points)

@@ -12,7 +12,7 @@ from functools import partial
 
 from taskflow.backend import Communicator, GroupCall
 from taskflow.core.geometry import Rect
-from taskflow.execute.gpu.issue import IssueOrder
+from taskflow.execute.gpu.issue import ItemOrder
 from taskflow.execute.gpu.ledger import LIBRARY
 from taskflow.execute.gpu.library import LibraryCall, LibraryPlan
 from taskflow.execute.program import Call
@@ -28,7 +28,7 @@ class LibraryRows:
         transfers: the transfers that the library carries.
     """
 
-    def __init__(self, issue: IssueOrder, plans: Mapping[int, LibraryPlan], transfers: Sequence[int]) -> None:
+    def __init__(self, issue: ItemOrder, plans: Mapping[int, LibraryPlan], transfers: Sequence[int]) -> None:
         self._issue, self._plans = issue, plans
         self._rank, graph = issue.transport.rank, issue.graph
         self._transfers = group_transfers(graph, transfers)
@@ -132,7 +132,7 @@ class LibraryRows:
 class _Round:
     """The calls that go together, with the copies before and after them and the instances that they use."""
 
-    def __init__(self, issue: IssueOrder, rank: int) -> None:
+    def __init__(self, issue: ItemOrder, rank: int) -> None:
         self._issue, self.stream = issue, issue.library(rank)
         self.parts: list[GroupCall] = []
         self.before: list[Call] = []
