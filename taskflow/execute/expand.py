@@ -16,7 +16,7 @@ import numpy as np
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
 from taskflow.execute.dependence import DependenceTracker
-from taskflow.tasks.exchange import Step
+from taskflow.tasks.exchange import ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, Privilege, TaskGraph
@@ -94,7 +94,7 @@ class _Expander:
         self.origin.append(row)
         self.args.append(args)
 
-    def _add_step(self, row: int, number: int, step: Step, args: tuple[Argument, ...]) -> None:
+    def _add_step(self, row: int, number: int, step: ExchangeStep, args: tuple[Argument, ...]) -> None:
         graph = self.graph
         target, *parts = (self._instance(args[k][0], step.box) for k in (step.target, *step.parts))
         device, source = (int(graph.instance_device[self.lies_in[k]]) for k in (target, parts[0]))

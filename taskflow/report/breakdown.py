@@ -24,7 +24,7 @@ _IS_COMMUNICATION = [ROLES[kind] == "communication" for kind in Kind]
 
 
 @dataclass(frozen=True)
-class Movement:
+class RegionMovement:
     """The transfers of one region.
 
     Attributes:
@@ -95,7 +95,7 @@ class Breakdown:
     bytes_moved: int
     peak_bytes: tuple[int, ...]
     shares: Mapping[str, Share]
-    movements: tuple[Movement, ...]
+    movements: tuple[RegionMovement, ...]
     path: tuple[PathPart, ...]
 
     def path_seconds(self, role: str) -> float:
@@ -157,7 +157,7 @@ def _by_device(task_graph: TaskGraph, group: Array, seconds: Array, counts: Arra
     return total
 
 
-def _movements(task_graph: TaskGraph, graph: Graph, groups: list[str], makers: Array) -> tuple[Movement, ...]:
+def _movements(task_graph: TaskGraph, graph: Graph, groups: list[str], makers: Array) -> tuple[RegionMovement, ...]:
     moved = task_graph.is_communication
     kinds, where = np.unique(
         np.stack([task_graph.region[moved], task_graph.collective[moved]], axis=1), axis=0, return_inverse=True
@@ -167,7 +167,7 @@ def _movements(task_graph: TaskGraph, graph: Graph, groups: list[str], makers: A
     for (region, collective), size in zip(kinds.tolist(), sizes, strict=True):
         position = int(makers[region])
         producer, group = (graph.operators[position].name, groups[position]) if position >= 0 else ("", "")
-        found.append(Movement(task_graph.regions[region].name, producer, group, COLLECTIVES[collective], size))
+        found.append(RegionMovement(task_graph.regions[region].name, producer, group, COLLECTIVES[collective], size))
     return tuple(sorted(found, key=lambda movement: -movement.bytes))
 
 

@@ -10,7 +10,7 @@ from textwrap import fill
 
 from taskflow.machine import MachineModel
 from taskflow.report.alternatives import Alternative
-from taskflow.report.breakdown import Breakdown, Movement, Share
+from taskflow.report.breakdown import Breakdown, RegionMovement, Share
 from taskflow.report.describe import describe_bytes, describe_change, describe_seconds, describe_split
 from taskflow.strategy.strategy import ParallelConfig
 
@@ -43,7 +43,7 @@ class OperatorExplanation:
     is_data_parallel: bool
     share: Share
     baseline: Share
-    movements: tuple[Movement, ...]
+    movements: tuple[RegionMovement, ...]
     alternative: Alternative | None = None
 
 
@@ -192,7 +192,7 @@ def _sentence(entry: OperatorExplanation, seconds: float) -> str:
     return "; ".join(part for part in parts if part) + "."
 
 
-def _moves(movements: Sequence[Movement]) -> str:
+def _moves(movements: Sequence[RegionMovement]) -> str:
     if not movements:
         return "moves nothing"
     named = [f"{m.region} ({m.collective}, {describe_bytes(m.bytes)})" for m in movements[:3]]

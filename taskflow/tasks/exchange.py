@@ -23,7 +23,7 @@ from taskflow.core.geometry import Rect
 SUMS = ("all-reduce", "reduce-scatter", "reduce")  # the collectives whose sources are partial results
 
 
-class Step(NamedTuple):
+class ExchangeStep(NamedTuple):
     """`target` := the sum of `parts` within `box`, all arguments by number; a single part is copied."""
 
     target: int
@@ -50,7 +50,7 @@ class Exchange:
     sources: int
     targets: int
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ExchangeStep]:
         """Copies and folds in order. The partial results are spent: sums may lie in them."""
         if self.name in SUMS:
             return _sum(self)
@@ -113,7 +113,7 @@ def summing(order: Sequence[int]) -> list[int]:
 # -- sums --------------------------------------------------------------------------------------------------------------
 
 
-def _sum(x: Exchange) -> list[Step]:
+def _sum(x: Exchange) -> list[ExchangeStep]:
     """The sum of every piece at its owner, then, for an all-reduce, every piece to all."""
     owners = [x.devices[k] for k in x.scratch]
     if len({x.boxes[k] for k in x.scratch}) == 1:
@@ -126,51 +126,51 @@ def _sum(x: Exchange) -> list[Step]:
     return steps + _gather(x, done) if x.name == "all-reduce" else steps
 
 
-def _sum_straight(x: Exchange) -> list[Step]:
+def _sum_straight(x: Exchange) -> list[ExchangeStep]:
     """Every owner takes its piece from all sources, one after the other, its own first."""
-    rounds: list[list[Step]] = [[] for _ in x.source_at]
+    rounds: list[list[ExchangeStep]] = [[] for _ in x.source_at]
     for k in x.scratch:
         owner, box = x.devices[k], x.boxes[k]
         target = x.target(owner, box)
         first, *others = sorted(x.source_at.values(), key=lambda s: (x.devices[s] - owner) % len(x.hosts))
         if x.devices[first] != owner:
-            rounds[0].append(Step(target, (first,), box))
+            rounds[0].append(ExchangeStep(target, (first,), box))
             first = target
         for number, other in enumerate(others, 1):
-            rounds[number] += [Step(k, (other,), box), Step(target, (first, k), box)]
+            rounds[number] += [ExchangeStep(k, (other,), box), ExchangeStep(target, (first, k), box)]
             first = target
     return [step for steps in rounds for step in steps]
 
 
-def _sum_round_ring(x: Exchange) -> list[Step]:
+def _sum_round_ring(x: Exchange) -> list[ExchangeStep]:
     """Piece j starts behind its owner and is added to by every device that it comes to, at last by the owner."""
     scratch = {x.devices[k]: k for k in x.scratch}
     order = ring_order(list(scratch), x.hosts)
-    count, steps = len(order), list[Step]()
+    count, steps = len(order), list[ExchangeStep]()
     for number in range(1, count):
         for j, owner in enumerate(order):
             sender, receiver = order[(j + number) % count], order[(j + number + 1) % count]
             box, held = x.boxes[scratch[owner]], x.source_at[receiver]
             target = x.target(owner, box) if receiver == owner else held
-            steps.append(Step(scratch[receiver], (x.source_at[sender],), box))
-            steps.append(Step(target, (held, scratch[receiver]), box))
+            steps.append(ExchangeStep(scratch[receiver], (x.source_at[sender],), box))
+            steps.append(ExchangeStep(target, (held, scratch[receiver]), box))
     return steps
 
 
-def _sum_up_tree(x: Exchange) -> list[Step]:
+def _sum_up_tree(x: Exchange) -> list[ExchangeStep]:
     """Small pieces: log2(p) rounds instead of p."""
     scratch = {x.devices[k]: k for k in x.scratch}
     box, root = x.boxes[x.scratch[0]], x.devices[x.scratch[0]]
     order = tree_order(root, list(x.source_at), x.hosts)
-    held, steps = dict(x.source_at), list[Step]()
+    held, steps = dict(x.source_at), list[ExchangeStep]()
     for k in sorted(range(1, len(order)), key=lambda k: (k & -k, k)):
         device, above = order[k], order[k & (k - 1)]
         target = x.target(root, box) if above == root else held[above]
         if above not in held:
-            steps.append(Step(target, (held[device],), box))
+            steps.append(ExchangeStep(target, (held[device],), box))
         else:
-            steps.append(Step(scratch[above], (held[device],), box))
-            steps.append(Step(target, (held[above], scratch[above]), box))
+            steps.append(ExchangeStep(scratch[above], (held[device],), box))
+            steps.append(ExchangeStep(target, (held[above], scratch[above]), box))
         held[above] = target
     return steps
 
@@ -178,7 +178,7 @@ def _sum_up_tree(x: Exchange) -> list[Step]:
 # -- gathers -----------------------------------------------------------------------------------------------------------
 
 
-def _gather(x: Exchange, holders: Mapping[Rect, list[int]]) -> list[Step]:
+def _gather(x: Exchange, holders: Mapping[Rect, list[int]]) -> list[ExchangeStep]:
     """Every piece to all targets; `holders`: piece -> arguments that hold it."""
     devices = list(x.targets_at)
     if len(holders) == 1:
@@ -189,44 +189,46 @@ def _gather(x: Exchange, holders: Mapping[Rect, list[int]]) -> list[Step]:
     return _gather_straight(x, holders)
 
 
-def _gather_straight(x: Exchange, holders: Mapping[Rect, list[int]]) -> list[Step]:
+def _gather_straight(x: Exchange, holders: Mapping[Rect, list[int]]) -> list[ExchangeStep]:
     """Every target takes every piece from the nearest holder."""
-    found: list[tuple[int, int, Step]] = []
+    found: list[tuple[int, int, ExchangeStep]] = []
     for device, (target, *_) in x.targets_at.items():
         for box, held in holders.items():
             nearest = min(held, key=lambda k: x.distance(x.devices[k], device))
             if x.instances[nearest] != x.instances[target]:
                 number = (x.devices[nearest] - device) % len(x.hosts)
-                found.append((number, device, Step(target, (nearest,), box)))
+                found.append((number, device, ExchangeStep(target, (nearest,), box)))
     return [step for _, _, step in sorted(found, key=lambda f: f[:2])]
 
 
-def _gather_round_ring(x: Exchange, own: Mapping[int, tuple[int, Rect]]) -> list[Step]:
+def _gather_round_ring(x: Exchange, own: Mapping[int, tuple[int, Rect]]) -> list[ExchangeStep]:
     """Every device passes on to its neighbour what it got in the round before, at first its own piece."""
     order = ring_order(list(own), x.hosts)
     target = {d: x.targets_at[d][0] for d in order}
-    steps = [Step(target[d], (k,), box) for d, (k, box) in own.items() if x.instances[k] != x.instances[target[d]]]
+    steps = [
+        ExchangeStep(target[d], (k,), box) for d, (k, box) in own.items() if x.instances[k] != x.instances[target[d]]
+    ]
     for number in range(1, len(order)):
         for j, owner in enumerate(order):
             sender, receiver = order[(j + number - 1) % len(order)], order[(j + number) % len(order)]
             held = own[owner][0] if number == 1 else target[sender]
-            steps.append(Step(target[receiver], (held,), own[owner][1]))
+            steps.append(ExchangeStep(target[receiver], (held,), own[owner][1]))
     return steps
 
 
-def _spread_down_trees(x: Exchange, box: Rect, holders: list[int]) -> list[Step]:
+def _spread_down_trees(x: Exchange, box: Rect, holders: list[int]) -> list[ExchangeStep]:
     """One box from its holders to all targets, a binomial tree below every holder."""
     below: dict[int, list[int]] = {k: [] for k in holders}
-    steps: list[tuple[int, Step]] = []
+    steps: list[tuple[int, ExchangeStep]] = []
     for device, (target, *_) in x.targets_at.items():
         nearest = min(holders, key=lambda k: x.distance(x.devices[k], device))
         if x.devices[nearest] != device:
             below[nearest].append(target)
         elif x.instances[nearest] != x.instances[target]:
-            steps.append((0, Step(target, (nearest,), box)))
+            steps.append((0, ExchangeStep(target, (nearest,), box)))
     for holder, targets in below.items():
         at = {x.devices[k]: k for k in targets} | {x.devices[holder]: holder}
         order = tree_order(x.devices[holder], list(at), x.hosts)
         for k in range(1, len(order)):
-            steps.append((k & -k, Step(at[order[k]], (at[order[k & (k - 1)]],), box)))
+            steps.append((k & -k, ExchangeStep(at[order[k]], (at[order[k & (k - 1)]],), box)))
     return [step for _, step in sorted(steps, key=lambda s: -s[0])]

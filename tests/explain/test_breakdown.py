@@ -3,7 +3,7 @@
 import pytest
 
 from taskflow import Device, Graph, MachineModel, ParallelConfig, Strategy, lower, random_strategy, simulate
-from taskflow.report.breakdown import Movement, PathPart, Share, break_down
+from taskflow.report.breakdown import PathPart, RegionMovement, Share, break_down
 from tests import tiny
 from tests.simple_costs import SimpleCosts
 
@@ -36,7 +36,7 @@ def test_a_chain_over_two_devices():
     assert found.bytes_moved == 128 and found.exposed_seconds == pytest.approx(128e-6)
     assert found.shares["a"] == Share(pytest.approx(40e-6), pytest.approx(64e-6), 64)
     assert found.shares["b"] == Share(pytest.approx(24e-6), pytest.approx(64e-6), 64)
-    assert found.movements == (Movement("a", "a", "a", "copy", 64), Movement("b", "b", "b", "copy", 64))
+    assert found.movements == (RegionMovement("a", "a", "a", "copy", 64), RegionMovement("b", "b", "b", "copy", 64))
     assert found.path == (
         PathPart("x", "", "feed", 1, 0.0),
         PathPart("a", "a", "compute", 1, pytest.approx(40e-6)),
