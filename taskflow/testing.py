@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.backend import Context
 from taskflow.core.random import fill, random_key
 from taskflow.execute import Executor
 from taskflow.graph.differentiate import differentiate
@@ -151,11 +152,11 @@ def probed_sum(x: LogicalRegion, probe: LogicalRegion) -> LogicalRegion:
     return made
 
 
-def _dot(ctx: Any, x: Any, probe: Any, out: Any) -> None:
+def _dot(ctx: Context, x: Array, probe: Array, out: Array) -> None:
     out[...] = (x * probe).sum()
 
 
-def _scale(ctx: Any, factor: Any, probe: Any, out: Any) -> None:
+def _scale(ctx: Context, factor: Array, probe: Array, out: Array) -> None:
     ctx.xp.multiply(probe, factor, out=out)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -18,7 +19,7 @@ def record(*fields: str) -> np.dtype[np.void]:
 class Column:
     """An array of which `length` entries are in use."""
 
-    def __init__(self, dtype: Any, *width: int) -> None:
+    def __init__(self, dtype: DTypeLike, *width: int) -> None:
         self.data: Array = np.zeros((1024, *width), dtype)
         self.length = 0
 

@@ -6,10 +6,10 @@ Reference: Salmon, Moraes, Dror, Shaw, SC 2011. Imported only by `random`, on fi
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.compiling import njit
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -19,7 +19,7 @@ _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 
 @njit(inline="always")
-def _philox(counter: Any, k0: Any, k1: Any) -> Any:
+def _philox(counter: np.uint64, k0: np.uint32, k1: np.uint32) -> tuple[np.uint64, np.uint64]:
     """Two 64-bit words for one counter."""
     c0, c1 = np.uint32(counter & _MASK), np.uint32(counter >> _SHIFT)
     c2, c3 = np.uint32(0), np.uint32(0)
@@ -33,7 +33,7 @@ def _philox(counter: Any, k0: Any, k1: Any) -> Any:
 
 
 @njit
-def uniform(out: Any, offsets: Any, k0: Any, k1: Any) -> None:
+def uniform(out: Array, offsets: Array, k0: np.uint32, k1: np.uint32) -> None:
     """`out[r, j]` = uniform in [0, 1) of the element with global index `offsets[r] + j`."""
     number = out.dtype.type
     largest = np.nextafter(number(1), number(0))  # what is nearer to 1 would be rounded to it
@@ -44,7 +44,7 @@ def uniform(out: Any, offsets: Any, k0: Any, k1: Any) -> None:
 
 
 @njit
-def normal(out: Any, offsets: Any, k0: Any, k1: Any) -> None:
+def normal(out: Array, offsets: Array, k0: np.uint32, k1: np.uint32) -> None:
     """`out[r, j]` = standard normal (Box-Muller) of the element with global index `offsets[r] + j`."""
     for r in range(out.shape[0]):
         for j in range(out.shape[1]):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace
 from taskflow.backend.timing import DeviceClock
@@ -67,7 +67,7 @@ class DeviceTimes:
             self._clocks[device] = DeviceClock(self._backend, device)
         return self._clocks[device]
 
-    def _cell(self, device: int, dtype: Any, value: Callable[[Run], float]) -> Array:
+    def _cell(self, device: int, dtype: DTypeLike, value: Callable[[Run], float]) -> Array:
         host = self._backend.pinned(_CELL_BYTES)
         host.view(dtype)[0] = value(Run())
         cell = self._backend.zeros(device, _CELL_BYTES)

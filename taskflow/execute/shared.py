@@ -117,16 +117,18 @@ class UnawaitedCompiler(SharedCompiler):
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
-def _begin(cells: Any, base: list[int], cell: int, rows: int) -> None:
+def _begin(cells: memoryview[int], base: list[int], cell: int, rows: int) -> None:
     base[0] += rows
     cells[cell] = base[0]
 
 
-def _publish(cells: Any, base: list[int], cell: int, number: int) -> None:
+def _publish(cells: memoryview[int], base: list[int], cell: int, number: int) -> None:
     cells[cell] = base[0] + number
 
 
-def _wait(cells: Any, base: list[int], awaited: Awaited, give_way: Callable[[], object] = os.sched_yield) -> None:
+def _wait(
+    cells: memoryview[int], base: list[int], awaited: Awaited, give_way: Callable[[], object] = os.sched_yield
+) -> None:
     for cell, number in awaited:
         number += base[0]
         while cells[cell] < number:
@@ -138,7 +140,7 @@ def _put(target: memoryview, source: memoryview) -> None:
 
 
 def _exchange(
-    cells: Any,
+    cells: memoryview[int],
     base: list[int],
     published: Awaited,
     awaited: Awaited,
@@ -183,7 +185,7 @@ def _fuse(program: Program, run: Sequence[int], out: Program) -> None:
         out.add(calls[0], row, role)
         return
     args = {kind: [c.args for c in calls if c.func is kind] for kind in _FUSED}
-    cells, base = next((c.args[:2] for c in calls if c.func is not _put), (None, []))
+    cells, base = next((c.args[:2] for c in calls if c.func is not _put), (memoryview(b""), []))
     published = tuple((cell, number) for _, _, cell, number in args[_publish])
     awaited: dict[int, int] = {}
     for _, _, wanted in args[_wait]:

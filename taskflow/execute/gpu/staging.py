@@ -18,6 +18,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from taskflow.backend import Run, StreamBackend
 from taskflow.core.errors import InternalError
@@ -38,7 +39,7 @@ class FeedBox:
     feed: Feed
     rect: Rect
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: str
     begin: int
     end: int
     array: Any = None  # on the device, where feed rows read it
@@ -59,7 +60,7 @@ class Staging:
         self._turn = 0
         self._is_staged = False
 
-    def add(self, device: int, feed: Feed, rect: Rect, dtype: Any) -> FeedBox:
+    def add(self, device: int, feed: Feed, rect: Rect, dtype: str) -> FeedBox:
         """Room for a box of a feed."""
         begin = -(-self._size(device) // _ALIGNMENT) * _ALIGNMENT
         size = prod(rect.shape) * np.dtype(dtype).itemsize
@@ -130,7 +131,7 @@ class StepCells:
         self._made: dict[int, list[Callable[[Run], float]]] = {d: [] for d in devices}
         self._types: dict[int, list[Any]] = {d: [] for d in devices}
 
-    def add(self, device: int, dtype: Any, value: Callable[[Run], float]) -> Array:
+    def add(self, device: int, dtype: DTypeLike, value: Callable[[Run], float]) -> Array:
         """A cell of this step and all later ones, as an array of shape (1,); call it within the first step.
 
         It is filled on the current stream.

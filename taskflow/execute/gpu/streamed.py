@@ -24,6 +24,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from taskflow.backend import StreamBackend, StreamContext, Workspace, fold_launch
 from taskflow.comm.transport import Message
@@ -226,7 +227,7 @@ class StreamCompiler(Compiler):
         """`array`, or memory for the same values without gaps."""
         return array if array.flags.c_contiguous else self.issue.pack(stream, 0, array)
 
-    def _pinned(self, shape: Sequence[int], dtype: Any) -> Array:
+    def _pinned(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
         size = prod(shape) * np.dtype(dtype).itemsize
         found: Array = self.backend.pinned(size).view(dtype).reshape(tuple(shape))
         return found

@@ -12,6 +12,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from taskflow.core.columns import Array
 from taskflow.core.compiling import njit
 
 
@@ -44,7 +45,7 @@ poke: Any = intrinsic(_poke)
 
 
 @njit(nogil=True)
-def write(cells: Any, number: int, value: int, looks: int) -> int:
+def write(cells: Array, number: int, value: int, looks: int) -> int:
     """Write a cell, then look at it so often, to give another thread time; returns what those looks add up to."""
     poke(cells, number, value)
     found = 0
@@ -54,14 +55,14 @@ def write(cells: Any, number: int, value: int, looks: int) -> int:
 
 
 @njit(nogil=True)
-def read(cells: Any, number: int) -> int:
+def read(cells: Array, number: int) -> int:
     """What a cell holds now."""
     found: int = peek(cells, number)
     return found
 
 
 @njit(nogil=True)
-def await_value(cells: Any, number: int, value: int, looks: int) -> bool:
+def await_value(cells: Array, number: int, value: int, looks: int) -> bool:
     """Look until a cell holds `value`, at most so often; whether it does."""
     for _ in range(looks):  # noqa: SIM110 - compiled
         if peek(cells, number) == value:
@@ -70,7 +71,7 @@ def await_value(cells: Any, number: int, value: int, looks: int) -> bool:
 
 
 @njit(nogil=True)
-def exchange(ends: Any, rounds: Any, number: int, value: int, looks: int) -> int:
+def exchange(ends: Array, rounds: Array, number: int, value: int, looks: int) -> int:
     """Write a cell of `ends`, then look, at most so often, until the same cell of `rounds` no longer holds that value.
 
     Returns what it holds.
