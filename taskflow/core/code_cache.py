@@ -32,7 +32,8 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
-from numba.core import caching, compiler, config, serialize
+from numba.core import caching, compiler, config, environment, serialize
+from numba.core.runtime import nrt
 from numba.misc import appdirs
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ _compiler: Any = compiler
 LARGEST_BYTES = 1 << 30  # of a folder; one generation of all functions takes some 20 MB
 _DAY_SECONDS = 86400
 _DIGEST_BYTES = 32
+_NO_OBJECTS: Any = environment.Environment({})  # what a function that uses none is given
 _FOREIGN = frozenset({"numba", "numpy", "llvmlite"}) | sys.stdlib_module_names  # their versions are in the digest
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None), np.generic, np.dtype, Enum)
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")  # of numba
@@ -67,15 +69,24 @@ class CodeCache(caching._Cache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled variant for these types, None where there is none."""
-        target_context.refresh()
         payload = _read(self._name(sig, target_context.codegen())) if self._is_enabled else None
-        return None if payload is None else _compiler.CompileResult._rebuild(target_context, *pickle.loads(payload))
+        if payload is None:
+            return None
+        nrt.rtsys.initialize(target_context)  # what compiled code calls; what compiling needs takes 0.3 s to import
+        result, bare = pickle.loads(payload)
+        found = _compiler.CompileResult._rebuild(target_context, *result)
+        for name in bare:
+            target_context.codegen().set_env(name, _NO_OBJECTS)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled for these types."""
         is_kept = self._is_enabled and not data.lifted and not data.library.has_dynamic_globals
         if is_kept:
-            _write(self._name(sig, data.codegen), _serialize.dumps(data._reduce()))
+            *result, held = data._reduce()
+            bare = [each.env_name for each in held if not each.consts]  # loading one imports its module
+            result.append([each for each in held if each.consts])
+            _write(self._name(sig, data.codegen), _serialize.dumps((result, bare)))
 
     def enable(self) -> None:
         """Load and save from now on."""

@@ -17,14 +17,18 @@ from functools import cache
 from typing import Any
 
 import numba
+from llvmlite import binding
 from numba.core import codegen, environment, event, registry
 from numba.core.compiler_lock import global_compiler_lock
 
+_LATE = "object code, and LLVM code that is read late"
 _TRIED = ((0, 61), (0, 68))  # versions of numba, first and last
 
 
 class _Library(codegen.JITCodeLibrary):
     """The code of one function, and where it is machine code, of all that it calls."""
+
+    _bitcode: bytes | None = None
 
     def _ensure_finalized(self) -> None:
         """Not yet: linking into others needs the plain code alone."""
@@ -54,7 +58,29 @@ class _Library(codegen.JITCodeLibrary):
         """What is kept on disk."""
         if not self._finalized:
             self.finalize()
-        return super().serialize_using_object_code()
+        name, _, data = super().serialize_using_object_code()
+        variables = (*self._final_module.functions, *self._final_module.global_variables)
+        return name, _LATE, (*data, [each.name for each in variables if not each.is_declaration])
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> Any:
+        """The library of what is kept; its LLVM code is read where another one links it, which is rare."""
+        name, kind, data = state
+        if kind != _LATE:
+            return super()._unserialize(codegen, state)
+        code, bitcode, symbols = data
+        library = codegen.create_library(name)
+        library.enable_object_caching()
+        library._set_compiled_object(code)
+        library._finalize_final_module()
+        library._bitcode = bitcode
+        codegen._engine._defined_symbols.update(symbols)
+        return library
+
+    def _get_module_for_linking(self) -> Any:
+        if self._bitcode is not None and self._shared_module is None:
+            self._shared_module = binding.parse_bitcode(self._bitcode)
+        return super()._get_module_for_linking()
 
     def _callees_first(self, seen: dict[Any, None]) -> dict[Any, None]:
         """All libraries that this one links, directly or not, and itself."""

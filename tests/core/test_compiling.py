@@ -76,6 +76,26 @@ def test_a_change_of_a_constant_that_compiled_code_names_is_seen(package: Path, 
     assert run(package, tmp_path) == (24, False, "")
 
 
+def test_what_was_loaded_is_linked_into_what_is_compiled(package: Path, tmp_path: Path) -> None:
+    run(package, tmp_path)
+    (package / "outer.py").write_text(
+        "from taskflow import njit\nfrom called import called\n\n@njit\ndef outer(x):\n    return called(x) + 1\n"
+    )
+    (package / "main.py").write_text(FILES["main.py"].replace("print(called.called(1)", "print(outer.outer(1)"))
+    main = package / "main.py"
+    main.write_text("import outer\n" + main.read_text())
+    assert run(package, tmp_path) == (24, True, "")
+
+
+def test_only_what_python_calls_is_machine_code(package: Path, tmp_path: Path) -> None:
+    (package / "main.py").write_text(
+        "import called, middle, rule\nfound = called.called(1)\n"
+        "built = [each.library._finalized for function in (called.called, middle.middle, rule.rule)"
+        " for each in function.overloads.values()]\nassert built == [True, False, False], built\nprint(found, 0)\n"
+    )
+    assert run(package, tmp_path)[0] == 23
+
+
 def test_checkouts_with_the_same_sources_share_their_files(package: Path, tmp_path: Path) -> None:
     assert run(package, tmp_path) == (23, False, "")
     other = write(tmp_path / "other")
