@@ -1,9 +1,11 @@
 """Exchanges: carried out on plain arrays, they give every target the sum or the whole; and who sends how much."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from taskflow.core.geometry import Rect, split_evenly
+from taskflow.core.geometry import Rect, balanced_bounds
 from taskflow.tasks.exchange import Exchange, ring_order, summing, tree_order
 
 SIZE = 24
@@ -38,7 +40,8 @@ def run(exchange, values):
 
 
 def tiles(devices):
-    return list(zip(devices, split_evenly(WHOLE, len(devices)), strict=True))
+    bounds = balanced_bounds(SIZE, len(devices))
+    return [(device, Rect((a,), (b,))) for device, (a, b) in zip(devices, pairwise(bounds), strict=True)]
 
 
 VALUES = np.random.default_rng(0).integers(0, 100, (8, SIZE)).astype(float)

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow.core.geometry import Rect, balanced_bounds, fraction_bounds, split_evenly, subtract_all
+from taskflow.core.geometry import Rect, balanced_bounds, fraction_bounds, subtract_all
 
 LIMIT = 5
 
@@ -55,27 +55,6 @@ def test_subtract_all_takes_every_box_away(boxes):
     assert_disjoint(pieces)
 
 
-@given(rects(), st.integers(1, 7))
-def test_split_evenly_covers_every_point_once(box, parts):
-    (rect,) = box
-    if rect.is_empty:
-        return
-    pieces = split_evenly(rect, parts)
-    assert len(pieces) == parts
-    assert_disjoint(pieces)
-    assert set().union(*map(points, pieces)) == points(rect)
-    if any(extent >= parts for extent in rect.shape):
-        cuts = {tuple(n for n, m in zip(p.shape, rect.shape, strict=True) if n != m) for p in pieces}
-        sizes = [cut[0] for cut in cuts if cut] or [0]
-        assert max(sizes) - min(sizes) <= 1
-        assert not any(piece.is_empty for piece in pieces)
-
-
-def test_split_evenly_cuts_the_first_dimension_that_is_long_enough():
-    pieces = split_evenly(Rect.of_shape((2, 5, 9)), 3)
-    assert [str(p) for p in pieces] == ["[0:2, 0:1, 0:9]", "[0:2, 1:3, 0:9]", "[0:2, 3:5, 0:9]"]
-
-
 def test_a_scalar_is_a_box_of_one_point():
     scalar = Rect.of_shape(())
     assert scalar.volume == 1
@@ -83,7 +62,6 @@ def test_a_scalar_is_a_box_of_one_point():
     assert scalar.covers(scalar)
     assert scalar.overlaps(scalar)
     assert scalar.subtract(scalar) == []
-    assert [p.volume for p in split_evenly(scalar, 3)] == [1, 0, 0]
 
 
 def test_slices_index_an_array_that_starts_elsewhere():

@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from taskflow.backend.sources import CudaSource, index_map
+from taskflow.core.columns import Array as Array
 from taskflow.core.geometry import Rect
 from taskflow.core.random import random_key, uniform
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
 
 _MAP_NORESERVE = 0x4000  # of Linux; the module has it from Python 3.13 on
 _RESERVED_BYTES = 1 << 36  # of addresses for scratch memory

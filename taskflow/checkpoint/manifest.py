@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from taskflow.checkpoint.tensorfile import Array, FileLayout, digest_of, lay_out, map_tensor
+from taskflow.checkpoint.tensorfile import FileLayout, digest_of, lay_out, map_tensor
+from taskflow.core.columns import Array
 
 FORMAT, VERSION, NAME = "taskflow-checkpoint", 1, "manifest.json"
 

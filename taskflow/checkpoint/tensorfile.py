@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from taskflow.core.columns import Array
+
 Tensor = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 
 CODES = {

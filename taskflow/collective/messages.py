@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.compiling import leaf, njit
+from taskflow.tasks import exchange
+
+above = leaf(exchange.above)
 
 
 class Network(NamedTuple):
@@ -70,7 +73,7 @@ def flat_steps(group: Any, hosts: Any, routes: Any, bandwidth: Any, latency: Any
 
 @njit
 def tree_steps(group: Any, routes: Any, bandwidth: Any, latency: Any) -> tuple[Any, Any]:
-    """The levels of a binomial tree, in which number i hangs below number `i & (i - 1)`: those of bit 0 first.
+    """The levels of a binomial tree, in which number i hangs below number `above(i)`: those of bit 0 first.
 
     Arguments and results are those of `flat_steps`.
     """
@@ -83,7 +86,7 @@ def tree_steps(group: Any, routes: Any, bandwidth: Any, latency: Any) -> tuple[A
         n = 0
         for i in range(1, count):
             if i & -i == 1 << k:
-                source[n], target[n] = group[i & (i - 1)], group[i]
+                source[n], target[n] = group[above(i)], group[i]
                 n += 1
         add_step(k, source, target, n, network, x)
     return message[: ptr[-1]], ptr

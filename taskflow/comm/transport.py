@@ -25,11 +25,11 @@ import numpy as np
 
 from taskflow.comm.ending import end_all_ranks, end_together
 from taskflow.comm.launch import rank_settings
+from taskflow.core.columns import Array
 from taskflow.core.errors import InternalError
 from taskflow.core.jobs import world_size
 from taskflow.core.system import host_name
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Call = Callable[[], object]
 
 _log = logging.getLogger(__name__)

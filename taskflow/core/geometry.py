@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from types import EllipsisType
 
@@ -112,29 +111,14 @@ def subtract_all(rect: Rect, others: Iterable[Rect]) -> list[Rect]:
     return left
 
 
-def split_evenly(rect: Rect, parts: int) -> list[Rect]:
-    """`rect` cut into `parts` disjoint boxes of nearly equal volume along one dimension; some may be empty.
-
-    The first dimension long enough to give every part a point is cut, so that the boxes stay as contiguous in memory
-    as they can be; where none is, the longest.
-    """
-    shape = rect.shape
-    if not shape:
-        return [rect] + [Rect((0,), (0,))] * (parts - 1) if parts > 1 else [rect]
-    k = next((d for d, extent in enumerate(shape) if extent >= parts), shape.index(max(shape)))
-    bounds = balanced_bounds(shape[k], parts)
-    return [
-        Rect(
-            (*rect.lo[:k], rect.lo[k] + a, *rect.lo[k + 1 :]),
-            (*rect.hi[:k], rect.lo[k] + b, *rect.hi[k + 1 :]),
-        )
-        for a, b in pairwise(bounds)
-    ]
-
-
 def balanced_bounds(extent: int, parts: int) -> list[int]:
     """The `parts + 1` boundaries of a balanced split of `extent` points: part sizes differ by at most one."""
-    return [extent * k // parts for k in range(parts + 1)]
+    return [border(extent, parts, k) for k in range(parts + 1)]
+
+
+def border(extent: int, parts: int, k: int) -> int:
+    """Where part `k` of a balanced split begins; lowering compiles it."""
+    return extent * k // parts
 
 
 def fraction_bounds(extent: int, fractions: Sequence[float]) -> list[int]:

@@ -12,13 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)

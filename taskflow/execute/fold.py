@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.dtypes import HALF
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _SMALL_BYTES = 1 << 15  # less stays in the cache anyway, and NumPy's calls are quicker to start
 _COMPILED = ("float32", "float64", "int32", "int64")

@@ -7,6 +7,19 @@ from dataclasses import dataclass
 Interval = tuple[int, int]
 
 
+def image(
+    lo: int, hi: int, extent: int, size: int, stride: int, padding: int, dilation: int, is_transposed: bool
+) -> Interval:
+    """See `Window.image`; `strategy.grid` compiles it."""
+    reach = (size - 1) * dilation
+    if is_transposed:
+        first, last = -((reach - lo - padding) // stride), (hi - 1 + padding) // stride
+    else:
+        first, last = lo * stride - padding, (hi - 1) * stride - padding + reach
+    first, last = max(first, 0), min(last + 1, extent)
+    return (first, last) if lo < hi and first < last else (0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """How a dimension of an input follows an axis.
@@ -34,16 +47,7 @@ class Window:
 
     def image(self, interval: Interval, extent: int) -> Interval:
         """The points of an input dimension of `extent` that `interval` of the axis reads."""
-        lo, hi = interval
-        if hi <= lo:
-            return (0, 0)
-        reach = (self.size - 1) * self.dilation
-        if self.transposed:
-            first, last = -((reach - lo - self.padding) // self.stride), (hi - 1 + self.padding) // self.stride
-        else:
-            first, last = lo * self.stride - self.padding, (hi - 1) * self.stride - self.padding + reach
-        first, last = max(first, 0), min(last + 1, extent)
-        return (first, last) if first < last else (0, 0)
+        return image(*interval, extent, self.size, self.stride, self.padding, self.dilation, self.transposed)
 
     def output_extent(self, extent: int) -> int:
         """Extent of the axis when the padding is the same on both ends of an input dimension of `extent`."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf, njit
+from taskflow.lowering.boxes import border
 from taskflow.lowering.kinds import Kinds
 from taskflow.lowering.pointtable import BOX, COLOUR, DEVICE, FAULT, FITS, MODEL, PARTIAL, RECORD, PointTable
 from taskflow.strategy.grid import make_points, volume
@@ -68,7 +69,7 @@ def split_axes(kind: int, names: Any, parts: Any, k: Kinds) -> tuple[Any, Any]:
         if axis[j] >= 0:
             extent = k.extents[k.first[kind, 0] + axis[j]]
             for part in range(parts[j] + 1):
-                cut[j, part] = part * extent // parts[j]
+                cut[j, part] = border(extent, parts[j], part)
     return axis, cut
 
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from taskflow.core import geometry
 from taskflow.core.compiling import leaf
+
+border = leaf(geometry.border)
 
 
 @leaf
@@ -98,7 +101,11 @@ def subtract(out: Any, n: int, a: Any, b: Any) -> int:
 
 @leaf
 def split_evenly(out: Any, a: Any, parts: int, is_scalar: int) -> None:
-    """Cut a box into the first `parts` of `out`; see `geometry.split_evenly`. A scalar goes to the first part."""
+    """Cut a box into the first `parts` of `out`, disjoint and nearly equal; some may be empty.
+
+    The first dimension long enough to give every part a point is cut, so that parts stay as contiguous in memory as
+    they can be; where none is, the longest. A scalar goes to the first part.
+    """
     longest, cut = 0, -1
     for k in range(0, len(a), 2):
         extent = a[k + 1] - a[k]
@@ -113,5 +120,5 @@ def split_evenly(out: Any, a: Any, parts: int, is_scalar: int) -> None:
         if is_scalar:
             out[part, 0], out[part, 1] = 0, 1 if part == 0 else 0
         else:
-            out[part, cut] = low + extent * part // parts
-            out[part, cut + 1] = low + extent * (part + 1) // parts
+            out[part, cut] = low + border(extent, parts, part)
+            out[part, cut + 1] = low + border(extent, parts, part + 1)

@@ -19,6 +19,9 @@ from taskflow.lowering.owners import owners_of
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import READ, READ_WRITE, WRITE, State, add_instance, find_instance, hold, note_write
 from taskflow.lowering.tiles import Points, Tile, by_number
+from taskflow.tasks import exchange
+
+tree_distance = leaf(exchange.tree_distance)
 
 # -- sums as one row ---------------------------------------------------------------------------------------------------
 
@@ -137,14 +140,14 @@ def has_replica(owner: Any, source: Any, tile: Tile, p: Points) -> bool:
 
 @inner
 def summing(s: State, root: int, source: Any, count: int) -> Any:
-    """The devices that add something when a sum goes up a binomial tree; see `exchange.tree_order`."""
-    most, key, n = 0, np.empty(count, np.int64), 0
+    """The devices that add something when a sum goes up a binomial tree; as `exchange.summing`."""
+    hosts, most, key, n = np.empty(s.devices, np.int64), 0, np.empty(count, np.int64), 0
     for device in range(s.devices):
-        most = max(most, s.device[device].host + 1)
+        hosts[device] = s.device[device].host
+        most = max(most, hosts[device] + 1)
     for device in range(s.devices):
         if source[device] >= 0 and device != root:
-            away = (s.device[device].host - s.device[root].host) % most
-            key[n] = away * s.devices + (device - root) % s.devices
+            key[n] = tree_distance(device, root, hosts, most)
             n += 1
     found = np.empty((n + 1) // 2, np.int64)
     key = sort(key[:n])

@@ -14,13 +14,11 @@ of a matrix product. The ramp is a time: a dtype with another F pays the same se
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.machine.device import Device
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def curve_seconds(compute: Array, memory: Array, compute_ramp: Array | float, memory_ramp: Array | float) -> Array:

@@ -7,13 +7,11 @@ relaxed over all links together (Bellman-Ford), then all pairs walk along the be
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array as Array
 from taskflow.machine.device import Link
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _ENTRIES = 1 << 18  # links x targets that are relaxed together: what a cache holds
 

@@ -14,17 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
 from taskflow.searching.placement import Placement, Placements, turn
 from taskflow.strategy.rules import leaders
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, parts
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Allows = Callable[[int], bool]
 
 

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.compiling import leaf, njit
+from taskflow.graph import window as window_rule
 
 # Functions that make no array need not count who holds the arrays they are given, which took a quarter of their time.
 # They call none but their like, and are never called from Python.
+
+image = leaf(window_rule.image)
 
 
 @njit
@@ -68,11 +71,10 @@ def put_boxes(
         for n in range(count):
             if window[d, 0]:
                 axis = dim_axis[dim_ptr[d]]
-                low, high = image(
+                boxes[n, d, 0], boxes[n, d, 1] = image(
                     spans[n, axis, 0], spans[n, axis, 1], dim_extent[d], window[d, 1], window[d, 2], window[d, 3],
                     window[d, 4], window[d, 5] != 0,
                 )  # fmt: skip
-                boxes[n, d, 0], boxes[n, d, 1] = (low, high) if low < high else (0, 0)
                 continue
             low, high, is_spread = 0, 1, False
             for k in range(dim_ptr[d], dim_ptr[d + 1]):
@@ -89,21 +91,6 @@ def put_boxes(
                 is_spread = is_spread or b - a > 1
             boxes[n, d, 0], boxes[n, d, 1] = low, high
     return fault if fault < count else -1
-
-
-@leaf
-def image(
-    lo: int, hi: int, extent: int, size: int, stride: int, padding: int, dilation: int, is_transposed: bool
-) -> tuple[int, int]:
-    """What a window makes of an interval, as far as there is something."""
-    if hi <= lo:
-        return 0, 0
-    reach = (size - 1) * dilation
-    if is_transposed:
-        first, last = -((reach - lo - padding) // stride), (hi - 1 + padding) // stride
-    else:
-        first, last = lo * stride - padding, (hi - 1) * stride - padding + reach
-    return max(first, 0), min(last + 1, extent)
 
 
 @njit

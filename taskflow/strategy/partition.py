@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect, subtract_all
 from taskflow.graph.graph import LogicalRegion, Operator
 from taskflow.graph.window import Interval
 from taskflow.strategy.strategy import ParallelConfig, parts
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -164,10 +162,8 @@ def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
     counts = [parts(d) for _, d in config.degrees]
     axes = [numbers.get(a, -1) if n > 1 else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
     bounds = np.zeros((len(axes), max(counts, default=0) + 1), np.int64)
-    for j, (axis, degree) in enumerate(config.degrees):
-        if axes[j] >= 0 and isinstance(degree, int):
-            bounds[j, : degree + 1] = np.arange(degree + 1) * op.extents[axis] // degree  # as `balanced_bounds`
-        elif axes[j] >= 0:
+    for j, (axis, _) in enumerate(config.degrees):
+        if axes[j] >= 0:
             bounds[j, : counts[j] + 1] = config.bounds(axis, op.extents[axis])
     return np.array(axes, np.int64), np.array(counts, np.int64), bounds
 

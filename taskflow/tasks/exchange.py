@@ -96,13 +96,22 @@ def ring_order(devices: Sequence[int], hosts: Sequence[int]) -> list[int]:
 
 
 def tree_order(root: int, devices: Sequence[int], hosts: Sequence[int]) -> list[int]:
-    """`root` and the other devices in the order of a binomial tree: number i hangs below number `i & (i - 1)`.
+    """`root` and the other devices in the order of a binomial tree: number i hangs below number `above(i)`.
 
     What hangs below a number are the numbers right behind it, so few branches of the tree cross between hosts.
     """
-    most, count = max(hosts) + 1, len(hosts)
-    others = [d for d in devices if d != root]
-    return [root, *sorted(others, key=lambda d: ((hosts[d] - hosts[root]) % most, (d - root) % count))]
+    most = max(hosts) + 1
+    return [root, *sorted((d for d in devices if d != root), key=lambda d: tree_distance(d, root, hosts, most))]
+
+
+def tree_distance(device: int, root: int, hosts: Sequence[int], most: int) -> int:
+    """What the devices of a tree are sorted by: the host, from that of the root on, then the number; see `lowering`."""
+    return (hosts[device] - hosts[root]) % most * len(hosts) + (device - root) % len(hosts)
+
+
+def above(number: int) -> int:
+    """The number in a binomial tree from which this one hangs; `collective.messages` compiles it."""
+    return number & (number - 1)
 
 
 def summing(order: Sequence[int]) -> list[int]:
@@ -164,14 +173,14 @@ def _sum_up_tree(x: Exchange) -> list[ExchangeStep]:
     order = tree_order(root, list(x.source_at), x.hosts)
     held, steps = dict(x.source_at), list[ExchangeStep]()
     for k in sorted(range(1, len(order)), key=lambda k: (k & -k, k)):
-        device, above = order[k], order[k & (k - 1)]
-        target = x.target(root, box) if above == root else held[above]
-        if above not in held:
+        device, upper = order[k], order[above(k)]
+        target = x.target(root, box) if upper == root else held[upper]
+        if upper not in held:
             steps.append(ExchangeStep(target, (held[device],), box))
         else:
-            steps.append(ExchangeStep(scratch[above], (held[device],), box))
-            steps.append(ExchangeStep(target, (held[above], scratch[above]), box))
-        held[above] = target
+            steps.append(ExchangeStep(scratch[upper], (held[device],), box))
+            steps.append(ExchangeStep(target, (held[upper], scratch[upper]), box))
+        held[upper] = target
     return steps
 
 
@@ -230,5 +239,5 @@ def _spread_down_trees(x: Exchange, box: Rect, holders: list[int]) -> list[Excha
         at = {x.devices[k]: k for k in targets} | {x.devices[holder]: holder}
         order = tree_order(x.devices[holder], list(at), x.hosts)
         for k in range(1, len(order)):
-            steps.append((k & -k, ExchangeStep(at[order[k]], (at[order[k & (k - 1)]],), box)))
+            steps.append((k & -k, ExchangeStep(at[order[k]], (at[order[above(k)]],), box)))
     return [step for _, step in sorted(steps, key=lambda s: -s[0])]

@@ -12,10 +12,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array as Array
 from taskflow.core.columns import pointers
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
@@ -24,8 +24,6 @@ from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import Exchange
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Kind(IntEnum):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Feeds = Mapping[str, Any]
 
 
