@@ -11,7 +11,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import ops  # names are looked up when a rule is called: the package is imported before
+from ops.attention.attention import multihead_attention, scaled_dot_product_attention
+from ops.dense.convolution import conv2d
+from ops.dense.convolution1d import conv1d
+from ops.dense.linear import linear
+from ops.dense.product import batch_matmul, einsum, matmul
+from ops.elementwise import arithmetic, functions
+from ops.elementwise.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, tanh
+from ops.elementwise.arithmetic import add, divide, multiply, subtract
+from ops.elementwise.dropout import dropout
+from ops.elementwise.functions import cos, exp, log, rsqrt, sin, sqrt
+from ops.loss.composed_softmax import log_softmax
+from ops.loss.softmax import softmax
+from ops.norm.batch_norm import batch_norm
+from ops.norm.layer_norm import layer_norm
+from ops.norm.norms import group_norm
+from ops.recurrent.lstm import lstm
+from ops.reduce import reductions
+from ops.reduce.adaptive_pooling import adaptive_avg_pool2d
+from ops.reduce.pooling import avg_pool2d, max_pool2d
+from ops.reduce.reductions import mean
+from ops.shape import sections
+from ops.shape.expand import cast, squeeze, unsqueeze
+from ops.shape.reshape import concat, flatten, reshape, transpose
+from ops.tables.embedding import embedding
+from ops.tables.embedding_bag import embedding_bag
 from taskflow import LogicalRegion
 
 Rule = Callable[..., Any]
@@ -61,24 +85,24 @@ def _convolution(function: Rule, m: Any, name: str, x: Region) -> Region:
 
 def _batch_norm(m: Any, name: str, x: Region) -> Region:
     _need(m.affine and m.track_running_stats and m.momentum is not None, "batch norm without weights or statistics")
-    return ops.batch_norm(x, m.training, m.momentum, m.eps, name=name)
+    return batch_norm(x, m.training, m.momentum, m.eps, name=name)
 
 
 def _layer_norm(m: Any, name: str, x: Region) -> Region:
     is_plain = len(m.normalized_shape) == 1 and m.elementwise_affine and m.bias is not None
     _need(is_plain, "layer norm of several dimensions or without weights")
-    return ops.layer_norm(x, m.eps, name=name)
+    return layer_norm(x, m.eps, name=name)
 
 
 def _embedding(m: Any, name: str, indices: Region) -> Region:
     _need(m.padding_idx is None and m.max_norm is None, "an embedding with padding_idx or max_norm")
-    return ops.embedding(indices, m.num_embeddings, m.embedding_dim, name, dtype=_dtype(m))
+    return embedding(indices, m.num_embeddings, m.embedding_dim, name, dtype=_dtype(m))
 
 
 def _embedding_bag(m: Any, name: str, indices: Region) -> Region:
     is_plain = m.mode in ("sum", "mean") and m.padding_idx is None and m.max_norm is None
     _need(is_plain, "an embedding bag with padding_idx, max_norm or mode max")
-    return ops.embedding_bag(indices, m.num_embeddings, m.embedding_dim, name, mode=m.mode, dtype=_dtype(m))
+    return embedding_bag(indices, m.num_embeddings, m.embedding_dim, name, mode=m.mode, dtype=_dtype(m))
 
 
 def _dtype(m: Any) -> str:
@@ -87,18 +111,18 @@ def _dtype(m: Any) -> str:
 
 def _max_pool(m: Any, name: str, x: Region) -> Region:
     _need(m.dilation == 1 and not m.ceil_mode and not m.return_indices, "max pooling with dilation or indices")
-    return ops.max_pool2d(x, m.kernel_size, m.stride, m.padding, name=name)
+    return max_pool2d(x, m.kernel_size, m.stride, m.padding, name=name)
 
 
 def _avg_pool(m: Any, name: str, x: Region) -> Region:
     is_plain = not m.ceil_mode and m.count_include_pad and m.divisor_override is None
     _need(is_plain, "average pooling that rounds up or counts otherwise")
-    return ops.avg_pool2d(x, m.kernel_size, m.stride, m.padding, name=name)
+    return avg_pool2d(x, m.kernel_size, m.stride, m.padding, name=name)
 
 
 def _lstm(m: Any, name: str, x: Region) -> tuple[Region, Missing]:
     _need(m.batch_first and not m.bidirectional and not m.proj_size, "an LSTM without batch_first, or two-way")
-    y, _ = ops.lstm(x, m.hidden_size, m.num_layers, None, m.bias, m.dropout, m.training, name=name)
+    y, _ = lstm(x, m.hidden_size, m.num_layers, None, m.bias, m.dropout, m.training, name=name)
     return y, Missing("the last state of an LSTM")
 
 
@@ -121,38 +145,38 @@ def _attention(
     _need(m.bias_k is None and not m.add_zero_attn, "attention with added keys")
     memory = None if key is query else key
     has_bias = m.in_proj_bias is not None
-    y = ops.multihead_attention(x=query, num_heads=m.num_heads, memory=memory, is_causal=is_causal,
+    y = multihead_attention(x=query, num_heads=m.num_heads, memory=memory, is_causal=is_causal,
                                 dropout_p=m.dropout, bias=has_bias, training=m.training, name=name)  # fmt: skip
     return y, Missing("the weights of an attention")
 
 
 MODULES: dict[str, Rule] = {
-    "AdaptiveAvgPool2d": lambda m, name, x: ops.adaptive_avg_pool2d(x, m.output_size, name=name),
+    "AdaptiveAvgPool2d": lambda m, name, x: adaptive_avg_pool2d(x, m.output_size, name=name),
     "AvgPool2d": _avg_pool,
     "BatchNorm1d": _batch_norm,
     "BatchNorm2d": _batch_norm,
-    "Conv1d": lambda m, name, x: _convolution(ops.conv1d, m, name, x),
-    "Conv2d": lambda m, name, x: _convolution(ops.conv2d, m, name, x),
-    "Dropout": lambda m, name, x: ops.dropout(x, m.p, m.training, name),
-    "ELU": lambda m, name, x: ops.elu(x, m.alpha, name),
+    "Conv1d": lambda m, name, x: _convolution(conv1d, m, name, x),
+    "Conv2d": lambda m, name, x: _convolution(conv2d, m, name, x),
+    "Dropout": lambda m, name, x: dropout(x, m.p, m.training, name),
+    "ELU": lambda m, name, x: elu(x, m.alpha, name),
     "Embedding": _embedding,
     "EmbeddingBag": _embedding_bag,
-    "Flatten": lambda m, name, x: ops.flatten(x, m.start_dim, m.end_dim, name),
-    "GELU": lambda m, name, x: ops.gelu(x, m.approximate, name),
-    "GroupNorm": lambda m, name, x: ops.group_norm(x, m.num_groups, m.eps, name),
+    "Flatten": lambda m, name, x: flatten(x, m.start_dim, m.end_dim, name),
+    "GELU": lambda m, name, x: gelu(x, m.approximate, name),
+    "GroupNorm": lambda m, name, x: group_norm(x, m.num_groups, m.eps, name),
     "Identity": lambda m, name, x: x,
     "LSTM": _lstm,
     "LayerNorm": _layer_norm,
-    "LeakyReLU": lambda m, name, x: ops.leaky_relu(x, m.negative_slope, name),
-    "Linear": lambda m, name, x: ops.linear(x, m.out_features, m.bias is not None, name),
-    "LogSoftmax": lambda m, name, x: ops.log_softmax(x, m.dim, name),
+    "LeakyReLU": lambda m, name, x: leaky_relu(x, m.negative_slope, name),
+    "Linear": lambda m, name, x: linear(x, m.out_features, m.bias is not None, name),
+    "LogSoftmax": lambda m, name, x: log_softmax(x, m.dim, name),
     "MaxPool2d": _max_pool,
     "MultiheadAttention": _attention,
-    "ReLU": lambda m, name, x: ops.relu(x, name),
-    "SiLU": lambda m, name, x: ops.silu(x, name),
-    "Sigmoid": lambda m, name, x: ops.sigmoid(x, name),
-    "Softmax": lambda m, name, x: ops.softmax(x, m.dim, name),
-    "Tanh": lambda m, name, x: ops.tanh(x, name),
+    "ReLU": lambda m, name, x: relu(x, name),
+    "SiLU": lambda m, name, x: silu(x, name),
+    "Sigmoid": lambda m, name, x: sigmoid(x, name),
+    "Softmax": lambda m, name, x: softmax(x, m.dim, name),
+    "Tanh": lambda m, name, x: tanh(x, name),
 }
 
 
@@ -188,20 +212,20 @@ def _item(x: Any, key: Any) -> Any:
         return x[key]
     for dim, part in enumerate(key if isinstance(key, tuple) else (key,)):
         _need(isinstance(part, slice) and part.step in (None, 1), f"the index {part}")
-        x = ops.slice(x, dim, *part.indices(x.shape[dim])[:2])
+        x = sections.slice(x, dim, *part.indices(x.shape[dim])[:2])
     return x
 
 
 def _exchanged(x: Region, dim0: int, dim1: int) -> Region:
     dims = list(range(x.ndim))
     dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
-    return ops.transpose(x, dims)
+    return transpose(x, dims)
 
 
 def _linear(x: Region, weight: Region, bias: Region | None = None) -> Region:
     lead = "abcdefgh"[: x.ndim - 1]
-    y = ops.einsum(f"{lead}i,oi->{lead}o", x, weight)
-    return y if bias is None else ops.add(y, bias)
+    y = einsum(f"{lead}i,oi->{lead}o", x, weight)
+    return y if bias is None else add(y, bias)
 
 
 def _attend(
@@ -209,11 +233,11 @@ def _attend(
 ) -> Region:
     _need(attn_mask is None and query.ndim == 4, "a mask, or attention of another rank than 4")
     q, k, v = (_exchanged(each, 1, 2) for each in (query, key, value))
-    return _exchanged(ops.scaled_dot_product_attention(q, k, v, is_causal, dropout_p), 1, 2)
+    return _exchanged(scaled_dot_product_attention(q, k, v, is_causal, dropout_p), 1, 2)
 
 
 def _dropout(input: Region, p: float = 0.5, training: bool = True, inplace: bool = False) -> Region:
-    return ops.dropout(input, p, training)
+    return dropout(input, p, training)
 
 
 def _softmax(rule: Rule, input: Region, dim: int, dtype: None = None, _stacklevel: int = 3) -> Any:
@@ -221,49 +245,45 @@ def _softmax(rule: Rule, input: Region, dim: int, dtype: None = None, _stackleve
     return rule(input, dim)
 
 
-def _unary(name: str) -> Rule:
-    return lambda input, inplace=False: getattr(ops, name)(input)
+def _unary(function: Rule) -> Rule:
+    return lambda input, inplace=False: function(input)
 
 
-_UNARY = ("abs", "cos", "exp", "log", "relu", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh")
+_UNARY = (functions.abs, cos, exp, log, relu, rsqrt, sigmoid, silu, sin, sqrt, tanh)
 
 CALLS: dict[str, Rule] = {
-    **{name: _unary(name) for name in _UNARY},
-    "adaptive_avg_pool2d": lambda input, output_size: ops.adaptive_avg_pool2d(input, output_size),
-    "add": _binary(lambda x, y: ops.add(x, y), operator.add),
-    "avg_pool2d": lambda input, kernel_size, stride=None, padding=0: ops.avg_pool2d(
-        input, kernel_size, stride, padding
-    ),
-    "bmm": lambda x, y: ops.batch_matmul(x, y),
-    "cat": lambda tensors, dim=0: ops.concat(tensors, dim),
+    **{function.__name__: _unary(function) for function in _UNARY},
+    "adaptive_avg_pool2d": lambda input, output_size: adaptive_avg_pool2d(input, output_size),
+    "add": _binary(add, operator.add),
+    "avg_pool2d": lambda input, kernel_size, stride=None, padding=0: avg_pool2d(input, kernel_size, stride, padding),
+    "bmm": batch_matmul,
+    "cat": lambda tensors, dim=0: concat(tensors, dim),
     "contiguous": lambda x: x,
     "dropout": _dropout,
-    "flatten": lambda input, start_dim=0, end_dim=-1: ops.flatten(input, start_dim, end_dim),
-    "float": lambda x: ops.cast(x, "float32"),
+    "flatten": lambda input, start_dim=0, end_dim=-1: flatten(input, start_dim, end_dim),
+    "float": lambda x: cast(x, "float32"),
     "floordiv": operator.floordiv,
-    "gelu": lambda input, approximate="none": ops.gelu(input, approximate),
+    "gelu": lambda input, approximate="none": gelu(input, approximate),
     "getattr": _attribute,
     "getitem": _item,
     "linear": _linear,
-    "log_softmax": lambda *args, **kwargs: _softmax(ops.log_softmax, *args, **kwargs),
-    "matmul": lambda x, y: ops.matmul(x, y),
-    "max_pool2d": lambda input, kernel_size, stride=None, padding=0: ops.max_pool2d(
-        input, kernel_size, stride, padding
-    ),
-    "mean": lambda input, dim=None, keepdim=False: ops.mean(input, dim, keepdim),
-    "mul": _binary(lambda x, y: ops.multiply(x, y), operator.mul),
-    "neg": lambda x: ops.multiply(x, -1.0),
-    "permute": lambda x, *dims: ops.transpose(x, _shape(x, *dims)),
-    "pow": _binary(lambda x, y: ops.pow(x, y), operator.pow),
-    "reshape": lambda x, *shape: ops.reshape(x, _shape(x, *shape)),
+    "log_softmax": lambda *args, **kwargs: _softmax(log_softmax, *args, **kwargs),
+    "matmul": matmul,
+    "max_pool2d": lambda input, kernel_size, stride=None, padding=0: max_pool2d(input, kernel_size, stride, padding),
+    "mean": lambda input, dim=None, keepdim=False: mean(input, dim, keepdim),
+    "mul": _binary(multiply, operator.mul),
+    "neg": lambda x: multiply(x, -1.0),
+    "permute": lambda x, *dims: transpose(x, _shape(x, *dims)),
+    "pow": _binary(arithmetic.pow, operator.pow),
+    "reshape": lambda x, *shape: reshape(x, _shape(x, *shape)),
     "scaled_dot_product_attention": _attend,
     "size": _size,
-    "softmax": lambda *args, **kwargs: _softmax(ops.softmax, *args, **kwargs),
-    "squeeze": lambda x, dim=None: ops.squeeze(x, dim),
-    "sub": _binary(lambda x, y: ops.subtract(x, y), operator.sub),
-    "sum": lambda input, dim=None, keepdim=False: ops.sum(input, dim, keepdim),
+    "softmax": lambda *args, **kwargs: _softmax(softmax, *args, **kwargs),
+    "squeeze": lambda x, dim=None: squeeze(x, dim),
+    "sub": _binary(subtract, operator.sub),
+    "sum": lambda input, dim=None, keepdim=False: reductions.sum(input, dim, keepdim),
     "transpose": _exchanged,
-    "truediv": _binary(lambda x, y: ops.divide(x, y), operator.truediv),
-    "unsqueeze": lambda x, dim: ops.unsqueeze(x, dim),
-    "view": lambda x, *shape: ops.reshape(x, _shape(x, *shape)),
+    "truediv": _binary(divide, operator.truediv),
+    "unsqueeze": lambda x, dim: unsqueeze(x, dim),
+    "view": lambda x, *shape: reshape(x, _shape(x, *shape)),
 }
