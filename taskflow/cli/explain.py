@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from taskflow.cli.inputs import add_problem, add_strategy, read_problem, read_strategy
 from taskflow.cli.output import add_dot, progress_bar, show, show_table, write_dot
-from taskflow.cli.types import natural, positive
+from taskflow.cli.types import Commands, natural, positive
 from taskflow.report import explain
 from taskflow.report.explanation import comparison_table, headline, operator_table, path_headline, path_table, sentences
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the subcommand to argparse's `commands`."""
     parser = commands.add_parser("explain", help="say what a strategy does, what it saves, and why")
     add_problem(parser)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from taskflow.backend import make_backend
+from taskflow.cli.types import Commands
+from taskflow.comm.transport import connect
+from taskflow.cost.measure import measure_machine
+from taskflow.cost.measure_gpu import measure_host_link
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Register `taskflow machine` with the subparsers of the command line."""
     parser = commands.add_parser(
         "machine",
@@ -80,8 +84,6 @@ def _run(options: argparse.Namespace) -> int:
     if options.measure == bool(options.machine):
         raise ValueError("machine: name a preset or a file, or ask for --measure")
     if options.measure:
-        from taskflow.cost.measure import measure_machine
-
         machine = measure_machine(MachineModel.local(options.devices))
         _report(machine, options.out)
         if machine.devices[0].kind == "cuda" and not options.out:
@@ -92,9 +94,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _report_host_link() -> None:
-    from taskflow.backend import make_backend
-    from taskflow.cost.measure_gpu import measure_host_link
-
     link = measure_host_link(make_backend())
     sys.stdout.write(
         f"\nhost to GPU {link.to_device_bandwidth / 1e9:.1f} GB/s after {link.to_device_seconds * 1e6:.1f} us, "
@@ -104,8 +103,6 @@ def _report_host_link() -> None:
 
 def _report(machine: MachineModel, out: str | None) -> None:
     """Once: by rank 0."""
-    from taskflow.comm.transport import connect
-
     if connect().rank:
         return
     if out:

@@ -13,9 +13,12 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 from taskflow.graph.graph import Graph
+
+Result = TypeVar("Result")
 
 
 def build_model(model: str, arguments: Sequence[str]) -> Graph:
@@ -51,7 +54,7 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _module(where: str, name: str) -> Any:
+def _module(where: str, name: str) -> ModuleType:
     """The module of that dotted name, or of that file."""
     if not name.endswith(".py"):
         return _guarded(where, lambda: _import(where, Path.cwd(), name))
@@ -67,7 +70,7 @@ def _module(where: str, name: str) -> Any:
     return module
 
 
-def _import(where: str, folder: Path, name: str) -> Any:
+def _import(where: str, folder: Path, name: str) -> ModuleType:
     """Import `name`, looked up in `folder` first."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -79,7 +82,7 @@ def _import(where: str, folder: Path, name: str) -> Any:
         raise
 
 
-def _function(where: str, module: Any, name: str) -> Callable[..., Any]:
+def _function(where: str, module: ModuleType, name: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if callable(function):
         return function  # type: ignore[no-any-return]
@@ -88,7 +91,7 @@ def _function(where: str, module: Any, name: str) -> Callable[..., Any]:
     raise ValueError(f"{where}: the module has no function '{name}', it has {', '.join(known) or 'none'}")
 
 
-def _guarded(where: str, call: Callable[[], Any]) -> Any:
+def _guarded(where: str, call: Callable[[], Result]) -> Result:
     """What `call` gives; any failure of the user's code as a ValueError with its place."""
     try:
         return call()

@@ -6,13 +6,12 @@ import argparse
 import os
 import shlex
 from pathlib import Path
-from typing import Any
 
-from taskflow.cli.types import positive
+from taskflow.cli.types import Commands, positive
 from taskflow.comm.launch import count_cores, launch_environment, rank_command, run_job
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the subcommand to argparse's `commands`."""
     parser = commands.add_parser(
         "run",

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from typing import Any
 
 from taskflow.cli.inputs import Problem, add_problem, find_strategy, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
-from taskflow.cli.types import natural, positive, positive_seconds
+from taskflow.cli.types import Commands, natural, positive, positive_seconds
 from taskflow.report.describe import describe_seconds
 from taskflow.searching import PROPOSALS, SearchResult, search
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the subcommand to argparse's `commands`."""
     parser = commands.add_parser("search", help="find a strategy", description=__doc__)
     add_problem(parser)

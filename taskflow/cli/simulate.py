@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from taskflow.cli.inputs import Problem, add_problem, add_strategy, read_problem, read_strategy
 from taskflow.cli.output import add_dot, output_file, show, show_table, write_dot
+from taskflow.cli.types import Commands
 from taskflow.lowering import lower
 from taskflow.report.breakdown import break_down
 from taskflow.report.explanation import step_table
@@ -15,7 +15,7 @@ from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.timeline import Timeline
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Add the subcommands to argparse's `commands`."""
     parser = commands.add_parser("simulate", help="predict the step of a strategy")
     add_problem(parser)

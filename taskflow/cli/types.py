@@ -1,8 +1,11 @@
-"""Types of command line arguments, for argparse."""
+"""Types of the command line: of its arguments, for argparse, and of what subcommands are added to."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def positive(text: str) -> int:

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
 _OF_RANKS = (b"PMIX_RANK=", b"PMI_RANK=", b"OMPI_COMM_WORLD_RANK=")
 
@@ -32,7 +32,7 @@ def end_together() -> None:
     _end_with_launcher()
 
 
-def _end_all(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def _end_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     text: Sequence[str] = traceback.format_exception(kind, error, trace)
     if not end_all_ranks(1, "failed", "".join(text)):
         sys.stderr.write("".join(text))

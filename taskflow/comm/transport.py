@@ -173,8 +173,8 @@ class MpiTransport(Transport):
         if len(parts) == 1 and parts[0].flags.c_contiguous:
             return [parts[0].reshape(-1).view(np.uint8), self._mpi.BYTE], None
         kinds = [self._strided(part) for part in parts]
-        places = [part.ctypes.data for part in parts]
-        whole = self._mpi.Datatype.Create_struct([1] * len(parts), places, kinds).Commit()
+        addresses = [part.ctypes.data for part in parts]
+        whole = self._mpi.Datatype.Create_struct([1] * len(parts), addresses, kinds).Commit()
         for kind in kinds:
             kind.Free()
         return [self._mpi.BOTTOM, 1, whole], whole

@@ -5,12 +5,11 @@ Every rank gets the same batches by index and loads only the rows that its tiles
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,7 +33,8 @@ from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.train.batches import Batches, Feeds
 from taskflow.train.rates import Rate
 
-_log = logging.getLogger(__name__)
+Rule = Callable[[Graph, MachineModel], Strategy]
+Result = TypeVar("Result")
 
 
 class Trainer:
@@ -58,7 +58,7 @@ class Trainer:
         graph: Graph,
         *,
         machine: MachineModel | None = None,
-        strategy: Strategy | str | Callable[[Graph, MachineModel], Strategy] = "search",
+        strategy: Strategy | Rule | str = "search",
         seed: int = 0,
         proposals: int = 400,
         costs: CostModel | None = None,
@@ -76,30 +76,30 @@ class Trainer:
         self.task_graph: TaskGraph = lower(graph, self.strategy, self.machine)
         if costs is None and isinstance(self.costs, MeasuredCosts):
             rehearse(self.costs, self.task_graph)
-        self.predicted_seconds: float = self._from_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
+        self.predicted_seconds = self._from_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
         self._record = (executor or {}).get("record", all(d.kind != "cuda" for d in self.machine.devices))
         self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
         self._evaluators: dict[int, tuple[Graph, Executor]] = {}
 
-    def _from_rank_0(self, make: Callable[[], Any]) -> Any:
+    def _from_rank_0(self, make: Callable[[], Result]) -> Result:
         """What `make` gives on rank 0; costs are measured there only, while the others wait."""
         if self.transport.size == 1:
             return make()
         value = make() if self.transport.rank == 0 else None
-        return self.transport.gather(value)[0]
+        found: Result = self.transport.gather(value)[0]
+        return found
 
-    def _choose(self, strategy: Any, proposals: int) -> Strategy:
+    def _choose(self, strategy: Strategy | Rule | str, proposals: int) -> Strategy:
         if isinstance(strategy, Strategy):
             return strategy
         if callable(strategy):
-            chosen: Strategy = strategy(self.graph, self.machine)
-            return chosen
+            return strategy(self.graph, self.machine)
         if strategy != "search":
             raise ValueError(f"trainer: strategy is a Strategy, a rule or 'search', not '{strategy}'")
         if len(self.machine.devices) == 1:
             return data_parallel(self.graph, self.machine)
         with show_progress(self.console) as show:
-            result: SearchResult = self._from_rank_0(
+            result = self._from_rank_0(
                 lambda: search(
                     self.graph,
                     self.machine,

@@ -21,6 +21,7 @@ from taskflow import (
 from taskflow.cli import main
 from taskflow.cli.inputs import find_machine
 from taskflow.cli.model import build_model
+from taskflow.report import console
 from taskflow.report.describe import describe_bytes, describe_seconds
 from taskflow.report.dot import strategy_dot, task_graph_dot
 from tests import commands
@@ -38,8 +39,9 @@ def file(tmp_path_factory):
 
 @pytest.fixture
 def model(file, tmp_path, monkeypatch):
-    """`MODULE:FUNCTION`; the current folder is an empty one."""
+    """`MODULE:FUNCTION`; the current folder is an empty one, and nothing takes so long that progress is shown."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(console, "LINE_SECONDS", float("inf"))
     return f"{file}:build"
 
 
