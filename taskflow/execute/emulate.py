@@ -3,9 +3,9 @@
 Takes a task graph whose devices are `emulated`, memory that all ranks map, and costs. Every task really runs (its
 kernel, its copy, on real data), and its device then counts as busy until the task's predicted time is over; links
 likewise. Rows run in the order of their streams, not before the clock has reached the end of all that they wait for.
-A device works off its streams by itself, as a GPU does: a host issues a row up to a millisecond before its time, as
-soon as it is known when all that it waits for ends, and one that comes late delays it only when the row's time is over
-before its work is done. One thread drives all streams of a rank.
+A device works off its streams by itself, as a GPU does. The host issues a row up to a millisecond before its start, as
+soon as the ends of all rows that it waits for are known. A host that is late delays the row only if the work is not
+done when the row's predicted time is over. One thread drives all streams of a rank.
 
 The clock is the host's monotonic one, which all ranks share. `done[row]` is when a row ends, written as soon as the row
 has started: the target of a transfer knows in advance when it arrives, as a receiver that sleeps on a link does.

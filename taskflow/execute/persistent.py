@@ -1,7 +1,8 @@
 """Persistent regions: what outlives a step, read and written as whole arrays, and shared between executors.
 
-A region lives in its homes. An executor that shares another's regions uses that one's memory where both have the same
-home; where they do not, a region is copied when it has changed, in either direction. Every rank calls these together.
+The homes of a region are the instances that hold it between steps. An executor that shares the regions of another one
+uses the other's memory where both have the same home. Else the region is copied when it has changed, in either
+direction. All ranks call these functions together.
 """
 
 from __future__ import annotations

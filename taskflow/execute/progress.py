@@ -7,12 +7,12 @@ before a row runs on its own:
 * where an instance begins its life, the transfers out of the memory that it takes over;
 * for a transfer, at least the beginning of its source's step, so that the source's last step is over.
 
-A row that is over says so for all rows of its device before it. What a device has learnt in an earlier wait it does not
-wait for again, and only rows that somebody waits for are published. A step ends when nobody reads this device's memory
-any more, so whatever is done between steps needs no care.
+A device publishes the number of a row once that row, and all rows of the device before it, are over. Only rows that
+another device waits for are published. A device does not wait for what an earlier wait has told it. Its step ends when
+no other device reads its memory any more, so between steps memory may be used freely.
 
-A fold does the copies around it that need no waiting of their own: it reads partial results where their owners left
-them, and writes its result to those who gave them and want it. So an all-reduce is one pass over memory.
+A fold does the copies around it for which no row has to wait separately: it reads partial results where they are, and
+writes its result to the devices that gave them and want it. So an all-reduce is one pass over memory.
 
 No deadlock: every rank issues its rows in the one global order and waits only for lower rows, so the lowest unfinished
 row can always go on. A fold that reads in place completes its copies later than their own rows; where another row waits
@@ -67,7 +67,7 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
     before: dict[int, Awaited] = {}
 
     def learn(here: int, wanted: dict[int, int]) -> Awaited:
-        """The part of `wanted` that is news to device `here`, which then knows it."""
+        """What of `wanted` device `here` does not know yet; from now on it does."""
         news = tuple((d, r) for d, r in wanted.items() if r > seen[here][d])
         for d, r in news:
             seen[here][d] = r
@@ -134,8 +134,8 @@ def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:
 def copied_by_folds(graph: TaskGraph, in_place: dict[int, int]) -> dict[int, int]:
     """Transfer row -> fold that copies its result there itself; `in_place`: copy -> fold that reads its source.
 
-    Where the fold waits for all that the transfer waits for in any case, among it an earlier use of the target's
-    memory, which is therefore alive and free.
+    A transfer is done by the fold if the fold waits anyway for all that the transfer waits for. That includes a row
+    that used the target before: so the target's memory is in use already, and free to be overwritten.
     """
     reading: dict[int, list[int]] = {}
     for copy, fold in in_place.items():

@@ -1,14 +1,18 @@
 """Fusion: chains of operators on the same tiles become one operator. A graph -> graph transformation.
 
-An operator is fused into the one that reads its result if nothing else reads it, if both see it whole under the same
-axis names (so a tile of one is a tile of the other), if they would be split alike anyway or both lead, and if their
-kernels can become one (`taskflow.Pointwise`). What lay between them vanishes from memory. The fused operator bears the
-last name, so that regions keep theirs; flops add up, the bytes are those of what is left, what either never splits
-stays whole.
+An operator is fused into the one that reads its result where all of this holds:
 
-It comes after `differentiate` and the optimizer, whose operators are fused like any others, and before a strategy. The
-numbers are those of the graph before, bit for bit; only in half precision are they nearer to float32, since what lay
-between is not rounded any more.
+* nothing else reads the result;
+* both see it whole and under the same axis names, so a tile of one is a tile of the other;
+* both use the same configuration anyway, or each would be named in a strategy;
+* their kernels can become one (`taskflow.Pointwise`).
+
+The result between them needs no memory any more. The fused operator has the name of the last one, so that regions keep
+their names. Its flops are the sum; an axis that either of them never splits stays whole.
+
+Fusion comes after `differentiate` and the optimizer, whose operators are fused like any others, and before a strategy.
+The numbers are those of the graph before, bit for bit. In half precision they are nearer to those of float32, since
+the result between the two is not rounded.
 """
 
 from __future__ import annotations

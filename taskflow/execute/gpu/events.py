@@ -1,13 +1,13 @@
 """Events: which edges between streams a program needs, decided before anything runs.
 
 Takes items in issue order: the stream of each, and the earlier items that must be over before it starts. Gives, for
-every item, the items of other streams that its stream waits for. What is known already costs nothing: the order of a
-stream, and whatever an earlier wait implies (every item carries a clock: how far each stream is known to be when it
-starts). No wait of the result can be left out.
+every item, the items of other streams that its stream waits for. Waits that follow from others are left out: those for
+earlier items of its own stream, and those that an earlier wait implies. To see that, every item carries a clock, which
+says how far each stream is known to be when the item starts. (It is a transitive reduction.)
 
 An event is recorded after an item that is waited for. Events come from a pool: one is free again once its last wait has
 been issued, since a stream that waits remembers the recording and not the event (CUDA C++ Programming Guide,
-"Events"). An event that is recorded again before a wait was issued would mean another moment.
+"Events"). Were an event recorded again before one of its waits was issued, that wait would be for the wrong item.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def _events(waits: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
 class MemoryUses:
     """Who used which bytes: an instance that begins its life waits for those who used its memory before.
 
-    The memory plan lets instances share bytes by row order; where several streams work on one device this has to be
-    said to them.
+    The memory plan lets instances share bytes one after the other, in row order. Streams of one device run side by
+    side, so each has to wait for that order.
     """
 
     def __init__(self, graph: TaskGraph, plan: MemoryPlan) -> None:

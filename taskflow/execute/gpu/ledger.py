@@ -1,8 +1,8 @@
 """The memory of GPUs by purpose: what an executor takes of each, refused with numbers where there is no room.
 
 All memory of an executor is taken through a ledger before its first step: the arena, blocks for feeds, cells, flags,
-and, in a trial of its kernels, their scratch memory. The workspaces of libraries count as well; the buffers of NCCL,
-which it takes as it connects ranks, are an estimate.
+and, in a trial of its kernels, their scratch memory. Workspaces of libraries are counted too. The buffers that NCCL
+allocates when it connects ranks are estimated.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Staging:
         return [(device, part) for device, parts in self._parts.items() for part in parts]
 
     def stage(self) -> None:
-        """Have the values that the feeds hold copied to the device, for the next step to `begin`."""
+        """Copy the values of the feeds to the devices, for the next step."""
         if self._is_staged:
             raise InternalError("the feeds of the next step are staged already")
         for device in self._devices:
@@ -103,7 +103,7 @@ class Staging:
         self._is_staged = True
 
     def forget(self) -> None:
-        """What is staged, if anything, is not for the next step."""
+        """Drop what is staged, if anything."""
         for device in self._devices if self._is_staged else ():
             self._backend.synchronize(self._events[device])  # its pinned memory is filled again
         self._is_staged = False

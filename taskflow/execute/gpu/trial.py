@@ -1,10 +1,10 @@
 """A trial of a GPU program before there are any values: what it needs is known before the first step.
 
-Every item runs once, one after the other on all ranks, on made-up values that any kernel can take and on what others
-make of them. Kernels compile and are loaded, libraries make their handles and connections, and scratch memory grows to
-its size. So memory that is short is missed now, with numbers, and no step does what waits for the whole device (CUDA
-loads a kernel when it is first launched, and to allocate may wait, too): a rank whose stream waits for another rank
-would wait for ever. Persistent regions that belong to another executor are left alone.
+Every item runs once, one after the other on all ranks. Regions and feeds begin with made-up values that any kernel can
+take. Kernels are compiled and loaded, libraries make their handles and connections, and scratch memory grows to its
+size. Two things follow. A lack of memory shows now, with numbers. And no step waits for the whole device, as loading a
+kernel (which CUDA does at its first launch) and allocating memory may: while a stream of this rank waits for another
+rank, such a wait would never end. Persistent regions that belong to another executor are left alone.
 """
 
 from __future__ import annotations
