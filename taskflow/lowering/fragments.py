@@ -18,7 +18,7 @@ import numpy as np
 from taskflow.core.columns import Array, gather
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
-from taskflow.strategy.partition import Points
+from taskflow.strategy.partition import OperatorPoints
 
 
 class Found(NamedTuple):
@@ -107,7 +107,7 @@ class Fragments:
         return found
 
 
-def _is_bound(points: Points) -> bool:
+def _is_bound(points: OperatorPoints) -> bool:
     """Whether the very numbers of devices count: replicas of partial results take turns by them.
 
     And nobody may read a region of which no point reads anything: then it is kept where it would be without readers.
@@ -115,7 +115,7 @@ def _is_bound(points: Points) -> bool:
     return any(_has_replicas(points, arg) or _is_empty(points.box(arg)) for arg in range(len(points.operator.args)))
 
 
-def _has_replicas(points: Points, arg: int) -> bool:
+def _has_replicas(points: OperatorPoints, arg: int) -> bool:
     """Whether two points hold the same partial result of an output."""
     if not points.is_partial(arg):
         return False

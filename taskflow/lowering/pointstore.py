@@ -15,7 +15,7 @@ from taskflow.core.columns import Array, doubled, table_bytes
 from taskflow.graph.graph import Operator
 from taskflow.lowering.kinds import axis_names, kinds_of
 from taskflow.lowering.pointtable import FAULT, FITS, GROWING, RECORD_DTYPE, PointTable
-from taskflow.strategy.partition import Points, cuts, partition
+from taskflow.strategy.partition import OperatorPoints, cuts, partition
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
 Degrees = tuple[tuple[str, Degree], ...]
@@ -55,7 +55,7 @@ class PointStore:
         self._models: dict[object, dict[int, int]] = {}  # by degrees and by which devices repeat, and by kind
         self._made: list[tuple[int, ParallelConfig]] = []
         self._model: list[int] = []  # per number
-        self._points: dict[int, Points] = {}
+        self._points: dict[int, OperatorPoints] = {}
         self._numbers: dict[ParallelConfig, dict[int, int]] = {}  # and by kind
 
     def number(self, op: int, config: ParallelConfig) -> int:
@@ -93,7 +93,7 @@ class PointStore:
         """Their configuration."""
         return self._made[number][1]
 
-    def points(self, number: int) -> Points:
+    def points(self, number: int) -> OperatorPoints:
         """The points of this number."""
         if number not in self._points:
             op, config = self._made[number]

@@ -18,7 +18,7 @@ RECORD_DTYPE = record(
 
 
 class PointTable(NamedTuple):
-    """The columns, each with room for more; see `partition.Points`.
+    """The columns, each with room for more; see `partition.OperatorPoints`.
 
     Attributes:
         length: how far the columns are filled; see `DEVICE` and so on.

@@ -14,7 +14,7 @@ import numpy as np
 from taskflow.core.columns import Array, gather, pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.pointstore import PointStore
-from taskflow.strategy.partition import Points
+from taskflow.strategy.partition import OperatorPoints
 from taskflow.tasks.task_graph import Kind, Privilege
 
 
@@ -23,7 +23,7 @@ class Shape:
     """What points have in common with those on other devices; boxes as in a task graph.
 
     Attributes:
-        spans: see `Points`.
+        spans: see `OperatorPoints`.
         arg_box, arg_privilege: of all arguments of the first point, then of the second, ...
     """
 
@@ -32,7 +32,7 @@ class Shape:
     arg_privilege: Array
 
 
-def shape_of(points: Points, ndim: int) -> Shape:
+def shape_of(points: OperatorPoints, ndim: int) -> Shape:
     """Boxes are padded to `ndim` dimensions."""
     args, count = len(points.operator.args), len(points)
     boxes = np.stack([padded(points.box(k), ndim) for k in range(args)], axis=1)
@@ -40,7 +40,7 @@ def shape_of(points: Points, ndim: int) -> Shape:
     return Shape(points.spans, boxes.reshape(-1, 2, ndim), privileges)
 
 
-def _privileges(points: Points) -> list[Privilege]:
+def _privileges(points: OperatorPoints) -> list[Privilege]:
     op = points.operator
     inputs = [Privilege.READ_WRITE if k in op.writes else Privilege.READ for k in range(len(op.inputs))]
     return inputs + [Privilege.REDUCE if p else Privilege.WRITE for p in points.partial]

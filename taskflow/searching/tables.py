@@ -19,7 +19,7 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.searching.space import Space
-from taskflow.strategy.partition import Points, partition
+from taskflow.strategy.partition import OperatorPoints, partition
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array, Kind
 
@@ -93,7 +93,7 @@ class Tables:
                     result[a, b, q, p] = seconds
         return result
 
-    def _waits(self, edge: Edge, made: Points, read: Points) -> Iterator[tuple[int, int, float]]:
+    def _waits(self, edge: Edge, made: OperatorPoints, read: OperatorPoints) -> Iterator[tuple[int, int, float]]:
         """(point that makes, point that reads, least seconds between them), for the points that wait.
 
         Of replicas that are all elsewhere any may serve, so no single one is waited for.
@@ -112,7 +112,7 @@ class Tables:
                     yield next(iter(placed.values())), p, float(self.latency[device] + size / self.bandwidth[device])
 
 
-def _makers(made: Points, output: int) -> tuple[bool, list[tuple[Rect, dict[int, int]]]]:
+def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, dict[int, int]]]]:
     """Whether the results are partial, and for every different result its tile and device -> point, its replicas."""
     k = output - len(made.operator.inputs)  # negative: updated in place
     is_partial = k >= 0 and made.outputs[k].is_partial

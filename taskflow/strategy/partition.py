@@ -1,7 +1,8 @@
 """Partitions: which point of an operator touches which box of which region, and on which device it runs.
 
-Takes an operator and a ParallelConfig; gives `Points`. The one rule, for forward, backward and update alike: a split
-axis in a term tiles it; one that is read but in no output makes partial results; one that is in no term makes replicas.
+Takes an operator and a ParallelConfig; gives `OperatorPoints`. There is one rule, for forward, backward and update
+alike: a split axis in a term tiles it; one that is read but in no output makes partial results; one that is in no term
+makes replicas.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class Output:
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class OperatorPoints:
     """The points of an operator under one configuration.
 
     Attributes:
-        place: (points,) device of every point.
+        device: (points,) device of every point.
         spans: (points, axes, 2) interval of every axis, in the order of `operator.extents`.
         boxes: (points, dimensions of all terms, 2) box of every term, inputs then outputs.
         colours: (points, outputs) see `Output`.
@@ -68,7 +69,7 @@ class Points:
 
     operator: Operator
     config: ParallelConfig
-    place: Array
+    device: Array
     spans: Array
     boxes: Array
     colours: Array
@@ -77,12 +78,12 @@ class Points:
     _flat: dict[int, tuple[Array, Array, bool]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.place)
+        return len(self.device)
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
         """Device of every point."""
-        return tuple(self.place.tolist())
+        return tuple(self.device.tolist())
 
     @cached_property
     def intervals(self) -> tuple[tuple[Interval, ...], ...]:
@@ -108,7 +109,7 @@ class Points:
     def presence(self, devices: int) -> Array:
         """(devices,) 1 where there is a point."""
         if self._presence is None:
-            object.__setattr__(self, "_presence", np.minimum(np.bincount(self.place, minlength=devices), 1))
+            object.__setattr__(self, "_presence", np.minimum(np.bincount(self.device, minlength=devices), 1))
         assert self._presence is not None
         return self._presence
 
@@ -137,7 +138,7 @@ class Points:
         return output >= 0 and bool(self.partial[output])
 
 
-def partition(op: Operator, config: ParallelConfig) -> Points:
+def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
     """The points of `op` under `config`, its own or that of the operator it follows.
 
     Axes of `config` that are not in `op`, that `op` never splits, or that an in-place input lacks, make replicas: one
@@ -150,10 +151,10 @@ def partition(op: Operator, config: ParallelConfig) -> Points:
     from taskflow.strategy.grid import make_points  # numba: imported on first use
 
     found = make_points(*cuts(op, config), np.array(config.devices, np.int64), *op.bound.table.columns)
-    place, spans, boxes, colours, outputs, fault = found
+    device, spans, boxes, colours, outputs, fault = found
     if fault >= 0:
         _refuse(op, spans[fault])
-    return Points(op, config, place, spans, boxes, colours, outputs > 1)
+    return OperatorPoints(op, config, device, spans, boxes, colours, outputs > 1)
 
 
 def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:

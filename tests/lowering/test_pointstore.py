@@ -15,11 +15,11 @@ from tests.test_laws import examples
 
 
 def columns_of(store, number):
-    """What the columns say about the points of a number, as `Points` would have it."""
+    """What the columns say about the points of a number, as `OperatorPoints` would have it."""
     t = store.table
     first, count, box, dims, colour, outputs, partial, _, size = t.record[number].tolist()
     return {
-        "place": t.device[first : first + count],
+        "device": t.device[first : first + count],
         "boxes": t.box[box : box + 2 * count * dims].reshape(count, dims, 2),
         "colours": t.colour[colour : colour + count * outputs].reshape(count, outputs),
         "partial": t.partial[partial : partial + outputs] > 0,
@@ -31,7 +31,7 @@ def columns_of(store, number):
 def assert_partitioned(store, slot, config):
     op, found = store.operators[slot], columns_of(store, store.number(slot, config))
     expected = partition(op, config)
-    for name in ("place", "boxes", "colours", "partial", "flops"):
+    for name in ("device", "boxes", "colours", "partial", "flops"):
         np.testing.assert_array_equal(found[name], getattr(expected, name))
     volumes = [np.prod(expected.box(k)[:, :, 1] - expected.box(k)[:, :, 0], axis=1) for k in range(len(op.args))]
     sizes = sum(v * region.itemsize for v, region in zip(volumes, op.args, strict=True))
@@ -52,7 +52,7 @@ def test_points_are_those_of_partition(model, seed):
 
 
 def test_configurations_of_one_model_share_boxes():
-    """Two devices in turn, and each twice: the places where a device comes again tell models apart."""
+    """Two devices in turn, and each twice: where a device comes again tells models apart."""
     lowering = Lowering(network(), MachineModel.uniform(4))
     store, slot = lowering.store, [op.name for op in lowering.operators].index("fc0")
     lists = [(0, 1, 2, 3), (3, 1, 0, 2), (0, 1, 0, 1), (3, 2, 3, 2), (2, 2, 0, 0)]

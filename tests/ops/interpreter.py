@@ -14,7 +14,7 @@ import numpy as np
 from taskflow import Graph, ParallelConfig
 from taskflow.backend import Context, Run
 from taskflow.core.random import fill, random_key
-from taskflow.strategy.partition import Points, partition
+from taskflow.strategy.partition import OperatorPoints, partition
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Values = dict[str, Array]
@@ -46,7 +46,7 @@ def run(
     return values
 
 
-def run_operator(points: Points, values: Values, step: int) -> None:
+def run_operator(points: OperatorPoints, values: Values, step: int) -> None:
     op = points.operator
     results = [_blank(region.shape, region.dtype) for region in op.outputs]
     done: set[object] = set()
@@ -81,14 +81,14 @@ def _is_blank(array: Array) -> Array:
     return blank
 
 
-def _tile(result: Array, points: Points, k: int, where: Any) -> Array:
+def _tile(result: Array, points: OperatorPoints, k: int, where: Any) -> Array:
     """Where a point writes: a view of the whole region, or memory of its own for a partial result."""
     if not points.outputs[k].is_partial:
         return result[where]
     return _blank(result[where].shape, result.dtype)
 
 
-def _combine(result: Array, points: Points, k: int, where: Any, part: Array) -> None:
+def _combine(result: Array, points: OperatorPoints, k: int, where: Any, part: Array) -> None:
     if points.outputs[k].is_partial:
         assert not _is_blank(part).any(), f"{points.operator}: a partial result was not written"
         reduction = points.operator.bound.pattern.outputs[k].reduction
