@@ -1,4 +1,6 @@
 """Ranks: how they are launched, how bytes get from one to another, and how all end together.
 
-`transport` is the only file that imports mpi4py; `mpi.env` is the table of settings under which ranks do well.
+`launch` starts them (`taskflow run`), with the settings of `mpi.env` under which ranks do well, and `rank` is what each
+of them runs; `transport` moves bytes and is the only file that imports mpi4py; `interrupt` stops all ranks after the
+same step, `ending` ends them at once; `terminal` knows whether a person watches what they print.
 """

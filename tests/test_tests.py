@@ -1,0 +1,47 @@
+"""Every test checks something: it, or a function of the tests that it calls, asserts, raises or expects an error."""
+
+import ast
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from tests.sources import ROOT, parse
+
+CHECKS = {"raises", "warns", "fail", "assert_allclose", "assert_array_equal", "assert_array_less"}
+BY_A_LIBRARY = {"test_the_real_frontend_validates_every_graph"}  # cuDNN raises what it finds
+
+FUNCTIONS = defaultdict(list)  # name -> (file, definition)
+for path in [*sorted((ROOT / "tests").rglob("*.py")), ROOT / "taskflow" / "testing.py"]:
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.FunctionDef):
+            FUNCTIONS[node.name].append((path, node))
+
+
+@cache
+def called(function: ast.FunctionDef) -> set[str]:
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
+
+
+def checks(path: Path, function: ast.FunctionDef, seen: set[str]) -> bool:
+    """Whether a function of that file checks something; one that it calls is looked for in its own file first."""
+    seen.add(function.name)
+    if called(function) & CHECKS or any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function)):
+        return True
+    for name in called(function) - seen:
+        found = [each for each in FUNCTIONS[name] if each[0] == path] or FUNCTIONS[name]
+        if any(checks(*each, seen) for each in found):
+            return True
+    return False
+
+
+def test_every_test_checks_something():
+    tests = [each for name, found in FUNCTIONS.items() if name.startswith("test") for each in found]
+    assert len(tests) > 900
+    missing = [f"{path}:{test.lineno} {test.name}" for path, test in tests if not checks(path, test, set())]
+    assert not [each for each in missing if each.split()[-1] not in BY_A_LIBRARY]
+
+
+def test_a_test_without_a_check_is_found():
+    (empty,) = ast.parse("def test_it():\n    make_nothing()\n").body
+    assert not checks(Path(__file__), empty, set())
