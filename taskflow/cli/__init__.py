@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from taskflow.cli import explain, run, search, simulate
 from taskflow.cli import machine as machine_command
+from taskflow.report.console import make_console, show_compiling
 
 SUBCOMMANDS = (run, search, simulate, explain, machine_command)
 
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for subcommand in SUBCOMMANDS:
         subcommand.add_parser(commands)
     options = parser.parse_args(argv)
+    show_compiling(make_console(stderr=True))
     try:
         status: int = options.act(options)
     except ValueError as error:

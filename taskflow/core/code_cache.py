@@ -5,13 +5,15 @@ the compiler, the processor, and the sources and constants of every module that 
 can name, and of those that these can name in turn. So no change is missed, in whichever file it is, and checkouts with
 the same sources share their files, wherever they lie. numba's own cache looks at the file of the called function alone.
 
-A file is written aside and then renamed, so that processes may fill a folder at once, and it begins with a digest of
-its contents, so that a damaged one is noticed and made anew. Files go first to `NUMBA_CACHE_DIR`, or the user's folder
-for caches; where that cannot be written, to a folder for temporary files that is the user's alone, or nowhere.
+A file is written aside and then renamed, so that processes may fill a folder at once; what one of them compiles, others
+wait for. It begins with a digest of its contents, so that a damaged one is noticed and made anew. Files go first to
+`NUMBA_CACHE_DIR`, or the user's folder for caches; where that cannot be written, to a folder for temporary files that
+is the user's alone, or nowhere.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
@@ -27,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from time import time
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import llvmlite
 import numba
@@ -37,6 +39,7 @@ from numba.core.runtime import nrt
 from numba.misc import appdirs
 
 _log = logging.getLogger(__name__)
+_progress = logging.getLogger("taskflow.compiling")  # of what is not on disk, one record for each variant
 _config: Any = config  # numba has no types for these
 _appdirs: Any = appdirs
 _serialize: Any = serialize
@@ -60,6 +63,7 @@ class CodeCache(caching._Cache):
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         self._function, self._options, self._is_enabled = function, options, True
+        self._held: BinaryIO | None = None  # the lock of what is compiled now
         _source(function.__globals__.get("__file__"))  # now: it may change while this process runs
 
     @property
@@ -69,9 +73,15 @@ class CodeCache(caching._Cache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled variant for these types, None where there is none."""
-        payload = _read(self._name(sig, target_context.codegen())) if self._is_enabled else None
+        name = self._name(sig, target_context.codegen()) if self._is_enabled else None
+        payload = _read(name)
+        if payload is None and name:
+            _progress.info("%s.%s", self._function.__module__, self._function.__name__)
+            self._lock(name)
+            payload = _read(name)  # another process may have made it while this one waited
         if payload is None:
             return None
+        self.release()
         nrt.rtsys.initialize(target_context)  # what compiled code calls; what compiling needs takes 0.3 s to import
         result, bare = pickle.loads(payload)
         found = _compiler.CompileResult._rebuild(target_context, *result)
@@ -87,6 +97,24 @@ class CodeCache(caching._Cache):
             bare = [each.env_name for each in held if not each.consts]  # loading one imports its module
             result.append([each for each in held if each.consts])
             _write(self._name(sig, data.codegen), _serialize.dumps((result, bare)))
+        self.release()
+
+    def _lock(self, name: str) -> None:
+        """Wait until no other process compiles this, and keep others waiting; where a file can be locked."""
+        for folder in _folders(_config.CACHE_DIR):
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                self._held = open(folder / f"{name}.lock", "ab")  # noqa: SIM115 - until `release`
+                fcntl.flock(self._held, fcntl.LOCK_EX)
+                return
+
+    def release(self) -> None:
+        """Let others go on: it is on disk, or cannot be compiled."""
+        if self._held is not None:
+            with suppress(OSError):
+                os.unlink(self._held.name)
+            self._held.close()
+            self._held = None
 
     def enable(self) -> None:
         """Load and save from now on."""

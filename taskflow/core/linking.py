@@ -13,6 +13,7 @@ as they are.
 from __future__ import annotations
 
 import gc
+import sys
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,8 @@ import numba
 from llvmlite import binding
 from numba.core import codegen, environment, event, registry
 from numba.core.compiler_lock import global_compiler_lock
+
+from taskflow.core.code_cache import CodeCache
 
 _LATE = "object code, and LLVM code that is read late"
 _TRIED = ((0, 61), (0, 68))  # versions of numba, first and last
@@ -116,6 +119,9 @@ class _Compiling(event.Listener):
     def on_end(self, event: Any) -> None:
         """It is compiled, or cannot be."""
         self.depth -= 1
+        cache = event.data["dispatcher"]._cache
+        if sys.exception() is not None and isinstance(cache, CodeCache):  # `is_failed` is the reverse in numba 0.68
+            cache.release()
         if not self.depth and self.was_enabled:
             gc.enable()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -60,3 +61,27 @@ def _print_now_and_then(console: Console, clock: Callable[[], float] = time.mono
             console.print(text if total is None else f"{text}, {done / total:.0%} done")
 
     return show
+
+
+class _Compiling(logging.Handler):
+    """Says that functions are compiled, and how many so far: at once on a terminal, else now and then."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(logging.INFO)
+        self._console, self._clock, self._count = console, clock, 0
+        self._last = clock() - LINE_SECONDS * console.is_terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One more function is compiled."""
+        self._count += 1
+        if self._clock() - self._last >= LINE_SECONDS:
+            self._last = self._clock()
+            text = f"compiling, first run only: function {self._count}, {record.getMessage()}"
+            self._console.print(text, markup=False, highlight=False)
+
+
+def show_compiling(console: Console) -> None:
+    """From now on say on this console, instead of an earlier one, what is compiled."""
+    log = logging.getLogger("taskflow.compiling")
+    log.handlers = [each for each in log.handlers if not isinstance(each, _Compiling)] + [_Compiling(console)]
+    log.setLevel(logging.INFO)

@@ -23,7 +23,7 @@ from taskflow.execute import Executor
 from taskflow.graph.graph import Graph
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
-from taskflow.report.console import make_console, print_table, show_progress
+from taskflow.report.console import make_console, print_table, show_compiling, show_progress
 from taskflow.searching import SearchResult, search
 from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
@@ -69,6 +69,7 @@ class Trainer:
         self.graph, self.seed, self.learning_rate = graph, seed, learning_rate
         self.transport = connect()
         self.console = make_console(quiet=quiet or self.transport.rank != 0)
+        show_compiling(make_console(stderr=True, quiet=self.console.quiet))
         self.machine = machine or measure_machine(MachineModel.local())
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None

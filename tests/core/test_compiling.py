@@ -122,7 +122,22 @@ def test_processes_fill_a_folder_at_once(package: Path, tmp_path: Path) -> None:
     processes = [start(package, tmp_path) for _ in range(3)]
     assert [outcome(each)[::2] for each in processes] == [(23, "")] * 3
     assert run(package, tmp_path) == (23, True, "")
-    assert not [name for name in files(tmp_path) if name.startswith("tmp")]
+    assert [name.partition("-")[0] for name in files(tmp_path)] == ["called.called"]
+
+
+def test_one_process_compiles_what_others_wait_for(package: Path, tmp_path: Path) -> None:
+    processes = [start(package, tmp_path) for _ in range(3)]
+    assert sorted(outcome(each)[1] for each in processes) == [False, True, True]
+
+
+def test_what_cannot_be_compiled_keeps_nobody_waiting(package: Path, tmp_path: Path) -> None:
+    (package / "main.py").write_text(
+        "import called\nfrom numba.core.errors import TypingError\n"
+        "try:\n    called.called('text')\nexcept TypingError:\n    print(called.called._cache._held is None, 0)\n"
+    )
+    process = start(package, tmp_path)
+    assert process.communicate()[0] == "True 0\n"
+    assert not list((tmp_path / "taskflow").iterdir())
 
 
 def test_where_nothing_can_be_written_a_private_folder_serves(package: Path, tmp_path: Path) -> None:
