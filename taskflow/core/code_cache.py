@@ -55,6 +55,7 @@ _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO
 _VERSIONS = (
     *(sys.version, platform.machine(), np.__version__, numba.__version__, llvmlite.__version__),
     *(str(getattr(config, name, None)) for name in _SETTINGS),
+    *(Path(__file__).with_name(name).read_bytes() for name in ("code_cache.py", "compiling.py", "linking.py")),
 )
 
 
