@@ -4,125 +4,97 @@ Every start is a largest and every end a sum, so a pass over some of the rows, w
 ends that are none later, to the last bit. Of all rows those are worth passing that ended last, each because of the one
 before it: the critical path. What a proposal makes slower delays it mostly. So a proposal is rejected for certain if
 the rows that were laid for it and those of the path, a small part of all, end above the limit. The path between two
-laid stretches is shifted as a whole, so those ends are right but for rounding, hence the slack of the limit.
+laid spans is shifted as a whole, so those ends are right but for rounding, hence the slack of the limit.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.compiling import leaf, njit
+from taskflow.core.columns import Array
+from taskflow.core.compiling import inlined, leaf, njit
+from taskflow.core.start_rule import occupy, start_of
+from taskflow.searching.laying import Rows
+from taskflow.searching.passing import more_streams
+from taskflow.searching.program import Tables
 
-STREAMS = (0, 1, 6, 7)  # the columns of a line that name streams
-ENDS, WAITS, QUEUE = 2, 3, 5  # columns of a line of the path
-NEAR = 128  # lines on either side of what was laid that are looked at one by one
+NEAR = 128  # rows of the path on either side of a laid span that are looked at one by one
+
+# A row of the path: the first four of its streams, the number of its end, and whether it waits for the row before it,
+# though they share no stream.
+PATH_ROW = np.dtype([("stream", np.uint32, (4,)), ("end", np.uint32), ("waits", np.uint32)])
 
 
 class Path(NamedTuple):
-    """The critical path, and memory for a pass. A line of it is one of its rows; each starts when the one before ends.
+    """The critical path, and memory for a pass. Each of its rows starts when the one before ends.
 
     Attributes:
-        code: (n, 8) as in `program.Program`, of every line in order; but ENDS: the place of its end; WAITS: whether it
-            waits for the line before it, though they share no stream.
-        end: of every line; before the first it is 0.
-        ptr: per stretch its first line; all are 0 if no path is known.
-        line: per place of an end, its line, or 0.
-        laid_end, known: per place of an end: the end of a row that was laid for a proposal, and the proposal's stamp.
+        row, finish: PATH_ROW and end of every row of it, in order; before the first the end is 0.
+        ptr: per span its first row of the path; all are 0 if no path is known.
+        of_end: per number of an end, its row of the path, or 0.
+        laid_end, known: per number of an end: the end of a row that was laid for a proposal, and that proposal.
     """
 
-    code: Any
-    end: Any
-    ptr: Any
-    line: Any
-    laid_end: Any
-    known: Any
+    row: Array
+    finish: Array
+    ptr: Array
+    of_end: Array
+    laid_end: Array
+    known: Array
 
 
-@leaf
-def mark_streams(code: Any, at: int, queue_ptr: Any, streams: Any, number: int, mark: Any) -> None:
-    """Put a number on all streams of a line."""
-    queue = code[at, QUEUE]
-    mark[code[at, 0]] = mark[code[at, 1]] = mark[code[at, 6]] = mark[code[at, 7]] = number
-    for k in range(queue_ptr[queue], queue_ptr[queue + 1] if queue > 0 else queue_ptr[queue]):
-        mark[streams[k]] = number
+def no_path(spans: int, rows: int, ends: int) -> Path:
+    """Memory for a path of so many rows."""
+    laid_end, known = np.zeros(ends), np.zeros(ends, np.int64)
+    row, finish = np.zeros(rows + 1, PATH_ROW), np.zeros(rows + 1)
+    return Path(row, finish, np.zeros(spans + 1, np.int64), np.zeros(ends, np.int32), laid_end, known)
 
 
-@leaf
-def is_marked(code: Any, at: int, queue_ptr: Any, streams: Any, number: int, mark: Any) -> bool:
-    """Whether a stream of a line has the number."""
-    if mark[code[at, 0]] == number or mark[code[at, 1]] == number:
-        return True
-    if mark[code[at, 6]] == number or mark[code[at, 7]] == number:
-        return True
-    queue = code[at, QUEUE]
-    if queue > 0:
-        for k in range(queue_ptr[queue], queue_ptr[queue + 1]):
-            if mark[streams[k]] == number:
-                return True
-    return False
-
-
-@leaf
-def awaits(code: Any, chain: Any, at: int, place: int) -> bool:
-    """Whether a line waits for the end that stands at a place."""
-    if code[at, 2] == place or code[at, 3] == place:
-        return True
-    more = code[at, 4]
-    while more > 0:
-        for k in range(chain[more, 2]):
-            if chain[more, 0] + k * chain[more, 1] == place:
-                return True
-        more = chain[more, 3]
-    return False
+# -- finding it ------------------------------------------------------------------------------------------------------
 
 
 @njit
-def trace(
-    place: Any, code: Any, seconds: Any, chain: Any, end: Any, queue_ptr: Any, streams: Any, count: int, path: Any
-) -> None:
-    """Find the critical path of the rows of a program, from the last end back.
+def trace(program: tuple[Array, ...], set_ptr: Array, stream: Array, streams: int, path: tuple[Array, ...]) -> None:
+    """Find the critical path of the current strategy, from the last end back.
 
     Args:
-        place ... end: see `program.Program`; of the current strategy.
-        queue_ptr, streams, count: see `streams.Queues`.
-        path: `Path` as a plain tuple, with room for all rows; the lines are put at the end of the columns.
+        program: `Tables` as a plain tuple.
+        set_ptr, stream, streams: see `streams.StreamSets`.
+        path: `Path` as a plain tuple, with room for all rows; its rows are put at the end of the columns.
     """
-    p = Path(*path)
-    last, stretch, before = -1.0, 0, 0
-    for b in range(len(place)):
-        for j in range(place[b, 2]):
-            if end[place[b, 1] + j] > last:
-                last, stretch, before = end[place[b, 1] + j], b, j
-    at = place[stretch, 0] + before
-    n = len(p.end)
-    p.ptr[stretch + 1 :] = n
-    n = put_line(p, n, code, at, place[stretch, 1] + before, end)
-    mark = np.full(count, -1, np.int64)
-    mark_streams(code, at, queue_ptr, streams, n, mark)
-    taken = seconds[at]
-    for b in range(stretch, -1, -1):
-        j = before if b == stretch else place[b, 2]
+    t, p = Tables(*program), Path(*path)
+    last, span, before = -1.0, 0, 0
+    for b in range(len(t.span)):
+        for j in range(t.span[b].count):
+            if t.end[t.span[b].end + j] > last:
+                last, span, before = t.end[t.span[b].end + j], b, j
+    at, n = t.span[span].row + before, len(p.finish)
+    p.ptr[span + 1 :] = n
+    n = put_row(p, n, t.row[at], t.span[span].end + before, t.end)
+    mark = np.full(streams, -1, np.int64)
+    mark_streams(t.row[at], set_ptr, stream, n, mark)
+    for b in range(span, -1, -1):
+        j = before if b == span else t.span[b].count
         while True:
-            j = last_tie(end, place[b, 1], j, taken, last)
+            j = last_tie(t.end, t.span[b].end, j, t.seconds[at], last)
             if j < 0:
                 break
-            row = place[b, 1] + j
-            is_shared = is_marked(code, place[b, 0] + j, queue_ptr, streams, n, mark)
-            if is_shared or awaits(code, chain, at, row):
-                p.code[n, WAITS] = not is_shared
-                at, last = place[b, 0] + j, end[row]
-                taken = seconds[at]
-                n = put_line(p, n, code, at, row, end)
-                mark_streams(code, at, queue_ptr, streams, n, mark)
+            number, row = t.span[b].end + j, t.row[t.span[b].row + j]
+            is_shared = is_marked(row, set_ptr, stream, n, mark)
+            if is_shared or awaits(t.row[at], t.link, number):
+                p.row[n].waits = not is_shared
+                at, last = t.span[b].row + j, t.end[number]
+                n = put_row(p, n, row, number, t.end)
+                mark_streams(row, set_ptr, stream, n, mark)
         p.ptr[b] = n
-    p.end[n - 1] = 0.0
+    p.finish[n - 1] = 0.0
 
 
 @leaf
-def last_tie(end: Any, first: int, count: int, taken: float, finish: float) -> int:
-    """Of so many rows from `first` on, the last one at whose end a row begins that finishes then; -1: none."""
+def last_tie(end: Array, first: int, count: int, taken: float, finish: float) -> int:
+    """Of so many ends from `first` on, the last one at which a row begins that takes `taken` and ends at `finish`."""
     at = np.uint64(first + count)  # what has no sign needs no look whether it counts from the end
     for j in range(count - 1, -1, -1):
         at -= np.uint64(1)
@@ -131,18 +103,56 @@ def last_tie(end: Any, first: int, count: int, taken: float, finish: float) -> i
     return -1
 
 
+@inlined
+def mark_streams(row: np.record, set_ptr: Array, stream: Array, number: int, mark: Array) -> None:
+    """Put a number on all streams of a row."""
+    for s in row.stream:
+        mark[s] = number
+    for s in stream[more_streams(row, set_ptr)]:
+        mark[s] = number
+
+
+@inlined
+def is_marked(row: np.record, set_ptr: Array, stream: Array, number: int, mark: Array) -> bool:
+    """Whether a stream of a row has the number."""
+    found = False
+    for s in row.stream:
+        found = found or mark[s] == number
+    for s in stream[more_streams(row, set_ptr)]:
+        found = found or mark[s] == number
+    return found
+
+
 @leaf
-def put_line(p: Path, n: int, code: Any, at: int, row: int, end: Any) -> int:
-    """Put a line of a program, whose end stands at `row`, in front of line `n` of the path; its number."""
+def awaits(row: np.record, link: Array, number: int) -> bool:
+    """Whether a row waits for an end."""
+    if row.awaits[0] == number or row.awaits[1] == number:
+        return True
+    at = row.link
+    while at > 0:
+        for k in range(link[at].count):
+            if link[at].end + k * link[at].step == number:
+                return True
+        at = link[at].link
+    return False
+
+
+@inlined
+def put_row(p: Path, n: int, row: np.record, number: int, end: Array) -> int:
+    """Put a row of a program, with the number of its end, in front of row `n` of the path; its own number there."""
     n -= 1
-    for column in range(8):
-        p.code[n, column] = code[at, column]
-    p.code[n, ENDS], p.code[n, WAITS], p.end[n], p.line[row] = row, 0, end[row], n
+    for k in range(4):
+        p.row[n].stream[k] = row.stream[k]
+    p.row[n].end, p.row[n].waits = number, 0
+    p.finish[n], p.of_end[number] = end[number], n
     return n
 
 
+# -- passing it ------------------------------------------------------------------------------------------------------
+
+
 class Shift(NamedTuple):
-    """How much later than in the current strategy lines of the path end at least: all, and those from one on."""
+    """How much later than in the current strategy rows of the path end at least: all, and those from one on."""
 
     least: float
     first: int
@@ -150,122 +160,106 @@ class Shift(NamedTuple):
 
 
 @leaf
-def reached(p: Path, x: Shift, place: int, now: int) -> float:
-    """The end that stands at a place, as far as it is known: of rows that were laid `now`, and of the path."""
-    if p.known[place] == now:
-        return float(p.laid_end[place])
-    line = p.line[place]
-    if line == 0:
-        return 0.0
-    return float(p.end[line] + (x.seconds if line >= x.first else x.least))
+def pass_path(first: int, p: Path, rows: Rows, t: Tables, free: Array, limit: float) -> float:
+    """An end, but for rounding, of the path or of the spans that were laid for a proposal: above the limit if any is.
 
-
-@leaf
-def pass_path(
-    first: int, p: Path, stamp: Any, now: int, place: Any, code: Any, seconds: Any, chain: Any, free: Any,
-    queue_ptr: Any, streams: Any, limit: float,
-) -> float:  # fmt: skip
-    """An end, but for rounding, of the path or of the stretches that were laid `now`: above the limit if any is.
-
-    The lines between two laid stretches are shifted together, as the first of them is, or one that comes soon after.
+    The path between two laid spans is shifted as a whole, as the first of its rows is, or one that comes soon after.
 
     Args:
-        free: when every stream is free, before the first stretch; is changed.
-        others: see `resimulate`.
+        first: the first span to pass.
+        free: when every stream is free before it; is changed.
     """
     x, done = Shift(0.0, 0, 0.0), p.ptr[first]
     last: float = 0.0
-    for b in range(first, len(place)):
-        if stamp[b] != now:
+    for b in range(first, len(t.span)):
+        if t.proposal[b] != t.counter[0].proposal:
             continue
-        begin, next_line = p.ptr[b], p.ptr[b + 1]
+        begin, after = p.ptr[b], p.ptr[b + 1]
         x = delay(p, x, done, min(done + NEAR, begin), free)
         release(p, x, max(begin - NEAR, done), begin, free)
-        found = pass_laid(b, p, x, now, place, code, seconds, chain, free, queue_ptr, streams)
-        last = max(last, found)
+        last = max(last, pass_laid(t.new_span[b], p, x, rows, t, free))
         if begin > done:
-            last = max(last, float(p.end[begin - 1] + x.seconds))
+            last = max(last, float(p.finish[begin - 1] + x.seconds))
         if last > limit:
             return last
-        if next_line > begin and next_line < len(p.end):
-            x = resume(p, x, next_line, now, free)
-        done = next_line
-    x = delay(p, x, done, min(done + NEAR, len(p.end)), free)
-    return float(max(last, p.end[len(p.end) - 1] + x.seconds)) if done < len(p.end) else last
+        if after > begin and after < len(p.finish):
+            x = resume(p, x, after, t.counter[0].proposal, free)
+        done = after
+    x = delay(p, x, done, min(done + NEAR, len(p.finish)), free)
+    return float(max(last, p.finish[len(p.finish) - 1] + x.seconds)) if done < len(p.finish) else last
 
 
-@leaf
-def delay(p: Path, x: Shift, begin: int, stop: int, free: Any) -> Shift:
-    """Lines that begin when the one before ends, unless one of their streams is not free by then."""
+@inlined
+def delay(p: Path, x: Shift, begin: int, stop: int, free: Array) -> Shift:
+    """Rows of the path begin when the one before ends, unless one of their streams is not free by then."""
     for n in range(begin, stop):
-        code = p.code[n]
-        start = max(max(free[code[0]], free[code[1]]), max(free[code[6]], free[code[7]]))
-        if start > p.end[n - 1] + x.seconds:
-            x = Shift(x.least, n, start - p.end[n - 1])
+        start = start_of(0.0, free, p.row[n].stream)
+        if start > p.finish[n - 1] + x.seconds:
+            x = Shift(x.least, n, start - p.finish[n - 1])
     return x
 
 
-@leaf
-def resume(p: Path, x: Shift, n: int, now: int, free: Any) -> Shift:
-    """The line before is no more: line `n` waits for its streams alone, or for what stands where that stood."""
-    code = p.code[n]
-    start = max(max(free[code[0]], free[code[1]]), max(free[code[6]], free[code[7]]))
-    place = p.code[n - 1, ENDS]
-    if code[WAITS] and p.known[place] == now:
-        start = max(start, p.laid_end[place])
-    seconds = start - p.end[n - 1]
-    return Shift(min(x.least, seconds), n, seconds)
-
-
-@leaf
-def release(p: Path, x: Shift, begin: int, stop: int, free: Any) -> None:
-    """Streams are free when the last line that occupies them ends."""
+@inlined
+def release(p: Path, x: Shift, begin: int, stop: int, free: Array) -> None:
+    """Streams are free when the last row of the path that occupies them ends."""
     for n in range(begin, stop):
-        finish = p.end[n] + (x.seconds if n >= x.first else x.least)
-        for column in STREAMS:
-            stream = p.code[n, column]
+        finish = p.finish[n] + (x.seconds if n >= x.first else x.least)
+        for stream in p.row[n].stream:
             free[stream] = max(free[stream], finish)
 
 
-@leaf
-def pass_laid(
-    b: int, p: Path, x: Shift, now: int, place: Any, code: Any, seconds: Any, chain: Any, free: Any, queue_ptr: Any,
-    streams: Any,
-) -> float:  # fmt: skip
-    """Time the rows of one stretch that was laid; the last end."""
-    last = 0.0
-    for j in range(place[b, 2]):
-        at, row = place[b, 0] + j, place[b, 1] + j
-        start = max(reached(p, x, code[at, 2], now), reached(p, x, code[at, 3], now))
-        more, queue = code[at, 4], code[at, QUEUE]
-        while more > 0:
-            awaited, step = chain[more, 0], chain[more, 1]
-            for k in range(chain[more, 2]):
-                start = max(start, reached(p, x, awaited + k * step, now))
-            if chain[more, 2] < 0:
-                earliest = reached(p, x, awaited, now)
-                for k in range(1, -chain[more, 2]):
-                    earliest = min(earliest, reached(p, x, awaited + k * step, now))
-                start = max(start, earliest)
-            more = chain[more, 3]
-        for column in STREAMS:
-            start = max(start, free[code[at, column]])
-        for k in range(queue_ptr[queue], queue_ptr[queue + 1] if queue > 0 else queue_ptr[queue]):
-            start = max(start, free[streams[k]])
-        finish = start + seconds[at]
-        for column in STREAMS:
-            free[code[at, column]] = finish
-        for k in range(queue_ptr[queue], queue_ptr[queue + 1] if queue > 0 else queue_ptr[queue]):
-            free[streams[k]] = finish
-        p.laid_end[row], p.known[row] = finish, now
+@inlined
+def resume(p: Path, x: Shift, n: int, now: int, free: Array) -> Shift:
+    """Row `n` of the path without the one before it: it waits for its streams, or for the row that has the same end."""
+    start = start_of(0.0, free, p.row[n].stream)
+    before = p.row[n - 1].end
+    if p.row[n].waits and p.known[before] == now:
+        start = max(start, p.laid_end[before])
+    seconds = start - p.finish[n - 1]
+    return Shift(min(x.least, seconds), n, seconds)
+
+
+@inlined
+def pass_laid(span: np.record, p: Path, x: Shift, rows: Rows, t: Tables, free: Array) -> float:
+    """Time the rows of one span that was laid for the proposal; the last end."""
+    last, now = 0.0, t.counter[0].proposal
+    for j in range(span.count):
+        row, number = t.row[span.row + j], span.end + j
+        more = rows.stream[more_streams(row, rows.set_ptr)]
+        start = start_of(start_of(reached(row, p, x, t.link, now), free, row.stream), free, more)
+        finish = start + t.seconds[span.row + j]
+        occupy(free, row.stream, finish)
+        occupy(free, more, finish)
+        p.laid_end[number], p.known[number] = finish, now
         last = max(last, finish)
     return last
 
 
-def no_path(stretches: int, rows: int, ends: int) -> Path:
-    """Memory for a path of so many rows."""
-    rows += 1
-    code, end, laid_end = np.zeros((rows, 8), np.uint32), np.zeros(rows), np.zeros(ends)
-    return Path(
-        code, end, np.zeros(stretches + 1, np.int64), np.zeros(ends, np.int32), laid_end, np.zeros(ends, np.int64)
-    )
+@leaf
+def reached(row: np.record, p: Path, x: Shift, link: Array, now: int) -> float:
+    """`passing.awaited`, as far as ends are known."""
+    done = max(end_of(p, x, row.awaits[0], now), end_of(p, x, row.awaits[1], now))
+    at = row.link
+    while at > 0:
+        more = link[at]
+        earliest = np.inf
+        for k in range(abs(more.count)):
+            end = end_of(p, x, more.end + k * more.step, now)
+            earliest = min(earliest, end)
+            if more.count > 0:
+                done = max(done, end)
+        if more.count < 0:
+            done = max(done, earliest)
+        at = more.link
+    return done
+
+
+@inlined
+def end_of(p: Path, x: Shift, number: int, now: int) -> float:
+    """An end, as far as it is known: of rows that were laid for proposal `now`, and of the path; else 0."""
+    if p.known[number] == now:
+        return float(p.laid_end[number])
+    n = p.of_end[number]
+    if n == 0:
+        return 0.0
+    return float(p.finish[n] + (x.seconds if n >= x.first else x.least))

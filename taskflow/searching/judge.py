@@ -1,7 +1,7 @@
 """The judge of a search: strategy -> predicted seconds of one step, and the same after some operators changed.
 
-It holds one current strategy, as entries of a pool of packed rows. `propose` judges a neighbour of it, from the first
-stretch of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
+It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
+span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace. Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device.
 """
 
@@ -13,24 +13,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.errors import CostError
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
-from taskflow.searching.index import Index
+from taskflow.searching.index import Chosen, Index
+from taskflow.searching.layout import lay_out
 from taskflow.searching.pool import Pool
-from taskflow.searching.program import Program
-from taskflow.searching.stretches import lay_out
+from taskflow.searching.program import JudgedProgram
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
 from taskflow.tasks.memory import plan_memory
-from taskflow.tasks.task_graph import STREAMS, Array
+from taskflow.tasks.task_graph import STREAMS
 
 POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
-MARKS = 40  # places along the way where the state is remembered, so that a proposal need not begin at the first row
-LOOK = 800  # rows that are passed in a third of the time in which one device's part of a region is moved
-CALL = 12000  # rows that are passed in the time that asking for it takes
-LONG = 30000  # rows, from which on it pays to find the critical path, which takes as long as a few passes
+MARKS = 40  # spans before which the state is remembered, so that a proposal need not begin at the first row
+# Times of other work, in rows: as many are passed meanwhile.
+SKETCH_ROWS = 800  # a third of the movement of a region on one device: what a sketch may take of it
+CALL_ROWS = 12000  # asking for a sketch
+LONG_ROWS = 30000  # a pass that is longer is worth finding the critical path, which takes as long as a few passes
 SLACK = 1e-9  # of what is summed in another order
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
@@ -49,7 +51,8 @@ class Judge:
     """See the module. `last_refusal` says why the last strategy was infinitely slow, where it is not the limit."""
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
-        from taskflow.searching.resimulate import alive_peak, resimulate  # numba: imported on first use
+        from taskflow.searching.peaks import alive_peak  # numba: imported on first use
+        from taskflow.searching.resimulate import resimulate
 
         self._resimulate, self._alive_peak = resimulate, alive_peak
         self.graph, self.machine, self.costs = graph, machine, costs
@@ -57,12 +60,11 @@ class Judge:
         self._devices = len(machine.devices)
         self._capacity = self._allowed = np.array([d.memory_bytes for d in machine.devices])
         self._known = {op.name: op for op in graph.operators}
-        self._slot = {op.name: slot for slot, op in enumerate(graph.operators)}
-        self._followers: dict[str, list[int]] = {op.name: [slot] for slot, op in enumerate(graph.operators)}
-        for slot, op in enumerate(graph.operators):
+        self._number = {op.name: number for number, op in enumerate(graph.operators)}
+        self._followers: dict[str, list[int]] = {name: [number] for name, number in self._number.items()}
+        for number, op in enumerate(graph.operators):
             if op.follows:
-                self._followers[op.follows].append(slot)
-        self._slots = {name: np.array(slots, np.int64) for name, slots in self._followers.items()}
+                self._followers[op.follows].append(number)
         self._is_refilling, self._most_bytes = False, POOL_BYTES
         self._fill()
 
@@ -74,15 +76,15 @@ class Judge:
         self.index = Index(self.layout, self._devices)
         self.strategy = Strategy({})
         self._own: dict[int, str] = {}  # operators that are named although they follow another
-        self._alike = {name: self._likeness(slots) for name, slots in self._followers.items()}
+        self._alike = {name: self._likeness(ops) for name, ops in self._followers.items()}
         self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
         self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
         streams = STREAMS * self._devices + len(self.machine.links)
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
         self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
         self._peaks, self._affected = np.zeros(self._devices, np.int64), np.zeros(self._devices, np.bool_)
-        stretches = len(self.layout.stretch)
-        self.program = Program(stretches, streams, min(MARKS, -(-stretches // 12)))
+        spans = len(self.layout.span)
+        self.program = JudgedProgram(spans, streams, min(MARKS, -(-spans // 12)))
         self._proposed: _Proposal | None = None
 
     def start(self, strategy: Strategy) -> float:
@@ -109,7 +111,7 @@ class Judge:
         """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
         self._forget()
         try:
-            own = self._own | {self._slot[n]: n for n in changes if self._known[n].follows}
+            own = self._own | {self._number[n]: n for n in changes if self._known[n].follows}
             columns = [self._columns(name, config, own) for name, config in changes.items()]
         except CostError:
             raise
@@ -145,7 +147,7 @@ class Judge:
         self._own, self._work, self._bytes, self._proposed = p.own, p.work, p.bytes, None
 
     def _forget(self) -> None:
-        """Forget what was proposed; and if it has become much, all points and entries but the current strategy's."""
+        """Forget what was proposed; and if it has become much, all points and fragments but the current strategy's."""
         self._proposed = None
         if self._held_bytes <= self._most_bytes or self._is_refilling:
             return
@@ -177,11 +179,11 @@ class Judge:
 
     def _all_columns(self, strategy: Strategy) -> tuple[dict[int, str], list[Array]]:
         """What is named although it follows, and see `_columns`, for a whole strategy."""
-        own = {self._slot[name]: name for name in strategy if self._known[name].follows}
+        own = {self._number[name]: name for name in strategy if self._known[name].follows}
         return own, [self._columns(name, config, own) for name, config in strategy.items()]
 
     def _columns(self, name: str, config: ParallelConfig, own: Mapping[int, str]) -> Array:
-        """The operators that have the configuration of `name`, the numbers of their points, and their entries; (3, n).
+        """(3, n): the operators that have the configuration of `name`, the numbers of their points and of the rows.
 
         Raises:
             ValueError: one of them cannot be split so.
@@ -190,12 +192,12 @@ class Judge:
         if held is None or held[0] is not config:
             if len(self._joined) > PREPARED:
                 self._joined.clear()
-            columns = np.empty((3, len(self._slots[name])), np.int64)
-            columns[0], columns[1:] = self._slots[name], self._prepared_columns(name, config)
+            columns = np.empty((3, len(self._followers[name])), np.int64)
+            columns[0], columns[1:] = self._followers[name], self._prepared_columns(name, config)
             held = self._joined[name, id(config)] = config, columns
         if not own:
             return held[1]
-        return np.ascontiguousarray(held[1][:, [own.get(slot, name) == name for slot in held[1][0].tolist()]])
+        return np.ascontiguousarray(held[1][:, [own.get(op, name) == name for op in held[1][0].tolist()]])
 
     def _prepared_columns(self, name: str, config: ParallelConfig) -> Array:
         """The last two rows of `_columns`, which are the same for operators that are alike."""
@@ -208,26 +210,26 @@ class Judge:
             held = self._prepared[key] = config, self._prepare(self._followers[name], config)
         return held[1]
 
-    def _likeness(self, slots: Sequence[int]) -> tuple[int, ...]:
-        """Operators with the same have the same points and entries, and so have those that follow them."""
-        return tuple(kind for slot in slots for kind in (self.lowering.op_kind[slot], self.lowering.cost_kind[slot]))
+    def _likeness(self, ops: Sequence[int]) -> tuple[int, ...]:
+        """Operators with the same have the same points and rows, and so have those that follow them."""
+        return tuple(kind for op in ops for kind in (self.lowering.op_kind[op], self.lowering.cost_kind[op]))
 
-    def _prepare(self, slots: Sequence[int], config: ParallelConfig) -> Array:
-        """Numbers of the points of operators, and their entries; (2, n)."""
-        numbers = self.lowering.store.numbers(slots, config)
-        return np.array([numbers, self.pool.enter_ops(slots, numbers)], np.int64)
+    def _prepare(self, ops: Sequence[int], config: ParallelConfig) -> Array:
+        """Numbers of the points of operators, and of their rows; (2, n)."""
+        numbers = self.lowering.store.numbers(ops, config)
+        return np.array([numbers, self.pool.add_points(ops, numbers)], np.int64)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def _judge(self, p: _Proposal, columns: Sequence[Array], limit: float, is_forced: bool = False) -> float:
         joined = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-        known = self.pool.entries
+        known, proposed = self.pool.fragments, self.index.proposed
         missing = self.index.find(joined, known, self.lowering.store)
         if len(missing):
             if math.isfinite(limit) and self._is_hopeless(p, limit, missing):
                 self.index.forget(known, known + len(missing))
                 return math.inf
-            self.pool.enter(missing, self.index.new_numbers, np.flatnonzero(self.index.new_presence))
+            self.pool.add_fragments(missing, proposed.points, np.flatnonzero(proposed.presence))
         seconds = self._simulate(p, limit)
         if seconds <= limit and math.isfinite(seconds):
             if not is_forced and not self._fits(p):
@@ -236,28 +238,28 @@ class Judge:
         return seconds
 
     def _is_hopeless(self, p: _Proposal, limit: float, missing: Array) -> bool:
-        """Whether the step takes longer than the limit, as can be told without the entries that are to be made.
+        """Whether the step takes longer than the limit, as can be told without the fragments that are to be made.
 
         First by the work of what is there. Then with sketches of the missing: fewer rows and dependences end no later,
         to the last bit, since a start is a largest and an end a sum; where they stand for several, sums are rounded.
-        What takes longer than to make the entries is not tried.
+        A sketch that takes longer than the fragment is not tried.
         """
-        is_long = self.program.rows >= LONG
-        if len(missing) * self._devices * LOOK < CALL + (0 if is_long else self.program.rows):
+        is_long = self.program.rows >= LONG_ROWS
+        if len(missing) * self._devices * SKETCH_ROWS < CALL_ROWS + (0 if is_long else self.program.rows):
             return False
         if self._simulate(p, limit) > limit:
             return True
         rounded = limit * (1.0 + SLACK)
-        is_short = self.pool.sketch(missing, self.index.new_numbers, p.work, rounded * (1.0 + SLACK))
+        is_short = self.pool.sketch(missing, self.index.proposed.points, p.work, rounded * (1.0 + SLACK))
         seconds = self._simulate(p, rounded, is_brief=is_long) if is_short else math.inf
         self.pool.drop_sketches()
         return seconds > rounded
 
     def _simulate(self, p: _Proposal, limit: float, is_brief: bool = False) -> float:
-        """The one pass from the first changed stretch, over the proposed entries; `is_brief`: see `resimulate`."""
+        """The one pass from the first changed span, over the proposed fragments; `is_brief`: see `resimulate`."""
         while True:
             p.work, p.bytes = self._work.copy(), self._bytes.copy()
-            seconds, needed = self._pass(p, limit, *self.index.changed, is_brief)
+            seconds, needed = self._pass(p, limit, self.index.changed, is_brief)
             if seconds >= 0:
                 return seconds
             self._lay_anew(needed)
@@ -267,65 +269,37 @@ class Judge:
         self.program.clear(more)
         if not len(self.strategy):
             return
-        index, again = self.index, _Proposal({}, {}, self._work.copy(), self._bytes.copy())
-        new, index.new_op, index.new_fragment = (index.new_op, index.new_fragment), index.op, index.fragment
-        seconds, more = self._pass(again, math.inf, np.zeros(0, np.int64), np.arange(len(index.fragment)))
-        index.new_op, index.new_fragment = new
+        again, all_regions = _Proposal({}, {}, self._work.copy(), self._bytes.copy()), np.arange(len(self.layout.kind))
+        seconds, more = self._pass(again, math.inf, (np.zeros(0, np.int64), all_regions), proposed=self.index.current)
         if seconds >= 0:
             self.program.accept()
         else:
             self._lay_anew(more)
 
     def _pass(
-        self, p: _Proposal, limit: float, slots: Array, regions: Array, is_brief: bool = False
+        self,
+        p: _Proposal,
+        limit: float,
+        changed: tuple[Array, Array],
+        is_brief: bool = False,
+        proposed: Chosen | None = None,
     ) -> tuple[float, int]:
-        """See `resimulate`."""
-        index, layout, packed, program = self.index, self.layout, self.pool.packed, self.program
-        if math.isfinite(limit) and program.rows >= LONG:
-            program.trace(self.pool.queues)
+        """See `resimulate`; `changed` are operators and regions."""
+        index, pool, program = self.index, self.pool, self.program
+        if math.isfinite(limit) and program.rows >= LONG_ROWS:
+            program.trace(pool.sets)
         seconds, needed = self._resimulate(
             limit,
-            self.pool.entries,
             is_brief,
-            slots,
-            regions,
-            index.op,
-            index.new_op,
-            index.fragment,
-            index.new_fragment,
+            *changed,
+            tuple(index.current),
+            tuple(proposed or index.proposed),
             p.work,
             p.bytes,
-            packed.bytes,
-            layout.stretch,
-            layout.touch_ptr,
-            layout.touch,
-            layout.op_ptr,
-            layout.local_ptr,
-            layout.local,
-            self.pool.op_rows.data,
-            packed.entry,
-            packed.version,
-            packed.run_ptr,
-            packed.run,
-            packed.seconds,
-            packed.queue,
-            packed.within_ptr,
-            packed.within,
-            *self.pool.queues.columns,
-            program.top,
-            program.place,
-            program.new_place,
-            program.laid,
-            program.stamp,
-            program.code,
-            program.seconds,
-            program.chain,
-            program.end,
-            program.new_end,
-            program.every,
-            program.marks,
-            program.new_marks,
-            tuple(program.path),
+            index.layout_columns,
+            tuple(pool.packed),
+            (pool.op_rows.data, *pool.sets.columns),
+            (tuple(program.tables), tuple(program.path)),
         )
         return float(seconds), int(needed)
 
@@ -357,8 +331,8 @@ class Judge:
             self._alive,
             self.layout.alive,
             self.index.changed[1],
-            self.index.fragment,
-            self.index.new_fragment,
+            self.index.current.fragment,
+            self.index.proposed.fragment,
             self.pool.packed.bytes,
             peaks,
             self._affected,

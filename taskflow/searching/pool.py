@@ -1,8 +1,8 @@
 """A pool of packed rows: what a search keeps of operators and regions that it has met.
 
-An operator's points under a configuration, and a region's movement under those of the operators that touch it, are
-each packed once into flat columns: seconds and streams of every row, and dependences as runs (`resimulate`).
-A strategy is then one entry number for every operator and every region. Equal layers have equal entries.
+An operator's points under a configuration, and a region's movement under those of the operators that touch it (its
+fragment), are each packed once into flat columns: seconds and streams of every row, and dependences as runs.
+A strategy is then one number for every operator and every region. Equal layers have equal fragments.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Column, doubled, table_bytes
+from taskflow.core.columns import Array, Column, doubled, table_bytes
 from taskflow.core.errors import InternalError
 from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering
 from taskflow.tasks.exchange import ring_order
-from taskflow.tasks.streams import Queues, StreamTable
-from taskflow.tasks.task_graph import COLLECTIVES, Array
+from taskflow.tasks.streams import StreamSets, StreamTable
+from taskflow.tasks.task_graph import COLLECTIVES
 
 if TYPE_CHECKING:
     from taskflow.lowering.packing import Packed
 
-# The columns of `packing.Packed` that grow together, by their place in its `length`.
+# The columns of `packing.Packed` that grow together, by their number in its `length`.
 GROWING = (
     ("seconds", "queue", "within_ptr"),
     ("within",),
@@ -37,15 +37,15 @@ GROWING = (
 )
 ROW, ENTRY, PENDING, MEMBER = 0, 5, 6, 7
 ROOM = 1 << 16  # rows and dependences, to begin with
-SHORT = 64  # times as short are columns of which an entry has one
+SHORT = 64  # times as short are columns of which a fragment has one
 GROUP_BYTES, MEMBER_BYTES = 1000, 24  # of objects: a group that is known, by its bytes and as two tuples
 
 
 class _Group(NamedTuple):
-    """Devices of a collective in the order of a ring, its queue, and the seconds of what is known by name and bytes."""
+    """Devices of a collective in the order of a ring, the set of their streams, and seconds by name and bytes."""
 
     devices: tuple[int, ...]
-    queue: int
+    set: int
     seconds: dict[tuple[int, int], float]
 
 
@@ -62,7 +62,7 @@ class Pool:
         self.packed = _empty(len(lowering.machine.devices))
         self._column_bytes, self._members = table_bytes(self.packed), 0
         self.op_rows = Column(np.int64, 2)
-        self.queues = Queues(StreamTable(lowering.machine))
+        self.sets = StreamSets(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
         self._are_moves_rated = isinstance(costs, AnalyticCosts)
@@ -73,27 +73,27 @@ class Pool:
     def size_bytes(self) -> int:
         """Memory that all takes, about."""
         groups = GROUP_BYTES * len(self._groups) + MEMBER_BYTES * self._members
-        return self._column_bytes + self.op_rows.data.nbytes + self.queues.size_bytes + groups
+        return self._column_bytes + self.op_rows.data.nbytes + self.sets.size_bytes + groups
 
     @property
-    def entries(self) -> int:
-        """Number of entries of regions."""
+    def fragments(self) -> int:
+        """Number of fragments."""
         return int(self.packed.length[ENTRY])
 
-    def enter_ops(self, slots: Sequence[int], numbers: Sequence[int]) -> list[int]:
-        """The entries of operators with points of these numbers."""
-        keys = [(self.lowering.cost_kind[slot], number) for slot, number in zip(slots, numbers, strict=True)]
-        new = {key: slot for key, slot in zip(keys, slots, strict=True) if key not in self._ops}
+    def add_points(self, ops: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """The numbers of the rows of operators with points of these numbers."""
+        keys = [(self.lowering.cost_kind[op], number) for op, number in zip(ops, numbers, strict=True)]
+        new = {key: op for key, op in zip(keys, ops, strict=True) if key not in self._ops}
         if new:
             first = self.op_rows.add(self._pack_points(list(new.values()), [number for _, number in new]))
             self._ops.update(zip(new, range(first, first + len(new)), strict=True))
         return [self._ops[key] for key in keys]
 
-    def _pack_points(self, slots: Sequence[int], numbers: Sequence[int]) -> Array:
+    def _pack_points(self, ops: Sequence[int], numbers: Sequence[int]) -> Array:
         """Append the rows of operators with points of these numbers; (n, 2) first row and number of each."""
-        dtypes = (self.lowering.compute_dtype[slot] for slot in slots)
+        dtypes = (self.lowering.compute_dtype[op] for op in ops)
         points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
-        known = tuple(self.lowering.store.table), *self._point_rates, self.queues.first_compute
+        known = tuple(self.lowering.store.table), *self._point_rates, self.sets.first_compute
         found, done = np.empty((len(points), 2), np.int64), 0
         while done < len(points):
             done += self._pack(points[done:], *known, tuple(self.packed), found[done:])
@@ -101,7 +101,7 @@ class Pool:
                 self._grow(ROW)
         if not isinstance(self.costs, AnalyticCosts):
             rows = slice(found[0, 0], found[-1].sum())
-            sample = self.lowering.sample(list(zip(slots, numbers, strict=True)), [])
+            sample = self.lowering.sample(list(zip(ops, numbers, strict=True)), [])
             self.packed.seconds[rows] = self.costs.seconds(sample)
         return found
 
@@ -111,8 +111,8 @@ class Pool:
         costs = self.costs if isinstance(self.costs, AnalyticCosts) else AnalyticCosts(self.costs.machine)
         return tuple(costs.compute_rates()), tuple(self.rates)
 
-    def enter(self, regions: Array, numbers: Array, used: Array) -> None:
-        """Append the entries of some regions, given the points of all operators and the devices in use."""
+    def add_fragments(self, regions: Array, numbers: Array, used: Array) -> None:
+        """Append the fragments of some regions, given the points of all operators and the devices in use."""
         row = int(self.packed.length[ROW])
         self._pack_regions(regions, numbers, used)
         self._settle_collectives()
@@ -141,7 +141,7 @@ class Pool:
         """Append sketches of some regions, until `drop_sketches`; False: with them a stream works above the limit.
 
         Args:
-            regions, numbers: as for `enter`.
+            regions, numbers: as for `add_fragments`.
             work: seconds that every stream has to do in all, without these regions; is changed.
             limit: in seconds.
         """
@@ -172,10 +172,10 @@ class Pool:
         from taskflow.searching.receiving import links_of  # numba: imported on first use
 
         mover = self.lowering.mover
-        return tuple(links_of(self.rates, mover.hosts, mover.direct_devices, self.queues))
+        return tuple(links_of(self.rates, mover.hosts, mover.direct_devices, self.sets))
 
     def _settle_collectives(self) -> None:
-        """Seconds and queues of the collectives that were packed."""
+        """Seconds and streams of the collectives that were packed."""
         p = self.packed
         for row, name, size, first, count in p.pending[: p.length[PENDING]].tolist():
             members = p.member[first : first + count]
@@ -184,13 +184,13 @@ class Pool:
                 known = self._groups[members.tobytes()] = self._group(tuple(members.tolist()))
             if (name, size) not in known.seconds:
                 known.seconds[name, size] = self.costs.collective_seconds(COLLECTIVES[name], known.devices, size)
-            p.queue[row], p.seconds[row] = known.queue, known.seconds[name, size]
+            p.queue[row], p.seconds[row] = known.set, known.seconds[name, size]
         p.length[PENDING] = p.length[MEMBER] = 0
 
     def _group(self, members: tuple[int, ...]) -> _Group:
         ring = ring_order(members, self._hosts)
         self._members += len(members)
-        return _Group(tuple(ring), self.queues.of_group(ring), {})
+        return _Group(tuple(ring), self.sets.of_group(ring), {})
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""

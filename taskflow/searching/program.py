@@ -1,120 +1,153 @@
 """The rows of the current strategy of a judge, laid out so that one pass over them is fast.
 
-Every row is a line of numbers: two streams that it occupies, the places of two ends that it waits for, and where there
-are more of either. Lines name the places of ends, not rows, so a stretch whose neighbours stay the same stays as it
-lies when others before it have more rows or fewer (`laying`).
+Every row is a record: the streams that it occupies and the ends that it waits for. Records name the numbers of ends,
+not of rows, so a span whose neighbours stay the same stays as it is when others before it have more rows or fewer
+(`laying`). Behind the rows of the current strategy are those of a proposal that are not the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from taskflow.tasks.task_graph import Array
+from taskflow.core.columns import Array
+from taskflow.tasks.streams import StreamSets
 
 if TYPE_CHECKING:
     from taskflow.searching.critical import Path
-    from taskflow.tasks.streams import Queues
 
 ROOM = 3  # times the rows of a strategy: what proposals and changes take until all is laid anew
 
+# How much is in use: by the current strategy, with the proposal (`new_...`), and `spans` that are laid for the latter;
+# the first span whose proposed ends are not the current ones; the number of this proposal; spans between two marks.
+COUNTERS = np.dtype(
+    [(name, np.int64) for name in ("rows", "ends", "links", "new_rows", "new_ends", "new_links", "spans")]
+    + [(name, np.int64) for name in ("first_differing", "proposal", "every")]
+)
+# Where the rows of a span are: its first row, its first end, how many rows, its first row in the pool.
+LAID = np.dtype([(name, np.int64) for name in ("row", "end", "count", "packed")])
+# Streams, one of them repeated where there are fewer; two ends (0: none); the first of its further links, or 0; all of
+# its streams where they are more than four, as the number of a set, or 0, which is a set of one.
+ROW = np.dtype([("stream", np.uint32, (4,)), ("awaits", np.uint32, (2,)), ("link", np.uint32), ("set", np.uint32)])
+# Ends that a row waits for: the first, the step to the next, how many (negative: for the earliest of them), and the
+# next link of the same row, or 0.
+LINK = np.dtype([(name, np.int32) for name in ("end", "step", "count", "link")])
 
-class Program:
+
+class Tables(NamedTuple):
+    """A program as compiled code sees it.
+
+    Attributes:
+        counter: one COUNTERS.
+        span, new_span: (spans,) LAID of the current and the proposed strategy, which differ in `changed[:spans]`.
+        proposal: per span, the number of the proposal that it was laid for last.
+        row, seconds: ROW and seconds of every row.
+        link: LINK.
+        end, new_end: ends of rows, the first being no row's: 0.
+        free, done, new_free, new_done: (marks, streams) before each `every` spans: when every stream is free, and the
+            seconds that it has worked.
+    """
+
+    counter: Array
+    span: Array
+    new_span: Array
+    changed: Array
+    proposal: Array
+    row: Array
+    seconds: Array
+    link: Array
+    end: Array
+    new_end: Array
+    free: Array
+    done: Array
+    new_free: Array
+    new_done: Array
+
+
+class JudgedProgram:
     """See the module.
 
     Args:
-        stretches: number of stretches.
+        spans: number of spans.
         streams: number of streams.
-        marks: number of places along the way where the state is remembered, at most.
+        marks: number of spans before which the state is remembered, at most.
 
     Attributes:
         rows: rows of the current strategy.
-        top: see `laying`.
-        place, new_place: (stretches, 4) first line of each, place of its first end, number of rows, first of them in
-            the pool; of the current and the proposed strategy, which differ in `laid[: top[LAID]]`.
-        stamp: per stretch when it was laid last.
-        code: (n, 8) of every line: two streams (the same where there is one); the places of two ends (0: none); the
-            first of further ends in `chain`, or 0; the set of its streams where there are more than four, or 0, which
-            is a set of one; two further streams (the first again where there is none).
-        seconds: of every line.
-        chain: (n, 4) the place of an end, the step to the next, how many (negative: the earliest of them counts);
-            and more of the same line, or 0.
-        end, new_end: ends of rows, the first being no row's.
-        every, marks, new_marks: see `resimulate`.
+        tables: all that compiled code reads and writes.
         path: the critical path of the current strategy, if it `is_traced`.
     """
 
-    def __init__(self, stretches: int, streams: int, marks: int) -> None:
-        self.top = np.zeros(9, np.int64)
-        self.place, self.new_place = np.zeros((stretches, 4), np.int64), np.zeros((stretches, 4), np.int64)
-        self.laid, self.stamp = np.zeros(stretches, np.int64), np.zeros(stretches, np.int64)
-        self.every = -(-stretches // marks)
-        self.marks, self.new_marks = (np.zeros((stretches // self.every + 1, 2 * streams)) for _ in range(2))
+    def __init__(self, spans: int, streams: int, marks: int) -> None:
+        every = -(-spans // marks)
+        remembered = spans // every + 1, streams
         self.rows = 0
         self.path: Path
+        of_spans = [np.zeros(spans, dtype) for dtype in (LAID, LAID, np.int64, np.int64)]
+        of_marks = [np.zeros(remembered) for _ in range(4)]
+        self.tables = Tables._make([np.zeros(1, COUNTERS), *of_spans, *_rows(0), *of_marks])
+        self.tables.counter["every"] = every
         self._make_room(0)
 
     def _make_room(self, rows: int) -> None:
         from taskflow.searching.critical import no_path  # numba: imported on first use
 
-        self.code, self.seconds = np.zeros((rows, 8), np.uint32), np.zeros(rows)
-        self.chain = np.zeros((rows, 4), np.int32)
-        self.end, self.new_end = np.zeros(rows + 1), np.zeros(rows + 1)
-        self.path, self.is_traced = no_path(len(self.place), rows, rows + 1), False
+        row, seconds, link, end, new_end = _rows(rows)
+        self.tables = self.tables._replace(row=row, seconds=seconds, link=link, end=end, new_end=new_end)
+        self.path, self.is_traced = no_path(len(self.tables.span), rows, rows + 1), False
 
     def clear(self, more: int) -> None:
-        """No lines, all of which are to be laid anew, and room for `more`; the ends of the current strategy stay."""
-        ends, lines = self.ends, int(self.top[0])
-        room = ROOM * (len(ends) + more)
-        if lines <= len(ends):  # nothing was to be gained
-            room = max(room, 2 * len(self.code))
-        if room > len(self.code):
-            self._make_room(room)
-        self.end[1 : 1 + len(ends)] = ends
-        self.place[:, 1] = np.cumsum(self.place[:, 2]) - self.place[:, 2] + 1
-        self.new_place[:] = self.place
-        self.top[:] = self.stamp[:] = 0
-        self.top[1], self.top[2] = 1 + len(ends), 1
+        """No rows, all of which are to be laid anew, and room for `more`; the ends of the current strategy stay."""
+        ends, used, room = self.ends, int(self.tables.counter["rows"][0]), len(self.tables.row)
+        needed = ROOM * (len(ends) + more)
+        if used <= len(ends):  # nothing was to be gained
+            needed = max(needed, 2 * room)
+        if needed > room:
+            self._make_room(needed)
+        t = self.tables
+        t.end[1 : 1 + len(ends)] = ends
+        t.span["end"] = np.cumsum(t.span["count"]) - t.span["count"] + 1
+        t.new_span[:] = t.span
+        every, t.proposal[:] = int(t.counter["every"][0]), 0
+        t.counter[0] = 0
+        t.counter["every"], t.counter["ends"], t.counter["links"] = every, 1 + len(ends), 1
         self.path.known[:] = 0
         self._forget_path()
 
-    def trace(self, queues: Queues) -> None:
+    def trace(self, sets: StreamSets) -> None:
         """Find the critical path of the current strategy, if it is not known."""
         from taskflow.searching.critical import trace  # numba: imported on first use
 
         if not self.is_traced:
-            trace(
-                self.place,
-                self.code,
-                self.seconds,
-                self.chain,
-                self.end,
-                *queues.columns,
-                queues.count,
-                tuple(self.path),
-            )
+            trace(tuple(self.tables), *sets.columns, sets.count, tuple(self.path))
             self.is_traced = True
 
     def _forget_path(self) -> None:
         first, end = self.path.ptr[0], self.path.ptr[-1]
-        self.path.line[self.path.code[first:end, 2]] = 0
+        self.path.of_end[self.path.row["end"][first:end]] = 0
         self.path.ptr[:], self.is_traced = 0, False
 
     def accept(self) -> None:
         """The proposed strategy is the current one."""
         self._forget_path()
-        laid = self.laid[: self.top[6]]
-        self.rows += int(self.new_place[laid, 2].sum() - self.place[laid, 2].sum())
-        self.place[laid] = self.new_place[laid]
-        self.top[:3] = self.top[3:6]
-        self.end, self.new_end = self.new_end, self.end
-        self.marks, self.new_marks = self.new_marks, self.marks
+        t, counter = self.tables, self.tables.counter[0]
+        changed = t.changed[: counter["spans"]]
+        self.rows += int(t.new_span["count"][changed].sum() - t.span["count"][changed].sum())
+        t.span[changed] = t.new_span[changed]
+        counter["rows"], counter["ends"], counter["links"] = (counter[f"new_{n}"] for n in ("rows", "ends", "links"))
+        swapped = {"end": t.new_end, "free": t.new_free, "done": t.new_done}
+        self.tables = t._replace(**swapped, new_end=t.end, new_free=t.free, new_done=t.done)
 
     @property
     def ends(self) -> Array:
         """When each of them ends, in row order."""
-        number = self.place[:, 2]
-        first = np.cumsum(number) - number
-        found: Array = self.end[np.arange(number.sum()) + np.repeat(self.place[:, 1] - first, number)]
+        count = self.tables.span["count"]
+        first = np.cumsum(count) - count
+        found: Array = self.tables.end[np.arange(count.sum()) + np.repeat(self.tables.span["end"] - first, count)]
         return found
+
+
+def _rows(count: int) -> tuple[Array, Array, Array, Array, Array]:
+    """Rows, their seconds, links, and ends of the current and the proposed strategy."""
+    return np.zeros(count, ROW), np.zeros(count), np.zeros(count, LINK), np.zeros(count + 1), np.zeros(count + 1)

@@ -20,7 +20,7 @@ from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import overlaps, same, volume
 from taskflow.lowering.regionlife import RegionLife
 from taskflow.lowering.tiles import Points, by_number, tiles_of
-from taskflow.tasks.streams import Queues
+from taskflow.tasks.streams import StreamSets
 
 
 class Links(NamedTuple):
@@ -32,7 +32,7 @@ class Links(NamedTuple):
         latency, throughput: (devices, devices).
         least_latency, best: per device, of all that it can receive from.
         fastest: throughput of all transfers.
-        queue_ptr, queue, first_stream: see `streams.Queues`; streams: how many there are.
+        queue_ptr, queue, first_stream: see `streams.StreamSets`; streams: how many there are.
     """
 
     hosts: Any
@@ -48,14 +48,14 @@ class Links(NamedTuple):
     streams: int
 
 
-def links_of(rates: Rates, hosts: Any, few: int, queues: Queues) -> Links:
+def links_of(rates: Rates, hosts: Any, few: int, sets: StreamSets) -> Links:
     """See `Links`."""
-    (ptr, queue), first = queues.columns, queues.first_stream
+    (ptr, queue), first = sets.columns, sets.first_stream
     is_own = np.eye(len(hosts), dtype=np.bool_)
     latency, throughput = np.where(is_own, np.inf, rates.latency), np.where(is_own, 0.0, rates.throughput)
     least, best = latency.min(axis=0), throughput.max(axis=0)
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
-    return Links(hosts, few, *of_links, ptr[: first + 1].copy(), queue[: ptr[first]].copy(), first, queues.count)
+    return Links(hosts, few, *of_links, ptr[: first + 1].copy(), queue[: ptr[first]].copy(), first, sets.count)
 
 
 class Played(NamedTuple):

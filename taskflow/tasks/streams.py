@@ -78,7 +78,7 @@ class StreamTable:
         return self._groups[group]
 
 
-class Queues:
+class StreamSets:
     """Sets of streams, numbered, since rows of a search that occupy the same streams are many.
 
     With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number

@@ -8,7 +8,6 @@ import pytest
 import taskflow
 from taskflow import CostModel, MachineModel
 from taskflow.searching import judge as judging
-from taskflow.searching.critical import ENDS, WAITS
 from taskflow.searching.judge import Judge, _Proposal
 from taskflow.strategy.rules import leaders, random_config
 from tests.lowered import network
@@ -23,7 +22,7 @@ MACHINES = {
 @pytest.fixture(params=MACHINES)
 def judge(request, monkeypatch):
     """Of a network, data parallel, with the path known."""
-    monkeypatch.setattr(judging, "LONG", 0)
+    monkeypatch.setattr(judging, "LONG_ROWS", 0)
     graph, machine = network(batch=32, layers=6), MACHINES[request.param]
     judge = Judge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
@@ -31,10 +30,15 @@ def judge(request, monkeypatch):
 
 
 def path_of(judge):
-    """Lines of the path and their ends."""
-    judge.program.trace(judge.pool.queues)
+    """Rows of the path and their ends."""
+    judge.program.trace(judge.pool.sets)
     path = judge.program.path
-    return path.code[path.ptr[0] : path.ptr[-1]], path.end[path.ptr[0] : path.ptr[-1]]
+    return path.row[path.ptr[0] : path.ptr[-1]], path.finish[path.ptr[0] : path.ptr[-1]]
+
+
+def row_of_ends(tables):
+    """Number of an end -> its row, of the current strategy."""
+    return {e: a + k for a, b, n, _ in tables.span.tolist() for k, e in enumerate(range(b, b + n))}
 
 
 def random_changes(judge, generator):
@@ -54,32 +58,33 @@ def test_every_row_of_the_path_starts_when_the_one_before_ends(judge, seed):
     generator = np.random.default_rng(seed)
     for _ in range(5):
         walk(judge, generator, 4)
-        code, end = path_of(judge)
-        program = judge.program
-        first = {int(p): int(a) + k for a, b, n, _ in program.place for k, p in enumerate(range(b, b + n))}
-        seconds = program.seconds[[first[int(p)] for p in code[:, ENDS]]]
+        path, end = path_of(judge)
+        tables = judge.program.tables
+        row_of = row_of_ends(tables)
+        seconds = tables.seconds[[row_of[number] for number in path["end"].tolist()]]
         np.testing.assert_array_equal(np.concatenate([[0.0], end[:-1]]) + seconds, end)
-        np.testing.assert_array_equal(end, program.end[code[:, ENDS]])
-        assert end[-1] == program.ends.max()
-        assert np.array_equal(np.diff(program.path.ptr) >= 0, np.ones(len(program.place), bool))
+        np.testing.assert_array_equal(end, tables.end[path["end"]])
+        assert end[-1] == judge.program.ends.max()
+        assert (np.diff(judge.program.path.ptr) >= 0).all()
 
 
 def test_rows_of_the_path_share_a_stream_or_wait_for_each_other(judge):
     walk(judge, np.random.default_rng(0), 5)
-    code, _ = path_of(judge)
-    ptr, streams = judge.pool.queues.columns
-    sets = [
-        {*row[[0, 1, 6, 7]].tolist(), *streams[ptr[row[5]] : ptr[row[5] + 1] * (row[5] > 0)].tolist()} for row in code
-    ]
+    path, _ = path_of(judge)
+    ptr, streams = judge.pool.sets.columns
+    rows = row_of_ends(judge.program.tables)
+    found = judge.program.tables.row[[rows[number] for number in path["end"].tolist()]]
+    more = [streams[ptr[k] : ptr[k + 1] * (k > 0)].tolist() for k in found["set"].tolist()]
+    sets = [{*four, *others} for four, others in zip(found["stream"].tolist(), more, strict=True)]
     assert len(sets) > 1
-    for before, after, waits in zip(sets, sets[1:], code[1:, WAITS], strict=False):
+    for before, after, waits in zip(sets, sets[1:], path["waits"][1:], strict=False):
         assert waits != bool(before & after)
 
 
 def rejected_briefly(judge, changes, limit):
-    """Whether work and critical path alone reject, once all entries are made."""
+    """Whether work and critical path alone reject, once all fragments are made."""
     p = _Proposal(changes, {}, judge._work.copy(), judge._bytes.copy())
-    return math.isinf(judge._pass(p, limit, *judge.index.changed, True)[0])
+    return math.isinf(judge._pass(p, limit, judge.index.changed, True)[0])
 
 
 @pytest.mark.parametrize("seed", range(3))

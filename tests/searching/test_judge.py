@@ -35,13 +35,13 @@ def clusters():
 
 
 @examples(12)
-@given(model=graphs(), machine=clusters(), seed=st.integers(0, 2**32 - 1), long=st.sampled_from([0, judging.LONG]))
+@given(model=graphs(), machine=clusters(), seed=st.integers(0, 2**32 - 1), long=st.sampled_from([0, judging.LONG_ROWS]))
 def test_200_proposals_are_what_lowering_and_simulating_from_scratch_give(model, machine, seed, long):
     """Row for row, to the last bit of every start, and so is what is accepted under a limit.
 
     With `long` 0 the critical path rejects first.
     """
-    with patch.object(judging, "LONG", long):
+    with patch.object(judging, "LONG_ROWS", long):
         judge_200_proposals(model, machine, seed)
 
 
@@ -136,15 +136,15 @@ def test_an_interrupted_refill_is_done_once_more(monkeypatch):
     graph, machine = network(), MachineModel.uniform(2)
     judge, config = Judge(graph, machine, CostModel.analytic(machine)), taskflow.ParallelConfig({"o": 2})
     judge.start(taskflow.data_parallel(graph, machine))
-    expected, enter, judge._most_bytes = judge.propose("fc0", config), pools.Pool.enter_ops, 0
+    expected, add, judge._most_bytes = judge.propose("fc0", config), pools.Pool.add_points, 0
 
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pools.Pool, "enter_ops", interrupted)
+    monkeypatch.setattr(pools.Pool, "add_points", interrupted)
     with pytest.raises(KeyboardInterrupt):
         judge.propose("fc0", config)
-    monkeypatch.setattr(pools.Pool, "enter_ops", enter)
+    monkeypatch.setattr(pools.Pool, "add_points", add)
     assert judge.propose("fc0", config) == expected
 
 

@@ -7,7 +7,6 @@ import taskflow
 from taskflow import CostModel, MachineModel, lower
 from taskflow.searching import program as programs
 from taskflow.searching.judge import Judge
-from taskflow.searching.laying import CODE, LAID
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
 from tests.lowered import network
@@ -39,16 +38,16 @@ def test_only_what_changed_regions_have_to_do_with_is_laid_anew():
     judge = Judge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
     judge.propose("fc5", taskflow.ParallelConfig({"o": 2}))
-    assert 0 < judge.program.top[LAID] < len(judge.program.place) / 4
+    assert 0 < judge.program.tables.counter["spans"][0] < len(judge.program.tables.span) / 4
     changed = {judge.lowering.regions[k].name for k in judge.index.changed[1]}
     assert "fc5.weight" in changed and "learning_rate" not in changed
 
 
-def test_a_proposal_that_is_not_accepted_leaves_no_lines():
+def test_a_proposal_that_is_not_accepted_leaves_no_rows():
     graph, machine = network(layers=4), MachineModel.uniform(2)
     judge = Judge(graph, machine, CostModel.analytic(machine))
     judge.start(taskflow.data_parallel(graph, machine))
-    lines = judge.program.top[CODE]
+    rows = judge.program.tables.counter["rows"][0]
     for _ in range(3):
         judge.propose("fc1", taskflow.ParallelConfig({"o": 2}))
-        assert judge.program.top[CODE] == lines
+        assert judge.program.tables.counter["rows"][0] == rows

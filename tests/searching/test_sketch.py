@@ -1,4 +1,4 @@
-"""Sketches: with them in place of the entries of regions a step never takes longer, whatever the machine."""
+"""Sketches: with them in place of the fragments of regions a step never takes longer, whatever the machine."""
 
 import math
 from dataclasses import replace
@@ -27,7 +27,7 @@ def sketched_and_true(judge, changes):
     def look(p, limit, missing):
         judge._simulate(p, math.inf)
         work = p.work.copy()
-        assert judge.pool.sketch(missing, judge.index.new_numbers, work, math.inf)
+        assert judge.pool.sketch(missing, judge.index.proposed.points, work, math.inf)
         found["sketched"] = judge._simulate(p, math.inf)
         assert (work <= p.work + SLACK * work.max()).all()  # equal regions have one sketch
         judge.pool.drop_sketches()
@@ -133,15 +133,15 @@ def test_a_sum_counts_half_at_least():
 
 
 def test_what_is_hopeless_is_not_made(monkeypatch):
-    monkeypatch.setattr(judging, "CALL", 0)  # even for so small a graph
+    monkeypatch.setattr(judging, "CALL_ROWS", 0)  # even for so small a graph
     graph, machine = two_layers(), MachineModel.uniform(3, Device(kind="emulated"), **SLOW)
     first, second = (op.name for op in leaders(graph))
     judge = Judge(graph, machine, CostModel.analytic(machine))
     seconds = judge.start(taskflow.single_device(graph, machine, 2))
-    entries = judge.pool.entries
+    fragments = judge.pool.fragments
     changes = {first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))}
-    assert judge.propose_all(changes, seconds) == math.inf and judge.pool.entries == entries
-    assert math.isfinite(judge.propose_all(changes)) and judge.pool.entries > entries
+    assert judge.propose_all(changes, seconds) == math.inf and judge.pool.fragments == fragments
+    assert math.isfinite(judge.propose_all(changes)) and judge.pool.fragments > fragments
 
 
 def test_sketches_end_with_the_region_that_gives_a_stream_too_much_work():
@@ -149,16 +149,16 @@ def test_sketches_end_with_the_region_that_gives_a_stream_too_much_work():
     judge = Judge(graph, machine, CostModel.analytic(machine))
     first, second = (op.name for op in leaders(graph))
     judge.start(taskflow.Strategy({first: ParallelConfig({"b": 2}), second: ParallelConfig({}, (2,))}))
-    regions, streams = np.arange(len(judge.layout.kind)), judge.pool.queues.count
+    regions, streams = np.arange(len(judge.layout.kind)), judge.pool.sets.count
 
     def sketched(limit):
         work = np.zeros(streams)
-        is_short = judge.pool.sketch(regions, judge.index.numbers, work, limit)
-        made = judge.pool.entries - entries
+        is_short = judge.pool.sketch(regions, judge.index.current.points, work, limit)
+        made = judge.pool.fragments - fragments
         judge.pool.drop_sketches()
         return is_short, work, made
 
-    entries = judge.pool.entries
+    fragments = judge.pool.fragments
     is_short, work, made = sketched(math.inf)
     assert is_short and made == len(regions)
     most = work.max()
@@ -171,8 +171,8 @@ def test_costs_that_are_not_those_of_rates_have_sketches_without_rows():
     graph, machine = two_layers(), MachineModel.local(2, "cpu")
     judge = Judge(graph, machine, CostModel.measured(machine))
     judge.start(taskflow.data_parallel(graph, machine))
-    work = np.zeros(judge.pool.queues.count)
-    judge.pool.sketch(np.arange(len(judge.layout.kind)), judge.index.numbers, work, 0.0)
+    work = np.zeros(judge.pool.sets.count)
+    judge.pool.sketch(np.arange(len(judge.layout.kind)), judge.index.current.points, work, 0.0)
     first, end = judge.pool._sketched_from[ENTRY], judge.pool.packed.length[ENTRY]
     assert end - first == len(judge.layout.kind)
     assert (judge.pool.packed.entry[first:end, 1] == 0).all() and not work.any()
