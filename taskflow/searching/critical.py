@@ -18,39 +18,9 @@ from taskflow.core.compiling import inlined, leaf, njit
 from taskflow.core.start_rule import occupy, start_of
 from taskflow.searching.laying import Rows
 from taskflow.searching.passing import more_streams
-from taskflow.searching.program import Tables
+from taskflow.searching.program import Path, Tables
 
 NEAR = 128  # rows of the path on either side of a laid span that are looked at one by one
-
-# A row of the path: the first four of its streams, the number of its end, and whether it waits for the row before it,
-# though they share no stream.
-PATH_ROW = np.dtype([("stream", np.uint32, (4,)), ("end", np.uint32), ("waits", np.uint32)])
-
-
-class Path(NamedTuple):
-    """The critical path, and memory for a pass. Each of its rows starts when the one before ends.
-
-    Attributes:
-        row, finish: PATH_ROW and end of every row of it, in order; before the first the end is 0.
-        ptr: per span its first row of the path; all are 0 if no path is known.
-        of_end: per number of an end, its row of the path, or 0.
-        laid_end, known: per number of an end: the end of a row that was laid for a proposal, and that proposal.
-    """
-
-    row: Array
-    finish: Array
-    ptr: Array
-    of_end: Array
-    laid_end: Array
-    known: Array
-
-
-def no_path(spans: int, rows: int, ends: int) -> Path:
-    """Memory for a path of so many rows."""
-    laid_end, known = np.zeros(ends), np.zeros(ends, np.int64)
-    row, finish = np.zeros(rows + 1, PATH_ROW), np.zeros(rows + 1)
-    return Path(row, finish, np.zeros(spans + 1, np.int64), np.zeros(ends, np.int32), laid_end, known)
-
 
 # -- finding it ------------------------------------------------------------------------------------------------------
 

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.lowering.pointstore import PointStore
-from taskflow.searching.layout import BY_POINTS, Layout
-
-
-class Chosen(NamedTuple):
-    """A strategy in numbers; -1 where there is none yet.
-
-    Attributes:
-        points, rows: per operator the number of its points in a `PointStore`, and of their rows in a pool.
-        fragment: per region the number of its fragment in a pool.
-        presence: per device, how many operators have points there.
-    """
-
-    points: Array
-    rows: Array
-    fragment: Array
-    presence: Array
+from taskflow.searching.layout import BY_POINTS, Chosen, Layout
 
 
 class Index:

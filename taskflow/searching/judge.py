@@ -19,8 +19,8 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
-from taskflow.searching.index import Chosen, Index
-from taskflow.searching.layout import lay_out
+from taskflow.searching.index import Index
+from taskflow.searching.layout import Chosen, lay_out
 from taskflow.searching.pool import Pool
 from taskflow.searching.program import JudgedProgram
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
@@ -51,10 +51,11 @@ class Judge:
     """See the module. `last_refusal` says why the last strategy was infinitely slow, where it is not the limit."""
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
-        from taskflow.searching.peaks import alive_peak  # numba: imported on first use
+        from taskflow.searching.critical import trace  # numba: imported on first use
+        from taskflow.searching.peaks import alive_peak
         from taskflow.searching.resimulate import resimulate
 
-        self._resimulate, self._alive_peak = resimulate, alive_peak
+        self._resimulate, self._trace, self._alive_peak = resimulate, trace, alive_peak
         self.graph, self.machine, self.costs = graph, machine, costs
         self.last_refusal = ""
         self._devices = len(machine.devices)
@@ -276,6 +277,13 @@ class Judge:
         else:
             self._lay_anew(more)
 
+    def find_path(self) -> None:
+        """Find the critical path of the current strategy, if it is not known."""
+        program, sets = self.program, self.pool.sets
+        if not program.is_traced:
+            self._trace(tuple(program.tables), *sets.columns, sets.count, tuple(program.path))
+            program.is_traced = True
+
     def _pass(
         self,
         p: _Proposal,
@@ -287,7 +295,7 @@ class Judge:
         """See `resimulate`; `changed` are operators and regions."""
         index, pool, program = self.index, self.pool, self.program
         if math.isfinite(limit) and program.rows >= LONG_ROWS:
-            program.trace(pool.sets)
+            self.find_path()
         seconds, needed = self._resimulate(
             limit,
             is_brief,

@@ -14,8 +14,7 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf
 from taskflow.lowering.packing import Packed
-from taskflow.searching.index import Chosen
-from taskflow.searching.layout import Layout
+from taskflow.searching.layout import Chosen, Layout
 from taskflow.searching.program import Tables
 
 

@@ -51,6 +51,21 @@ class Layout(NamedTuple):
     alive: Array
 
 
+class Chosen(NamedTuple):
+    """A strategy in numbers; -1 where there is none yet.
+
+    Attributes:
+        points, rows: per operator the number of its points in a `PointStore`, and of their rows in a pool.
+        fragment: per region the number of its fragment in a pool.
+        presence: per device, how many operators have points there.
+    """
+
+    points: Array
+    rows: Array
+    fragment: Array
+    presence: Array
+
+
 def lay_out(lowering: Lowering) -> Layout:
     """The layout of a graph."""
     lives, number_of = lowering.lives, {key: b for b, key in enumerate(lowering.sequence)}

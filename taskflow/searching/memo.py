@@ -13,8 +13,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, inner, leaf, njit
-from taskflow.searching.index import Chosen
-from taskflow.searching.layout import BY_DEVICES, BY_POINTS_AND_USED, Layout
+from taskflow.searching.layout import BY_DEVICES, BY_POINTS_AND_USED, Chosen, Layout
 
 FREE = -1
 

@@ -7,15 +7,11 @@ not of rows, so a span whose neighbours stay the same stays as it is when others
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.tasks.streams import StreamSets
-
-if TYPE_CHECKING:
-    from taskflow.searching.critical import Path
 
 ROOM = 3  # times the rows of a strategy: what proposals and changes take until all is laid anew
 
@@ -33,6 +29,10 @@ ROW = np.dtype([("stream", np.uint32, (4,)), ("awaits", np.uint32, (2,)), ("link
 # Ends that a row waits for: the first, the step to the next, how many (negative: for the earliest of them), and the
 # next link of the same row, or 0.
 LINK = np.dtype([(name, np.int32) for name in ("end", "step", "count", "link")])
+
+# A row of the path: the first four of its streams, the number of its end, and whether it waits for the row before it,
+# though they share no stream.
+PATH_ROW = np.dtype([("stream", np.uint32, (4,)), ("end", np.uint32), ("waits", np.uint32)])
 
 
 class Tables(NamedTuple):
@@ -65,6 +65,24 @@ class Tables(NamedTuple):
     new_done: Array
 
 
+class Path(NamedTuple):
+    """The critical path, and memory for a pass. Each of its rows starts when the one before ends.
+
+    Attributes:
+        row, finish: PATH_ROW and end of every row of it, in order; before the first the end is 0.
+        ptr: per span its first row of the path; all are 0 if no path is known.
+        of_end: per number of an end, its row of the path, or 0.
+        laid_end, known: per number of an end: the end of a row that was laid for a proposal, and that proposal.
+    """
+
+    row: Array
+    finish: Array
+    ptr: Array
+    of_end: Array
+    laid_end: Array
+    known: Array
+
+
 class JudgedProgram:
     """See the module.
 
@@ -76,7 +94,7 @@ class JudgedProgram:
     Attributes:
         rows: rows of the current strategy.
         tables: all that compiled code reads and writes.
-        path: the critical path of the current strategy, if it `is_traced`.
+        path: the critical path of the current strategy, if it `is_traced`, see `critical`.
     """
 
     def __init__(self, spans: int, streams: int, marks: int) -> None:
@@ -91,8 +109,6 @@ class JudgedProgram:
         self._make_room(0)
 
     def _make_room(self, rows: int) -> None:
-        from taskflow.searching.critical import no_path  # numba: imported on first use
-
         row, seconds, link, end, new_end = _rows(rows)
         self.tables = self.tables._replace(row=row, seconds=seconds, link=link, end=end, new_end=new_end)
         self.path, self.is_traced = no_path(len(self.tables.span), rows, rows + 1), False
@@ -114,14 +130,6 @@ class JudgedProgram:
         t.counter["every"], t.counter["ends"], t.counter["links"] = every, 1 + len(ends), 1
         self.path.known[:] = 0
         self._forget_path()
-
-    def trace(self, sets: StreamSets) -> None:
-        """Find the critical path of the current strategy, if it is not known."""
-        from taskflow.searching.critical import trace  # numba: imported on first use
-
-        if not self.is_traced:
-            trace(tuple(self.tables), *sets.columns, sets.count, tuple(self.path))
-            self.is_traced = True
 
     def _forget_path(self) -> None:
         first, end = self.path.ptr[0], self.path.ptr[-1]
@@ -151,3 +159,10 @@ class JudgedProgram:
 def _rows(count: int) -> tuple[Array, Array, Array, Array, Array]:
     """Rows, their seconds, links, and ends of the current and the proposed strategy."""
     return np.zeros(count, ROW), np.zeros(count), np.zeros(count, LINK), np.zeros(count + 1), np.zeros(count + 1)
+
+
+def no_path(spans: int, rows: int, ends: int) -> Path:
+    """Memory for a path of so many rows."""
+    laid_end, known = np.zeros(ends), np.zeros(ends, np.int64)
+    row, finish = np.zeros(rows + 1, PATH_ROW), np.zeros(rows + 1)
+    return Path(row, finish, np.zeros(spans + 1, np.int64), np.zeros(ends, np.int32), laid_end, known)

@@ -15,12 +15,11 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf, njit
 from taskflow.lowering.packing import ENTRY, Packed
-from taskflow.searching.critical import Path, pass_path
-from taskflow.searching.index import Chosen
+from taskflow.searching.critical import pass_path
 from taskflow.searching.laying import Rows, lay_changed
-from taskflow.searching.layout import Layout
+from taskflow.searching.layout import Chosen, Layout
 from taskflow.searching.passing import pass_spans
-from taskflow.searching.program import Tables
+from taskflow.searching.program import Path, Tables
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 TOO_SHORT = -1.0

@@ -31,7 +31,7 @@ def judge(request, monkeypatch):
 
 def path_of(judge):
     """Rows of the path and their ends."""
-    judge.program.trace(judge.pool.sets)
+    judge.find_path()
     path = judge.program.path
     return path.row[path.ptr[0] : path.ptr[-1]], path.finish[path.ptr[0] : path.ptr[-1]]
 
