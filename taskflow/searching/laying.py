@@ -13,8 +13,8 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf
-from taskflow.lowering.packing import Packed
 from taskflow.searching.layout import Chosen, Layout
+from taskflow.searching.packed import Packed
 from taskflow.searching.program import Tables
 
 
@@ -22,7 +22,7 @@ class Rows(NamedTuple):
     """The rows of a pool.
 
     Attributes:
-        op_rows: (n, 2) of the points of an operator under a configuration: first row and number.
+        op_rows: ROWS of the points of an operator under a configuration.
         packed: of regions.
         set_ptr, stream: see `streams.StreamSets`.
     """
@@ -63,11 +63,10 @@ def find_room(b: int, span: np.record, proposed: Chosen, rows: Rows, t: Tables) 
     """Room for the rows of a span, and for their ends where there are more or fewer than before."""
     counter, new = t.counter[0], t.new_span[b]
     if span.op >= 0:
-        at = proposed.rows[span.op]
-        new.packed, new.count = rows.op_rows[at, 0], rows.op_rows[at, 1]
+        packed = rows.op_rows[proposed.rows[span.op]]
     else:
-        at = rows.packed.entry[proposed.fragment[span.region], 2] + span.version
-        new.packed, new.count = rows.packed.version[at, 0], rows.packed.version[at, 1]
+        packed = rows.packed.version[rows.packed.fragment[proposed.fragment[span.region]].version + span.version]
+    new.packed, new.count = packed.first, packed.count
     new.row, new.end = counter.new_rows, t.span[b].end
     counter.new_rows += new.count
     if new.count != t.span[b].count:
@@ -79,7 +78,7 @@ def find_room(b: int, span: np.record, proposed: Chosen, rows: Rows, t: Tables) 
 def lay_rows(span: np.record, rows: Rows, t: Tables) -> None:
     """Seconds and streams of the rows of a span."""
     for k in range(span.count):
-        streams, row = rows.packed.queue[span.packed + k], t.row[span.row + k]
+        streams, row = rows.packed.streams[span.packed + k], t.row[span.row + k]
         begin, count = rows.set_ptr[streams], rows.set_ptr[streams + 1] - rows.set_ptr[streams]
         t.seconds[span.row + k] = rows.packed.seconds[span.packed + k]
         for j in range(4):
@@ -100,14 +99,14 @@ def lay_within(span: np.record, rows: Rows, t: Tables) -> None:
 @inlined
 def lay_between(b: int, proposed: Chosen, layout: Layout, rows: Rows, t: Tables) -> None:
     """What the rows of a span wait for in others."""
-    run = rows.packed.run
     for w in range(layout.wait_ptr[b], layout.wait_ptr[b + 1]):
         region = layout.wait[w].region
-        issuer = rows.packed.entry[proposed.fragment[region], 3] + layout.wait[w].issuer
+        issuer = rows.packed.fragment[proposed.fragment[region]].run_ptr + layout.wait[w].issuer
         for k in range(rows.packed.run_ptr[issuer], rows.packed.run_ptr[issuer + 1]):
-            awaited = layout.issuer_span[layout.issuer_ptr[region] + run[k, 1]]
-            first_row, first_end = t.new_span[b].row + run[k, 0], t.new_span[awaited].end + run[k, 2]
-            await_ends(first_row, run[k, 3], first_end, run[k, 4], run[k, 5], t)
+            run = rows.packed.run[k]
+            awaited = layout.issuer_span[layout.issuer_ptr[region] + run.issuer]
+            first_row, first_end = t.new_span[b].row + run.row, t.new_span[awaited].end + run.awaited
+            await_ends(first_row, run.step, first_end, run.awaited_step, run.count, t)
 
 
 @leaf

@@ -1,50 +1,53 @@
-"""Packing the points of operators into the pool of a search, compiled by numba; see `pool` and `packing`."""
+"""Packing the points of operators into the pool of a search, compiled by numba; see `packed`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from taskflow.core.columns import Array
 from taskflow.core.compiling import leaf, njit
 from taskflow.cost.model import Rates
-from taskflow.lowering.packing import ROW, Packed
 from taskflow.lowering.pointtable import PointTable
+from taskflow.searching.packed import Packed
 
 
 class PointRates(NamedTuple):
     """What decides how long points take; see `AnalyticCosts.compute_rates`."""
 
-    flops: Any
-    ramp: Any
+    flops: Array
+    ramp: Array
     moves: Rates
 
 
 @njit
-def pack_points(points: Any, store: Any, of_points: Any, of_moves: Any, first_queue: int, pool: Any, found: Any) -> int:
+def pack_points(
+    points: Array, store: Array, of_points: Array, of_moves: Array, first_set: int, pool: Array, found: Array
+) -> int:
     """Append the rows of some operators; of how many there is room for.
 
     Args:
         points: (n, 2) number of the points, and of the dtype in which they compute.
         store: all points, `PointTable` as a plain tuple.
         of_points, of_moves: `PointRates` but for the last, and that, as plain tuples.
-        first_queue: the queue of what computes on the first device; those of the others follow.
+        first_set: the set of the stream in which the first device computes; those of the others follow.
         pool: `Packed` as a plain tuple.
-        found: (n, 2) gets first row and number of rows.
+        found: gets ROWS.
     """
     flops, ramp = of_points
     table, rates, p = PointTable(*store), PointRates(flops, ramp, Rates(*of_moves)), Packed(*pool)
     for k in range(len(points)):
-        row, count = p.length[ROW], table.record[points[k, 0]].points
+        row, count = p.filled[0].rows, table.record[points[k, 0]].points
         if row + count + 1 >= len(p.seconds):
             return k
-        put_points(points[k, 0], points[k, 1], table, rates, first_queue, p)
-        found[k, 0], found[k, 1] = row, count
+        put_points(points[k, 0], points[k, 1], table, rates, first_set, p)
+        found[k].first, found[k].count = row, count
     return len(points)
 
 
 @leaf
-def put_points(number: int, dtype: int, table: PointTable, rates: PointRates, first_queue: int, p: Packed) -> None:
+def put_points(number: int, dtype: int, table: PointTable, rates: PointRates, first_set: int, p: Packed) -> None:
     """Append the rows of points of a number."""
-    record, row = table.record[number], p.length[ROW]
+    record, row = table.record[number], p.filled[0].rows
     begin, count, model = record.first_device, record.points, record.first_model
     for i in range(count):
         device = table.device[begin + i]
@@ -52,16 +55,16 @@ def put_points(number: int, dtype: int, table: PointTable, rates: PointRates, fi
             p.seconds[row + i] = p.seconds[row + i - 1]
         else:
             p.seconds[row + i] = point_seconds(table.flops[model + i], table.bytes[model + i], device, dtype, rates)
-        p.queue[row + i] = first_queue + device
+        p.streams[row + i] = first_set + device
         p.within_ptr[row + i + 1] = p.within_ptr[row]
-    p.length[ROW] = row + count
+    p.filled[0].rows = row + count
 
 
 @leaf
 def is_like(table: PointTable, at: int, i: int, dtype: int, rates: PointRates) -> bool:
     """Whether a point takes as long as the one before it: most do, and a division takes longer than to see that.
 
-    `at` is where its device stands, `i` where its flops do.
+    `at` is the number of its device, `i` that of its flops.
     """
     device, before = table.device[at], table.device[at - 1]
     if table.flops[i] != table.flops[i - 1] or table.bytes[i] != table.bytes[i - 1]:

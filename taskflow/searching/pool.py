@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,27 +17,11 @@ from taskflow.core.columns import Array, Column, doubled, table_bytes
 from taskflow.core.errors import InternalError
 from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering
+from taskflow.searching.packed import GROWING, ROW, ROWS, empty
 from taskflow.tasks.exchange import ring_order
 from taskflow.tasks.streams import StreamSets, StreamTable
 from taskflow.tasks.task_graph import COLLECTIVES
 
-if TYPE_CHECKING:
-    from taskflow.lowering.packing import Packed
-
-# The columns of `packing.Packed` that grow together, by their number in its `length`.
-GROWING = (
-    ("seconds", "queue", "within_ptr"),
-    ("within",),
-    ("version",),
-    ("run_ptr",),
-    ("run",),
-    ("entry", "bytes"),
-    ("pending",),
-    ("member",),
-)
-ROW, ENTRY, PENDING, MEMBER = 0, 5, 6, 7
-ROOM = 1 << 16  # rows and dependences, to begin with
-SHORT = 64  # times as short are columns of which a fragment has one
 GROUP_BYTES, MEMBER_BYTES = 1000, 24  # of objects: a group that is known, by its bytes and as two tuples
 
 
@@ -59,14 +43,14 @@ class Pool:
         self.lowering, self.costs = lowering, costs
         self._pack, self._sketch = pack_points, sketch
         self.rates = costs.rates()
-        self.packed = _empty(len(lowering.machine.devices))
+        self.packed = empty(len(lowering.machine.devices))
         self._column_bytes, self._members = table_bytes(self.packed), 0
-        self.op_rows = Column(np.int64, 2)
+        self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
         self._are_moves_rated = isinstance(costs, AnalyticCosts)
-        self._sketched_from = self.packed.length.copy()
+        self._sketched_from = self.packed.filled.copy()
         self._groups: dict[bytes, _Group] = {}  # by the members
 
     @property
@@ -78,7 +62,7 @@ class Pool:
     @property
     def fragments(self) -> int:
         """Number of fragments."""
-        return int(self.packed.length[ENTRY])
+        return int(self.packed.filled["fragments"][0])
 
     def add_points(self, ops: Sequence[int], numbers: Sequence[int]) -> list[int]:
         """The numbers of the rows of operators with points of these numbers."""
@@ -90,17 +74,17 @@ class Pool:
         return [self._ops[key] for key in keys]
 
     def _pack_points(self, ops: Sequence[int], numbers: Sequence[int]) -> Array:
-        """Append the rows of operators with points of these numbers; (n, 2) first row and number of each."""
+        """Append the rows of operators with points of these numbers; ROWS of each."""
         dtypes = (self.lowering.compute_dtype[op] for op in ops)
         points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
         known = tuple(self.lowering.store.table), *self._point_rates, self.sets.first_compute
-        found, done = np.empty((len(points), 2), np.int64), 0
+        found, done = np.zeros(len(points), ROWS), 0
         while done < len(points):
             done += self._pack(points[done:], *known, tuple(self.packed), found[done:])
             if done < len(points):
                 self._grow(ROW)
         if not isinstance(self.costs, AnalyticCosts):
-            rows = slice(found[0, 0], found[-1].sum())
+            rows = slice(found["first"][0], found["first"][-1] + found["count"][-1])
             sample = self.lowering.sample(list(zip(ops, numbers, strict=True)), [])
             self.packed.seconds[rows] = self.costs.seconds(sample)
         return found
@@ -113,16 +97,17 @@ class Pool:
 
     def add_fragments(self, regions: Array, numbers: Array, used: Array) -> None:
         """Append the fragments of some regions, given the points of all operators and the devices in use."""
-        row = int(self.packed.length[ROW])
+        row = int(self.packed.filled["rows"][0])
         self._pack_regions(regions, numbers, used)
         self._settle_collectives()
         if not isinstance(self.costs, AnalyticCosts):
             made = [(int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store)) for k in regions.tolist()]
-            end = int(self.packed.length[ROW])
+            end = int(self.packed.filled["rows"][0])
             self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
 
     def _pack_regions(self, regions: Array, numbers: Array, used: Array) -> None:
-        from taskflow.lowering import moving, packing  # numba: imported on first use
+        from taskflow.lowering import moving  # numba: imported on first use
+        from taskflow.searching import packing
 
         mover, rates, done = self.lowering.mover, tuple(self.rates), 0
         world, end = mover.world(numbers, used, self.lowering.store), -1
@@ -145,7 +130,7 @@ class Pool:
             work: seconds that every stream has to do in all, without these regions; is changed.
             limit: in seconds.
         """
-        done, self._sketched_from = 0, self.packed.length.copy()
+        done, self._sketched_from = 0, self.packed.filled.copy()
         while done < len(regions):
             tables = self._lives, tuple(self.lowering.store.table), self._links
             of_pool = self._are_moves_rated, tuple(self.packed)
@@ -159,7 +144,7 @@ class Pool:
 
     def drop_sketches(self) -> None:
         """Take the sketches out again."""
-        self.packed.length[:] = self._sketched_from
+        self.packed.filled[:] = self._sketched_from
 
     @cached_property
     def _lives(self) -> tuple[Array, ...]:
@@ -177,15 +162,15 @@ class Pool:
     def _settle_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""
         p = self.packed
-        for row, name, size, first, count in p.pending[: p.length[PENDING]].tolist():
+        for row, name, size, first, count in p.pending[: p.filled["pending"][0]].tolist():
             members = p.member[first : first + count]
             known = self._groups.get(members.tobytes())
             if known is None:
                 known = self._groups[members.tobytes()] = self._group(tuple(members.tolist()))
             if (name, size) not in known.seconds:
                 known.seconds[name, size] = self.costs.collective_seconds(COLLECTIVES[name], known.devices, size)
-            p.queue[row], p.seconds[row] = known.set, known.seconds[name, size]
-        p.length[PENDING] = p.length[MEMBER] = 0
+            p.streams[row], p.seconds[row] = known.set, known.seconds[name, size]
+        p.filled["pending"] = p.filled["members"] = 0
 
     def _group(self, members: tuple[int, ...]) -> _Group:
         ring = ring_order(members, self._hosts)
@@ -196,24 +181,3 @@ class Pool:
         """Make columns twice as long."""
         self.packed = doubled(self.packed, GROWING[column])
         self._column_bytes = table_bytes(self.packed)
-
-
-def _empty(devices: int) -> Packed:
-    """Columns with room for a little."""
-    from taskflow.lowering.packing import Packed  # numba: imported on first use
-
-    short = max(ROOM // SHORT, 1)
-    return Packed(
-        length=np.zeros(8, np.int64),
-        seconds=np.zeros(ROOM),
-        queue=np.zeros(ROOM, np.int32),
-        within_ptr=np.zeros(ROOM, np.int32),
-        within=np.zeros(ROOM, np.int32),
-        version=np.zeros((short, 2), np.int64),
-        run_ptr=np.zeros(short, np.int64),
-        run=np.zeros((ROOM, 6), np.int32),
-        entry=np.zeros((short, 4), np.int64),
-        bytes=np.zeros((short, devices), np.int64),
-        pending=np.zeros((short, 5), np.int64),
-        member=np.zeros(short, np.int64),
-    )

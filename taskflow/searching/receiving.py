@@ -2,7 +2,7 @@
 
 Where points each make a part of their own, and few devices read a box, each part is copied from where it is made, as
 `deliver` does. What more devices read alike may be gathered in one row, and what they sum is one (`collective`): its
-seconds are those of the best algorithm, and every algorithm of `collective_cost` takes at least
+seconds are those of the best algorithm, and every algorithm of `collective.price` takes at least
 
     (bytes moved in all) / (devices that take part) / (the fastest transfer of the machine).
 
@@ -11,10 +11,11 @@ Where it is not certain which rows there will be, nothing is said to be received
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf
 from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import overlaps, same, volume
@@ -32,30 +33,30 @@ class Links(NamedTuple):
         latency, throughput: (devices, devices).
         least_latency, best: per device, of all that it can receive from.
         fastest: throughput of all transfers.
-        queue_ptr, queue, first_stream: see `streams.StreamSets`; streams: how many there are.
+        set_ptr, stream, first_stream: see `streams.StreamSets`; streams: how many there are.
     """
 
-    hosts: Any
+    hosts: Array
     few: int
-    latency: Any
-    throughput: Any
-    least_latency: Any
-    best: Any
+    latency: Array
+    throughput: Array
+    least_latency: Array
+    best: Array
     fastest: float
-    queue_ptr: Any
-    queue: Any
+    set_ptr: Array
+    stream: Array
     first_stream: int
     streams: int
 
 
-def links_of(rates: Rates, hosts: Any, few: int, sets: StreamSets) -> Links:
+def links_of(rates: Rates, hosts: Array, few: int, sets: StreamSets) -> Links:
     """See `Links`."""
-    (ptr, queue), first = sets.columns, sets.first_stream
+    (ptr, stream), first = sets.columns, sets.first_stream
     is_own = np.eye(len(hosts), dtype=np.bool_)
     latency, throughput = np.where(is_own, np.inf, rates.latency), np.where(is_own, 0.0, rates.throughput)
     least, best = latency.min(axis=0), throughput.max(axis=0)
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
-    return Links(hosts, few, *of_links, ptr[: first + 1].copy(), queue[: ptr[first]].copy(), first, sets.count)
+    return Links(hosts, few, *of_links, ptr[: first + 1].copy(), stream[: ptr[first]].copy(), first, sets.count)
 
 
 class Played(NamedTuple):
@@ -70,8 +71,8 @@ class Made(NamedTuple):
 
     begin: int
     end: int
-    order: Any
-    first: Any
+    order: Array
+    first: Array
     is_unique: bool
     is_summed: bool
 
@@ -86,15 +87,15 @@ class Pieces(NamedTuple):
         seconds: memory for how long a copy of each takes, see `copies`.
     """
 
-    lack: Any
-    ptr: Any
-    source: Any
-    size: Any
-    seconds: Any
+    lack: Array
+    ptr: Array
+    source: Array
+    size: Array
+    seconds: Array
 
 
 @leaf
-def shared(a: Any, b: Any) -> int:
+def shared(a: Array, b: Array) -> int:
     """Number of points that two boxes share."""
     points = 1
     for k in range(0, len(a), 2):
@@ -125,7 +126,7 @@ def twin(x: Played, e: int) -> int:
 
 
 @inner
-def needing(x: Played, v: int) -> tuple[Any, int]:
+def needing(x: Played, v: int) -> tuple[Array, int]:
     """The points that read version `v`, but for twins; behind them those where the last version is kept."""
     found, n, readers = np.empty(len(x.points.device), np.int64), 0, 0
     is_last = x.life.is_persistent and v == len(x.life.producer) - 1
@@ -153,7 +154,7 @@ def makers(x: Played, v: int, devices: int) -> Made:
 
 
 @inner
-def pieces_of(x: Played, needs: Any, made: Made) -> Pieces:
+def pieces_of(x: Played, needs: Array, made: Made) -> Pieces:
     """See `Pieces`; what is made on the device itself is found first, since often that is all."""
     most = len(needs) * (made.end - made.begin) if made.is_unique else 0
     ptr, lack, n = np.zeros(len(needs) + 1, np.int64), np.empty(len(needs), np.int64), 0
@@ -170,7 +171,7 @@ def pieces_of(x: Played, needs: Any, made: Made) -> Pieces:
 
 
 @leaf
-def add_pieces(x: Played, a: int, made: Made, source: Any, size: Any, n: int) -> int:
+def add_pieces(x: Played, a: int, made: Made, source: Array, size: Array, n: int) -> int:
     """Append the pieces of a need; their number."""
     for q in range(made.begin, made.end):
         if x.points.device[q] != x.points.device[a]:
@@ -182,7 +183,7 @@ def add_pieces(x: Played, a: int, made: Made, source: Any, size: Any, n: int) ->
 
 
 @inner
-def receive(x: Played, needs: Any, made: Made, pieces: Pieces, links: Links) -> tuple[Any, bool]:
+def receive(x: Played, needs: Array, made: Made, pieces: Pieces, links: Links) -> tuple[Array, bool]:
     """Seconds for which the device of each of the `needs` receives what that point lacks, at least.
 
     And whether these are of copies, which are known one by one.
@@ -200,7 +201,7 @@ def receive(x: Played, needs: Any, made: Made, pieces: Pieces, links: Links) -> 
 
 
 @leaf
-def copy_all(x: Played, needs: Any, pieces: Pieces, made: Made, links: Links, seconds: Any) -> None:
+def copy_all(x: Played, needs: Array, pieces: Pieces, made: Made, links: Links, seconds: Array) -> None:
     """See `copies`, for all needs that lack something."""
     for i in range(len(needs)):
         if pieces.lack[i] > 0:
@@ -221,7 +222,7 @@ def copies(x: Played, a: int, i: int, pieces: Pieces, made: Made, links: Links) 
 
 
 @inner
-def alike(x: Played, needs: Any) -> tuple[Any, Any]:
+def alike(x: Played, needs: Array) -> tuple[Array, Array]:
     """Per need the first one of the same box, and how many are the same as that."""
     group, count = np.empty(len(needs), np.int64), np.zeros(len(needs), np.int64)
     for i in range(len(needs)):
@@ -234,7 +235,7 @@ def alike(x: Played, needs: Any) -> tuple[Any, Any]:
 
 
 @inner
-def gathers(x: Played, needs: Any, pieces: Pieces, group: Any, count: Any, made: Made, links: Links) -> Any:
+def gathers(x: Played, needs: Array, pieces: Pieces, group: Array, count: Array, made: Made, links: Links) -> Array:
     """What is needed alike by many, who need nothing else, may be gathered; of the rest nothing is certain."""
     seconds, on, lack = np.zeros(len(needs)), np.zeros(len(links.hosts), np.int64), pieces.lack
     for a in needs:
@@ -263,7 +264,7 @@ def gathers(x: Played, needs: Any, pieces: Pieces, group: Any, count: Any, made:
 
 
 @inner
-def sums(x: Played, needs: Any, made: Made, links: Links) -> Any:
+def sums(x: Played, needs: Array, made: Made, links: Links) -> Array:
     """Sums, tile by tile."""
     seconds = np.zeros(len(needs))
     order, ptr = tiles_of(x.points.box, made.begin, made.end)
@@ -278,7 +279,7 @@ def sums(x: Played, needs: Any, made: Made, links: Links) -> Any:
 
 
 @inner
-def add_sum(x: Played, needs: Any, tile: int, has: Any, summands: int, seconds: Any, links: Links) -> None:
+def add_sum(x: Played, needs: Array, tile: int, has: Array, summands: int, seconds: Array, links: Links) -> None:
     """Add what each need receives of the sum of a tile, of which so many devices, which `has` marks, made a part.
 
     Where many take part it is one row if all of them need the whole tile; of other rows nothing is certain.

@@ -14,10 +14,10 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf, njit
-from taskflow.lowering.packing import ENTRY, Packed
 from taskflow.searching.critical import pass_path
 from taskflow.searching.laying import Rows, lay_changed
 from taskflow.searching.layout import Chosen, Layout
+from taskflow.searching.packed import Packed
 from taskflow.searching.passing import pass_spans
 from taskflow.searching.program import Path, Tables
 
@@ -119,7 +119,7 @@ def pass_from(
 def add_work(work: Array, sign: float, first: int, count: int, rows: Rows) -> None:
     """Add what rows of the pool take to the work of their streams."""
     for row in range(first, first + count):
-        streams = rows.packed.queue[row]
+        streams = rows.packed.streams[row]
         for k in range(rows.set_ptr[streams], rows.set_ptr[streams + 1]):
             work[rows.stream[k]] += sign * rows.packed.seconds[row]
 
@@ -135,8 +135,8 @@ def change_ops(work: Array, ops: Array, current: Chosen, proposed: Chosen, rows:
 def change_op(work: Array, old: int, new: int, rows: Rows) -> None:
     """Exchange the rows of an operator; -1: there are none yet."""
     if old >= 0:
-        add_work(work, -1.0, rows.op_rows[old, 0], rows.op_rows[old, 1], rows)
-    add_work(work, 1.0, rows.op_rows[new, 0], rows.op_rows[new, 1], rows)
+        add_work(work, -1.0, rows.op_rows[old].first, rows.op_rows[old].count, rows)
+    add_work(work, 1.0, rows.op_rows[new].first, rows.op_rows[new].count, rows)
 
 
 @leaf
@@ -149,11 +149,11 @@ def change_regions(work: Array, size: Array, regions: Array, current: Chosen, pr
     for r in regions:
         old, new = current.fragment[r], proposed.fragment[r]
         if old >= 0:
-            add_work(work, -1.0, packed.entry[old, 0], packed.entry[old, 1], rows)
-        if new >= packed.length[ENTRY]:
+            add_work(work, -1.0, packed.fragment[old].row, packed.fragment[old].rows, rows)
+        if new >= packed.filled[0].fragments:
             is_known = False
             continue
-        add_work(work, 1.0, packed.entry[new, 0], packed.entry[new, 1], rows)
+        add_work(work, 1.0, packed.fragment[new].row, packed.fragment[new].rows, rows)
         for device in range(len(size)):
             size[device] += packed.bytes[new, device] - (packed.bytes[old, device] if old >= 0 else 0)
     return is_known
@@ -175,14 +175,14 @@ def change_spans(
         old, new = current.fragment[span.region], proposed.fragment[span.region]
         if old != new:
             if old >= 0:
-                add_version(done, -1.0, rows.packed.entry[old, 2] + span.version, rows)
-            add_version(done, 1.0, rows.packed.entry[new, 2] + span.version, rows)
+                add_version(done, -1.0, rows.packed.fragment[old].version + span.version, rows)
+            add_version(done, 1.0, rows.packed.fragment[new].version + span.version, rows)
 
 
 @inlined
 def add_version(work: Array, sign: float, version: int, rows: Rows) -> None:
     """Add what the rows of a version take to the work of their streams."""
-    add_work(work, sign, rows.packed.version[version, 0], rows.packed.version[version, 1], rows)
+    add_work(work, sign, rows.packed.version[version].first, rows.packed.version[version].count, rows)
 
 
 # -- where to begin --------------------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ def first_changed(regions: Array, current: Chosen, proposed: Chosen, layout: Lay
         for issuer in range(layout.issuer_ptr[r + 1] - begin):
             has_rows = issuer < ops or old < 0
             if not has_rows:
-                a, b = packed.entry[old, 2] + issuer - ops, packed.entry[new, 2] + issuer - ops
-                has_rows = packed.version[a, 1] + packed.version[b, 1] > 0
+                a, b = packed.fragment[old].version + issuer - ops, packed.fragment[new].version + issuer - ops
+                has_rows = packed.version[a].count + packed.version[b].count > 0
             if has_rows:
                 first = min(first, layout.issuer_span[begin + issuer])
     return int(first)

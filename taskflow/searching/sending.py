@@ -1,73 +1,82 @@
-"""What copies keep the other streams busy with that they occupy, compiled by numba; see `sketch`.
+"""The senders of a sketch, and the links that copies cross, compiled by numba; see `sketch`.
 
+A copy occupies the stream in which its target receives, that in which its source sends, and the links between them.
 One sender, or the link of a host, may serve many devices. The order of the copies is known (`moves.copy_in_rounds`), so
 whoever is served last waits for all of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.packing import ROW, WITHIN, Packed
+from taskflow.searching.packed import Packed
 from taskflow.searching.receiving import Links, Pieces, Played
+
+# What a stream has to send: seconds of all copies, how many, the round of the last one and its target as one number.
+SENDER = np.dtype([("seconds", np.float64), ("copies", np.int64), ("last", np.int64)])
 
 
 @inner
 def add_senders(
-    x: Played, needs: Any, readers: int, seconds: Any, pieces: Pieces, links: Links, begin: int, arrival: Any, p: Packed
+    x: Played,
+    needs: Array,
+    readers: int,
+    seconds: Array,
+    pieces: Pieces,
+    links: Links,
+    begin: int,
+    arrival: Array,
+    p: Packed,
 ) -> None:
     """One row for every stream that several copies occupy; the point that the last one is for has it in `arrival`.
 
     Of each device the need counts that takes longest.
     """
-    need, total = np.full(len(links.hosts), -1, np.int64), np.zeros(links.streams)
-    key, count = np.full(links.streams, -1, np.int64), np.zeros(links.streams, np.int64)
-    put_senders(x, needs, readers, seconds, pieces, links, begin, arrival, p, need, total, key, count)
+    need, sender = np.full(len(links.hosts), -1, np.int64), np.zeros(links.streams, SENDER)
+    find_slowest(x, needs, seconds, need)
+    for device in range(len(need)):
+        if need[device] >= 0:
+            count_copies(x, need[device], device, pieces, links, sender)
+    put_senders(needs, readers, links, begin, arrival, p, need, sender)
 
 
 @leaf
-def put_senders(
-    x: Played, needs: Any, readers: int, seconds: Any, pieces: Pieces, links: Links, begin: int, arrival: Any,
-    p: Packed, need: Any, total: Any, key: Any, count: Any,
-) -> None:  # fmt: skip
-    """See `add_senders` and `count_copies`; need: memory for that of each device."""
-    devices = len(need)
+def find_slowest(x: Played, needs: Array, seconds: Array, need: Array) -> None:
+    """Per device, which of its needs takes longest; those of which none takes any time keep -1."""
     for i in range(len(needs)):
         device = x.points.device[needs[i]]
         if seconds[i] > 0.0 and (need[device] < 0 or seconds[i] > seconds[need[device]]):
             need[device] = i
-    for device in range(devices):
-        if need[device] >= 0:
-            count_copies(x, need[device], device, pieces, links, total, key, count)
+
+
+@leaf
+def put_senders(
+    needs: Array, readers: int, links: Links, begin: int, arrival: Array, p: Packed, need: Array, sender: Array
+) -> None:
+    """The rows of `add_senders`."""
     for stream in range(links.streams):
-        if count[stream] > 1:
-            row = p.length[ROW]
-            p.seconds[row], p.queue[row] = total[stream], links.first_stream + stream
-            p.within_ptr[row] = p.length[WITHIN]
-            p.length[ROW] = row + 1
-            i = need[key[stream] % devices]
+        if sender[stream].copies > 1:
+            row, taken = p.filled[0].rows, sender[stream].seconds
+            p.seconds[row], p.streams[row] = taken, links.first_stream + stream
+            p.within_ptr[row] = p.filled[0].within
+            p.filled[0].rows = row + 1
+            i = need[sender[stream].last % len(need)]
             at = needs[i]
-            if i < readers and (arrival[at, 1] < 0 or total[stream] > p.seconds[begin + arrival[at, 1]]):
+            if i < readers and (arrival[at, 1] < 0 or taken > p.seconds[begin + arrival[at, 1]]):
                 arrival[at, 1] = row - begin
 
 
 @leaf
-def count_copies(
-    x: Played, i: int, device: int, pieces: Pieces, links: Links, total: Any, key: Any, count: Any
-) -> None:  # fmt: skip
-    """Add the copies that need number `i` waits for to all streams that they occupy but the first, which receives.
-
-    `total`: seconds; `count`: copies; `key`: the round of the last copy and its target, as one number.
-    """
+def count_copies(x: Played, i: int, device: int, pieces: Pieces, links: Links, sender: Array) -> None:
+    """Add the copies that need number `i` waits for to all streams that they occupy but the first, which receives."""
     devices = len(links.hosts)
     for piece in range(pieces.ptr[i], pieces.ptr[i + 1]):
         source = x.points.device[pieces.source[piece]]
-        queue, turn = source * devices + device, source - device if source > device else source - device + devices
-        for k in range(links.queue_ptr[queue] + 1, links.queue_ptr[queue + 1]):
-            stream = links.queue[k]
-            total[stream] += pieces.seconds[piece]
-            key[stream] = max(key[stream], turn * devices + device)
-            count[stream] += 1
+        streams, turn = source * devices + device, source - device if source > device else source - device + devices
+        for k in range(links.set_ptr[streams] + 1, links.set_ptr[streams + 1]):
+            of_stream = sender[links.stream[k]]
+            of_stream.seconds += pieces.seconds[piece]
+            of_stream.last = max(of_stream.last, turn * devices + device)
+            of_stream.copies += 1

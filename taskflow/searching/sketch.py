@@ -1,7 +1,7 @@
 """Sketches of regions, compiled by numba: what their movement takes at least, without finding the movement itself.
 
-A sketch is an entry of a pool, as packing makes it, of fewer rows and dependences. So the pass over it ends no later
-than that over the real entry, but for rounding, and whatever is too slow with it is so without it. It is made from the
+A sketch is a fragment of a pool, as packing makes it, of fewer rows and dependences. So the pass over it ends no later
+than that over the real one, but for rounding, and whatever is too slow with it is so without it. It is made from the
 boxes that points write and read:
 
 * A point waits for points that alone make something that it reads.
@@ -13,15 +13,15 @@ What is copied within a device, and folds of what has arrived, are left out.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf, njit
 from taskflow.lowering.life import Lives
-from taskflow.lowering.packing import ENTRY, FITS, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.regionlife import load
+from taskflow.searching.packed import FITS, FRAGMENT, ROW, RUN, RUN_PTR, VERSION, Packed
+from taskflow.searching.packing import put_run
 from taskflow.searching.receiving import Links, Made, Pieces, Played, makers, needing, pieces_of, receive, twin
 from taskflow.searching.sending import add_senders
 
@@ -30,9 +30,16 @@ EDGES = 2  # points that one waits for directly: the first and the last of those
 
 @njit
 def sketch(
-    regions: Any, points_of: Any, all_lives: Any, store: Any, all_links: Any, is_moved: bool, pool: Any, work: Any,
+    regions: Array,
+    points_of: Array,
+    all_lives: Array,
+    store: Array,
+    all_links: Array,
+    is_moved: bool,
+    pool: Array,
+    work: Array,
     limit: float,
-) -> tuple[int, int, bool]:  # fmt: skip
+) -> tuple[int, int, bool]:
     """Append sketches of regions, until a stream works above the limit.
 
     Args:
@@ -54,7 +61,7 @@ def sketch(
         short = lacking_column(x, life.ops, len(links.hosts), links.streams, p)
         if short != FITS:
             return short, number, False
-        row = p.length[ROW]
+        row = p.filled[0].rows
         add_sketch(x, life.ops, is_moved and life.is_fetched == 0, links, p)
         if add_work(work, row, limit, links, p):
             return FITS, number + 1, True
@@ -62,18 +69,18 @@ def sketch(
 
 
 @leaf
-def add_work(work: Any, first: int, limit: float, links: Links, p: Packed) -> bool:
+def add_work(work: Array, first: int, limit: float, links: Links, p: Packed) -> bool:
     """Add what rows from `first` on take to the work of their streams; whether one has more than the limit."""
     is_long = False
-    for row in range(first, p.length[ROW]):
-        queue = p.queue[row]
-        if queue >= links.first_stream:
-            work[queue - links.first_stream] += p.seconds[row]
-            is_long = is_long or work[queue - links.first_stream] > limit
+    for row in range(first, p.filled[0].rows):
+        streams = p.streams[row]
+        if streams >= links.first_stream:
+            work[streams - links.first_stream] += p.seconds[row]
+            is_long = is_long or work[streams - links.first_stream] > limit
             continue
-        for k in range(links.queue_ptr[queue], links.queue_ptr[queue + 1]):
-            work[links.queue[k]] += p.seconds[row]
-            is_long = is_long or work[links.queue[k]] > limit
+        for k in range(links.set_ptr[streams], links.set_ptr[streams + 1]):
+            work[links.stream[k]] += p.seconds[row]
+            is_long = is_long or work[links.stream[k]] > limit
     return is_long
 
 
@@ -82,27 +89,28 @@ def lacking_column(x: Played, ops: int, devices: int, streams: int, p: Packed) -
     """A column that has no room for a sketch, or FITS."""
     versions = len(x.life.producer)
     rows = versions * (2 * devices + streams)
-    if p.length[ROW] + rows + 1 >= len(p.seconds):
+    if p.filled[0].rows + rows + 1 >= len(p.seconds):
         return ROW
-    if p.length[VERSION] + versions > len(p.version):
+    if p.filled[0].versions + versions > len(p.version):
         return VERSION
-    if p.length[RUN_PTR] + ops + versions + 1 > len(p.run_ptr):
+    if p.filled[0].run_ptrs + ops + versions + 1 > len(p.run_ptr):
         return RUN_PTR
-    if p.length[RUN] + rows + (EDGES + 2) * len(x.points.device) > len(p.run):
+    if p.filled[0].runs + rows + (EDGES + 2) * len(x.points.device) > len(p.run):
         return RUN
-    return ENTRY if p.length[ENTRY] + 1 > len(p.entry) else FITS
+    return FRAGMENT if p.filled[0].fragments + 1 > len(p.fragment) else FITS
 
 
 @inner
 def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> None:
     """Append the sketch of a region that `ops` operators touch."""
-    count, devices, first = len(x.points.device), len(links.hosts), p.length[ROW]
+    count, devices, first = len(x.points.device), len(links.hosts), p.filled[0].rows
     maker, arrival = np.full((count, EDGES), -1, np.int64), np.full((count, 2), -1, np.int64)
     least, most, row_of = np.empty(devices), np.empty(devices), np.empty(devices, np.int64)
-    entry, version = p.length[ENTRY], p.length[VERSION]
-    p.entry[entry, 0], p.entry[entry, 2], p.entry[entry, 3] = first, version, p.length[RUN_PTR]
+    version = p.filled[0].versions
+    fragment = p.fragment[p.filled[0].fragments]
+    fragment.row, fragment.version, fragment.run_ptr = first, version, p.filled[0].run_ptrs
     for v in range(len(x.life.producer)):
-        begin = p.length[ROW]
+        begin = p.filled[0].rows
         if x.life.producer[v] >= 0:
             needs, readers = needing(x, v)
             made = makers(x, v, devices)
@@ -113,17 +121,17 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
                 add_rows(x, needs, readers, seconds, least, most, row_of, arrival, p)
                 if are_copies:
                     add_senders(x, needs, readers, seconds, pieces, links, begin, arrival, p)
-        p.version[version + v, 0], p.version[version + v, 1] = begin, p.length[ROW] - begin
-    p.entry[entry, 1] = p.length[ROW] - first
-    p.within_ptr[p.length[ROW]] = p.length[WITHIN]
-    p.bytes[entry] = 0
-    p.length[VERSION] += len(x.life.producer)
-    p.length[ENTRY] += 1
+        p.version[version + v].first, p.version[version + v].count = begin, p.filled[0].rows - begin
+    fragment.rows = p.filled[0].rows - first
+    p.within_ptr[p.filled[0].rows] = p.filled[0].within
+    p.bytes[p.filled[0].fragments] = 0
+    p.filled[0].versions += len(x.life.producer)
+    p.filled[0].fragments += 1
     add_runs(x, ops, version, maker, arrival, p)
 
 
 @leaf
-def find_makers(needs: Any, pieces: Pieces, made: Made, maker: Any) -> None:
+def find_makers(needs: Array, pieces: Pieces, made: Made, maker: Array) -> None:
     """The first and the last point, on other devices, that make something of what each of the `needs` reads."""
     for i in range(len(needs)):
         begin, end = pieces.ptr[i], pieces.ptr[i + 1]
@@ -135,13 +143,21 @@ def find_makers(needs: Any, pieces: Pieces, made: Made, maker: Any) -> None:
 
 @leaf
 def add_rows(
-    x: Played, needs: Any, readers: int, seconds: Any, least: Any, most: Any, row_of: Any, arrival: Any, p: Packed
-) -> None:  # fmt: skip
+    x: Played,
+    needs: Array,
+    readers: int,
+    seconds: Array,
+    least: Array,
+    most: Array,
+    row_of: Array,
+    arrival: Array,
+    p: Packed,
+) -> None:
     """One row per device that receives: what the reader lacks that lacks least; a second row: what others lack more.
 
     least, most, row_of: memory for the least and the most that each device lacks, and for its last row.
     """
-    devices, begin = len(least), p.length[ROW]
+    devices, begin = len(least), p.filled[0].rows
     for device in range(devices):
         least[device], most[device] = np.inf, 0.0
     for i in range(len(needs)):
@@ -150,7 +166,7 @@ def add_rows(
             most[device] = max(most[device], seconds[i])
             least[device] = min(least[device], seconds[i] if i < readers else np.inf)
     for device in range(devices):
-        row_of[device] = p.length[ROW] - begin
+        row_of[device] = p.filled[0].rows - begin
         if most[device] > 0.0:
             add_row(min(least[device], most[device]), device, devices, p)
         if most[device] > least[device]:
@@ -163,46 +179,45 @@ def add_rows(
 @leaf
 def add_row(seconds: float, device: int, devices: int, p: Packed) -> None:
     """A row in which a device receives."""
-    row = p.length[ROW]
-    p.seconds[row], p.queue[row], p.within_ptr[row] = seconds, device * devices + device, p.length[WITHIN]
-    p.length[ROW] = row + 1
+    row = p.filled[0].rows
+    p.seconds[row], p.streams[row], p.within_ptr[row] = seconds, device * devices + device, p.filled[0].within
+    p.filled[0].rows = row + 1
 
 
 @leaf
-def add_runs(x: Played, ops: int, version: int, maker: Any, arrival: Any, p: Packed) -> None:
+def add_runs(x: Played, ops: int, version: int, maker: Array, arrival: Array, p: Packed) -> None:
     """What points, then the rows of versions, wait for; see `packing.pack_edges`."""
-    n, at = p.length[RUN], p.length[RUN_PTR]
-    for slot in range(ops):
-        p.run_ptr[at + slot] = n
+    n, at = p.filled[0].runs, p.filled[0].run_ptrs
+    for issuer in range(ops):
+        p.run_ptr[at + issuer] = n
         for e in range(len(x.life.event)):
             v = x.life.event[e].version
-            if (
-                x.life.event[e].issuer != slot
-                or v < 0
-                or x.life.producer[v] < 0
-                or x.life.event[x.life.producer[v]].issuer == slot
-            ):
-                continue
-            like = x.life.event_ptr[twin(x, e)]
-            for i in range(x.life.event_ptr[e + 1] - x.life.event_ptr[e]):
-                for k in range(2):
-                    if arrival[like + i, k] >= 0:
-                        n = add_run(i, ops + v, arrival[like + i, k], 0, 1, n, p)
-                for k in range(EDGES):
-                    if maker[like + i, k] >= 0:
-                        n = add_run(i, x.life.event[x.life.producer[v]].issuer, maker[like + i, k], 0, 1, n, p)
+            if x.life.event[e].issuer == issuer and v >= 0 and x.life.producer[v] >= 0:
+                n = add_runs_of_event(x, e, ops + v, maker, arrival, n, p)
     for v in range(len(x.life.producer)):
         p.run_ptr[at + ops + v] = n
-        for i in range(p.version[version + v, 1]):
-            e = x.life.producer[v]
-            n = add_run(i, x.life.event[e].issuer, 0, 1, x.life.event_ptr[e] - x.life.event_ptr[e + 1], n, p)
+        e = x.life.producer[v]
+        for i in range(p.version[version + v].count):
+            put_run(p.run[n], i, x.life.event[e].issuer, 0, 1, x.life.event_ptr[e] - x.life.event_ptr[e + 1])
+            n += 1
     p.run_ptr[at + ops + len(x.life.producer)] = n
-    p.length[RUN], p.length[RUN_PTR] = n, at + ops + len(x.life.producer) + 1
+    p.filled[0].runs, p.filled[0].run_ptrs = n, at + ops + len(x.life.producer) + 1
 
 
 @leaf
-def add_run(waiting: int, slot: int, awaited: int, step: int, count: int, n: int, p: Packed) -> int:
-    """Run number `n`; the next number."""
-    run = p.run[n]
-    run[0], run[1], run[2], run[3], run[4], run[5] = waiting, slot, awaited, 0, step, count
-    return n + 1
+def add_runs_of_event(x: Played, e: int, issuer: int, maker: Array, arrival: Array, n: int, p: Packed) -> int:
+    """What the points of an event wait for: rows of the version that it reads, which is an issuer, and its makers."""
+    producer = x.life.event[x.life.producer[x.life.event[e].version]].issuer
+    if producer == x.life.event[e].issuer:
+        return n
+    like = x.life.event_ptr[twin(x, e)]
+    for i in range(x.life.event_ptr[e + 1] - x.life.event_ptr[e]):
+        for k in range(2):
+            if arrival[like + i, k] >= 0:
+                put_run(p.run[n], i, issuer, arrival[like + i, k], 0, 1)
+                n += 1
+        for k in range(EDGES):
+            if maker[like + i, k] >= 0:
+                put_run(p.run[n], i, producer, maker[like + i, k], 0, 1)
+                n += 1
+    return n

@@ -12,6 +12,7 @@ import taskflow
 from taskflow import CostModel, Device, MachineModel, lower
 from taskflow.core import columns
 from taskflow.searching import judge as judging
+from taskflow.searching import packed
 from taskflow.searching import pool as pools
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import schedule
@@ -155,7 +156,7 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
         return np.concatenate([data, np.full_like(data, 1 << 30)])
 
     monkeypatch.setattr(columns, "_doubled", poisoned)
-    monkeypatch.setattr(pools, "ROOM", 1)
+    monkeypatch.setattr(packed, "ROOM", 1)
     graph, machine = network(layers=3), MachineModel.uniform(4)
     costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
     judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)

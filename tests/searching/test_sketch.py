@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
-from taskflow.lowering.packing import ENTRY
 from taskflow.searching import judge as judging
 from taskflow.searching.judge import SLACK, Judge
 from taskflow.strategy.rules import leaders, random_config
@@ -173,6 +172,6 @@ def test_costs_that_are_not_those_of_rates_have_sketches_without_rows():
     judge.start(taskflow.data_parallel(graph, machine))
     work = np.zeros(judge.pool.sets.count)
     judge.pool.sketch(np.arange(len(judge.layout.kind)), judge.index.current.points, work, 0.0)
-    first, end = judge.pool._sketched_from[ENTRY], judge.pool.packed.length[ENTRY]
+    first, end = judge.pool._sketched_from["fragments"][0], judge.pool.packed.filled["fragments"][0]
     assert end - first == len(judge.layout.kind)
-    assert (judge.pool.packed.entry[first:end, 1] == 0).all() and not work.any()
+    assert (judge.pool.packed.fragment["rows"][first:end] == 0).all() and not work.any()

@@ -9,10 +9,11 @@ all edges: there, any topological order counts.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.regionlife import RegionLife
 from taskflow.lowering.state import COLLECTIVE, COPY, FEED, State
@@ -31,11 +32,11 @@ class RowStreams(NamedTuple):
         version_row: first row of every version.
     """
 
-    stream: Any
+    stream: Array
     ops: int
-    first: Any
-    device: Any
-    version_row: Any
+    first: Array
+    device: Array
+    version_row: Array
 
 
 @leaf
@@ -50,7 +51,7 @@ def stream_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
 
 
 @inner
-def first_points(life: RegionLife) -> Any:
+def first_points(life: RegionLife) -> Array:
     """Where the points of every operator begin."""
     first = np.zeros(life.ops, np.int64)
     for e in range(len(life.event)):
@@ -77,7 +78,7 @@ def sending_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
 
 
 @inner
-def thin(s: State, keys: Any, of_row: int, of_issuer: int, of_rows: RowStreams) -> Any:
+def thin(s: State, keys: Array, of_row: int, of_issuer: int, of_rows: RowStreams) -> Array:
     """Of the sorted edges (see `packing.edge_keys`), those that no other one implies; each once."""
     keys = last_awaited(s, keys, of_row, of_issuer, of_rows)
     row, issuer, streams, kept = (1 << of_row) - 1, (1 << of_issuer) - 1, of_rows.stream.max() + 1, 0
@@ -100,7 +101,7 @@ def thin(s: State, keys: Any, of_row: int, of_issuer: int, of_rows: RowStreams) 
 
 
 @inner
-def last_awaited(s: State, keys: Any, of_row: int, of_issuer: int, of_rows: RowStreams) -> Any:
+def last_awaited(s: State, keys: Array, of_row: int, of_issuer: int, of_rows: RowStreams) -> Array:
     """Of the sorted edges, those to the last row of a stream that a row awaits; each once."""
     seen, kept = np.full(of_rows.stream.max() + 1, -1, np.int64), len(keys)
     row, issuer = (1 << of_row) - 1, (1 << of_issuer) - 1

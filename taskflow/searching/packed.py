@@ -1,0 +1,89 @@
+"""The columns of a pool: rows of points and of fragments, packed; see `pool`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array
+
+# Columns that grow together, by the number that compiled code gives for those with too little room.
+ROW, WITHIN, VERSION, RUN_PTR, RUN, FRAGMENT, PENDING, MEMBER = range(8)
+FITS = -2  # there is room in all
+GROWING = (
+    ("seconds", "streams", "within_ptr"),
+    ("within",),
+    ("version",),
+    ("run_ptr",),
+    ("run",),
+    ("fragment", "bytes"),
+    ("pending",),
+    ("member",),
+)
+ROOM = 1 << 16  # rows and dependences, to begin with
+SHORT = 64  # times as short are columns of which a fragment has one
+
+# How far each of them is filled.
+FILLED = np.dtype(
+    [(name, np.int64) for name in ("rows", "within", "versions", "run_ptrs", "runs")]
+    + [(name, np.int64) for name in ("fragments", "pending", "members")]
+)
+ROWS = np.dtype([("first", np.int64), ("count", np.int64)])
+# Its first row, how many rows, its first of `version` and of `run_ptr`.
+FRAGMENT_PARTS = np.dtype([(name, np.int64) for name in ("row", "rows", "version", "run_ptr")])
+# `count` rows of an issuer, from `row` on, each `step` from the last, wait for as many rows of `issuer`, from `awaited`
+# on, each `awaited_step` from the last; see `laying.await_ends`.
+RUN_OF_EDGES = np.dtype([(name, np.int32) for name in ("row", "issuer", "awaited", "step", "awaited_step", "count")])
+# A collective whose seconds and streams are still open: its row, name, bytes, and devices.
+OPEN_COLLECTIVE = np.dtype([(name, np.int64) for name in ("row", "name", "bytes", "first_member", "members")])
+
+
+class Packed(NamedTuple):
+    """The columns, each with room for more.
+
+    Those that are long are short numbers: memory that is touched for the first time is what they cost.
+
+    Attributes:
+        filled: one FILLED.
+        seconds, streams, within_ptr: of every row; the number of the set of its streams (`streams.StreamSets`); the
+            rows of the same version that it waits for are `within[within_ptr[row] : within_ptr[row + 1]]`.
+        version: ROWS of every version of every fragment.
+        run_ptr, run: per issuer of every fragment RUN_OF_EDGES: for what its rows wait.
+        fragment: FRAGMENT_PARTS.
+        bytes: (fragments, devices) that its instances take.
+        pending: OPEN_COLLECTIVE.
+        member: devices of these.
+    """
+
+    filled: Array
+    seconds: Array
+    streams: Array
+    within_ptr: Array
+    within: Array
+    version: Array
+    run_ptr: Array
+    run: Array
+    fragment: Array
+    bytes: Array
+    pending: Array
+    member: Array
+
+
+def empty(devices: int) -> Packed:
+    """Columns with room for a little."""
+    short = max(ROOM // SHORT, 1)
+    return Packed(
+        filled=np.zeros(1, FILLED),
+        seconds=np.zeros(ROOM),
+        streams=np.zeros(ROOM, np.int32),
+        within_ptr=np.zeros(ROOM, np.int32),
+        within=np.zeros(ROOM, np.int32),
+        version=np.zeros(short, ROWS),
+        run_ptr=np.zeros(short, np.int64),
+        run=np.zeros(ROOM, RUN_OF_EDGES),
+        fragment=np.zeros(short, FRAGMENT_PARTS),
+        bytes=np.zeros((short, devices), np.int64),
+        pending=np.zeros(short, OPEN_COLLECTIVE),
+        member=np.zeros(short, np.int64),
+    )
