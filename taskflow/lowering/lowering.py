@@ -88,7 +88,7 @@ class Lowering:
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
         configs = (effective_config(op, strategy)[0] for op in self.operators)
-        return np.array([self.store.number(slot, config) for slot, config in enumerate(configs)], np.int64)
+        return np.array([self.store.number(op, config) for op, config in enumerate(configs)], np.int64)
 
     @property
     def sequence(self) -> list[tuple[int, int, int]]:
@@ -102,14 +102,14 @@ class Lowering:
             points: operators, and the numbers of their points.
             fragments: regions, and their fragments.
         """
-        slots, numbers = np.array(points, np.int64).reshape(-1, 2).T
+        ops, numbers = np.array(points, np.int64).reshape(-1, 2).T
         regions = np.array([region for region, _ in fragments], np.int64)
         found = Found([f for _, f in fragments], np.arange(len(fragments)), np.zeros_like(regions))
         first, instances = self._instances(found, regions)
-        entries = [self._points(slots, numbers)] if points else []
-        entries += [move_columns(found, regions, self._itemsize, first, self.ndim)] if fragments else []
-        row = np.arange(sum(len(e["kind"]) for e in entries))
-        return self._task_graph(entries, row, tuple(self._launch(*point) for point in points), **instances)
+        parts = [self._points(ops, numbers)] if points else []
+        parts += [move_columns(found, regions, self._itemsize, first, self.ndim)] if fragments else []
+        row = np.arange(sum(len(part["kind"]) for part in parts))
+        return self._task_graph(parts, row, tuple(self._launch(*point) for point in points), **instances)
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class Lowering:
         task_graph = self._task_graph(
             [points, move_columns(found, regions, self._itemsize, first, self.ndim)],
             spread(start, rows),
-            tuple(self._launch(slot, number) for slot, number in enumerate(numbers.tolist())),
+            tuple(self._launch(op, number) for op, number in enumerate(numbers.tolist())),
             dep_ptr=dep_ptr,
             dep_row=dep_row,
             homes=self._homes(found, first),
@@ -137,16 +137,16 @@ class Lowering:
         return task_graph
 
     def _task_graph(
-        self, entries: Sequence[dict[str, Array]], row: Array, launches: tuple[Launch, ...], **rest: Any
+        self, parts: Sequence[dict[str, Array]], row: Array, launches: tuple[Launch, ...], **rest: Any
     ) -> TaskGraph:
-        """The task graph where entry k is row `row[k]`; without dependences, homes and fetches if none are given."""
+        """The task graph where number k of the parts is row `row[k]`; what is not given is empty."""
         columns: dict[str, Any] = in_order(
-            {name: np.concatenate([e[name] for e in entries]) for name in entries[0]}, row
+            {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, row
         )
         kind, source, device, arg_ptr = (columns[name] for name in ("kind", "source", "device", "arg_ptr"))
-        arg_device, places = columns["arg_instance"], rest["instance_device"]
+        instance, device_of = columns["arg_instance"], rest["instance_device"]
         streams, groups = self._streams.of_rows(
-            kind, source, device, arg_ptr, places[arg_device] if len(places) else arg_device
+            kind, source, device, arg_ptr, device_of[instance] if len(device_of) else instance
         )
         no_deps = {"dep_ptr": np.zeros(len(kind) + 1, np.int64), "dep_row": np.zeros(0, np.int64)}
         given: dict[str, Any] = {"homes": {}, "fetches": {}, **no_deps, **rest}
@@ -163,11 +163,11 @@ class Lowering:
             **columns,
         )
 
-    def _points(self, slots: Array, numbers: Array) -> dict[str, Array]:
-        """The entries of operators with points of these numbers, instances left open."""
+    def _points(self, ops: Array, numbers: Array) -> dict[str, Array]:
+        """The rows of operators with points of these numbers, instances left open."""
         models, which = np.unique([self.store.model(number) for number in numbers.tolist()], return_inverse=True)
         shapes = [self._shape(model) for model in models.tolist()]
-        return point_columns(self._args[slots], numbers, self.store, shapes, which)
+        return point_columns(self._args[ops], numbers, self.store, shapes, which)
 
     def _shape(self, model: int) -> Shape:
         if model not in self._shapes:
@@ -199,21 +199,21 @@ class Lowering:
         fetches = {}
         for name, region in self.graph.outputs.items():
             number = self.number[region.name]
-            places = found.fragments[found.which[number]].fetches.tolist()
-            fetches[name] = tuple((device, int(first[number]) + k, region.rect) for device, k in places)
+            fetching = found.fragments[found.which[number]].fetches.tolist()
+            fetches[name] = tuple((device, int(first[number]) + k, region.rect) for device, k in fetching)
         return fetches
 
-    def _launch(self, slot: int, number: int) -> Launch:
+    def _launch(self, which: int, number: int) -> Launch:
         config = self.store.config(number)
-        if (key := (slot, config)) not in self._launches:
-            op = self.operators[slot]
+        if (key := (which, config)) not in self._launches:
+            op = self.operators[which]
             self._launches[key] = Launch(
                 op.name,
                 op.kernel,
                 tuple(op.extents),
                 self._shape(self.store.model(number)).spans,
                 tuple(self.number[r.name] for r in op.args),
-                self._identities[slot],
+                self._identities[which],
                 op.follows or op.name,
                 str(config),
                 op.bound,
