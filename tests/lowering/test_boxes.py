@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from taskflow.core.compiling import njit
 from taskflow.core.geometry import Rect
 from taskflow.lowering import boxes
-from tests.test_geometry import assert_disjoint, points, rects
+from tests.core.test_geometry import assert_disjoint, points, rects
 
 
 @njit

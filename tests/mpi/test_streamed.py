@@ -12,10 +12,10 @@ from taskflow.comm.transport import connect
 from taskflow.cost import measure_gpu
 from taskflow.execute.progress import foldable_in_place
 from tests import laws
+from tests.cost.test_measure_gpu import ModelStreams
 from tests.execute.gpu.test_streamed import feeds, network
 from tests.ops.strategies import operator_graphs
 from tests.strategies import Model, feeds_of, random_strategy
-from tests.test_measure_gpu import ModelStreams
 
 TRANSPORTS = ("auto", "shared", "messages", "nccl")
 
