@@ -55,8 +55,8 @@ _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO
 _VERSIONS = (
     *(sys.version, platform.machine(), np.__version__, numba.__version__, llvmlite.__version__),
     *(str(getattr(config, name, None)) for name in _SETTINGS),
-    *(Path(__file__).with_name(name).read_bytes() for name in ("code_cache.py", "compiling.py", "linking.py")),
 )
+_OWN = tuple(str(Path(__file__).with_name(name)) for name in ("code_cache.py", "compiling.py", "linking.py"))
 
 
 class CodeCache(caching._Cache):
@@ -132,7 +132,7 @@ class CodeCache(caching._Cache):
         """The file's name; None where a source cannot be read."""
         function = self._function
         try:
-            sources = _digest_of(function.__globals__)
+            sources = _digest_of(function.__globals__), *map(_source, _OWN)
         except OSError:
             return None
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
