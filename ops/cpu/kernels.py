@@ -74,29 +74,3 @@ def put_pairs(gy: Any, i: Any, j: Any, weights: Any) -> None:
         weights[n] = 0
         for p in range(gy.shape[1]):
             weights[n, i[p], j[p]] = weights[n, j[p], i[p]] = gy[n, p]
-
-
-@njit(nogil=True)
-def sgd(p: Any, g: Any, v: Any, rate: Any, momentum: Any, nesterov: bool, decay: Any) -> None:
-    """One step of stochastic gradient descent in one pass; an empty `v` is no momentum."""
-    if v.size == 0:
-        for k in range(p.size):
-            p[k] -= rate * (g[k] + decay * p[k])
-        return
-    for k in range(p.size):
-        gradient = g[k] + decay * p[k]
-        v[k] = momentum * v[k] + gradient
-        p[k] -= rate * (gradient + momentum * v[k] if nesterov else v[k])
-
-
-@njit(nogil=True, error_model="numpy")  # the check for zero divisors would keep it from vectorizing
-def adam(
-    p: Any, g: Any, m: Any, v: Any, rate: Any, beta1: Any, beta2: Any, root: Any, eps: Any, decay: Any, keep: Any
-) -> None:
-    """One step of Adam in one pass: `rate` is corrected for m, `root` corrects that of v, AdamW scales by `keep`."""
-    one = p.dtype.type(1)
-    for k in range(p.size):
-        gradient = g[k] + decay * p[k]
-        m[k] = beta1 * m[k] + (one - beta1) * gradient
-        v[k] = beta2 * v[k] + (one - beta2) * (gradient * gradient)
-        p[k] = keep * p[k] - rate * (m[k] / (math.sqrt(v[k]) / root + eps))

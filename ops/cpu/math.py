@@ -39,6 +39,16 @@ def sigmoid(x: Any) -> Any:
     return (1 + math.tanh(x / 2)) / 2
 
 
+def plus(x: Any, y: Any) -> Any:
+    """x + y, in a sum whose order does not matter: so it vectorizes."""
+    return x + y
+
+
+@overload(plus, jit_options={"fastmath": {"reassoc"}})
+def _plus(x: Any, y: Any) -> Callable[[Any, Any], Any]:
+    return _add
+
+
 def _is_single(x: Any) -> bool:
     return bool(x == numba.float32)
 
@@ -64,6 +74,10 @@ def _sigmoid(x: Any) -> Callable[[Any], Any]:
 
 
 # numba compares the text of both signatures, so the functions above and below are annotated alike.
+
+
+def _add(x: Any, y: Any) -> Any:
+    return x + y
 
 
 def _exp_double(x: Any) -> Any:

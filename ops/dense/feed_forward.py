@@ -28,6 +28,7 @@ from ops.dense.linear import (
 )
 from ops.elementwise.activation import GELU_TANH, relu_gradient
 from ops.elementwise.expressions import Expression
+from ops.elementwise.passes import evaluate
 from taskflow import Kernel, LogicalRegion, Operator
 
 
@@ -115,4 +116,4 @@ def _gradient(ctx: Context, gy: Array, weight: Array, kept: Array, g: Array, *, 
     if expression is None:
         relu_gradient(ctx, product, kept, g)
     else:
-        expression.evaluate(ctx, {"g": product, "x": kept}, g)
+        evaluate(ctx, expression, {"g": product, "x": kept}, g)

@@ -15,6 +15,7 @@ from ops.cpu.tiles import Array, Context, deliver_matrix, matrix, result_matrix,
 from ops.cuda.build import check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.elementwise.expressions import Expression
+from ops.elementwise.passes import evaluate
 from ops.initializers import Init, bias_of, fan_in_uniform
 from taskflow import Kernel, LogicalRegion, Operator
 
@@ -123,7 +124,7 @@ def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activat
     if kept is None:
         ctx.xp.maximum(y, 0, out=y)
     else:
-        GELU_TANH.value.evaluate(ctx, {"x": kept}, y)
+        evaluate(ctx, GELU_TANH.value, {"x": kept}, y)
 
 
 def multiply_with(
@@ -163,7 +164,7 @@ def _backward_active(
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array, *, expression: Expression) -> None:
-    expression.evaluate(ctx, {"g": gy, "x": x}, gx)
+    evaluate(ctx, expression, {"g": gy, "x": x}, gx)
 
 
 def gradients_of(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:

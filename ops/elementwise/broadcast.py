@@ -14,6 +14,7 @@ from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
+from ops.elementwise.passes import evaluate
 from ops.elementwise.pointwise import pointwise
 from taskflow import Kernel, LogicalRegion, Operator
 
@@ -176,7 +177,7 @@ def _evaluate_summed(
     else:
         shape = ctx.xp.broadcast_shapes(*(a.shape for a in inputs))
         product = ctx.scratch("product", shape, out.dtype)
-        expression.evaluate(ctx, values, product)
+        evaluate(ctx, expression, values, product)
         sum_over(ctx, product, out, axes=axes)
 
 

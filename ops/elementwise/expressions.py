@@ -1,8 +1,9 @@
 """Elementwise mathematics as text: one scalar expression says what an operator computes, and nothing else does.
 
 `"0.5 * x * (1 + tanh(x))"` is parsed once, into steps that are NumPy's elementwise functions; equal parts are computed
-once. `evaluate` runs the steps over a tile in scratch memory; `generate` writes one compiled loop from them. Operators
-that are fused put one expression in the place of a name in the other (`ops.elementwise.pointwise`).
+once. `passes` runs the steps over a tile in scratch memory, `generate` and `generated` write one compiled loop and one
+CUDA kernel from them. Operators that are fused put one expression in the place of a name in the other
+(`ops.elementwise.pointwise`).
 
 An expression is made of names, numbers, `+ - * / **`, comparisons (1 where they hold, else 0) and the functions of
 `_FUNCTIONS`; `sigmoid(x)` stands for its definition.
@@ -14,10 +15,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from ops.cpu.tiles import Array, Context
-from ops.elementwise import generated
+import numpy as np
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add",
@@ -74,24 +73,15 @@ class Expression:
         names = sorted({n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _FUNCTIONS.keys())
         return Expression(text, tuple(names), _Compiler(text).compile(tree))
 
-    def evaluate(self, ctx: Context, values: Mapping[str, Array | float], out: Array) -> None:
-        """Write its value to `out`, whose shape all arrays among `values` broadcast to and whose memory none has."""
-        if ctx.is_cuda:
-            generated.evaluate(ctx, self, values, out)
-            return
-        if not self.steps:
-            ctx.xp.copyto(out, values[self.text])
-        count = max((step.slot for step in self.steps), default=0)
-        slots = [out, *(ctx.scratch(("slot", k), out.shape, out.dtype) for k in range(count))]
+    def number(self, values: Mapping[str, float]) -> float:
+        """Its value of numbers, in double precision."""
+        slots: dict[Argument, float] = {}
         for step in self.steps:
-            arguments: list[Any] = [
-                values[a] if isinstance(a, str) else a if isinstance(a, float) else slots[a] for a in step.arguments
+            known = [
+                values[a] if isinstance(a, str) else slots.get(a, a) if type(a) is int else a for a in step.arguments
             ]
-            if step.function == "where":
-                condition, yes, no = arguments
-                _choose(ctx, condition, yes, no, slots[step.slot])
-            else:
-                getattr(ctx.xp, step.function)(*arguments, out=slots[step.slot])
+            slots[step.slot] = float(getattr(np, step.function)(*known))
+        return slots[0] if self.steps else values[self.text]
 
     @cached_property
     def functions(self) -> frozenset[str]:
@@ -113,18 +103,6 @@ class _Replacing(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return self.put.get(node.id, node)
-
-
-def _choose(ctx: Context, condition: Array, yes: Array | float, no: Array | float, out: Array) -> None:
-    """`yes` where the condition is not 0, else `no`; `out` may be any of them."""
-    chosen = ctx.scratch("condition", out.shape, bool)
-    ctx.xp.not_equal(condition, 0, out=chosen)
-    if out is yes:
-        ctx.xp.logical_not(chosen, out=chosen)
-        yes, no = no, yes
-    if out is not no:
-        ctx.xp.copyto(out, no)
-    ctx.xp.copyto(out, yes, where=chosen)
 
 
 def _expanded(text: str) -> str:

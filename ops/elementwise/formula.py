@@ -13,6 +13,7 @@ from ops.cpu.tiles import Array, Context
 from ops.cuda.build import first
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
+from ops.elementwise.passes import evaluate
 from taskflow import Kernel, LogicalRegion
 
 Term = tuple[LogicalRegion, str]
@@ -93,7 +94,7 @@ def _evaluate(
     *inputs, out = (_aligned(ctx, a, layout) for a, layout in zip(arrays, layouts, strict=True))
     values = {**numbers, **dict(zip(names, inputs, strict=True))}
     if None not in layouts[-1]:
-        expression.evaluate(ctx, values, out)
+        evaluate(ctx, expression, values, out)
         return
     axes = tuple(k for k, axis in enumerate(layouts[-1]) if axis is None)
     if ctx.is_cuda:
@@ -101,7 +102,7 @@ def _evaluate(
         return
     if expression.steps:
         product = ctx.scratch("product", inputs[0].shape, out.dtype)
-        expression.evaluate(ctx, values, product)
+        evaluate(ctx, expression, values, product)
     else:
         product = values[expression.text]
     (ctx.xp.sum if reduction == "sum" else ctx.xp.max)(product, axis=axes, keepdims=True, out=out)

@@ -1,6 +1,6 @@
-"""CUDA C from expressions: one kernel that evaluates an expression, and sums or takes the maximum, in one pass.
+"""CUDA C from programs and expressions: one kernel for a pass, for a sum or for a maximum.
 
-Takes the steps of `ops.elementwise.expressions`; gives a kernel for each expression, dtypes and number of dimensions.
+Takes the steps of `ops.elementwise.expressions`; gives a kernel for each pass, dtypes and number of dimensions.
 Arrays are read where they lie: each has a step per dimension, 0 where it is repeated. Numbers of half size are computed
 with as float32 and rounded once. Sums are taken in a fixed order: results are equal from run to run.
 Not yet run on hardware; the tests compile the sources for GPUs and run them as C++ against NumPy.
@@ -9,25 +9,29 @@ Not yet run on hardware; the tests compile the sources for GPUs and run them as 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
+
+import numpy as np
 
 from ops.cpu.tiles import Array, Context, origin
+from ops.elementwise.expressions import Argument, Expression
+from ops.elementwise.program import OUT, Pass, result_of
 from taskflow import CudaSource
 
-if TYPE_CHECKING:
-    from ops.elementwise.expressions import Argument, Expression
-
-Dtypes = tuple[tuple[str, str], ...]  # name, and dtype of its array or "" of a number
+T = TypeVar("T")
+Dtypes = tuple[tuple[str, str], ...]  # name, and dtype of its array, "" of a number, or _CELL
 _COMMON = Path(__file__).parents[1] / "cuda" / "generated.cu"
 _BLOCK = 256
 _PART = 4096  # points that a block sums at least, where a sum is shared among blocks
 _MOST_PARTS = 256
+_SHARE = 16 * _BLOCK  # elements of a point among several that one block computes
+_CELL = "cell"  # an array of one number of float64, of the host, whatever the dtype of the others
 
 _TYPES = {
     "float32": "float",
@@ -74,13 +78,65 @@ class _Layout:
 
 
 def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array) -> None:
-    """See `Expression.evaluate`."""
-    if not out.size:
-        return
+    """See `ops.elementwise.passes.evaluate`."""
     arrays, numbers = _operands(expression, values)
-    layout = _layout(out.shape, [*arrays, out])
-    source, name = _map(expression, _dtypes(expression, values), out.dtype.name, len(layout.extents))
-    ctx.launch(source, name, out.size, *map(origin, [*arrays, out]), *numbers, *layout.numbers, out.size)
+    run(ctx, result_of(expression), arrays | {OUT: out}, numbers)
+
+
+def run(
+    ctx: Context,
+    one: Pass,
+    arrays: Mapping[str, Array],
+    numbers: Mapping[str, float],
+    cells: Mapping[str, Array] | None = None,
+) -> None:
+    """Run a pass on arrays and numbers by name; `cells` are numbers of float64 on the device.
+
+    Arrays that are set have all points, and may be read, too. Sums are kernels of their own, after the others.
+    """
+    if targets := [name for name in arrays if name in one.maps]:
+        used, known, at = _used(one, arrays), _used(one, numbers), _used(one, cells or {})
+        out = arrays[targets[0]]
+        if out.size:
+            layout = _layout(out.shape, list(used.values()))
+            source, name = _map(one, _dtypes(used, known, at), len(layout.extents))
+            pointers = *map(origin, used.values()), *at.values()
+            ctx.launch(source, name, out.size, *pointers, *known.values(), *layout.numbers, out.size)
+    for a in one.assignments:
+        if a.is_sum:
+            read, total = [arrays[name] for name in a.value.names if name in arrays], arrays[a.target]
+            total = total[(*[None] * (max(r.ndim for r in read) - total.ndim), ...)]
+            reduce(ctx, a.value, {**arrays, **numbers}, total, [k for k, n in enumerate(total.shape) if n == 1])
+
+
+def run_together(
+    ctx: Context,
+    one: Pass,
+    points: Sequence[Mapping[str, Array]],
+    numbers: Mapping[str, float],
+    cells: Mapping[str, Array],
+) -> Callable[[], None]:
+    """A call that does `run` for several points in one launch.
+
+    The arrays of a point have one size and no gaps; those of shape () are equal in all points.
+    """
+    used, known, at = _used(one, points[0]), _used(one, numbers), _used(one, cells)
+    large = [name for name, a in used.items() if a.ndim]
+    rows = [[*(ctx.address(point[name]) for name in large), point[large[0]].size] for point in points]
+    parts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[-1], _SHARE)]
+    tables = [ctx.constant(np.array(a, np.int64).reshape(-1)) for a in (rows, parts)]
+    source, name = _map_many(one, _dtypes(used, known, at), tuple(large))
+    arguments = *(a for a in used.values() if not a.ndim), *at.values(), *tables, *known.values(), _SHARE
+
+    def call() -> None:
+        ctx.launch(source, name, len(parts) * _BLOCK, *arguments, block=_BLOCK)
+
+    return call
+
+
+def _used(one: Pass, known: Mapping[str, T]) -> dict[str, T]:
+    """What the assignments that are no sums need."""
+    return {name: value for name, value in known.items() if name in one.mapped}
 
 
 def reduce(
@@ -93,7 +149,8 @@ def reduce(
     divisor: float = 1.0,
 ) -> None:
     """`out` = sum or maximum (`kind`) of the expression over `axes`, divided by `divisor`; `out` keeps them as 1."""
-    arrays, numbers = _operands(expression, values)
+    named, numbers = _operands(expression, values)
+    arrays = list(named.values())
     shape = ctx.xp.broadcast_shapes(*(a.shape for a in arrays))
     kept = [0 if k in axes else n for k, n in enumerate(shape)]
     outer = _layout([n or 1 for n in kept], [_without(a, axes, len(shape)) for a in [*arrays, out]])
@@ -103,11 +160,11 @@ def reduce(
         return
     parts = min(_MOST_PARTS, max(1, points // _PART)) if rows < _MOST_PARTS else 1
     dims = len(outer.extents), len(inner.extents)
-    dtypes = _dtypes(expression, values)
+    dtypes = _dtypes(named, numbers)
     source, name = _reduction(expression, dtypes, out.dtype.name, *dims, kind)
     wide = "float64" if "float64" in (out.dtype.name, *(dtype for _, dtype in dtypes)) else "float32"
     partial = ctx.scratch(("partial", name), (rows * parts,), wide)
-    arguments = (*map(origin, arrays), partial, *numbers, *outer.numbers, *inner.numbers, points, parts)
+    arguments = (*map(origin, arrays), partial, *numbers.values(), *outer.numbers, *inner.numbers, points, parts)
     ctx.launch(source, name, rows * parts * _BLOCK, *arguments)
     ctx.launch(source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, float(divisor), rows)
 
@@ -115,16 +172,16 @@ def reduce(
 # -- layouts -----------------------------------------------------------------------------------------------------------
 
 
-def _operands(expression: Expression, values: Mapping[str, Array | float]) -> tuple[list[Array], list[float]]:
+def _operands(expression: Expression, values: Mapping[str, Array | float]) -> tuple[dict[str, Array], dict[str, float]]:
     """Arrays and numbers that occur, each in the order of the names."""
-    found = [values[name] for name in expression.names]
-    numbers = [float(v) for v in found if isinstance(v, int | float)]
-    return [v for v in found if not isinstance(v, int | float)], numbers
+    found = {name: values[name] for name in expression.names}
+    numbers = {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
+    return {name: v for name, v in found.items() if name not in numbers}, numbers
 
 
-def _dtypes(expression: Expression, values: Mapping[str, Array | float]) -> Dtypes:
-    named = {name: values[name] for name in expression.names}
-    return tuple((name, "" if isinstance(v, int | float) else v.dtype.name) for name, v in named.items())
+def _dtypes(arrays: Mapping[str, Array], numbers: Iterable[str], cells: Iterable[str] = ()) -> Dtypes:
+    of_arrays = ((name, a.dtype.name) for name, a in arrays.items())
+    return *of_arrays, *((name, "") for name in numbers), *((name, _CELL) for name in cells)
 
 
 def _layout(shape: Sequence[int], arrays: Sequence[Array]) -> _Layout:
@@ -163,16 +220,39 @@ def _only(a: Array, axes: Sequence[int], ndim: int) -> Array:
 
 
 @cache
-def _map(expression: Expression, dtypes: Dtypes, out: str, ndim: int) -> tuple[CudaSource, str]:
-    code = _Code(expression, dtypes, out)
-    signature = code.signature(f"{_TYPES[out]}* out", _sizes("n", "s", ndim, len(code.arrays) + 1), "long long count")
+def _map(one: Pass, dtypes: Dtypes, ndim: int) -> tuple[CudaSource, str]:
+    code = _Code(dtypes, one.targets)
+    signature = code.signature(_sizes("n", "s", ndim, len(code.arrays)), "long long count")
     body = f"""
   long long at = THREAD;
   if (at >= count) return;
-{code.locate("s", "n", ndim, "at", ["out"])}
-  out += out_at;
-{code.body()}
-  *out = {code.stored(out)};"""
+{code.locate("s", "n", ndim, "at", [])}
+{code.read(one.reads)}
+{code.assigned(one)}"""
+    return _source(code, signature, body, "")
+
+
+@cache
+def _map_many(one: Pass, dtypes: Dtypes, large: tuple[str, ...]) -> tuple[CudaSource, str]:
+    """A block for each part: a row of `table` has the addresses of the large arrays of a point and their size; one of
+    `starts` the number of a point, and the first element of the part.
+    """
+    code, width = _Code(dtypes, one.targets), len(large)
+    types = [_TYPES[code.arrays[name]] for name in large]
+    pointers = "\n".join(f"  {code.pointer(name)} = ({types[k]}*)row[{k}];" for k, name in enumerate(large))
+    tables = "const long long* table, const long long* starts, "
+    scalars = [name for name in code.arrays if name not in large]
+    signature = code.signature("", "long long part", scalars, tables)
+    places = "\n".join(f"  long long {name}_at = {'at' if name in large else 0};" for name in code.arrays)
+    body = f"""
+  const long long* row = table + starts[2 * blockIdx.x] * {width + 1};
+  long long begin = starts[2 * blockIdx.x + 1], end = begin + part < row[{width}] ? begin + part : row[{width}];
+{pointers}
+  for (long long at = begin + threadIdx.x; at < end; at += BLOCK) {{
+{places}
+{code.read(one.reads)}
+{code.assigned(one)}
+  }}"""
     return _source(code, signature, body, "")
 
 
@@ -180,9 +260,9 @@ def _map(expression: Expression, dtypes: Dtypes, out: str, ndim: int) -> tuple[C
 def _reduction(
     expression: Expression, dtypes: Dtypes, out: str, rows: int, ndim: int, kind: str
 ) -> tuple[CudaSource, str]:
-    code = _Code(expression, dtypes, out)
+    code = _Code(dtypes, wide="double" if out == "float64" else "float")
     sizes = _sizes("n", "s", rows, len(code.arrays) + 1), _sizes("m", "t", ndim, len(code.arrays))
-    signature = code.signature("A* partial", *sizes, "long long points, long long parts")
+    signature = code.signature("".join(sizes), "long long points, long long parts", first="A* partial, ")
     combine = "total += s0" if kind == "sum" else "total = larger(total, s0)"
     first = "0" if kind == "sum" else "log((A)0)"  # minus infinity
     body = f"""
@@ -193,7 +273,8 @@ def _reduction(
   A total = {first};
   for (long long at = begin + threadIdx.x; at < end; at += BLOCK) {{
 {code.locate("t", "m", ndim, "at", [], "in_")}
-{code.body("in_")}
+{code.read(expression.names, "in_")}
+{code.steps(expression)}
     {combine};
   }}
   total = block_{kind}(total, shared);
@@ -226,19 +307,25 @@ def _sizes(extent: str, step: str, ndim: int, arrays: int) -> str:
 
 
 class _Code:
-    """What kernels of one expression share."""
+    """What kernels of the same names share."""
 
-    def __init__(self, expression: Expression, dtypes: Dtypes, out: str) -> None:
-        self.expression = expression
-        self.arrays = {name: dtype for name, dtype in dtypes if dtype}
+    def __init__(self, dtypes: Dtypes, targets: Collection[str] = (), wide: str = "float") -> None:
+        self.arrays = {name: dtype for name, dtype in dtypes if dtype and dtype != _CELL}
         self.numbers = [name for name, dtype in dtypes if not dtype]
-        self.wide = "double" if "float64" in (out, *self.arrays.values()) else "float"
+        self.cells = [name for name, dtype in dtypes if dtype == _CELL]
+        self.targets = targets
+        self.wide = "double" if "float64" in self.arrays.values() else wide
 
-    def signature(self, *rest: str) -> str:
-        """Parameters: arrays, the first of the rest, numbers, and the rest."""
-        arrays = "".join(f"const {_TYPES[dtype]}* a_{name}, " for name, dtype in self.arrays.items())
+    def signature(self, sizes: str, last: str, arrays: Iterable[str] | None = None, first: str = "") -> str:
+        """Parameters: arrays, cells, the first of the rest, numbers, and the rest."""
+        pointers = "".join(f"{self.pointer(name)}, " for name in (self.arrays if arrays is None else arrays))
+        cells = "".join(f"const double* a_{name}, " for name in self.cells)
         numbers = "".join(f"double number_{name}, " for name in self.numbers)
-        return f"{arrays}{rest[0]}, {numbers}{''.join(rest[1:])}"
+        return f"{pointers}{cells}{first}{numbers}{sizes}{last}"
+
+    def pointer(self, name: str) -> str:
+        """Declares where an array begins."""
+        return f"{'' if name in self.targets else 'const '}{_TYPES[self.arrays[name]]}* a_{name}"
 
     def locate(self, step: str, extent: str, ndim: int, at: str, more: Sequence[str], mark: str = "") -> str:
         """Where point `at` lies in every array: variables <mark><name>_at."""
@@ -253,25 +340,36 @@ class _Code:
             lines.append(f"  long long {mark}{name}_at = {place};")
         return "\n".join(lines)
 
-    def body(self, mark: str = "") -> str:
-        """The value of the expression as `s0`."""
+    def read(self, names: Collection[str], mark: str = "") -> str:
+        """Variables v_<name> with the first values of names, and v_<name> of what is set without being read."""
         lines = []
-        for name in self.arrays:
+        for name in (n for n in self.arrays if n in names):
             place = f"{name}_at + {mark}{name}_at" if mark else f"{name}_at"
             lines.append(f"  A v_{name} = (A)a_{name}[{place}];")
         lines += [f"  A v_{name} = (A)number_{name};" for name in self.numbers]
-        slots = {0, *(step.slot for step in self.expression.steps)}
-        lines.append(f"  A {', '.join(f's{k}' for k in sorted(slots))};")
-        if not self.expression.steps:
-            lines.append(f"  s0 = v_{self.expression.text};")
-        for step in self.expression.steps:
+        return "\n".join([*lines, *(f"  A v_{name} = (A)a_{name}[0];" for name in self.cells)])
+
+    def steps(self, expression: Expression) -> str:
+        """The value of the expression as `s0`."""
+        slots = {0, *(step.slot for step in expression.steps)}
+        lines = [f"  A {', '.join(f's{k}' for k in sorted(slots))};"]
+        if not expression.steps:
+            lines.append(f"  s0 = v_{expression.text};")
+        for step in expression.steps:
             lines.append(f"  s{step.slot} = {_C[step.function].format(*map(_argument, step.arguments))};")
         return "\n".join(lines)
 
-    @staticmethod
-    def stored(out: str) -> str:
-        """`s0` as the output has it."""
-        return _store("s0", out)
+    def assigned(self, one: Pass) -> str:
+        """All assignments of a pass that are no sums, and what they leave in arrays."""
+        lines, known = [], set(one.reads)
+        for a in one.assignments:
+            if not a.is_sum:
+                declared = "" if a.target in known else f"  A v_{a.target};\n"
+                lines.append(f"{declared}  {{\n{self.steps(a.value)}\n  v_{a.target} = s0;\n  }}")
+                known.add(a.target)
+        for name in (n for n in self.arrays if n in self.targets):
+            lines.append(f"  a_{name}[{name}_at] = {_store(f'v_{name}', self.arrays[name])};")
+        return "\n".join(lines)
 
 
 def _argument(argument: Argument) -> str:

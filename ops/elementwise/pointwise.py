@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
-from math import prod
+from functools import partial
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
+from ops.cpu.tiles import Array, Context
+from ops.elementwise.assign import run_loop
 from ops.elementwise.expressions import Expression
+from ops.elementwise.passes import evaluate
+from ops.elementwise.program import OUT, result_of
 from taskflow import Kernel, Pointwise
 
 _BY_NUMPY = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}
@@ -65,67 +67,21 @@ def _on_gpu(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
     """One kernel that is made of the expression (`ops.elementwise.generated`)."""
-    expression.evaluate(ctx, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
+    evaluate(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
 
 
 @partial(Kernel, is_captured=True, cuda=_on_gpu)
 def _by_passes(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
-    expression.evaluate(ctx, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
+    evaluate(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=_on_gpu)
 def _compiled_loop(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
-    from ops.elementwise.generate import compiled_loop
-
     if any(a.dtype != arrays[-1].dtype for a in arrays) or arrays[-1].dtype.name not in _DTYPES:
         _by_passes(ctx, *arrays, expression=expression, names=names, numbers=numbers)
         return
-    out, *inputs = in_memory_order(arrays[-1], *(_padded(a, arrays[-1].ndim) for a in arrays[:-1]))
-    work = work_array(ctx, "work", out)
-    columns, layouts = _layouts(out.shape, tuple(a.shape for a in inputs))
-    seen = [_seen(ctx, slot, a, out.shape, layouts[slot], columns) for slot, a in enumerate(inputs)]
-    loop = compiled_loop(expression, names, tuple(numbers), layouts)
-    ctx.call(loop, *seen, *map(out.dtype.type, numbers.values()), work.reshape(-1, columns))
-    deliver(ctx, work, out)
-
-
-def _padded(a: Array, ndim: int) -> Array:
-    return a[(*(None,) * (ndim - a.ndim), ...)]
-
-
-@cache
-def _layouts(shape: Sequence[int], inputs: tuple[Sequence[int], ...]) -> tuple[int, tuple[str, ...]]:
-    """How many columns a tile is seen with, and how each input lies: as a matrix, a row, a column or one number.
-
-    The tile is cut into rows and columns where most inputs need no copy.
-    """
-    found = [[_layout(shape, own, cut) for own in inputs] for cut in range(len(shape) + 1)]
-    best = min(range(len(found)), key=lambda cut: found[cut].count(None))
-    return prod(shape[best:]), tuple(layout or "matrix" for layout in found[best])
-
-
-def _layout(shape: Sequence[int], own: Sequence[int], cut: int) -> str | None:
-    """None: a copy with all elements is needed."""
-    lacks = [n != m for n, m in zip(shape, own, strict=True)]
-    has = [n == m != 1 for n, m in zip(shape, own, strict=True)]
-    if not any(lacks):
-        return "matrix"
-    if not any(has):
-        return "number"
-    if not any(has[:cut]) and not any(lacks[cut:]):
-        return "row"
-    return "column" if not any(has[cut:]) and not any(lacks[:cut]) else None
-
-
-def _seen(ctx: Context, slot: int, a: Array, shape: Sequence[int], layout: str, columns: int) -> Array:
-    if layout != "matrix":
-        return contiguous(ctx, slot, a).reshape(-1)
-    if a.shape != shape:
-        whole = ctx.scratch(slot, shape, a.dtype)
-        ctx.xp.copyto(whole, a)
-        a = whole
-    return contiguous(ctx, slot, a).reshape(-1, columns)
+    run_loop(ctx, result_of(expression), dict(zip((*names, OUT), arrays, strict=True)), numbers)

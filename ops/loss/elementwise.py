@@ -15,6 +15,7 @@ from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.broadcast import Elementwise, elementwise, launch
 from ops.elementwise.expressions import Expression
+from ops.elementwise.passes import evaluate
 from taskflow import Kernel, LogicalRegion, Operator
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -154,7 +155,7 @@ def _total(
         generated.reduce(ctx, expression, values, out, tuple(range(x.ndim)), divisor=count)
         return
     each = ctx.scratch("each", x.shape, x.dtype)
-    expression.evaluate(ctx, {"x": x, "y": y, **numbers}, each)
+    evaluate(ctx, expression, {"x": x, "y": y, **numbers}, each)
     loss[...] = each.sum() / count
 
 
@@ -172,4 +173,4 @@ def _gradient(
 ) -> None:
     share = ctx.scratch("share", gloss.shape, gloss.dtype)
     ctx.xp.divide(gloss, count, out=share)
-    expression.evaluate(ctx, {"g": share, "x": x, "y": y, **numbers}, out)
+    evaluate(ctx, expression, {"g": share, "x": x, "y": y, **numbers}, out)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from ops.cpu.tiles import Array, Context, deliver, in_memory_order
-from ops.cuda import optimizers as gpu_optimizers
-from ops.optim.updating import Gradients, Rate, check_rates, flat, prepare, update_each
-from taskflow import Kernel, LogicalRegion
+from ops.optim.updating import Gradients, Rate, check_rates, prepare, update_each
+from taskflow import LogicalRegion
 
 
 def adagrad(
@@ -26,11 +22,14 @@ def adagrad(
 
     Args, returns and raises as `sgd`; `initial_accumulator_value` is the first s.
     """
-    numbers = {"lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}
+    numbers = {"lr_decay": lr_decay, "eps": eps, "decay": weight_decay}
     check_rates("adagrad", loss, lr, clip_norm, initial_accumulator_value=initial_accumulator_value, **numbers)
     gradients, controls = prepare(loss, lr, clip_norm)
-    kernel = _adagrad.bind(**numbers)
-    return update_each("adagrad", gradients, controls, kernel, {"adagrad_sum": initial_accumulator_value}, 7)
+    text = "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)"
+    states, init = {"s": "adagrad_sum"}, initial_accumulator_value
+    return update_each(
+        "adagrad", gradients, controls, text, states, numbers, "slow = 1 + (t - 1) * lr_decay", flops=7, init=init
+    )
 
 
 def rmsprop(
@@ -54,61 +53,16 @@ def rmsprop(
     check_rates("rmsprop", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay, momentum=momentum)
     if not 0 <= alpha < 1:
         raise ValueError(f"rmsprop: alpha is {alpha}, it is in [0, 1)")
-    states = ["rmsprop_square", *["rmsprop_mean"] * centered, *["momentum"] * (momentum != 0)]
+    states, spread, step = {"s": "rmsprop_square"}, "s", "d / (sqrt(spread) + eps)"
+    text = "d = g + decay * p; s = alpha * s + (1 - alpha) * (d * d)"
+    if centered:
+        states["a"], spread = "rmsprop_mean", "s - a * a"
+        text += "; a = alpha * a + (1 - alpha) * d"
+    text += f"; spread = {spread}"
+    if momentum:
+        states["v"] = "momentum"
+        text, step = f"{text}; v = momentum * v + {step}", "v"
+    text += f"; p = p - rate * ({step})"
     gradients, controls = prepare(loss, lr, clip_norm)
-    kernel = _rmsprop.bind(alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, is_centred=centered)
-    return update_each("rmsprop", gradients, controls, kernel, dict.fromkeys(states, 0.0), 12)
-
-
-# -- kernels -----------------------------------------------------------------------------------------------------------
-
-
-@partial(Kernel, is_compiled=True, cuda=gpu_optimizers.adagrad)
-def _adagrad(
-    ctx: Context,
-    parameter: Array,
-    gradient: Array,
-    total: Array,
-    rate: Array,
-    *,
-    lr_decay: float,
-    eps: float,
-    weight_decay: float,
-) -> None:
-    from ops.cpu import optimizers as cpu_optimizers
-
-    number = parameter.dtype.type
-    parameter, gradient, total = in_memory_order(parameter, gradient, total)
-    p, g, s = (flat(ctx, k, a) for k, a in enumerate((parameter, gradient, total)))
-    cpu_optimizers.adagrad(p, g, s, number(rate / (1 + ctx.step * lr_decay)), number(eps), number(weight_decay))
-    for work, a in ((p, parameter), (s, total)):
-        deliver(ctx, work, a)
-
-
-@partial(Kernel, is_compiled=True, cuda=gpu_optimizers.rmsprop)
-def _rmsprop(
-    ctx: Context,
-    parameter: Array,
-    gradient: Array,
-    square: Array,
-    *rest: Array,
-    alpha: float,
-    eps: float,
-    weight_decay: float,
-    momentum: float,
-    is_centred: bool,
-) -> None:
-    from ops.cpu import optimizers as cpu_optimizers
-
-    *kept, rate = rest
-    number = parameter.dtype.type
-    parameter, gradient, square, *kept = in_memory_order(parameter, gradient, square, *kept)
-    p, g, s, *others = (flat(ctx, k, a) for k, a in enumerate((parameter, gradient, square, *kept)))
-    nothing = ctx.scratch("nothing", (0,), parameter.dtype)
-    mean = others[0] if is_centred else nothing
-    v = others[-1] if momentum else nothing
-    cpu_optimizers.rmsprop(
-        p, g, s, mean, v, number(rate), number(alpha), number(eps), number(momentum), number(weight_decay)
-    )
-    for work, a in zip((p, s, *others), (parameter, square, *kept), strict=True):
-        deliver(ctx, work, a)
+    numbers = {"alpha": alpha, "eps": eps, "decay": weight_decay, "momentum": momentum}
+    return update_each("rmsprop", gradients, controls, text, states, numbers, flops=12)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 
 from ops.cpu.tiles import Array, Context
-from ops.cuda import optimizers as gpu_optimizers
 from ops.cuda.build import first
-from taskflow import Kernel, LogicalRegion, update
+from ops.elementwise.assign import assign
+from ops.elementwise.program import program
+from taskflow import LogicalRegion, update
+
+_SQUARE = assign.bind(program=program("total += g * g", "g total"))
 
 
 def clip_by_global_norm(
@@ -29,12 +31,12 @@ def clip_by_global_norm(
         parameter -> clipped gradient, in the same order.
     """
     graph = loss.graph
-    squares = [update(f"{p.name}.square", p, [g], kernel=_square, sums=1, flops=2)[0] for p, g in gradients.items()]
+    squares = [update(f"{p.name}.square", p, [g], kernel=_SQUARE, sums=1, flops=2)[0] for p, g in gradients.items()]
     with beside(loss):
         pattern = f"{', '.join('.' * len(squares))} -> ."
         norm = first(graph.launch("gradient_norm", pattern, squares, kernel=_root_of_sum, flops=len(squares)))
     graph.output("gradient_norm", norm)
-    kernel = _scale.bind(max_norm=max_norm)
+    kernel = assign.bind(program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm}))
     return {
         p: update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
         for p, g in gradients.items()
@@ -50,18 +52,6 @@ def beside(loss: LogicalRegion) -> Iterator[None]:
         yield
 
 
-@partial(Kernel, cuda=gpu_optimizers.square)
-def _square(ctx: Context, g: Array, total: Array) -> None:
-    product = ctx.scratch("product", g.shape, g.dtype)
-    ctx.xp.multiply(g, g, out=product)
-    total[...] = product.sum()
-
-
 def _root_of_sum(ctx: Context, *arrays: Array) -> None:
     *squares, norm = arrays
     norm[...] = sum(squares) ** 0.5
-
-
-@partial(Kernel, cuda=gpu_optimizers.clip)
-def _scale(ctx: Context, g: Array, norm: Array, out: Array, *, max_norm: float) -> None:
-    ctx.xp.multiply(g, min(1.0, max_norm / (float(norm) + 1e-6)), out=out)

@@ -6,12 +6,21 @@ whole parameter however it is split.
 
 from __future__ import annotations
 
-from functools import partial
+from ops.elementwise.assign import assign_each_step, assign_together
+from ops.elementwise.program import program
+from ops.optim.optimizers import CORRECTIONS
+from ops.optim.updating import Gradients, Rate, by_parameter, check_betas, check_rates, prepare, state_of
+from taskflow import LogicalRegion, update
 
-from ops.cpu.tiles import Array, Context, deliver, in_memory_order, work_array
-from ops.cuda import optimizers as gpu_optimizers
-from ops.optim.updating import Gradients, Rate, by_parameter, check_rates, flat, prepare, state_of
-from taskflow import Kernel, LogicalRegion, update
+_DIRECTION = (
+    "m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g); "
+    "way = 1 / correction * m / (sqrt(v) / root + eps) + decay * p; "
+    "weight_square += p * p; way_square += way * way"
+)
+_STEP = (
+    "trust = where(min(weight_square, way_square) > 0, sqrt(weight_square) / sqrt(max(way_square, 1e-37)), 1); "
+    "p = p - rate * trust * way"
+)
 
 
 def lamb(
@@ -31,73 +40,25 @@ def lamb(
     Args, returns and raises as `sgd`; each of `betas` is in [0, 1).
     """
     check_rates("lamb", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
-    if not all(0 <= b < 1 for b in betas):
-        raise ValueError(f"lamb: betas are {tuple(betas)}, each is in [0, 1)")
+    numbers = check_betas("lamb", betas) | {"eps": eps, "decay": weight_decay}
     gradients, controls = prepare(loss, lr, clip_norm)
-    kernel = _direction.bind(betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay)
+    direction = program(_DIRECTION, "p g m v way weight_square way_square", numbers, CORRECTIONS)
+    step = program(_STEP, "p way weight_square way_square rate")
     for region, gradient in gradients.items():
         kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
-        guarded, scalars = controls.guard(kernel, 4)
+        guarded, scalars = controls.guard(direction, outputs=3)
         way, *norms = update(
             f"{region.name}.way",
             region,
             [region, gradient, *kept],
-            kernel=guarded,
+            kernel=assign_each_step.bind(program=guarded),
             scalars=scalars,
             writes=kept,
             values=1,
             sums=2,
             flops=20,
         )
-        guarded, scalars = controls.guard(_step, 2, [*norms, controls.rate])
-        name, inputs = f"{region.name}.lamb", [region, way]
-        update(name, region, inputs, kernel=guarded, scalars=scalars, writes=[region], flops=2)
+        guarded, scalars = controls.guard(step, [*norms, controls.rate])
+        kernel, inputs = assign_together.bind(program=guarded), [region, way]
+        update(f"{region.name}.lamb", region, inputs, kernel=kernel, scalars=scalars, writes=[region], flops=2)
     return by_parameter(gradients)
-
-
-@partial(Kernel, is_compiled=True, cuda=gpu_optimizers.lamb_direction)
-def _direction(
-    ctx: Context,
-    parameter: Array,
-    gradient: Array,
-    m: Array,
-    v: Array,
-    way: Array,
-    weight_square: Array,
-    way_square: Array,
-    *,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-) -> None:
-    from ops.cpu import optimizers as cpu_optimizers
-
-    t, number = ctx.step + 1, parameter.dtype.type
-    parameter, gradient, m, v, way = in_memory_order(parameter, gradient, m, v, way)
-    p, g, flat_m, flat_v = (flat(ctx, k, a) for k, a in enumerate((parameter, gradient, m, v)))
-    work = work_array(ctx, "way", way)
-    weight_square[...], way_square[...] = cpu_optimizers.lamb(
-        p,
-        g,
-        flat_m,
-        flat_v,
-        work.reshape(-1),
-        number(betas[0]),
-        number(betas[1]),
-        number(1 / (1 - betas[0] ** t)),
-        number((1 - betas[1] ** t) ** 0.5),
-        number(eps),
-        number(weight_decay),
-    )
-    for result, a in ((flat_m, m), (flat_v, v), (work, way)):
-        deliver(ctx, result, a)
-
-
-@partial(Kernel, cuda=gpu_optimizers.lamb_step)
-def _step(ctx: Context, parameter: Array, way: Array, weight_square: Array, way_square: Array, rate: Array) -> None:
-    """p -= lr |p| / |u| u"""
-    norms = float(weight_square) ** 0.5, float(way_square) ** 0.5
-    trust = norms[0] / norms[1] if min(norms) > 0 else 1.0
-    step = ctx.scratch("step", way.shape, way.dtype)
-    ctx.xp.multiply(way, float(rate) * trust, out=step)
-    ctx.xp.subtract(parameter, step, out=parameter)

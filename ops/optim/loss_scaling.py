@@ -7,15 +7,16 @@ are counted over all gradients of all devices; every update reads that one numbe
 
 from __future__ import annotations
 
-from functools import partial
-
 from ops.cpu.tiles import Array, Context
-from ops.cuda import optimizers as gpu_optimizers
 from ops.cuda.build import first
+from ops.elementwise.assign import assign
+from ops.elementwise.program import program
 from ops.optim.clipping import beside
 from taskflow import Kernel, LogicalRegion, LossScale, update
 
 Gradients = dict[LogicalRegion, LogicalRegion]
+_TEXT = "all = g / scale; out = where(all - all == 0, all, 0); count += g / scale - g / scale != 0"
+_UNSCALE = assign.bind(program=program(_TEXT, "g scale out count"))  # infinity less infinity is no number
 
 
 def loss_scale(loss: LogicalRegion) -> LogicalRegion | None:
@@ -35,7 +36,7 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
     assert policy is not None
     found, counts = {}, []
     for p, g in gradients.items():
-        made = update(f"{p.name}.unscaled", p, [g], kernel=_unscale, scalars=[scale], values=1, sums=1, flops=2)
+        made = update(f"{p.name}.unscaled", p, [g], kernel=_UNSCALE, scalars=[scale], values=1, sums=1, flops=2)
         found[p], count = made
         counts.append(count)
     finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)
@@ -45,25 +46,6 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
         kernel, states = _adjust.bind(policy=policy), [scale, finite]
         graph.launch("loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1)
     return found, overflow
-
-
-@partial(Kernel, is_compiled=True, cuda=gpu_optimizers.skipping)
-def skipping(ctx: Context, *arrays: Array, kernel: Kernel, at: int) -> None:
-    """`kernel` on all arguments but number `at`, the overflow; with an overflow, nothing but zeros for its outputs."""
-    if arrays[at] < 1:
-        kernel(ctx, *arrays[:at], *arrays[at + 1 :])
-        return
-    for out in arrays[at + 1 :]:
-        out[...] = 0
-
-
-@partial(Kernel, cuda=gpu_optimizers.unscale)
-def _unscale(ctx: Context, g: Array, scale: Array, out: Array, count: Array) -> None:
-    ctx.xp.divide(g, scale, out=out)
-    is_finite = ctx.scratch("is_finite", out.shape, bool)
-    ctx.xp.isfinite(out, out=is_finite)
-    count[...] = out.size - ctx.xp.count_nonzero(is_finite)
-    ctx.xp.copyto(out, 0, where=~is_finite)  # the step is skipped, and nothing on the way to it should warn
 
 
 def _add_up(ctx: Context, *arrays: Array) -> None:

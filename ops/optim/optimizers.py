@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
+from ops.optim.updating import Gradients, Rate, check_betas, check_rates, prepare, update_each
+from taskflow import LogicalRegion
 
-from ops.cpu.tiles import Array, Context, deliver, in_memory_order
-from ops.cuda import optimizers as gpu
-from ops.optim.updating import Gradients, Rate, check_rates, flat, prepare, update_each
-from taskflow import Kernel, LogicalRegion
+_DECAYED = "d = g + decay * p; "
+_STEP = {"plain": "p = p - rate * d", "momentum": "p = p - rate * v", "nesterov": "p = p - rate * (d + momentum * v)"}
+_MOMENTS = "m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * (d * d)"
+_WAY = "rate / correction * (m / (sqrt(v) / root + eps))"
+_ADAM = f"{_DECAYED}{_MOMENTS}; p = p - {_WAY}"
+_ADAMW = f"d = g; {_MOMENTS}; p = (1 - rate * decay) * p - {_WAY}"
+CORRECTIONS = "correction = 1 - beta1 ** t; root = sqrt(1 - beta2 ** t)"  # of the moments of a step
 
 
 def sgd(
@@ -40,9 +44,12 @@ def sgd(
     check_rates("sgd", loss, lr, clip_norm, momentum=momentum, weight_decay=weight_decay)
     if nesterov and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
-    kernel = _sgd.bind(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
     gradients, controls = prepare(loss, lr, clip_norm)
-    return update_each("sgd", gradients, controls, kernel, {"momentum": 0.0} if momentum else {}, 6 if momentum else 2)
+    numbers = {"decay": weight_decay}
+    if not momentum:
+        return update_each("sgd", gradients, controls, _DECAYED + _STEP["plain"], {}, numbers, flops=2)
+    text = f"{_DECAYED}v = momentum * v + d; {_STEP['nesterov' if nesterov else 'momentum']}"
+    return update_each("sgd", gradients, controls, text, {"v": "momentum"}, numbers | {"momentum": momentum}, flops=6)
 
 
 def adam(
@@ -60,7 +67,7 @@ def adam(
 
     Args, returns and raises as `sgd`; each of `betas` is in [0, 1).
     """
-    return _adam("adam", loss, lr, betas, eps, weight_decay, clip_norm, is_decoupled=False)
+    return _adam("adam", loss, lr, betas, eps, weight_decay, clip_norm, _ADAM)
 
 
 def adamw(
@@ -75,7 +82,7 @@ def adamw(
 
     As `adam`, but the decay p = p (1 - lr weight_decay) comes first and does not enter the gradient.
     """
-    return _adam("adamw", loss, lr, betas, eps, weight_decay, clip_norm, is_decoupled=True)
+    return _adam("adamw", loss, lr, betas, eps, weight_decay, clip_norm, _ADAMW)
 
 
 def _adam(
@@ -86,67 +93,10 @@ def _adam(
     eps: float,
     weight_decay: float,
     clip_norm: float | None,
-    is_decoupled: bool,
+    text: str,
 ) -> Gradients:
     check_rates(kind, loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
-    if not all(0 <= b < 1 for b in betas):
-        raise ValueError(f"{kind}: betas are {tuple(betas)}, each is in [0, 1)")
-    kernel = _adam_step.bind(betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, is_decoupled=is_decoupled)
+    numbers = check_betas(kind, betas) | {"eps": eps, "decay": weight_decay}
     gradients, controls = prepare(loss, lr, clip_norm)
-    return update_each(kind, gradients, controls, kernel, {"adam_m": 0.0, "adam_v": 0.0}, 14)
-
-
-# -- kernels -----------------------------------------------------------------------------------------------------------
-
-
-@partial(Kernel, is_compiled=True, cuda=gpu.sgd)
-def _sgd(
-    ctx: Context, parameter: Array, gradient: Array, *rest: Array, momentum: float, nesterov: bool, weight_decay: float
-) -> None:
-    from ops.cpu import kernels as cpu
-
-    *velocity, rate = rest
-    number = parameter.dtype.type
-    parameter, gradient, *velocity = in_memory_order(parameter, gradient, *velocity)
-    p, g = flat(ctx, 0, parameter), flat(ctx, 1, gradient)
-    v = flat(ctx, 2, velocity[0]) if velocity else ctx.scratch(2, (0,), parameter.dtype)
-    cpu.sgd(p, g, v, number(rate), number(momentum), nesterov, number(weight_decay))
-    for work, a in zip((p, v), (parameter, *velocity), strict=False):
-        deliver(ctx, work, a)
-
-
-@partial(Kernel, is_compiled=True, cuda=gpu.adam)
-def _adam_step(
-    ctx: Context,
-    parameter: Array,
-    gradient: Array,
-    m: Array,
-    v: Array,
-    rate: Array,
-    *,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    is_decoupled: bool,
-) -> None:
-    from ops.cpu import kernels as cpu
-
-    t = ctx.step + 1
-    number = parameter.dtype.type
-    parameter, gradient, m, v = in_memory_order(parameter, gradient, m, v)
-    p, g, flat_m, flat_v = (flat(ctx, k, a) for k, a in enumerate((parameter, gradient, m, v)))
-    cpu.adam(
-        p,
-        g,
-        flat_m,
-        flat_v,
-        number(rate / (1 - betas[0] ** t)),
-        number(betas[0]),
-        number(betas[1]),
-        number((1 - betas[1] ** t) ** 0.5),
-        number(eps),
-        number(0 if is_decoupled else weight_decay),
-        number(1 - rate * weight_decay if is_decoupled else 1),
-    )
-    for work, a in zip((p, flat_m, flat_v), (parameter, m, v), strict=True):
-        deliver(ctx, work, a)
+    states = {"m": "adam_m", "v": "adam_v"}
+    return update_each(kind, gradients, controls, text, states, numbers, CORRECTIONS, flops=14)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ops.cpu.tiles import Array, Context, contiguous
+from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_region
+from ops.elementwise.assign import assign_together
+from ops.elementwise.program import Program, program
 from ops.optim.clipping import beside, clip_by_global_norm
-from ops.optim.loss_scaling import loss_scale, skipping, unscale
+from ops.optim.loss_scaling import loss_scale, unscale
 from taskflow import Kernel, LogicalRegion, differentiate, update
 
 Rate = float | Callable[[int], float]
@@ -41,6 +42,13 @@ def check_rates(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | Non
         raise ValueError(f"{kind}: clip_norm is {clip_norm}, it is positive")
 
 
+def check_betas(kind: str, betas: tuple[float, float]) -> dict[str, float]:
+    """Both by name; ValueError unless each is in [0, 1)."""
+    if not all(0 <= b < 1 for b in betas):
+        raise ValueError(f"{kind}: betas are {tuple(betas)}, each is in [0, 1)")
+    return {"beta1": betas[0], "beta2": betas[1]}
+
+
 @dataclass(frozen=True)
 class Controls:
     """The scalars that steer updates: the learning rate and, where losses are scaled, whether to skip the step."""
@@ -49,12 +57,12 @@ class Controls:
     overflow: LogicalRegion | None = None
 
     def guard(
-        self, kernel: Kernel, arguments: int, scalars: Sequence[LogicalRegion] = ()
-    ) -> tuple[Kernel, list[LogicalRegion]]:
-        """A kernel with so many arguments before its scalars, and its scalars: it skips steps, if some are skipped."""
+        self, steps: Program, scalars: Sequence[LogicalRegion] = (), outputs: int = 0
+    ) -> tuple[Program, list[LogicalRegion]]:
+        """A program that skips steps, if some are skipped, and its scalars; so many of its arguments are outputs."""
         if self.overflow is None:
-            return kernel, list(scalars)
-        return skipping.bind(kernel=kernel, at=arguments + len(scalars)), [*scalars, self.overflow]
+            return steps, list(scalars)
+        return steps.unless("skip", len(steps.arguments) - outputs), [*scalars, self.overflow]
 
 
 def prepare(loss: LogicalRegion, lr: Rate, clip_norm: float | None) -> tuple[Gradients, Controls]:
@@ -96,17 +104,27 @@ def update_each(
     kind: str,
     gradients: Mapping[LogicalRegion, LogicalRegion],
     controls: Controls,
-    kernel: Kernel,
-    states: Mapping[str, float],
+    text: str,
+    states: Mapping[str, str],
+    numbers: Mapping[str, float],
+    each_step: str = "",
+    *,
     flops: float,
+    init: float = 0.0,
 ) -> Gradients:
-    """One in-place operator per parameter: parameter, gradient, states (name -> first value), rate."""
-    for region, gradient in gradients.items():
-        kept = [state_of(region, state, init) for state, init in states.items()]
-        name = f"{region.name}.{kind}"
-        guarded, scalars = controls.guard(kernel, 2 + len(kept), [controls.rate])
-        inputs, writes = [region, gradient, *kept], [region, *kept]
-        update(name, region, inputs, kernel=guarded, scalars=scalars, writes=writes, flops=flops)
+    """One operator per parameter, which updates it in place by a program (see `ops.elementwise.program`).
+
+    The program calls the parameter `p`, its gradient `g`, the learning rate `rate`, and the states, of first value
+    `init`, by the keys of `states`.
+    """
+    steps, scalars = controls.guard(
+        program(text, " ".join(["p g", *states, "rate"]), numbers, each_step), [controls.rate]
+    )
+    kernel = assign_together.bind(program=steps)
+    for p, g in gradients.items():
+        kept = [state_of(p, state, init) for state in states.values()]
+        inputs, writes = [p, g, *kept], [p, *kept]
+        update(f"{p.name}.{kind}", p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
     return by_parameter(gradients)
 
 
@@ -119,8 +137,3 @@ def by_parameter(gradients: Mapping[LogicalRegion, LogicalRegion]) -> Gradients:
 def state_of(region: LogicalRegion, name: str, init: float = 0.0) -> LogicalRegion:
     """The state `<region>.<name>` of the region's shape."""
     return region.graph.parameter(f"{region.name}.{name}", region.shape, init, region.dtype, trainable=False)
-
-
-def flat(ctx: Context, slot: Any, a: Array) -> Array:
-    """An array of one dimension; a copy where it does not lie without gaps."""
-    return contiguous(ctx, slot, a).reshape(-1)

@@ -20,6 +20,7 @@ from ops.cpu.tiles import (
 )
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.expressions import Expression
+from ops.elementwise.passes import evaluate
 from taskflow import Kernel
 
 
@@ -59,7 +60,7 @@ def _add(ctx: Context, flat: Array, whole: Sequence[Array], biases: Sequence[Arr
     if ctx.is_cuda:
         terms = {f"t{k}": term for k, term in enumerate([*whole, *biases])}
         if terms:
-            Expression.parse(" + ".join(["flat", *terms])).evaluate(ctx, {"flat": flat, **terms}, flat)
+            evaluate(ctx, Expression.parse(" + ".join(["flat", *terms])), {"flat": flat, **terms}, flat)
         return
     for term in whole:
         ctx.xp.add(flat, term, out=flat)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ops.elementwise.expressions import Expression, Step
+from ops.elementwise.passes import evaluate
 from taskflow import Context
 
 X, Y = np.linspace(-2, 2, 12).reshape(4, 3), np.array([0.5, -1.0, 2.0])
@@ -24,7 +25,7 @@ X, Y = np.linspace(-2, 2, 12).reshape(4, 3), np.array([0.5, -1.0, 2.0])
 )
 def test_value(text: str, expected: np.ndarray) -> None:
     out = np.full(X.shape, np.nan)
-    Expression.parse(text).evaluate(Context((), {}), {"x": X, "y": Y}, out)
+    evaluate(Context((), {}), Expression.parse(text), {"x": X, "y": Y}, out)
     np.testing.assert_allclose(out, expected, rtol=1e-15, atol=1e-15)
 
 
@@ -40,7 +41,7 @@ def test_equal_parts_are_computed_once_and_slots_are_used_again() -> None:
 
 def test_where_picks() -> None:
     out = np.empty(X.shape)
-    Expression.parse("where(c, x, 7)").evaluate(Context((), {}), {"x": X, "c": X > 0}, out)
+    evaluate(Context((), {}), Expression.parse("where(c, x, 7)"), {"x": X, "c": X > 0}, out)
     np.testing.assert_array_equal(out, np.where(X > 0, X, 7))
 
 
@@ -55,7 +56,7 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
 )
 def test_where_picks_among_results(text: str) -> None:
     out = np.empty(X.shape)
-    Expression.parse(text).evaluate(Context((), {}), {"x": X, "y": Y}, out)
+    evaluate(Context((), {}), Expression.parse(text), {"x": X, "y": Y}, out)
     expected = np.where(X > 0, -X if "+" in text else X * Y, -X)
     np.testing.assert_allclose(out, expected, rtol=1e-15)
 

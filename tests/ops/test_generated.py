@@ -7,6 +7,8 @@ import pytest
 
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
+from ops.elementwise.passes import evaluate
+from ops.elementwise.program import result_of
 from taskflow import CudaSource
 from tests import shim
 from tests.models.tiny import TINY, build
@@ -46,7 +48,7 @@ def numbers(shape, seed=0, dtype="float64"):
 
 def expected(text, values, shape):
     out = np.empty(shape)
-    Expression.parse(text).evaluate(OnCpu(), values, out)
+    evaluate(OnCpu(), Expression.parse(text), values, out)
     return out
 
 
@@ -128,7 +130,7 @@ def test_sources_compile_for_gpus(architecture, dtypes):
     core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
     names = (("a", ""), ("x", dtypes[0]), ("y", dtypes[1]))
     for source, _ in (
-        generated._map(Expression.parse(TEXT), names, dtypes[0], 3),
+        generated._map(result_of(Expression.parse(TEXT)), (*names, ("out", dtypes[0])), 3),
         generated._reduction(Expression.parse(TEXT), names, dtypes[0], 2, 2, "sum"),
         generated._reduction(Expression.parse("x"), names[1:2], dtypes[0], 0, 1, "max"),
     ):

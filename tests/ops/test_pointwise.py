@@ -10,6 +10,7 @@ import pytest
 from ops.elementwise.expressions import Expression
 from ops.elementwise.generate import compiled_loop, source
 from ops.elementwise.pointwise import _by_passes, pointwise, stands_for
+from ops.elementwise.program import result_of
 from taskflow import Context, Kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -61,7 +62,8 @@ def test_loops_and_passes_agree_on_what_is_no_number(text: str) -> None:
     some = np.array([-1.0, 0.0, 2.0, np.nan, np.inf, -np.inf])
     x, y = (a.copy() for a in np.meshgrid(some, some))
     expression = Expression.parse(text)
-    loop, out = compiled_loop(expression, ("x", "y"), (), ("matrix", "matrix")), np.empty_like(x)
+    arguments = ("x", "matrix"), ("y", "matrix"), ("out", "matrix")
+    loop, out = compiled_loop(result_of(expression), arguments, ()), np.empty_like(x)
     loop(x, y, out)
     with np.errstate(all="ignore"):
         passes = _by_passes.bind(expression=expression, names=("x", "y"), numbers={})
@@ -89,13 +91,17 @@ def test_a_kernel_by_hand_is_joined_as_the_expression_it_stands_for() -> None:
 
 
 def test_the_source_is_a_loop_over_a_matrix() -> None:
-    text = source(Expression.parse("max(x, 0) * n"), ("x",), ("n",), ("row",))
+    arguments = ("x", "row"), ("out", "matrix")
+    text = source(result_of(Expression.parse("max(x, 0) * n")), arguments, ("n",))
     assert text.splitlines()[4:] == [
-        "    for r in range(out.shape[0]):",
-        "        for c in range(out.shape[1]):",
-        "            s0 = number(0.0) if x[c] <= number(0.0) or number(0.0) != number(0.0) else x[c]",
-        "            s0 = s0 * n",
-        "            out[r, c] = s0",
+        "    h1 = np.empty(a1.shape[-1], a1.dtype)",
+        "    for c in range(a1.shape[-1]):",
+        "        t0 = number(0.0) if a0[c] <= number(0.0) or number(0.0) != number(0.0) else a0[c]",
+        "        t1 = t0 * n_n",
+        "        h1[c] = t1",
+        "    for r in range(a1.shape[0]):",
+        "        for c in range(a1.shape[-1]):",
+        "            a1[r, c] = h1[c]",
     ]
 
 
@@ -103,5 +109,5 @@ def test_loops_run_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(numba.config, "CACHE_DIR", "/dev/null/nowhere")
     x = values((2, 3), 0)
     out = np.empty_like(x)
-    compiled_loop(Expression.parse("x + x * 3"), ("x",), (), ("matrix",))(x, out)
+    compiled_loop(result_of(Expression.parse("x + x * 3")), (("x", "matrix"), ("out", "matrix")), ())(x, out)
     np.testing.assert_array_equal(out, x + x * 3)

@@ -1,0 +1,213 @@
+"""Kernels of programs (`ops.elementwise.program`): a pass is a compiled loop on a CPU, a CUDA kernel on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from math import prod
+from typing import Any
+
+from ops.cpu.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
+from ops.elementwise import generated, passes
+from ops.elementwise.program import Pass, Program
+from taskflow import Kernel
+
+_DTYPES = ("float32", "float64")
+_BY_PASSES = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def _together(ctx: Context, points: Sequence[Sequence[Array]], *, program: Program) -> Callable[[], object]:
+    """One launch of `assign_together` for many points."""
+    named = [_views(program.arguments, point) for point in points]
+    return generated.run_together(ctx, program.passes[0], named, dict(program.numbers), _cells(ctx, program))
+
+
+@partial(Kernel, takes_half=True, together=_together)
+def _on_gpu(ctx: Context, *arrays: Array, program: Program) -> None:
+    views, cells = _views(program.arguments, arrays, program.along), _cells(ctx, program)
+    for one in program.passes:
+        generated.run(ctx, one, views, dict(program.numbers), cells)
+
+
+_SEVERAL = replace(_on_gpu, together=None)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_SEVERAL)
+def assign(ctx: Context, *arrays: Array, program: Program) -> None:
+    """Run a program without numbers of its own in each step."""
+    _run(ctx, arrays, program, dict(program.numbers))
+
+
+@partial(Kernel, is_compiled=True, cuda=_on_gpu)
+def assign_together(ctx: Context, *arrays: Array, program: Program) -> None:
+    """Run a program of one pass without sums, on arrays of one shape and on scalars: on GPUs many of them at once."""
+    _run(ctx, arrays, program, program.known(ctx.step))
+
+
+@partial(Kernel, is_compiled=True, cuda=_SEVERAL)
+def assign_each_step(ctx: Context, *arrays: Array, program: Program) -> None:
+    """Run a program with numbers of its own in each step."""
+    _run(ctx, arrays, program, program.known(ctx.step))
+
+
+def _cells(ctx: Context, program: Program) -> dict[str, Array]:
+    """The numbers of each step, on the device."""
+    targets = Pass.parse(program.each_step).targets
+    return {name: ctx.cell(name, "float64", partial(_number, program, name)) for name in sorted(targets)}
+
+
+def _number(program: Program, name: str, run: Any) -> float:
+    """A number in the step of `run`."""
+    return program.known(run.step)[name]
+
+
+def _views(arguments: Sequence[str], arrays: Sequence[Array], along: int | None = None) -> dict[str, Array]:
+    """Arrays by name; those of one dimension lie along that of the others."""
+    ndim, views = max(a.ndim for a in arrays), dict[str, Array]()
+    for names, a in zip(arguments, arrays, strict=True):
+        if len(parts := names.split()) > 1:
+            views |= {name: a[..., k, :] for k, name in enumerate(parts)}
+        else:
+            views[names] = a if along is None else _along(a, ndim, along)
+    return views
+
+
+def _along(a: Array, ndim: int, along: int) -> Array:
+    return a[(None,) * along + (slice(None),) + (None,) * (ndim - along - 1)] if a.ndim == 1 < ndim else a
+
+
+# -- on a CPU ----------------------------------------------------------------------------------------------------------
+
+
+def _run(ctx: Context, arrays: Sequence[Array], program: Program, numbers: Mapping[str, float]) -> None:
+    dtypes = {a.dtype.name for a in arrays if a.ndim}
+    is_simple = len(dtypes) <= 1 and dtypes <= set(_DTYPES)
+    for one in program.passes:
+        used = {n: a for n, a in zip(program.arguments, arrays, strict=True) if one.names & set(n.split())}
+        known = {name: value for name, value in numbers.items() if name in one.reads}
+        if ctx.is_cuda or not is_simple or one.functions & _BY_PASSES:
+            passes.run(ctx, one, _views(list(used), list(used.values()), program.along), known)
+        elif any(" " in names for names in used):
+            _in_parts(ctx, one, used, known, program.contracts)
+        else:
+            ndim, along = max(a.ndim for a in used.values()), program.along
+            if along is not None:
+                used = {names: _along(a, ndim, along) for names, a in used.items()}
+                used = {names: _turned(a, along) for names, a in used.items()}
+            run_loop(ctx, one, used, known, program.contracts, in_order=along is not None)
+
+
+def _turned(a: Array, along: int) -> Array:
+    """A view whose dimension `along` is the last."""
+    return a.transpose(*(d for d in range(a.ndim) if d != along), along) if a.ndim > along else a
+
+
+def run_loop(
+    ctx: Context,
+    one: Pass,
+    arrays: Mapping[str, Array],
+    numbers: Mapping[str, float],
+    contracts: bool = False,
+    in_order: bool = False,
+) -> None:
+    """Run a pass on arrays by name, aligned at the right: compiled, on rows and columns that need the fewest copies.
+
+    Rows and columns follow the memory of what is set, or the dimensions as they are (`in_order`).
+    """
+    from ops.elementwise.generate import compiled_loop
+
+    ndim = max(a.ndim for a in arrays.values())
+    padded = {name: a[(*(None,) * (ndim - a.ndim), ...)] for name, a in arrays.items()}
+    if not in_order:
+        first = next((name for name in arrays if name in one.maps), next(iter(arrays)))
+        found = in_memory_order(padded[first], *padded.values())[1:]
+        padded = dict(zip(padded, found, strict=True))
+    columns, layouts = _layouts(ctx.xp.broadcast_shapes(*(a.shape for a in padded.values())), _shapes(padded))
+    shape = ctx.xp.broadcast_shapes(*_shapes(padded))
+    works = []
+    for (name, a), layout in zip(padded.items(), layouts, strict=True):
+        slot = name, layout
+        work = work_array(ctx, slot, a) if name in one.targets - one.reads else _seen(ctx, slot, a, shape, layout)
+        works.append(work)
+    loop = compiled_loop(one, tuple(zip(padded, layouts, strict=True)), tuple(numbers), contracts)
+    seen = [w.reshape(-1, columns) if layout == "matrix" else w.reshape(-1) for w, layout in zip(works, layouts)]
+    dtype = next(w.dtype for w, layout in zip(works, layouts) if layout == "matrix")
+    ctx.call(loop, *seen, *map(dtype.type, numbers.values()))
+    for (name, a), work in zip(padded.items(), works, strict=True):
+        if name in one.targets:
+            deliver(ctx, work, a)
+
+
+def _shapes(arrays: Mapping[str, Array]) -> tuple[tuple[int, ...], ...]:
+    return tuple(a.shape for a in arrays.values())
+
+
+@cache
+def _layouts(shape: Sequence[int], inputs: tuple[Sequence[int], ...]) -> tuple[int, tuple[str, ...]]:
+    """How many columns a tile is seen with, and how each input lies: as a matrix, a row, a column or one number.
+
+    The tile is cut into rows and columns where most inputs need no copy.
+    """
+    found = [[_layout(shape, own, cut) for own in inputs] for cut in range(len(shape) + 1)]
+    best = min(range(len(found)), key=lambda cut: found[cut].count(None))
+    return prod(shape[best:]), tuple(layout or "matrix" for layout in found[best])
+
+
+def _layout(shape: Sequence[int], own: Sequence[int], cut: int) -> str | None:
+    """None: a copy with all elements is needed."""
+    lacks = [n != m for n, m in zip(shape, own, strict=True)]
+    has = [n == m != 1 for n, m in zip(shape, own, strict=True)]
+    if not any(lacks):
+        return "matrix"
+    if not any(has):
+        return "number"
+    if not any(has[:cut]) and not any(lacks[cut:]):
+        return "row"
+    return "column" if not any(has[cut:]) and not any(lacks[:cut]) else None
+
+
+def _seen(ctx: Context, slot: object, a: Array, shape: Sequence[int], layout: str) -> Array:
+    if layout == "matrix" and a.shape != shape:
+        whole = ctx.scratch(slot, shape, a.dtype)
+        ctx.xp.copyto(whole, a)
+        return whole
+    return contiguous(ctx, slot, a)
+
+
+def _in_parts(
+    ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[str, float], contracts: bool
+) -> None:
+    """A pass on arrays (..., columns) and (..., parts, columns)."""
+    works, seen = {}, {}
+    for names, a in arrays.items():
+        is_read = any(name in one.reads for name in names.split())
+        works[names] = contiguous(ctx, names, a) if is_read else work_array(ctx, names, a)
+        seen[names] = works[names].reshape(-1, len(names.split()), a.shape[-1]), 0
+    run_parts(ctx, one, seen, numbers, contracts)
+    for names, a in arrays.items():
+        if not one.targets.isdisjoint(names.split()):
+            deliver(ctx, works[names], a)
+
+
+def run_parts(
+    ctx: Context,
+    one: Pass,
+    arrays: Mapping[str, tuple[Array, int]],
+    numbers: Mapping[str, float] | None = None,
+    contracts: bool = True,
+) -> None:
+    """Run a pass on contiguous arrays (rows, parts, columns), whose parts bear the names from a first one on."""
+    from ops.elementwise.generate import compiled_loop
+
+    numbers, seen = numbers or {}, []
+    for names, (a, _) in arrays.items():
+        seen.append(a)
+        if one.targets.isdisjoint(names.split()):
+            seen[-1] = a.view()
+            seen[-1].flags.writeable = False  # what loops are compiled for
+    loop = compiled_loop(one, tuple((names, "parts") for names in arrays), tuple(numbers), contracts)
+    firsts = (first for _, first in arrays.values())
+    ctx.call(loop, *seen, *firsts, *map(seen[0].dtype.type, numbers.values()))

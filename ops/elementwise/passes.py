@@ -1,0 +1,61 @@
+"""Expressions and programs over tiles by passes of NumPy; on a GPU as one kernel (`ops.elementwise.generated`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ops.cpu.tiles import Array, Context
+from ops.elementwise import generated
+from ops.elementwise.expressions import Expression
+from ops.elementwise.program import Pass
+
+
+def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array) -> None:
+    """Write its value to `out`, whose shape all arrays among `values` broadcast to and whose memory none has."""
+    if ctx.is_cuda:
+        generated.evaluate(ctx, expression, values, out)
+        return
+    if not expression.steps:
+        ctx.xp.copyto(out, values[expression.text])
+    count = max((step.slot for step in expression.steps), default=0)
+    slots = [out, *(ctx.scratch(("slot", k), out.shape, out.dtype) for k in range(count))]
+    for step in expression.steps:
+        arguments: list[Any] = [
+            values[a] if isinstance(a, str) else a if isinstance(a, float) else slots[a] for a in step.arguments
+        ]
+        if step.function == "where":
+            condition, yes, no = arguments
+            _choose(ctx, condition, yes, no, slots[step.slot])
+        else:
+            getattr(ctx.xp, step.function)(*arguments, out=slots[step.slot])
+
+
+def run(ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[str, float]) -> None:
+    """Run a pass on arrays and numbers by name."""
+    known = {**arrays, **numbers}
+    shape = ctx.xp.broadcast_shapes(*(a.shape for a in arrays.values()))
+    dtype = next(a.dtype for a in arrays.values() if a.shape == shape)
+    sums = {a.target for a in one.assignments if a.is_sum}
+    for k, a in enumerate(one.assignments):
+        made = ctx.scratch(("assigned", k), shape, dtype)
+        evaluate(ctx, a.value, known, made)
+        if a.is_sum:
+            total = arrays[a.target][(*[None] * (len(shape) - arrays[a.target].ndim), ...)]
+            ctx.xp.sum(made, axis=tuple(d for d, n in enumerate(total.shape) if n == 1), keepdims=True, out=total)
+        else:
+            known[a.target] = made
+    for name in sorted(one.targets & arrays.keys() - sums):
+        ctx.xp.copyto(arrays[name], known[name])
+
+
+def _choose(ctx: Context, condition: Array, yes: Array | float, no: Array | float, out: Array) -> None:
+    """`yes` where the condition is not 0, else `no`; `out` may be any of them."""
+    chosen = ctx.scratch("condition", out.shape, bool)
+    ctx.xp.not_equal(condition, 0, out=chosen)
+    if out is yes:
+        ctx.xp.logical_not(chosen, out=chosen)
+        yes, no = no, yes
+    if out is not no:
+        ctx.xp.copyto(out, no)
+    ctx.xp.copyto(out, yes, where=chosen)
