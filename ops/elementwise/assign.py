@@ -125,8 +125,11 @@ def run_loop(
         first = next((name for name in arrays if name in one.maps), next(iter(arrays)))
         found = in_memory_order(padded[first], *padded.values())[1:]
         padded = dict(zip(padded, found, strict=True))
-    columns, layouts = _layouts(ctx.xp.broadcast_shapes(*(a.shape for a in padded.values())), _shapes(padded))
-    shape = ctx.xp.broadcast_shapes(*_shapes(padded))
+    shapes = tuple(a.shape for a in padded.values())
+    shape = ctx.xp.broadcast_shapes(*shapes)
+    columns, lying = _layouts(shape, shapes)
+    sums = one.targets - one.maps  # of one row that has all points
+    layouts = ["row" if name in sums and lies == "matrix" else lies for name, lies in zip(padded, lying, strict=True)]
     works = []
     for (name, a), layout in zip(padded.items(), layouts, strict=True):
         slot = name, layout
@@ -139,10 +142,6 @@ def run_loop(
     for (name, a), work in zip(padded.items(), works, strict=True):
         if name in one.targets:
             deliver(ctx, work, a)
-
-
-def _shapes(arrays: Mapping[str, Array]) -> tuple[tuple[int, ...], ...]:
-    return tuple(a.shape for a in arrays.values())
 
 
 @cache

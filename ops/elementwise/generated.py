@@ -21,7 +21,7 @@ import numpy as np
 
 from ops.cpu.tiles import Array, Context, origin
 from ops.elementwise.expressions import Argument, Expression
-from ops.elementwise.program import OUT, Pass, result_of
+from ops.elementwise.program import OUT, Pass, result_of, value_in
 from taskflow import CudaSource
 
 T = TypeVar("T")
@@ -104,9 +104,10 @@ def run(
             ctx.launch(source, name, out.size, *pointers, *known.values(), *layout.numbers, out.size)
     for a in one.assignments:
         if a.is_sum:
-            read, total = [arrays[name] for name in a.value.names if name in arrays], arrays[a.target]
-            total = total[(*[None] * (max(r.ndim for r in read) - total.ndim), ...)]
-            reduce(ctx, a.value, {**arrays, **numbers}, total, [k for k, n in enumerate(total.shape) if n == 1])
+            value, total = value_in(one, a, frozenset(arrays)), arrays[a.target]
+            ndim = max(arrays[name].ndim for name in value.names if name in arrays)
+            total = total[(*[None] * (ndim - total.ndim), ...)]
+            reduce(ctx, value, {**arrays, **numbers}, total, [k for k, n in enumerate(total.shape) if n == 1])
 
 
 def run_together(

@@ -93,6 +93,23 @@ class Pass:
         return frozenset(f for a in self.assignments for f in a.value.functions)
 
 
+@cache
+def value_in(one: Pass, assignment: Assignment, arrays: frozenset[str]) -> Expression:
+    """The value of an assignment of a pass, of arrays and numbers alone, at the end of the pass."""
+    texts: dict[str, str] = {}
+    for a in one.assignments[: one.assignments.index(assignment)]:
+        if a.target not in arrays:
+            texts[a.target] = _put(a.value, texts).text
+    value = _put(assignment.value, texts)
+    before = set(value.names) - set(assignment.value.names)
+    assert before.isdisjoint(one.maps), f"'{assignment}' is of what arrays hold before the pass, by other names"
+    return value
+
+
+def _put(value: Expression, texts: Mapping[str, str]) -> Expression:
+    return value.renamed({name: texts[name] for name in value.names if name in texts})
+
+
 OUT = "out"
 
 

@@ -10,9 +10,17 @@ from functools import partial
 from math import prod
 
 from ops.cuda.build import check_ndim, check_region, distinct, first, layout_channels_last, term, terms
+from ops.elementwise.assign import assign
+from ops.elementwise.program import program
 from ops.initializers import Init
-from ops.norm import batch_norm_kernels as kernels
-from taskflow import LogicalRegion, Operator
+from taskflow import Kernel, LogicalRegion, Operator
+
+_INVERSE = "inverse = 1 / sqrt(var + eps)"
+
+
+def _kernel(text: str, arguments: str, **numbers: float) -> Kernel:
+    """The kernel of a program on arrays whose dimension 1 is that of the channels."""
+    return assign.bind(program=program(text, arguments, numbers, along=1, contracts=True))
 
 
 def batch_norm(
@@ -67,7 +75,9 @@ def batch_norm(
             name,
             pattern,
             [x, mean, var, weight, bias],
-            kernel=kernels.normalize.bind(eps=eps),
+            kernel=_kernel(
+                f"{_INVERSE}; y = (x - mean) * (inverse * weight) + bias", "x mean var weight bias y", eps=eps
+            ),
             backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
             flops=4,
             layout=layout_channels_last(pattern),  # what the statistics' kernels are fast with, too
@@ -86,14 +96,17 @@ def _batch_statistics(
     count: int,
 ) -> tuple[LogicalRegion, LogicalRegion]:
     launch = x.graph.launch
-    mean = first(launch(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=kernels.mean.bind(count=count), flops=1))
-    kernel = kernels.variance.bind(count=count)
+    kernel = _kernel("mean += x * share", "x mean", share=1 / count)
+    mean = first(launch(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=kernel, flops=1))
+    kernel = _kernel("d = x - mean; var += d * d * share", "x mean var", share=1 / count)
     var = first(launch(f"{name}.var", f"{x_term}, {c} -> {c}", [x, mean], kernel=kernel, flops=3))
+    text = "mean = kept * mean + momentum * m; var = kept * var + corrected * v"
+    numbers = {"kept": 1 - momentum, "momentum": momentum, "corrected": momentum * count / (count - 1)}
     launch(
         f"{name}.running",
         f"{c}, {c}, {c}, {c} ->",
         [running_mean, running_var, mean, var],
-        kernel=kernels.move.bind(momentum=momentum, correction=count / (count - 1)),
+        kernel=_kernel(text, "mean var m v", **numbers),
         writes=[running_mean, running_var],
         flops=6,
     )
@@ -111,17 +124,20 @@ def _batch_norm_backward(
         f"{op.name}.sums",
         f"{x_term}, {x_term}, {c}, {c} -> {c}, {c}",
         [gy, x, mean, var],
-        kernel=kernels.gradient_sums.bind(eps=eps),
+        kernel=_kernel(
+            f"gbias += g\n{_INVERSE}; gweight += g * ((x - mean) * inverse)", "g x mean var gbias gweight", eps=eps
+        ),
         flops=5,
     )
     assert isinstance(sums, tuple)
     gbias, gweight = sums
     if count:
+        text = "gx = (g - (x - mean) * (gweight * inverse / count) - gbias / count) * (inverse * weight)"
         gx = launch(
             f"{op.name}.dx",
             f"{x_term}, {x_term}, {c}, {c}, {c}, {c}, {c} -> {x_term}",
             [gy, x, mean, var, weight, gbias, gweight],
-            kernel=kernels.gradient_batch.bind(eps=eps, count=count),
+            kernel=_kernel(f"{_INVERSE}; {text}", "g x mean var weight gbias gweight gx", eps=eps, count=count),
             flops=7,
         )
     else:
@@ -129,7 +145,7 @@ def _batch_norm_backward(
             f"{op.name}.dx",
             f"{x_term}, {c}, {c} -> {x_term}",
             [gy, var, weight],
-            kernel=kernels.gradient_running.bind(eps=eps),
+            kernel=_kernel(f"{_INVERSE}; gx = g * (inverse * weight)", "g var weight gx", eps=eps),
             flops=1,
         )
     return first(gx), None, None, gweight, gbias
