@@ -81,6 +81,12 @@ def add_product(a: Any, packed: Any, c: Any, edge: Any) -> None:
 
 
 @njit(nogil=True, error_model="numpy")
+def add_step(a: Any, step: int, packed: Any, c: Any, target: int, edge: Any) -> None:
+    """`add_product` of step `step` of `a` to step `target` of `c`, both (rows, steps, columns)."""
+    add_product(a[:, step], packed, c[:, target], edge)
+
+
+@njit(nogil=True, error_model="numpy")
 def _add_edge(a: Any, row: Any, panel: Any, c: Any, column: Any, edge: Any) -> None:
     """`add_tile` where `c` ends within the tile."""
     height, width = min(ROWS, c.shape[0] - row), min(panel.shape[1], c.shape[1] - column)

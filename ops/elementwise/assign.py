@@ -199,6 +199,10 @@ def run_parts(
     contracts: bool = True,
 ) -> None:
     """Run a pass on contiguous arrays (rows, parts, columns), whose parts bear the names from a first one on."""
+    if ctx.is_cuda:
+        views = {name: a[:, first + k] for n, (a, first) in arrays.items() for k, name in enumerate(n.split())}
+        generated.run(ctx, one, views, numbers or {})
+        return
     from ops.elementwise.generate import compiled_loop
 
     numbers, seen = numbers or {}, []

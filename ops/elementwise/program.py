@@ -6,7 +6,8 @@
 An assignment is a name, `=` or `+=`, and an expression (`ops.elementwise.expressions`). A name means what was assigned
 to it last. `=` sets every element of an array, or a value that later assignments read; `+=` sets an array to the sum
 over all dimensions that it lacks. Assignments behind one another on a line share a loop; a new line begins a loop over
-the same row (many arrays in one loop keep a compiler from vectorizing it); a blank line begins the next pass.
+the same row (compilers do not vectorize a loop that sets two parts of one array, or many arrays); a blank line begins
+the next pass.
 """
 
 from __future__ import annotations

@@ -9,14 +9,12 @@ the gates r, z, n: (3, hidden, input) is torch's (3 hidden, input) in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from ops.cpu.tiles import Array, Context
-from ops.cuda import rows as gpu_rows
 from ops.cuda.build import distinct, first, term, terms
+from ops.recurrent.cells import GRU, GRU_GRADIENT
 from ops.recurrent.layers import State, check_step, check_weights, over_dim_1, two_products, unroll
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import LogicalRegion, Operator
 
 
 def gru_cell(
@@ -48,7 +46,7 @@ def gru_cell(
     number = weights.steps[-1]
     with x.graph.following(number):
         pattern, inputs = f"{wide}, {wide}, {narrow} -> {narrow}", [from_x, from_h, h]
-        made = x.graph.launch(f"{number}.cell", pattern, inputs, kernel=_cell, backward=_backward, flops=10)
+        made = x.graph.launch(f"{number}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10)
     weights._chains[(first(made).name,)] = chain
     return first(made)
 
@@ -96,57 +94,6 @@ def _next(x: LogicalRegion, state: State, weights: RecurrentWeights) -> State:
 def _backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
     (wide, _, narrow), _ = terms(op)
     pattern = f"{narrow}, {wide}, {wide}, {narrow} -> {wide}, {wide}, {narrow}"
-    made = g.graph.launch(f"{op.name}.dx", pattern, [g, *op.inputs], kernel=_gradient, flops=20)
+    made = g.graph.launch(f"{op.name}.dx", pattern, [g, *op.inputs], kernel=GRU_GRADIENT, flops=20)
     assert isinstance(made, tuple)
     return made
-
-
-# -- kernels -----------------------------------------------------------------------------------------------------------
-
-
-def _activate(ctx: Context, from_x: Array, from_h: Array) -> tuple[Array, Array, Array]:
-    """r, z and n in scratch memory; σ(x) = (1 + tanh(x / 2)) / 2."""
-    active = ctx.scratch("active", from_x.shape, from_x.dtype)
-    gates, n = active[..., :2, :], active[..., 2, :]
-    ctx.xp.add(from_x[..., :2, :], from_h[..., :2, :], out=gates)
-    ctx.xp.multiply(gates, 0.5, out=gates)
-    ctx.xp.tanh(gates, out=gates)
-    ctx.xp.multiply(gates, 0.5, out=gates)
-    ctx.xp.add(gates, 0.5, out=gates)
-    ctx.xp.multiply(from_h[..., 2, :], gates[..., 0, :], out=n)
-    ctx.xp.add(n, from_x[..., 2, :], out=n)
-    ctx.xp.tanh(n, out=n)
-    return gates[..., 0, :], gates[..., 1, :], n
-
-
-@partial(Kernel, cuda=gpu_rows.gru_cell)
-def _cell(ctx: Context, from_x: Array, from_h: Array, h: Array, new_h: Array) -> None:
-    """h' = n + z (h - n)"""
-    _, z, n = _activate(ctx, from_x, from_h)
-    ctx.xp.subtract(h, n, out=new_h)
-    ctx.xp.multiply(new_h, z, out=new_h)
-    ctx.xp.add(new_h, n, out=new_h)
-
-
-@partial(Kernel, cuda=gpu_rows.gru_cell_gradient)
-def _gradient(
-    ctx: Context, g: Array, from_x: Array, from_h: Array, h: Array, gx: Array, gh: Array, gstate: Array
-) -> None:
-    r, z, n = _activate(ctx, from_x, from_h)
-    slope, xp = ctx.scratch("slope", h.shape, h.dtype), ctx.xp
-    (gr, gz, gn), ghn = (gx[..., k, :] for k in range(3)), gh[..., 2, :]
-    xp.subtract(h, n, out=gz)  # g (h - n) z (1 - z)
-    xp.subtract(1, z, out=slope)
-    for factor in (g, z, slope):
-        xp.multiply(gz, factor, out=gz)
-    xp.multiply(g, slope, out=gn)  # g (1 - z) (1 - n²)
-    xp.multiply(n, n, out=slope)
-    xp.subtract(1, slope, out=slope)
-    xp.multiply(gn, slope, out=gn)
-    xp.multiply(gn, from_h[..., 2, :], out=gr)  # times what r scales, times r (1 - r)
-    xp.subtract(1, r, out=slope)
-    for factor in (r, slope):
-        xp.multiply(gr, factor, out=gr)
-    xp.copyto(gh[..., :2, :], gx[..., :2, :])
-    xp.multiply(gn, r, out=ghn)
-    xp.multiply(g, z, out=gstate)

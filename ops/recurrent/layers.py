@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ops.cuda.build import check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.dropout import dropout as drop
-from ops.recurrent import lstm_kernels as kernels
+from ops.recurrent import products
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
 from ops.shape.reshape import concat
 from ops.shape.sections import split
@@ -89,7 +89,7 @@ def _zero(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
     sizes = {**dict(zip(lead, x.shape[:-1], strict=True)), "h": weights.hidden_size}
     with x.graph.following(f"{weights.name}.t0"):
         pattern = f"-> {term((*lead, 'h'))}"
-        zero = x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=kernels.zero, sizes=sizes, dtype=x.dtype)
+        zero = x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=products.zero, sizes=sizes, dtype=x.dtype)
     return first(zero)
 
 
@@ -140,7 +140,7 @@ def _product(
     pattern = f"{term((*lead, axis))}, g h {axis}{bias} -> {term((*lead, 'g', 'h'))}"
     is_first = name.removesuffix(".hidden") == chain
     backward = partial(_product_backward, weights=weights, key=(chain, which), is_first=is_first)
-    kernel = kernels.product.bind(axis=axis)
+    kernel = products.product.bind(axis=axis)
     return first(x.graph.launch(name, pattern, [x, *parameters], kernel=kernel, backward=backward, flops=2))
 
 
@@ -151,7 +151,7 @@ def _product_backward(
     x, weight, *_ = op.inputs
     launch, call = x.graph.launch, (*key, x.graph.differentiations)
     pattern = f"{y_term}, {weight_term} -> {x_term}"
-    gx = first(launch(f"{op.name}.dx", pattern, [g, weight], kernel=kernels.input_gradient))
+    gx = first(launch(f"{op.name}.dx", pattern, [g, weight], kernel=products.input_gradient))
     weights._pending.setdefault(call, []).append((g, x))
     if not is_first:
         return gx, *[None] * (1 + len(biases))
@@ -159,8 +159,8 @@ def _product_backward(
     count, all_gates = len(gs), ", ".join([y_term] * len(gs))
     pattern = f"{all_gates}, {', '.join([x_term] * count)} -> {weight_term}"
     name = f"{weights.name}.dweight_{key[1]}"
-    made = [first(launch(name, pattern, [*gs, *xs], kernel=kernels.weight_gradient, flops=2 * count))]
+    made = [first(launch(name, pattern, [*gs, *xs], kernel=products.weight_gradient, flops=2 * count))]
     if biases:
         name = f"{weights.name}.dbias_{key[1]}"
-        made.append(first(launch(name, f"{all_gates} -> g h", gs, kernel=kernels.bias_gradient, flops=count)))
+        made.append(first(launch(name, f"{all_gates} -> g h", gs, kernel=products.bias_gradient, flops=count)))
     return gx, *made

@@ -19,11 +19,11 @@ from functools import partial
 
 from ops.cuda.build import check_positive, distinct, first, term, terms
 from ops.elementwise.dropout import dropout as drop
-from ops.recurrent import lstm_kernels as kernels
+from ops.recurrent import products
+from ops.recurrent.ahead import lstm_ahead
+from ops.recurrent.cells import State, launch_cell
+from ops.recurrent.fused import lstm_fused
 from ops.recurrent.layers import check_sequence, check_step, check_weights, over_dim_1, unroll
-from ops.recurrent.lstm_ahead import lstm_ahead
-from ops.recurrent.lstm_cell import State, launch_cell
-from ops.recurrent.lstm_fused import lstm_fused
 from ops.recurrent.weights import RecurrentWeights, lstm_weights
 from ops.shape.reshape import concat
 from taskflow import LogicalRegion, Operator
@@ -66,7 +66,7 @@ def lstm_cell(
             number,
             f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
             [x, h, *weights.regions],
-            kernel=kernels.gates,
+            kernel=products.gates,
             backward=partial(_gates_backward, weights=weights, chain=chain),
             flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
         )
@@ -197,8 +197,8 @@ def _gates_backward(
     (x_term, h_term, *_), (y_term,) = terms(op)
     x, h, weight_ih, weight_hh, *biases = op.inputs
     launch = x.graph.launch
-    gx = launch(f"{op.name}.dx", f"{y_term}, g h i -> {x_term}", [ggates, weight_ih], kernel=kernels.input_gradient)
-    gh = launch(f"{op.name}.dh", f"{y_term}, g h m -> {h_term}", [ggates, weight_hh], kernel=kernels.input_gradient)
+    gx = launch(f"{op.name}.dx", f"{y_term}, g h i -> {x_term}", [ggates, weight_ih], kernel=products.input_gradient)
+    gh = launch(f"{op.name}.dh", f"{y_term}, g h m -> {h_term}", [ggates, weight_hh], kernel=products.input_gradient)
     call = chain, x.graph.differentiations
     weights._pending.setdefault(call, []).append((ggates, x, h))
     if op.name != chain:
@@ -210,12 +210,12 @@ def _gates_backward(
     def weight_gradient(what: str, inputs: Sequence[LogicalRegion], input_term: str) -> LogicalRegion:
         axis = input_term.split()[-1]
         pattern = f"{all_gates}, {', '.join([input_term] * count)} -> g h {axis}"
-        kernel = kernels.weight_gradient
+        kernel = products.weight_gradient
         return first(launch(f"{weights.name}.d{what}", pattern, [*ggates_all, *inputs], kernel=kernel, flops=2 * count))
 
     gradients = [weight_gradient("weight_ih", xs, x_term), weight_gradient("weight_hh", hs, h_term)]
     if biases:
         pattern = f"{all_gates} -> g h"
-        kernel = kernels.bias_gradient
+        kernel = products.bias_gradient
         gradients += [first(launch(f"{weights.name}.dbias", pattern, ggates_all, kernel=kernel, flops=count))] * 2
     return first(gx), first(gh), *gradients

@@ -1,22 +1,17 @@
-"""The kernels of `lstm`. Gates have dimensions (..., g, h) with g in the order i, f, g, o."""
+"""Products of recurrent layers with their weights, and their gradients. Gates have dimensions (..., g, h)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from math import prod
 
 from ops.cpu.tiles import (
     Array,
     Context,
     contiguous,
-    deliver,
     deliver_matrix,
     matrix,
     result_matrix,
-    rows,
-    work_array,
-    zeros,
 )
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.expressions import Expression
@@ -174,55 +169,6 @@ def bias_gradient(ctx: Context, *args: Array) -> None:
         ctx.xp.sum(ggates, axis=tuple(range(ggates.ndim - 2)), out=part if k else gbias)
         if k:
             ctx.xp.add(gbias, part, out=gbias)
-
-
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.lstm_cell)
-def cell(ctx: Context, gates: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
-    """active = σ(i), σ(f), tanh(g), σ(o); c' = f c + i g; h' = o tanh(c')."""
-    from ops.cpu import lstm as cpu_lstm
-
-    _cell(ctx, cpu_lstm.cell, [gates], c, [new_h, new_c, active])
-
-
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.lstm_cell_of_sum)
-def cell_of_sum(ctx: Context, gates: Array, inputs: Array, c: Array, new_h: Array, new_c: Array, active: Array) -> None:
-    """`cell` of gates + inputs."""
-    from ops.cpu import lstm as cpu_lstm
-
-    _cell(ctx, cpu_lstm.cell_of_sum, [gates, inputs], c, [new_h, new_c, active])
-
-
-def _cell(ctx: Context, loop: Callable[..., None], gates: Sequence[Array], c: Array, results: Sequence[Array]) -> None:
-    works = [work_array(ctx, k, a) for k, a in enumerate(results)]
-    samples, hidden = prod(c.shape[:-1]), c.shape[-1]
-    wide = samples, 4, hidden
-    read = [contiguous(ctx, ("gates", k), a).reshape(wide) for k, a in enumerate(gates)]
-    out_h, out_c, active = (work.reshape(shape) for work, shape in zip(works, (*[(samples, hidden)] * 2, wide)))
-    ctx.call(loop, *read, rows(ctx, "c", c), out_h, out_c, active)
-    for work, a in zip(works, results, strict=True):
-        deliver(ctx, work, a)
-
-
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.lstm_cell_gradient)
-def cell_gradient(ctx: Context, *args: Array, has_gh: bool, has_gc: bool) -> None:
-    """gc' = gc + gh o (1 - tanh(c')²); the gates' gradients go through their activations; gc = gc' f.
-
-    A gradient that does not flow is zero.
-    """
-    from ops.cpu import lstm as cpu_lstm
-
-    c, new_c, active, ggates, gc = args[-5:]
-    samples, hidden = prod(c.shape[:-1]), c.shape[-1]
-    nothing = zeros(ctx, "zeros", (samples, hidden), c.dtype) if not (has_gh and has_gc) else None
-    gh = rows(ctx, "gh", args[0]) if has_gh else nothing
-    flowing = rows(ctx, "flowing", args[has_gh]) if has_gc else nothing
-    wide = samples, 4, hidden
-    gates_work, c_work = work_array(ctx, "ggates", ggates), work_array(ctx, "gc", gc)
-    before, after = rows(ctx, "c", c), rows(ctx, "new_c", new_c)
-    gates, out = contiguous(ctx, "active", active).reshape(wide), gates_work.reshape(wide)
-    ctx.call(cpu_lstm.cell_gradient, gh, flowing, before, after, gates, out, c_work.reshape(samples, hidden))
-    deliver(ctx, gates_work, ggates)
-    deliver(ctx, c_work, gc)
 
 
 @partial(Kernel, is_captured=True)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from ops.cuda.build import distinct, first, terms
-from ops.recurrent import lstm_kernels as kernels
-from ops.recurrent.lstm_cell import State, cell_gradients, launch_cell
+from ops.recurrent import products
+from ops.recurrent.cells import State, cell_gradients, launch_cell
 from ops.recurrent.weights import RecurrentWeights
 from taskflow import LogicalRegion, Operator, Window
 
@@ -40,7 +40,7 @@ def _zeros_like_steps(x: LogicalRegion, gates: LogicalRegion, weights: Recurrent
     b, s = gates.axes[:2]
     pattern, sizes = f"-> {b} {s} h", {b: x.shape[0], s: 1, "h": weights.hidden_size}
     with x.graph.following(f"{weights.name}.t0"):
-        zero = x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=kernels.zero, sizes=sizes, dtype=x.dtype)
+        zero = x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=products.zero, sizes=sizes, dtype=x.dtype)
     return first(zero), first(zero)
 
 
@@ -54,7 +54,7 @@ def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
             f"{weights.name}.x",
             f"{b} {s} i, g h i{added} -> {b} {s} g h",
             [x, weight_ih, *biases],
-            kernel=kernels.input_gates,
+            kernel=products.input_gates,
             backward=_input_gates_backward,
             layout=f"{s} {b} i, g h i{added} -> {s} {b} g h",
         )
@@ -70,14 +70,14 @@ def _input_gates_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegio
         f"{op.name}.dx",
         f"{y_term}, {weight_term} -> {x_term}",
         [gy, weight],
-        kernel=kernels.inputs_gradient,
+        kernel=products.inputs_gradient,
         layout=f"{_time_first(y_term)}, {weight_term} -> {_time_first(x_term)}",
     )
     pattern = f"{y_term}, {x_term} -> {weight_term}"
-    gweight = launch(f"{op.name}.dweight_ih", pattern, [gy, x], kernel=kernels.input_weight_gradient, layout=memory)
+    gweight = launch(f"{op.name}.dweight_ih", pattern, [gy, x], kernel=products.input_weight_gradient, layout=memory)
     gradients = [first(gx), first(gweight)]
     if biases:
-        gbias = launch(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=kernels.bias_gradient, flops=1)
+        gbias = launch(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=products.bias_gradient, flops=1)
         gradients += [first(gbias)] * 2
     return tuple(gradients)
 
@@ -96,7 +96,7 @@ def _step(inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, wei
             f"{weights.name}.t{t}",
             f"{b} {s} m, g h m -> {b} {s} g h",
             [h, weights.regions[1]],
-            kernel=kernels.product.bind(axis="m"),
+            kernel=products.product.bind(axis="m"),
             backward=partial(_step_backward, weights=weights, chain=chain),
         )
     )
@@ -137,7 +137,7 @@ def _side_by_side(op: Operator, parts: Sequence[LogicalRegion], weights: Recurre
             f"{weights.name}.dgates",
             f"{', '.join(f'{b} {key} g h' for key in keys)} -> {b} {every} g h",
             parts,
-            kernel=kernels.side_by_side,
+            kernel=products.side_by_side,
             sizes={every: inputs.shape[1]},
             windows={key: Window(every, padding=t) for t, key in enumerate(keys)},
             layout=f"{', '.join(f'{b} {key} g h' for key in keys)} -> {every} {b} g h",
@@ -153,7 +153,7 @@ def _step_backward(
     h, weight_hh = op.inputs
     launch, pending, call = h.graph.launch, weights._pending, (chain, h.graph.differentiations)
     pattern = f"{y_term}, {weight_term} -> {h_term}"
-    gh = first(launch(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=kernels.input_gradient))
+    gh = first(launch(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=products.input_gradient))
     pending.setdefault((*call, "states"), []).append((h,))
     if op.name != chain:
         return gh, None
@@ -161,5 +161,5 @@ def _step_backward(
     hs = [state for (state,) in reversed(pending.pop((*call, "states")))]
     b, s = y_term.split()[:2]
     pattern = f"{b} ^{s}_all g h, {', '.join([h_term] * len(hs))} -> {weight_term}"
-    inputs, kernel = [ggates_all, *hs], kernels.state_weight_gradient
+    inputs, kernel = [ggates_all, *hs], products.state_weight_gradient
     return gh, first(launch(f"{weights.name}.dweight_hh", pattern, inputs, kernel=kernel, flops=2))

@@ -1,0 +1,117 @@
+"""What the cells of recurrent layers compute, once for every way to run them: a step at a time, or all as one operator.
+
+A cell is a program (see `ops.elementwise.program`) on the gates before activation and the state before. Gates are
+(..., gates, hidden), in the order i, f, g, o of an LSTM and r, z, n of a GRU; states are (..., hidden).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ops.cuda.build import term, terms
+from ops.elementwise.assign import assign
+from ops.elementwise.program import Program, program
+from taskflow import LogicalRegion, Operator, Window
+
+State = tuple[LogicalRegion, LogicalRegion]
+
+
+def lstm_program(summands: int) -> Program:
+    """active = σ(i), σ(f), tanh(g), σ(o); c' = f c + i g; h' = o tanh(c').
+
+    Args:
+        summands: so many arrays are summed for the gates before activation; 0: `active` holds them.
+    """
+    i, f, g, o = (" + ".join(f"{gate}{k}" for k in range(summands)) or gate for gate in "ifgo")
+    return program(
+        f"i = sigmoid({i})\nf = sigmoid({f})\no = sigmoid({o})\ng = tanh({g})\n"
+        "new_c = f * c + i * g\nnew_h = o * tanh(new_c)",
+        "".join(f"(i{k} f{k} g{k} o{k}) " for k in range(summands)) + "c new_h new_c (i f g o)",
+        contracts=True,
+    )
+
+
+def lstm_gradient(hidden: Sequence[str], cell: str | None) -> Program:
+    """The gradients of gates and c, from those of h' that are called `hidden`, and that of c' called `cell`.
+
+    Those of the gates go through their activations. What is called `gc` is replaced by the gradient of c.
+    """
+    sum_of = " + ".join(hidden) or "0 * o"
+    return program(
+        f"total = {sum_of}; root = tanh(new_c); go = total * root * (o * (1 - o)); "
+        f"s = {f'{cell} + ' if cell else ''}total * o * (1 - root * root)\n"
+        "gi = s * g * (i * (1 - i))\ngg = s * i * (1 - g * g)\n"
+        "gf = s * c * (f * (1 - f)); gc = s * f",
+        " ".join([*hidden, *([cell] if cell and cell != "gc" else []), "c new_c (i f g o) (gi gf gg go) gc"]),
+        contracts=True,
+    )
+
+
+_ACTIVE = "r = sigmoid(xr + hr)\nz = sigmoid(xz + hz)\nn = tanh(xn + r * hn)\n"
+GRU = assign.bind(program=program(f"{_ACTIVE}new_h = (h - n) * z + n", "(xr xz xn) (hr hz hn) h new_h", contracts=True))
+GRU_GRADIENT = assign.bind(
+    program=program(
+        f"{_ACTIVE}gn = g * (1 - z) * (1 - n * n); fn = gn * r\n"
+        "gr = gn * hn * r * (1 - r); fr = gr\n"
+        "gz = (h - n) * g * z * (1 - z); fz = gz; gh = g * z",
+        "g (xr xz xn) (hr hz hn) h (gr gz gn) (fr fz fn) gh",
+        contracts=True,
+    )
+)
+
+
+# -- an LSTM's cell as an operator -------------------------------------------------------------------------------------
+
+
+def cell_gradients(
+    op: Operator, gh: LogicalRegion | None, gc: LogicalRegion | None, gactive: LogicalRegion | None
+) -> State:
+    """The gradients of the gates and of c, the last input, of the cell `op`, from those of h' and c' that flow."""
+    assert gactive is None, "only the state is public"
+    narrow, wide = terms(op)[1][1:]
+    known = {name: g for name, g in (("gh", gh), ("flowing", gc)) if g is not None}
+    _, new_c, active = op.outputs
+    steps = lstm_gradient(["gh"] * (gh is not None), "flowing" if gc is not None else None)
+    made = active.graph.launch(
+        f"{op.name}.dx",
+        f"{narrow}, " * len(known) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
+        [*known.values(), op.inputs[-1], new_c, active],
+        kernel=assign.bind(program=steps),
+        flops=20,
+    )
+    assert isinstance(made, tuple)
+    return made[0], made[1]
+
+
+def launch_cell(
+    gates: LogicalRegion,
+    c: LogicalRegion,
+    inputs: LogicalRegion | None = None,
+    step: int = 0,
+    backward: Callable[..., object] = cell_gradients,
+) -> State:
+    """`<gates>.cell`: the state after the step whose gates are `gates`, (..., 4, hidden); `c` is (..., hidden).
+
+    With `inputs`, (batch, steps, 4, hidden), step `step` of them is added to the gates, here (batch, 1, 4, hidden), and
+    `backward` is for gates, inputs and c.
+    """
+    lead, windows = gates.axes[:-2], dict[str, Window]()
+    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
+    read = [(wide, gates), (narrow, c)]
+    if inputs is not None:
+        at = f"{lead[1]}{step}"
+        windows = {at: Window(lead[1], padding=-step)}
+        read.insert(1, (term((lead[0], at, "^g", "h")), inputs))
+    patterns, regions = zip(*read, strict=True)
+    with gates.graph.following(gates.name):
+        made = gates.graph.launch(
+            f"{gates.name}.cell",
+            f"{', '.join(patterns)} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
+            regions,
+            kernel=assign.bind(program=lstm_program(len(regions) - 1)),
+            backward=backward,
+            windows=windows,
+            flops=10,
+        )
+    assert isinstance(made, tuple)
+    return made[0], made[1]
