@@ -6,7 +6,7 @@ says where a tile lies, so a kernel puts it where its windows expect it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -106,14 +106,6 @@ def in_memory_order(*arrays: taskflow.Array) -> list[taskflow.Array]:
     strides = arrays[0].strides
     order = sorted(range(len(strides)), key=lambda d: -strides[d])
     return [a.transpose(order) for a in arrays]
-
-
-def each_element(ctx: taskflow.Context, loop: Callable[..., None], *arrays: taskflow.Array) -> None:
-    """Run a compiled loop over flat arrays, of which it writes the last, on arrays of one shape and any strides."""
-    out, *inputs = in_memory_order(arrays[-1], *arrays[:-1])
-    work = work_array(ctx, "out", out)
-    ctx.call(loop, *(contiguous(ctx, k, a).reshape(-1) for k, a in enumerate(inputs)), work.reshape(-1))
-    deliver(ctx, work, out)
 
 
 def rows(ctx: taskflow.Context, slot: object, a: taskflow.Array) -> taskflow.Array:

@@ -20,8 +20,8 @@ from ops.cpu.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
 FOLDER = Path(__file__).parent
-ELEMENTWISE, SOFTMAX, LAYER_NORM, DROPOUT, WINDOWS = (
-    CudaSource(FOLDER / f"{name}.cu") for name in ("elementwise", "softmax", "layer_norm", "dropout", "windows")
+SOFTMAX, LAYER_NORM, DROPOUT, WINDOWS = (
+    CudaSource(FOLDER / f"{name}.cu") for name in ("softmax", "layer_norm", "dropout", "windows")
 )
 _BLOCK = 256  # threads that share a row
 _Pair = tuple[int, int]  # of the vertical and the horizontal window
@@ -32,22 +32,6 @@ class Kernels:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-
-    def relu(self, x: Array, y: Array) -> None:
-        """See `cpu.relu`."""
-        self._ctx.launch(ELEMENTWISE, f"relu_{y.dtype}", y.size, x, y, y.size)
-
-    def relu_gradient(self, gy: Array, y: Array, gx: Array) -> None:
-        """See `cpu.relu_gradient`."""
-        self._ctx.launch(ELEMENTWISE, f"relu_gradient_{gx.dtype}", gx.size, gy, y, gx, gx.size)
-
-    def gelu(self, x: Array, y: Array) -> None:
-        """See `cpu.gelu`."""
-        self._ctx.launch(ELEMENTWISE, f"gelu_{y.dtype}", y.size, x, y, y.size)
-
-    def gelu_gradient(self, gy: Array, x: Array, gx: Array) -> None:
-        """See `cpu.gelu_gradient`; what `gx` holds does not matter."""
-        self._ctx.launch(ELEMENTWISE, f"gelu_gradient_{gx.dtype}", gx.size, gy, x, gx, gx.size)
 
     def to_columns(self, x: Array, columns: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
         """See `cpu_windows.to_columns`."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import pi, sqrt
 
-from ops.cpu.tiles import Array, Context, compiled_kernels, each_element
 from ops.elementwise.broadcast import elementwise, launch
-from ops.elementwise.pointwise import stands_for
-from taskflow import Kernel, LogicalRegion
+from ops.elementwise.pointwise import pointwise
+from taskflow import LogicalRegion
 
 
 def relu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -92,52 +90,13 @@ def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -
 
 
 _NORMAL = f"(0.5 + 0.5 * erf(x * {sqrt(0.5)}))"
-_DENSITY = f"{1 / sqrt(2 * pi)} * exp(-0.5 * x * x)"
-
-
-# -- compiled kernels --------------------------------------------------------------------------------------------------
-
-_LOOP = partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
-
-
-@partial(_LOOP, expression=stands_for("max(x, 0)", "x"))
-def _relu(ctx: Context, x: Array, y: Array) -> None:
-    each_element(ctx, compiled_kernels(ctx).relu, x, y)
-
-
-@partial(
-    Kernel,
-    is_compiled=True,
-    is_captured=True,
-    takes_half_on_cuda=True,
-    expression=stands_for("where(y > 0, gy, 0)", "gy", "y"),
-)
-def relu_gradient(ctx: Context, gy: Array, y: Array, gx: Array) -> None:
-    """gx = gy where y > 0, else 0."""
-    each_element(ctx, compiled_kernels(ctx).relu_gradient, gy, y, gx)
-
-
-@partial(
-    Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True, expression=stands_for(f"x * {_NORMAL}", "x")
-)
-def _gelu(ctx: Context, x: Array, y: Array) -> None:
-    each_element(ctx, compiled_kernels(ctx).gelu, x, y)
-
-
-@partial(
-    Kernel,
-    is_compiled=True,
-    is_captured=True,
-    takes_half_on_cuda=True,
-    expression=stands_for(f"gy * ({_NORMAL} + x * ({_DENSITY}))", "gy", "x"),
-)
-def _gelu_gradient(ctx: Context, gy: Array, x: Array, gx: Array) -> None:
-    each_element(ctx, compiled_kernels(ctx).gelu_gradient, gy, x, gx)
+_DENSITY = f"({1 / sqrt(2 * pi)} * exp(-0.5 * x * x))"
 
 
 # -- mathematics -------------------------------------------------------------------------------------------------------
 
-_RELU = elementwise("max(x, 0)", 1, kernel=_relu, gradient=relu_gradient, x="g * (z > 0)")
+_RELU = elementwise("max(x, 0)", 1, x="where(z > 0, g, 0)")
+relu_gradient = pointwise(_RELU.gradients["x"], ("g", "z"), {})
 _SIGMOID = elementwise("sigmoid(x)", 8, x="g * z * (1 - z)")
 _TANH = elementwise("tanh(x)", 8, x="g * (1 - z * z)")
 _SILU = elementwise("x * sigmoid(x)", 9, x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))")
@@ -148,9 +107,7 @@ _SOFTPLUS = elementwise("(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta"
 _ROOT, _CUBIC = sqrt(2 / pi), 0.044715
 _INNER = f"tanh(x * ({_ROOT} + {_CUBIC * _ROOT} * x * x))"
 _GELU = {
-    "none": elementwise(
-        f"x * {_NORMAL}", 20, kernel=_gelu, gradient=_gelu_gradient, x=f"g * ({_NORMAL} + x * {_DENSITY})"
-    ),
+    "none": elementwise(f"x * {_NORMAL}", 20, x=f"g * ({_NORMAL} + x * {_DENSITY})"),
     "tanh": elementwise(
         f"0.5 * x * (1 + {_INNER})",
         20,

@@ -30,22 +30,17 @@ class Elementwise:
         gradients: operand -> its gradient, of the operands, `z` (the value) and `g` (the gradient of the value).
             It is linear in `g`. An operand that is missing here has no gradient.
         flops: of one element.
-        kernel, gradient: compiled functions that compute `value` and the gradient of a single operand faster.
     """
 
     value: Expression
     gradients: Mapping[str, Expression]
     flops: float = 1.0
-    kernel: Kernel | None = None
-    gradient: Kernel | None = None
 
 
-def elementwise(
-    value: str, flops: float = 1.0, kernel: Kernel | None = None, gradient: Kernel | None = None, **gradients: str
-) -> Elementwise:
+def elementwise(value: str, flops: float = 1.0, **gradients: str) -> Elementwise:
     """`elementwise("x * y", x="g * y", y="g * x")`."""
     parsed = {name: Expression.parse(text) for name, text in gradients.items()}
-    return Elementwise(Expression.parse(value), parsed, flops, kernel, gradient)
+    return Elementwise(Expression.parse(value), parsed, flops)
 
 
 def launch(
@@ -69,7 +64,7 @@ def launch(
         raise TypeError(f"{where}: all operands are numbers, at least one region is needed")
     for role, region in regions.items():
         check_region(where, region, role, floating=role not in any_dtype)
-    kernel = rule.kernel or pointwise(rule.value, tuple(regions), numbers)
+    kernel = pointwise(rule.value, tuple(regions), numbers)
     inputs = list(regions.values())
     return first(
         inputs[0].graph.launch(
@@ -136,7 +131,7 @@ def _gradient_of(
     known = [name for name in ("g", "z", *names) if name in expression.names]
     axes = summed_axes(out, read[k])
     summed = _evaluate_summed.bind(expression=expression, names=tuple(known), numbers=numbers, axes=axes)
-    kernel = rule.gradient or (summed if axes else pointwise(expression, known, numbers))
+    kernel = summed if axes else pointwise(expression, known, numbers)
     return first(
         g.graph.launch(
             f"{op.name}.d{names[k]}",

@@ -30,11 +30,6 @@ def pointwise(expression: Expression, names: Sequence[str], numbers: Mapping[str
     return _kernel(_compiled_loop if is_compiled else _by_passes, expression, tuple(names), dict(numbers))
 
 
-def stands_for(text: str, *names: str) -> Pointwise:
-    """The `expression` of a kernel written by hand, bit for bit: as a member of a chain it is that."""
-    return Pointwise(text, names, join=_join)
-
-
 def _kernel(kernel: Kernel, expression: Expression, names: tuple[str, ...], numbers: Mapping[str, float]) -> Kernel:
     bound = kernel.bind(expression=expression, names=names, numbers=numbers)
     return replace(bound, expression=Pointwise(expression.text, names, numbers, _join))

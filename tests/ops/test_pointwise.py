@@ -9,7 +9,7 @@ import pytest
 
 from ops.elementwise.expressions import Expression
 from ops.elementwise.generate import compiled_loop, source
-from ops.elementwise.pointwise import _by_passes, pointwise, stands_for
+from ops.elementwise.pointwise import _by_passes, pointwise
 from ops.elementwise.program import result_of
 from taskflow import Context, Kernel
 
@@ -79,15 +79,6 @@ def test_joined_kernels_give_the_same_bits_as_one_after_the_other() -> None:
         a, b, c = (values((7, 9), k).astype(dtype) for k in range(3))
         expected = applied(outer, a, applied(inner, b, c, like=b), like=a)
         np.testing.assert_array_equal(applied(both, a, b, c, like=a), expected)
-
-
-def test_a_kernel_by_hand_is_joined_as_the_expression_it_stands_for() -> None:
-    def double(ctx: Context, x: Array, y: Array) -> None:
-        raise AssertionError("not as a member")
-
-    by_hand = Kernel(double, expression=stands_for("x + x", "x"))
-    both = joined(pointwise(Expression.parse("x * y"), ("x", "y"), {}), 1, by_hand)
-    assert both.expression is not None and both.expression.text == "x0 * (x1 + x1)"
 
 
 def test_the_source_is_a_loop_over_a_matrix() -> None:

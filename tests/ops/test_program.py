@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ops.elementwise.assign import assign, update
+from ops.elementwise.assign import assign, assign_together
 from ops.elementwise.program import Pass, Program, program
 from taskflow import Context
 from tests import shim
@@ -88,7 +88,7 @@ def test_many_points_in_one_launch() -> None:
     ctx: Any = OnGpu()
     ctx.constant, ctx.address = np.copy, lambda a: a.ctypes.data
     ctx.cell = lambda slot, dtype, value: np.full(1, value(Step(2)))
-    update.on_cuda.together(ctx, [[*point, rate] for point in points], program=text)()  # type: ignore[misc]
+    assign_together.on_cuda.together(ctx, [[*point, rate] for point in points], program=text)()  # type: ignore[misc]
     assert len(ctx.launched) == 1
     for (p, _), value in zip(points, wanted, strict=True):
         np.testing.assert_allclose(p, value, rtol=1e-13)
@@ -106,7 +106,7 @@ def test_a_step_that_is_skipped_changes_no_state() -> None:
     for skip in (1.0, 0.0):
         found = [a.copy() for a in (p, g, v)]
         out = np.full_like(way, np.nan)
-        update(Context((), {}), *found, np.array(skip), out, program=text)
+        assign_together(Context((), {}), *found, np.array(skip), out, program=text)
         wanted = [p, g, v, 0 * p] if skip else [p - (v + g) * p, g, v + g, (v + g) * p]
         for a, b in zip([*found, out], wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-14)
