@@ -27,7 +27,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from time import time
+from time import sleep, time
 from types import CodeType, ModuleType
 from typing import Any, BinaryIO
 
@@ -48,6 +48,7 @@ _compiler: Any = compiler
 LARGEST_BYTES = 1 << 30  # of a folder; one generation of all functions takes some 20 MB
 _DAY_SECONDS = 86400
 _DIGEST_BYTES = 32
+_COURTESY_SECONDS = 1.0  # for which who waited once lets others begin first
 _NO_OBJECTS: Any = environment.Environment({})  # what a function that uses none is given
 _FOREIGN = frozenset({"numba", "numpy", "llvmlite"}) | sys.stdlib_module_names  # their versions are in the digest
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None), np.generic, np.dtype, Enum)
@@ -61,6 +62,8 @@ _OWN = tuple(str(Path(__file__).with_name(name)) for name in ("code_cache.py", "
 
 class CodeCache(caching._Cache):
     """The files of one function; what numba asks for a variant before it compiles one."""
+
+    _has_waited = False  # this process, for another one, which has inner functions at hand that the next may share
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         self._function, self._options, self._is_enabled = function, options, True
@@ -104,9 +107,15 @@ class CodeCache(caching._Cache):
         """Wait until no other process compiles this, and keep others waiting; where a file can be locked."""
         for folder in _folders(_config.CACHE_DIR):
             with suppress(OSError):
+                if CodeCache._has_waited:
+                    sleep(_COURTESY_SECONDS)
                 folder.mkdir(parents=True, exist_ok=True)
                 self._held = open(folder / f"{name}.lock", "ab")  # noqa: SIM115 - until `release`
-                fcntl.flock(self._held, fcntl.LOCK_EX)
+                try:
+                    fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    CodeCache._has_waited = True
+                    fcntl.flock(self._held, fcntl.LOCK_EX)
                 return
 
     def release(self) -> None:
@@ -197,9 +206,9 @@ def _look(names: Mapping[str, Any]) -> tuple[str, set[str]]:
 
 def _folders(named: str) -> Iterator[Path]:
     """Where files may lie, best first."""
-    first = Path(named or _appdirs.user_cache_dir("taskflow"))
+    first = Path(named, "taskflow") if named else Path(_appdirs.user_cache_dir("taskflow"))
     if first.is_absolute() or named:  # without HOME it is not
-        yield first / "taskflow"
+        yield first
     with suppress(OSError):
         own = Path(tempfile.gettempdir()) / f"taskflow-{os.getuid()}"
         own.mkdir(mode=stat.S_IRWXU, exist_ok=True)
