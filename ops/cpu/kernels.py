@@ -8,13 +8,11 @@ where the inputs are contiguous (numba 0.68, np/ufunc/wrappers.py, `unit_strided
 
 from __future__ import annotations
 
-from typing import Any
-
-from taskflow import njit
+from taskflow import Array, njit
 
 
 @njit(nogil=True)
-def scatter_add(rows: Any, index: Any, lo: int, table: Any) -> None:
+def scatter_add(rows: Array, index: Array, lo: int, table: Array) -> None:
     """table[index[k] - lo] += rows[k] for every index that lies in the table."""
     for k in range(index.shape[0]):
         at = index[k] - lo
@@ -24,7 +22,7 @@ def scatter_add(rows: Any, index: Any, lo: int, table: Any) -> None:
 
 
 @njit(nogil=True)
-def take_pairs(products: Any, i: Any, j: Any, y: Any) -> None:
+def take_pairs(products: Array, i: Array, j: Array, y: Array) -> None:
     """y[n, p] = products[n, i[p], j[p]]."""
     for n in range(y.shape[0]):
         for p in range(y.shape[1]):
@@ -32,7 +30,7 @@ def take_pairs(products: Any, i: Any, j: Any, y: Any) -> None:
 
 
 @njit(nogil=True)
-def put_pairs(gy: Any, i: Any, j: Any, weights: Any) -> None:
+def put_pairs(gy: Array, i: Array, j: Array, weights: Array) -> None:
     """The gradient of `take_pairs`, for both orders of a pair; zeros for what is no pair."""
     for n in range(gy.shape[0]):
         weights[n] = 0

@@ -22,8 +22,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
+from numpy.typing import DTypeLike
 
-from taskflow import njit
+from taskflow import Array, njit
 
 _build: Any = cgutils  # has no types
 LANE_BYTES = 64
@@ -31,19 +32,19 @@ DEPTH = 256
 ROWS = 4
 
 
-def packed_shape(columns: int, depth: int, dtype: Any) -> tuple[int, int, int, int]:
+def packed_shape(columns: int, depth: int, dtype: DTypeLike) -> tuple[int, int, int, int]:
     """(parts of the depth, panels, depth of a part, lanes) of a packed matrix of (columns, depth)."""
     lanes = LANE_BYTES // np.dtype(dtype).itemsize
     return -(-depth // DEPTH), -(-columns // lanes), min(depth, DEPTH), lanes
 
 
-def edge_shape(dtype: Any) -> tuple[int, int]:
+def edge_shape(dtype: DTypeLike) -> tuple[int, int]:
     """Of the scratch memory of `add_product`."""
     return ROWS, LANE_BYTES // np.dtype(dtype).itemsize
 
 
 @njit(nogil=True, error_model="numpy")
-def pack(matrix: Any, packed: Any) -> None:
+def pack(matrix: Array, packed: Array) -> None:
     """Pack `matrix` (columns, depth); columns that fill up the last panel are zero."""
     columns, depth = matrix.shape
     parts, panels, deep, lanes = packed.shape
@@ -58,7 +59,7 @@ def pack(matrix: Any, packed: Any) -> None:
 
 
 @njit(nogil=True, error_model="numpy")
-def add_product(a: Any, packed: Any, c: Any, edge: Any) -> None:
+def add_product(a: Array, packed: Array, c: Array, edge: Array) -> None:
     """c += a matrixᵀ, for a packed matrix of (columns, depth).
 
     Args:
@@ -81,13 +82,13 @@ def add_product(a: Any, packed: Any, c: Any, edge: Any) -> None:
 
 
 @njit(nogil=True, error_model="numpy")
-def add_step(a: Any, step: int, packed: Any, c: Any, target: int, edge: Any) -> None:
+def add_step(a: Array, step: int, packed: Array, c: Array, target: int, edge: Array) -> None:
     """`add_product` of step `step` of `a` to step `target` of `c`, both (rows, steps, columns)."""
     add_product(a[:, step], packed, c[:, target], edge)
 
 
 @njit(nogil=True, error_model="numpy")
-def _add_edge(a: Any, row: Any, panel: Any, c: Any, column: Any, edge: Any) -> None:
+def _add_edge(a: Array, row: int, panel: Array, c: Array, column: int, edge: Array) -> None:
     """`add_tile` where `c` ends within the tile."""
     height, width = min(ROWS, c.shape[0] - row), min(panel.shape[1], c.shape[1] - column)
     for i in range(height):
@@ -99,7 +100,7 @@ def _add_edge(a: Any, row: Any, panel: Any, c: Any, column: Any, edge: Any) -> N
             c[row + i, column + k] = edge[i, k]
 
 
-def add_tile(a: Any, row: int, panel: Any, c: Any, at: int, column: int) -> None:
+def add_tile(a: Array, row: int, panel: Array, c: Array, at: int, column: int) -> None:
     """Add the product of `ROWS` rows of `a` from `row` with a panel to `c` at (at, column).
 
     For rows behind the last one of `a` the last one is taken.
@@ -109,14 +110,16 @@ def add_tile(a: Any, row: int, panel: Any, c: Any, at: int, column: int) -> None
 
 
 @overload(add_tile)
-def _add_tile(a: Any, row: Any, panel: Any, c: Any, at: Any, column: Any) -> Callable[..., None]:
-    def compiled(a: Any, row: Any, panel: Any, c: Any, at: Any, column: Any) -> None:
+def _add_tile(a: Array, row: int, panel: Array, c: Array, at: int, column: int) -> Callable[..., None]:
+    def compiled(a: Array, row: int, panel: Array, c: Array, at: int, column: int) -> None:
         _tile(a, row, panel, c, at, column)
 
     return compiled
 
 
-def _tile_code(typing: Any, a: Any, row: Any, panel: Any, c: Any, at: Any, column: Any) -> tuple[Any, Any]:
+def _tile_code(
+    typing: object, a: types.Array, row: object, panel: types.Array, c: types.Array, at: object, column: object
+) -> tuple[Any, Any]:
     """Signature and code of `add_tile`."""
     numbers = types.intp
 

@@ -13,18 +13,14 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-import taskflow
-from taskflow import Rect, Window
-
-Array = Any  # of modules that have yet to take taskflow's
-Context = Any
+from taskflow import Array, Context, Rect, Window
 
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions
 Index = tuple[Any, ...]  # of an array
 
 
-def contiguous(ctx: taskflow.Context, slot: object, a: taskflow.Array) -> taskflow.Array:
+def contiguous(ctx: Context, slot: object, a: Array) -> Array:
     """`a`, copied to scratch memory unless it is contiguous; read-only like `a`, for which kernels are compiled."""
     if a.flags.c_contiguous:
         return a
@@ -36,7 +32,7 @@ def contiguous(ctx: taskflow.Context, slot: object, a: taskflow.Array) -> taskfl
     return copy
 
 
-def zeros(ctx: taskflow.Context, slot: object, shape: Sequence[int], dtype: DTypeLike) -> taskflow.Array:
+def zeros(ctx: Context, slot: object, shape: Sequence[int], dtype: DTypeLike) -> Array:
     """In scratch memory; read-only, as the inputs in whose place they stand: kernels are compiled for that."""
     made = ctx.scratch(slot, shape, dtype)
     ctx.xp.copyto(made, 0)
@@ -46,59 +42,35 @@ def zeros(ctx: taskflow.Context, slot: object, shape: Sequence[int], dtype: DTyp
     return view
 
 
-def work_array(ctx: taskflow.Context, slot: object, a: taskflow.Array) -> taskflow.Array:
+def work_array(ctx: Context, slot: object, a: Array) -> Array:
     """Contiguous memory to compute the output `a` in: itself, or scratch memory that `deliver` copies to it."""
     return a if a.flags.c_contiguous else ctx.scratch(slot, a.shape, a.dtype)
 
 
-def deliver(ctx: taskflow.Context, work: taskflow.Array, a: taskflow.Array) -> None:
+def deliver(ctx: Context, work: Array, a: Array) -> None:
     """Bring the result of `work_array`, which may have been reshaped, to its place."""
     if not a.flags.c_contiguous or work.dtype != a.dtype:
         ctx.xp.copyto(a, work.reshape(a.shape), casting="same_kind")
 
 
-def compiled_kernels(ctx: taskflow.Context) -> Any:
-    """The functions of `cpu` for the device of a context."""
-    if ctx.is_cuda:
-        return _gpu_kernels(ctx)
-    from ops.cpu import kernels as cpu
-
-    return cpu
-
-
-def compiled_windows(ctx: taskflow.Context) -> Any:
-    """The functions of `cpu_windows` for the device of a context."""
-    if ctx.is_cuda:
-        return _gpu_kernels(ctx)
-    from ops.cpu import windows as cpu_windows
-
-    return cpu_windows
-
-
-def _gpu_kernels(ctx: taskflow.Context) -> Any:
-    from ops.cuda.kernels import Kernels
-
-    return Kernels(ctx)
-
-
-def origin(a: taskflow.Array) -> taskflow.Array:
+def origin(a: Array) -> Array:
     """The first element of a view: a kernel that is told its steps gets where it begins."""
     index: Index = (..., *[slice(0, 1)] * a.ndim)  # the dots keep an array of no dimensions an array
-    first: taskflow.Array = a[index]
+    first: Array = a[index]
     return first
 
 
-def channels_last(a: taskflow.Array) -> taskflow.Array:
+def channels_last(a: Array) -> Array:
     """The view (images, height, width, channels) of an array of images, or of a convolution's weights."""
     return a.transpose(0, 2, 3, 1)
 
 
-def last(a: taskflow.Array, dim: int) -> taskflow.Array:
+def last(a: Array, dim: int) -> Array:
     """A view with dimension `dim` behind all others."""
     return a.transpose(*(d for d in range(a.ndim) if d != dim), dim)
 
 
-def in_memory_order(*arrays: taskflow.Array) -> list[taskflow.Array]:
+def in_memory_order(*arrays: Array) -> list[Array]:
     """Views with the dimensions in the order in which those of the first array lie in memory.
 
     To an elementwise kernel it makes no difference, and what lies without gaps becomes contiguous.
@@ -108,18 +80,18 @@ def in_memory_order(*arrays: taskflow.Array) -> list[taskflow.Array]:
     return [a.transpose(order) for a in arrays]
 
 
-def rows(ctx: taskflow.Context, slot: object, a: taskflow.Array) -> taskflow.Array:
+def rows(ctx: Context, slot: object, a: Array) -> Array:
     """`a` as a matrix: its last dimension by all the others."""
     return contiguous(ctx, slot, a).reshape(prod(a.shape[:-1]), a.shape[-1])
 
 
-def merged(a: taskflow.Array, batch: int, rows: int) -> taskflow.Array:
+def merged(a: Array, batch: int, rows: int) -> Array:
     """A view as (batch..., rows, columns); the caller knows that they merge."""
     shape = a.shape[batch:]
     return a.reshape(*a.shape[:batch], prod(shape[:rows]), prod(shape[rows:]))
 
 
-def merges(a: taskflow.Array, batch: int, rows: int) -> bool:
+def merges(a: Array, batch: int, rows: int) -> bool:
     """Whether the dimensions of rows, and those of columns, are evenly spaced in memory."""
     split = batch + rows
     return _is_even(a.shape[batch:split], a.strides[batch:split]) and _is_even(a.shape[split:], a.strides[split:])
@@ -130,7 +102,7 @@ def _is_even(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return all(outer == n * inner for (_, outer), (n, inner) in pairwise(steps))
 
 
-def matrix(ctx: taskflow.Context, slot: object, a: taskflow.Array, rows: int | None = None) -> taskflow.Array:
+def matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
     """`a` as an operand of BLAS: its first `rows` dimensions (default: all but the last) by the others.
 
     Rows may have gaps between them; what is scattered more than that is copied to scratch memory.
@@ -139,19 +111,19 @@ def matrix(ctx: taskflow.Context, slot: object, a: taskflow.Array, rows: int | N
     return merged(a if _is_operand(a, rows) else contiguous(ctx, slot, a), 0, rows)
 
 
-def result_matrix(ctx: taskflow.Context, slot: object, a: taskflow.Array, rows: int | None = None) -> taskflow.Array:
+def result_matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
     """Where BLAS puts the output `a` as such a matrix: in its place, or in memory that `deliver_matrix` copies."""
     rows = a.ndim - 1 if rows is None else rows
     return merged(a if _is_operand(a, rows) else ctx.scratch(slot, a.shape, a.dtype), 0, rows)
 
 
-def deliver_matrix(ctx: taskflow.Context, work: taskflow.Array, a: taskflow.Array, rows: int | None = None) -> None:
+def deliver_matrix(ctx: Context, work: Array, a: Array, rows: int | None = None) -> None:
     """Bring a `result_matrix` to its place."""
     if not _is_operand(a, a.ndim - 1 if rows is None else rows):
         ctx.xp.copyto(a, work.reshape(a.shape))
 
 
-def _is_operand(a: taskflow.Array, rows: int) -> bool:
+def _is_operand(a: Array, rows: int) -> bool:
     return bool(a.flags.c_contiguous or (a.ndim > rows and a.strides[-1] == a.itemsize and merges(a, 0, rows)))
 
 
@@ -178,7 +150,7 @@ def overlap(box: Image, other: Image) -> tuple[Index, Index]:
     )
 
 
-def pad_into(out: taskflow.Array, box: Image, x: taskflow.Array, tile: Image, value: float) -> None:
+def pad_into(out: Array, box: Image, x: Array, tile: Image, value: float) -> None:
     """Put `x`, which lies at `tile` in its last two dimensions, into `out`, which lies at `box`; `value` elsewhere."""
     into, of = overlap(box, tile)
     if out[into].shape != out.shape:
@@ -186,9 +158,7 @@ def pad_into(out: taskflow.Array, box: Image, x: taskflow.Array, tile: Image, va
     out[into] = x[of]
 
 
-def taps(
-    a: taskflow.Array, windows: Sequence[Window], extents: Sequence[int]
-) -> Iterator[tuple[tuple[int, int], taskflow.Array]]:
+def taps(a: Array, windows: Sequence[Window], extents: Sequence[int]) -> Iterator[tuple[tuple[int, int], Array]]:
     """For every position inside the two windows: the points of `a` that `extents` outputs have there, as a view."""
     vertical, horizontal = windows
     for i in range(vertical.size):

@@ -1,8 +1,7 @@
-"""Kernels for GPUs: what operators run there instead of their NumPy kernels, on the sources in `ops/cuda`.
+"""Kernels for GPUs: what operators run there instead of their NumPy kernels, on the sources of this folder.
 
-`Kernels` has the functions of `cpu` and `cpu_windows` by the same names, for kernels that differ in nothing else. The
-functions below it are variants of whole kernels, declared by `taskflow.on_cuda`. `gpu_rows`, `gpu_tables`
-and so on have more. Every other operator runs its NumPy kernel on CuPy as it is; docs/cuda_operators.md has the list.
+They are the variants that kernels name (`taskflow.Kernel.cuda`); `rows`, `tables` and so on have more of them. Every
+other operator runs its NumPy kernel on CuPy as it is; docs/cuda_operators.md has the list.
 
 Indices are not checked here, which would make the host wait: one out of range gives NaN, so the loss is not finite.
 
@@ -20,38 +19,8 @@ from ops.cpu.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
 FOLDER = Path(__file__).parent
-SOFTMAX, LAYER_NORM, DROPOUT, WINDOWS = (
-    CudaSource(FOLDER / f"{name}.cu") for name in ("softmax", "layer_norm", "dropout", "windows")
-)
+SOFTMAX, LAYER_NORM, DROPOUT = (CudaSource(FOLDER / f"{name}.cu") for name in ("softmax", "layer_norm", "dropout"))
 _BLOCK = 256  # threads that share a row
-_Pair = tuple[int, int]  # of the vertical and the horizontal window
-
-
-class Kernels:
-    """The functions of `cpu` and `cpu_windows` on the device of a context; arrays are contiguous."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-
-    def to_columns(self, x: Array, columns: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
-        """See `cpu_windows.to_columns`."""
-        numbers = *x.shape[1:], *columns.shape[1:], top, left, *stride, *dilation, columns.size
-        self._ctx.launch(WINDOWS, f"to_columns_{x.dtype}", columns.size, x, columns, *numbers)
-
-    def add_columns(self, columns: Array, x: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
-        """See `cpu_windows.add_columns`."""
-        numbers = *x.shape[1:], *columns.shape[1:], top, left, *stride, *dilation, x.size
-        self._ctx.launch(WINDOWS, f"add_columns_{x.dtype}", x.size, columns, x, *numbers)
-
-    def max_pool(self, x: Array, y: Array, index: Array, *numbers: int) -> None:
-        """See `cpu_windows.max_pool`."""
-        extents = *x.shape[1:3], *y.shape[1:]
-        self._ctx.launch(WINDOWS, f"max_pool_{x.dtype}", y.size, x, y, index, *extents, *numbers, y.size)
-
-    def max_pool_gradient(self, gy: Array, index: Array, gx: Array, *numbers: int) -> None:
-        """See `cpu_windows.max_pool_gradient`."""
-        extents = *gx.shape[1:3], *gy.shape[1:]
-        self._ctx.launch(WINDOWS, f"max_pool_gradient_{gx.dtype}", gx.size, gy, index, gx, *extents, *numbers, gx.size)
 
 
 def wide(ctx: Context, slot: object, a: Array) -> Array:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ops.cpu.tiles import Array, Context, deliver, last, rows, work_array
+from ops.cpu.tiles import deliver, last, rows, work_array
 from ops.cuda.kernels import in_dtype
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
-from taskflow import CudaSource, Kernel
+from taskflow import Array, Context, CudaSource, Kernel
 
 ROWS = CudaSource(Path(__file__).parent / "rows.cu")
 _BLOCK = 256

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.cpu.tiles import channels_last, compiled_windows, contiguous, deliver, reach, spatial, work_array
+from ops.cpu.tiles import channels_last, contiguous, deliver, reach, spatial, work_array
 from ops.cuda import convolution as gpu_convolution
 from ops.cuda.build import check_ndim, check_positive, check_region, first, layout_channels_last, pair, terms
+from ops.cuda.windows import window_loops
 from ops.dense import winograd
 from ops.initializers import Init, bias_of, fan_in_uniform
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
@@ -218,7 +219,7 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
             _multiply(ctx, _by_group(block, groups), matrix, columns)
             top, left = corner[0] + lines.start * windows[0].stride, corner[1]
             ctx.call(
-                compiled_windows(ctx).add_columns,
+                window_loops(ctx).add_columns,
                 _as_windows(columns, block, windows),
                 out[images],
                 top,
@@ -305,9 +306,7 @@ def _read(
     if corner == (0, 0) and all(w.size == w.stride == 1 for w in windows) and x.shape[:3] == block.shape[:3]:
         return _by_group(x, len(columns))
     top = corner[0] + lines.start * windows[0].stride
-    ctx.call(
-        compiled_windows(ctx).to_columns, x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows)
-    )
+    ctx.call(window_loops(ctx).to_columns, x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
     return columns
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_positive, check_region, distinct, first, term, terms
 from ops.dense.linear import (
     activated,
@@ -29,7 +28,7 @@ from ops.dense.linear import (
 from ops.elementwise.activation import GELU_TANH, relu_gradient
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def feed_forward(

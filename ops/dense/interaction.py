@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.cpu.tiles import compiled_kernels, contiguous, deliver, work_array
+from ops.cpu.tiles import contiguous, deliver, work_array
 from ops.cuda import features as gpu_features
 from ops.cuda.build import check_ndim, check_region, first
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -74,8 +74,10 @@ def _forward(ctx: Context, *args: Array) -> None:
     if ctx.is_cuda:
         gpu_features.take_pairs(ctx, products, y, lo)
         return
+    from ops.cpu import kernels as cpu
+
     work, (i, j) = work_array(ctx, "y", y), _pairs(len(xs))
-    ctx.call(compiled_kernels(ctx).take_pairs, products, i[lo:hi], j[lo:hi], work)
+    ctx.call(cpu.take_pairs, products, i[lo:hi], j[lo:hi], work)
     deliver(ctx, work, y)
 
 
@@ -104,5 +106,7 @@ def _put_pairs(ctx: Context, gy: Array, weights: Array) -> None:
     if ctx.is_cuda:
         gpu_features.put_pairs(ctx, gy, weights, lo)
         return
+    from ops.cpu import kernels as cpu
+
     i, j = (index[lo:hi] for index in _pairs(weights.shape[1]))
-    ctx.call(compiled_kernels(ctx).put_pairs, contiguous(ctx, "gy", gy), i, j, weights)
+    ctx.call(cpu.put_pairs, contiguous(ctx, "gy", gy), i, j, weights)

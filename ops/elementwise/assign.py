@@ -8,10 +8,10 @@ from functools import cache, partial
 from math import prod
 from typing import Any
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, in_memory_order, work_array
+from ops.cpu.tiles import contiguous, deliver, in_memory_order, work_array
 from ops.elementwise import generated, passes
 from ops.elementwise.program import Pass, Program
-from taskflow import Kernel
+from taskflow import Array, Context, Kernel
 
 _DTYPES = ("float32", "float64")
 _BY_PASSES = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form

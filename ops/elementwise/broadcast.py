@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate
 from ops.elementwise.pointwise import pointwise
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Operand = LogicalRegion | float
 
@@ -163,12 +162,13 @@ def _evaluate_summed(
 ) -> None:
     """The last array = the sum over `axes` of `expression` of the others, called `names`, and of `numbers`."""
     *inputs, out = arrays
-    values = {**numbers, **dict(zip(names, inputs))}
+    named = dict(zip(names, inputs))
+    values: dict[str, Array | float] = {**numbers, **named}
     if axes and ctx.is_cuda:
         lead = (None,) * (max(a.ndim for a in inputs) - out.ndim)
         generated.reduce(ctx, expression, values, out[(*lead, ...)], axes)
-    elif expression.text in values:
-        sum_over(ctx, values[expression.text], out, axes=axes)
+    elif expression.text in named:
+        sum_over(ctx, named[expression.text], out, axes=axes)
     else:
         shape = ctx.xp.broadcast_shapes(*(a.shape for a in inputs))
         product = ctx.scratch("product", shape, out.dtype)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda import kernels as gpu
 from ops.cuda.build import check_region, distinct, first, term, terms
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str | None = None) -> LogicalRegion:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import first
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate
-from taskflow import Kernel, LogicalRegion
+from taskflow import Array, Context, Kernel, LogicalRegion
 
 Term = tuple[LogicalRegion, str]
 
@@ -92,7 +91,7 @@ def _evaluate(
 ) -> None:
     """Every array is seen with all axes, of one point where it lacks one: splitting a dimension copies nothing."""
     *inputs, out = (_aligned(ctx, a, layout) for a, layout in zip(arrays, layouts, strict=True))
-    values = {**numbers, **dict(zip(names, inputs, strict=True))}
+    values: dict[str, Array | float] = {**numbers, **dict(zip(names, inputs, strict=True))}
     if None not in layouts[-1]:
         evaluate(ctx, expression, values, out)
         return
@@ -100,11 +99,10 @@ def _evaluate(
     if ctx.is_cuda:
         generated.reduce(ctx, expression, values, out, axes, reduction)
         return
-    if expression.steps:
+    product = values.get(expression.text)
+    if product is None:
         product = ctx.scratch("product", inputs[0].shape, out.dtype)
         evaluate(ctx, expression, values, product)
-    else:
-        product = values[expression.text]
     (ctx.xp.sum if reduction == "sum" else ctx.xp.max)(product, axis=axes, keepdims=True, out=out)
 
 

@@ -19,10 +19,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from ops.cpu.tiles import Array, Context, origin
+from ops.cpu.tiles import origin
 from ops.elementwise.expressions import Argument, Expression
 from ops.elementwise.program import OUT, Pass, result_of, value_in
-from taskflow import CudaSource
+from taskflow import Array, Context, CudaSource
 
 T = TypeVar("T")
 Dtypes = tuple[tuple[str, str], ...]  # name, and dtype of its array, "" of a number, or _CELL
@@ -177,7 +177,7 @@ def _operands(expression: Expression, values: Mapping[str, Array | float]) -> tu
     """Arrays and numbers that occur, each in the order of the names."""
     found = {name: values[name] for name in expression.names}
     numbers = {name: float(v) for name, v in found.items() if isinstance(v, int | float)}
-    return {name: v for name, v in found.items() if name not in numbers}, numbers
+    return {name: v for name, v in found.items() if not isinstance(v, int | float)}, numbers
 
 
 def _dtypes(arrays: Mapping[str, Array], numbers: Iterable[str], cells: Iterable[str] = ()) -> Dtypes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ops.cpu.tiles import Array, Context
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
 from ops.elementwise.program import Pass
+from taskflow import Array, Context
 
 
 def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array) -> None:
@@ -33,7 +33,7 @@ def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | 
 
 def run(ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[str, float]) -> None:
     """Run a pass on arrays and numbers by name."""
-    known = {**arrays, **numbers}
+    known: dict[str, Array | float] = {**arrays, **numbers}
     shape = ctx.xp.broadcast_shapes(*(a.shape for a in arrays.values()))
     dtype = next(a.dtype for a in arrays.values() if a.shape == shape)
     sums = {a.target for a in one.assignments if a.is_sum}

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.cpu.tiles import Array, Context
 from ops.elementwise.assign import run_loop
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate
 from ops.elementwise.program import OUT, result_of
-from taskflow import Kernel, Pointwise
+from taskflow import Array, Context, Kernel, Pointwise
 
 _BY_NUMPY = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}
 _COMPILED = {"maximum", "minimum", "exp", "tanh", "erf", "where"}

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from functools import partial
 from math import exp, prod
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.broadcast import Elementwise, elementwise, launch
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -151,8 +150,8 @@ def _total(
     ctx: Context, x: Array, y: Array, loss: Array, *, expression: Expression, numbers: Mapping[str, float], count: int
 ) -> None:
     if ctx.is_cuda:
-        values, out = {"x": x, "y": y, **numbers}, loss[(*[None] * x.ndim, ...)]
-        generated.reduce(ctx, expression, values, out, tuple(range(x.ndim)), divisor=count)
+        out = loss[(*[None] * x.ndim, ...)]
+        generated.reduce(ctx, expression, {"x": x, "y": y, **numbers}, out, tuple(range(x.ndim)), divisor=count)
         return
     each = ctx.scratch("each", x.shape, x.dtype)
     evaluate(ctx, expression, {"x": x, "y": y, **numbers}, each)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import Array, Context, contiguous, deliver, rows, work_array
+from ops.cpu.tiles import contiguous, deliver, rows, work_array
 from ops.cuda import kernels as gpu
 from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.initializers import Init
 from ops.norm.norms import composed_layer_norm
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def layer_norm(

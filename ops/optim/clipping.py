@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import first
 from ops.elementwise.assign import assign
 from ops.elementwise.program import program
-from taskflow import LogicalRegion, update
+from taskflow import Array, Context, LogicalRegion, update
 
 _SQUARE = assign.bind(program=program("total += g * g", "g total"))
 

@@ -7,12 +7,11 @@ are counted over all gradients of all devices; every update reads that one numbe
 
 from __future__ import annotations
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import first
 from ops.elementwise.assign import assign
 from ops.elementwise.program import program
 from ops.optim.clipping import beside
-from taskflow import Kernel, LogicalRegion, LossScale, update
+from taskflow import Array, Context, Kernel, LogicalRegion, LossScale, update
 
 Gradients = dict[LogicalRegion, LogicalRegion]
 _TEXT = "all = g / scale; out = where(all - all == 0, all, 0); count += g / scale - g / scale != 0"

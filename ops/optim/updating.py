@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ops.cpu.tiles import Array, Context
 from ops.cuda.build import check_region
 from ops.elementwise.assign import assign_together
 from ops.elementwise.program import Program, program
 from ops.optim.clipping import beside, clip_by_global_norm
 from ops.optim.loss_scaling import loss_scale, unscale
-from taskflow import Kernel, LogicalRegion, differentiate, update
+from taskflow import Array, Context, Kernel, LogicalRegion, differentiate, update
 
 Rate = float | Callable[[int], float]
 Gradients = dict[LogicalRegion, LogicalRegion]

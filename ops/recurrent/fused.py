@@ -11,23 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cpu.tiles import (
-    Array,
-    Context,
-    contiguous,
-    deliver,
-    deliver_matrix,
-    matrix,
-    result_matrix,
-    work_array,
-    zeros,
-)
+from ops.cpu.tiles import contiguous, deliver, deliver_matrix, matrix, result_matrix, work_array, zeros
 from ops.cuda.build import distinct, first, terms
 from ops.elementwise.assign import run_parts
 from ops.recurrent import products
 from ops.recurrent.cells import State, lstm_gradient, lstm_program
 from ops.recurrent.weights import RecurrentWeights
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
 def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | None) -> tuple[LogicalRegion, State]:
@@ -177,7 +167,8 @@ def _steps_gradient(ctx: Context, *args: Array, has: tuple[bool, bool, bool], ha
     """
     given, rest = list(args[: sum(has)]), args[sum(has) :]
     hidden_gradient, last_h, last_c = (given.pop(0) if there else None for there in has)
-    first_c, cs, active, weight, ggates, *gstate = rest if has_state else (None, *rest)
+    first_c, rest = (rest[0], rest[1:]) if has_state else (None, rest)
+    cs, active, weight, ggates, *gstate = rest
     samples, count, hidden = cs.shape
     shape = samples, count * 4, hidden
     gh, gc = (ctx.scratch(key, (samples, 1, hidden), cs.dtype) for key in ("gh", "gc"))

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cpu.tiles import (
-    Array,
-    Context,
-    contiguous,
-    deliver_matrix,
-    matrix,
-    result_matrix,
-)
+from ops.cpu.tiles import contiguous, deliver_matrix, matrix, result_matrix
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate
-from taskflow import Kernel
+from taskflow import Array, Context, Kernel
 
 
 @partial(Kernel, is_captured=True)

@@ -11,7 +11,6 @@ from functools import partial
 
 from ops.cpu.tiles import (
     channels_last,
-    compiled_windows,
     contiguous,
     deliver,
     overlap,
@@ -23,6 +22,7 @@ from ops.cpu.tiles import (
 )
 from ops.cuda import pooling as gpu_pooling
 from ops.cuda.build import check_ndim, check_region, first, layout_channels_last
+from ops.cuda.windows import window_loops
 from ops.dense.convolution import Windows, image_windows
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect
 
@@ -157,7 +157,7 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Windows) ->
     out = work_array(ctx, "y", channels_last(y))
     where = work_array(ctx, "index", channels_last(index))
     source = contiguous(ctx, "x", channels_last(x))
-    ctx.call(compiled_windows(ctx).max_pool, source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
+    ctx.call(window_loops(ctx).max_pool, source, out, where, *_numbers(windows, ctx.rect(1), ctx.rect(0)))
     deliver(ctx, out, channels_last(y))
     deliver(ctx, where, channels_last(index))
 
@@ -170,7 +170,7 @@ def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, windows: 
         gradient = contiguous(ctx, "gy", channels_last(gy))
         where = contiguous(ctx, "index", channels_last(index))
         numbers = _numbers(windows, ctx.rect(0), ctx.rect(2))
-        ctx.call(compiled_windows(ctx).max_pool_gradient, gradient, where, out, *numbers)
+        ctx.call(window_loops(ctx).max_pool_gradient, gradient, where, out, *numbers)
     deliver(ctx, out, channels_last(gx))
 
 
