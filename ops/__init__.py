@@ -75,7 +75,7 @@ from ops.reduce.reductions import global_avg_pool2d, mean, sum
 from ops.reduce.sum_to import sum_to
 from ops.shape.expand import cast, expand, squeeze, unsqueeze
 from ops.shape.padding import pad, reverse
-from ops.shape.reshape import concat, flatten, reshape, transpose
+from ops.shape.rearrange import concat, flatten, reshape, transpose
 from ops.shape.sections import slice, split
 from ops.tables.embedding import embedding
 from ops.tables.embedding_bag import embedding_bag, gather_rows, position_embedding

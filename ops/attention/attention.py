@@ -12,14 +12,14 @@ from functools import partial
 
 from ops.attention.fused_attention import fused_attention
 from ops.attention.linear_attention import memory_linear_attention
-from ops.cpu.tiles import deliver, deliver_matrix, matrix, result_matrix, work_array
+from ops.building import check_ndim, check_positive, check_region, distinct, first, terms
 from ops.cuda import attention as gpu_attention
-from ops.cuda.build import check_ndim, check_positive, check_region, distinct, first, terms
 from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Plan, contract, multiply_matrices
 from ops.elementwise.dropout import dropout
 from ops.initializers import bias_of, fan_in_uniform
 from ops.loss.softmax import softmax
+from ops.tiles import deliver, deliver_matrix, matrix, result_matrix, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

@@ -2,7 +2,7 @@
 
 The scores are made some queries at a time, and again for the gradient (Dao et al., NeurIPS 2022); of the softmax, only
 one number of each query is kept: the logarithm of the sum of its exponentials. On a GPU this is one call of cuDNN where
-that is installed (`gpu_attention`). Every query sees its keys whole: `memory_linear_attention` splits these, too.
+that is installed (`ops.cuda.attention`). Every query sees its keys whole: `memory_linear_attention` splits these, too.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 from ops.attention.linear_attention import block, block_shape, blocks, check_heads, heads
+from ops.building import distinct, first, term, terms
 from ops.cuda import attention as gpu_attention
-from ops.cuda.build import distinct, first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

@@ -14,10 +14,10 @@ from math import prod
 
 import numpy as np
 
-from ops.cpu.tiles import contiguous, deliver, work_array
+from ops.building import check_ndim, check_region, distinct, first, term, terms
 from ops.cuda import attention as gpu_attention
-from ops.cuda.build import check_ndim, check_region, distinct, first, term, terms
 from ops.elementwise.formula import formula
+from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 _BLOCK_BYTES = 1 << 20  # of the scores of some queries: they stay near the core

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
+from ops.building import check_region, distinct, first, term, terms
 from ops.cuda import features as gpu_features
-from ops.cuda.build import check_region, distinct, first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

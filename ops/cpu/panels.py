@@ -5,7 +5,7 @@ that takes as long as a third of the product; and its libraries have no way to k
 
 A matrix of (columns, depth) is packed as panels: `LANE_BYTES` of columns side by side for `DEPTH` numbers of depth, so
 that a panel stays in the first cache while all rows pass by. `ROWS` rows meet a panel at a time, their sums kept in
-registers: eight of AVX2, enough additions under way to hide how long each takes. Written as IR, like `cpu_lanes`, since
+registers: eight of AVX2, enough additions under way to hide how long each takes. Written as IR, like `lanes`, since
 numba keeps no array in registers. The scheme is that of Goto and van de Geijn, "Anatomy of high-performance matrix
 multiplication" (2008).
 

@@ -12,8 +12,8 @@ from functools import partial
 
 from numpy.typing import DTypeLike
 
-from ops.cpu.tiles import contiguous, deliver, work_array
 from ops.cuda.kernels import FOLDER
+from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
 ATTENTION = CudaSource(FOLDER / "attention.cu")

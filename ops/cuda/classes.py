@@ -10,10 +10,10 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
-from ops.cpu.tiles import contiguous, deliver, last, rows, work_array
 from ops.cuda.kernels import in_dtype, wide
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
+from ops.tiles import contiguous, deliver, last, rows, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
 CLASSES = CudaSource(Path(__file__).parent / "classes.cu")

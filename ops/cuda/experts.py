@@ -1,4 +1,4 @@
-"""Mixtures of experts on GPUs; see `cpu_experts` for what the kernels compute, and `gpu` for the rest.
+"""Mixtures of experts on GPUs; see `ops.cpu.experts` for what the kernels compute, and `kernels` for the rest.
 
 Not yet run on hardware; the tests compile the source for GPUs, and run it as C++ against the NumPy kernels.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ops.cpu.tiles import contiguous, deliver, rows, work_array
 from ops.cuda.kernels import in_dtype, wide
+from ops.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
 EXPERTS = CudaSource(Path(__file__).parent / "experts.cu")

@@ -9,8 +9,8 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
-from ops.cpu.tiles import contiguous, deliver, work_array
 from ops.cuda.kernels import in_dtype
+from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
 _FOLDER = Path(__file__).parent

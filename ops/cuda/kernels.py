@@ -15,7 +15,7 @@ from pathlib import Path
 
 from numpy.typing import DTypeLike
 
-from ops.cpu.tiles import contiguous, deliver, rows, work_array
+from ops.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
 FOLDER = Path(__file__).parent

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ops.cpu.tiles import origin
 from ops.cuda.kernels import in_dtype
+from ops.tiles import origin
 from taskflow import Array, Context, CudaSource, Kernel, Rect, Window
 
 POOLING = CudaSource(Path(__file__).parent / "pooling.cu")

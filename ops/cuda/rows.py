@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ops.cpu.tiles import deliver, last, rows, work_array
 from ops.cuda.kernels import in_dtype
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
+from ops.tiles import deliver, last, rows, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
 ROWS = CudaSource(Path(__file__).parent / "rows.cu")

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.cpu.tiles import channels_last, contiguous, deliver, reach, spatial, work_array
+from ops.building import check_ndim, check_positive, check_region, first, layout_channels_last, pair, terms
 from ops.cuda import convolution as gpu_convolution
-from ops.cuda.build import check_ndim, check_positive, check_region, first, layout_channels_last, pair, terms
 from ops.cuda.windows import window_loops
 from ops.dense import winograd
 from ops.initializers import Init, bias_of, fan_in_uniform
+from ops.tiles import channels_last, contiguous, deliver, reach, spatial, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
 
 _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core

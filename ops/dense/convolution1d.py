@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.cuda.build import check_ndim, check_positive, check_region, first, terms
+from ops.building import check_ndim, check_positive, check_region, first, terms
 from ops.dense.convolution import convolve, gradient_weight, gradient_x, parameters_of
 from ops.initializers import Init
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cuda.build import check_positive, check_region, distinct, first, term, terms
+from ops.building import check_positive, check_region, distinct, first, term, terms
 from ops.dense.linear import (
     activated,
     forward,

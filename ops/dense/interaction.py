@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ops.cpu.tiles import contiguous, deliver, work_array
+from ops.building import check_ndim, check_region, first
 from ops.cuda import features as gpu_features
-from ops.cuda.build import check_ndim, check_region, first
+from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

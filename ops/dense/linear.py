@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.cpu.tiles import deliver_matrix, matrix, result_matrix, rows
-from ops.cuda.build import check_positive, check_region, distinct, first, term, terms
+from ops.building import check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate
 from ops.initializers import Init, bias_of, fan_in_uniform
+from ops.tiles import deliver_matrix, matrix, result_matrix, rows
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Backward = Callable[..., Any]

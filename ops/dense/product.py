@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from functools import partial
 
-from ops.cpu.tiles import merged, merges
-from ops.cuda.build import check_ndim, check_region, distinct, first, term, terms
+from ops.building import check_ndim, check_region, distinct, first, term, terms
+from ops.tiles import merged, merges
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.cpu.tiles import contiguous
+from ops.tiles import contiguous
 from taskflow import Array, Context, Window
 
 _BLOCK_BYTES = 2 << 20  # transformed tiles of as many outputs at a time as stay near the core

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.cuda.build import check_region
+from ops.building import check_region
 from ops.elementwise.broadcast import Operand, elementwise, launch
 from taskflow import LogicalRegion
 

@@ -8,9 +8,9 @@ from functools import cache, partial
 from math import prod
 from typing import Any
 
-from ops.cpu.tiles import contiguous, deliver, in_memory_order, work_array
 from ops.elementwise import generated, passes
 from ops.elementwise.program import Pass, Program
+from ops.tiles import contiguous, deliver, in_memory_order, work_array
 from taskflow import Array, Context, Kernel
 
 _DTYPES = ("float32", "float64")

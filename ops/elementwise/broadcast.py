@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ops.cuda.build import check_region, distinct, first, term, terms
+from ops.building import check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate

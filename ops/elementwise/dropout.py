@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from ops.building import check_region, distinct, first, term, terms
 from ops.cuda import kernels as gpu
-from ops.cuda.build import check_region, distinct, first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

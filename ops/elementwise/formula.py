@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from ops.cuda.build import first
+from ops.building import first
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate

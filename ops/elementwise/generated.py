@@ -19,9 +19,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from ops.cpu.tiles import origin
 from ops.elementwise.expressions import Argument, Expression
 from ops.elementwise.program import OUT, Pass, result_of, value_in
+from ops.tiles import origin
 from taskflow import Array, Context, CudaSource
 
 T = TypeVar("T")

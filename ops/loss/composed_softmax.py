@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cuda.build import check_dim, check_region, distinct, term, terms
+from ops.building import check_dim, check_region, distinct, term, terms
 from ops.elementwise.formula import formula
 from taskflow import LogicalRegion, Operator
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.cpu.tiles import contiguous, deliver, rows, work_array
+from ops.building import distinct, first, term, terms
 from ops.cuda import classes as gpu_classes
-from ops.cuda.build import distinct, first, term, terms
 from ops.elementwise.formula import formula
 from ops.loss.elementwise import check_reduction
 from ops.loss.softmax import check_classes, check_targets
+from ops.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

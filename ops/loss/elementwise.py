@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from math import exp, prod
 
-from ops.cuda.build import check_region, distinct, first, term, terms
+from ops.building import check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.broadcast import Elementwise, elementwise, launch
 from ops.elementwise.expressions import Expression

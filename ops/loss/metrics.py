@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
+from ops.building import check_positive, check_region, distinct, first, term
 from ops.cuda import classes as gpu_classes
 from ops.cuda import tables as gpu_tables
-from ops.cuda.build import check_positive, check_region, distinct, first, term
 from ops.elementwise.functions import exp, sqrt
 from ops.loss.elementwise import mean_squared_error
 from ops.loss.softmax import check_classes, check_targets

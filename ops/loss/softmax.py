@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.cpu.tiles import contiguous, deliver, last, rows, work_array
+from ops.building import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.cuda import kernels as gpu
 from ops.cuda import rows as gpu_rows
-from ops.cuda.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.loss.composed_softmax import composed_softmax
+from ops.tiles import contiguous, deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

@@ -13,10 +13,10 @@ from math import prod
 
 from numpy.typing import DTypeLike
 
-from ops.cpu.tiles import contiguous, deliver, rows, work_array
+from ops.building import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.cuda import experts as gpu_experts
-from ops.cuda.build import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.moe.gate import token_axis
+from ops.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

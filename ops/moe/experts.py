@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil, prod
 
-from ops.cuda.build import check_ndim, check_positive, check_region, first
+from ops.building import check_ndim, check_positive, check_region, first
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
 from ops.initializers import Init, uniform

@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.cpu.tiles import deliver, rows, work_array
+from ops.building import check_integers, check_positive, check_region, distinct, first, term, terms
 from ops.cuda import experts as gpu_experts
-from ops.cuda.build import check_integers, check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.arithmetic import multiply
 from ops.loss.softmax import check_classes
 from ops.reduce.extremes import largest_of_rows
 from ops.reduce.reductions import mean, sum
+from ops.tiles import deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

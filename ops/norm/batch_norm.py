@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.cuda.build import check_ndim, check_region, distinct, first, layout_channels_last, term, terms
+from ops.building import check_ndim, check_region, distinct, first, layout_channels_last, term, terms
 from ops.elementwise.assign import assign
 from ops.elementwise.program import program
 from ops.initializers import Init

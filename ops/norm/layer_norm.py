@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import contiguous, deliver, rows, work_array
+from ops.building import check_region, distinct, first, term, terms
 from ops.cuda import kernels as gpu
-from ops.cuda.build import check_region, distinct, first, term, terms
 from ops.initializers import Init
 from ops.norm.norms import composed_layer_norm
+from ops.tiles import contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

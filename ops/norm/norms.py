@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
-from ops.cuda.build import check_positive, check_region, distinct, term, terms
+from ops.building import check_positive, check_region, distinct, term, terms
 from ops.elementwise.formula import Term, axes_of, formula
 from ops.initializers import Init
 from taskflow import LogicalRegion, Operator

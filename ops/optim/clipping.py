@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ops.cuda.build import first
+from ops.building import first
 from ops.elementwise.assign import assign
 from ops.elementwise.program import program
 from taskflow import Array, Context, LogicalRegion, update

@@ -7,7 +7,7 @@ are counted over all gradients of all devices; every update reads that one numbe
 
 from __future__ import annotations
 
-from ops.cuda.build import first
+from ops.building import first
 from ops.elementwise.assign import assign
 from ops.elementwise.program import program
 from ops.optim.clipping import beside

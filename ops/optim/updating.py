@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ops.cuda.build import check_region
+from ops.building import check_region
 from ops.elementwise.assign import assign_together
 from ops.elementwise.program import Program, program
 from ops.optim.clipping import beside, clip_by_global_norm

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cuda.build import distinct, first, terms
+from ops.building import distinct, first, terms
 from ops.recurrent import products
 from ops.recurrent.cells import State, cell_gradients, launch_cell
 from ops.recurrent.weights import RecurrentWeights

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ops.cuda.build import term, terms
+from ops.building import term, terms
 from ops.elementwise.assign import assign
 from ops.elementwise.program import Program, program
 from taskflow import LogicalRegion, Operator, Window

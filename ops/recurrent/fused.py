@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cpu.tiles import contiguous, deliver, deliver_matrix, matrix, result_matrix, work_array, zeros
-from ops.cuda.build import distinct, first, terms
+from ops.building import distinct, first, terms
 from ops.elementwise.assign import run_parts
 from ops.recurrent import products
 from ops.recurrent.cells import State, lstm_gradient, lstm_program
 from ops.recurrent.weights import RecurrentWeights
+from ops.tiles import contiguous, deliver, deliver_matrix, matrix, result_matrix, work_array, zeros
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

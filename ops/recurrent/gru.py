@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ops.cuda.build import distinct, first, term, terms
+from ops.building import distinct, first, term, terms
 from ops.recurrent.cells import GRU, GRU_GRADIENT
 from ops.recurrent.layers import State, check_step, check_weights, over_dim_1, two_products, unroll
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ops.cuda.build import check_positive, check_region, distinct, first, term, terms
+from ops.building import check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.dropout import dropout as drop
 from ops.recurrent import products
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
-from ops.shape.reshape import concat
+from ops.shape.rearrange import concat
 from ops.shape.sections import split
 from taskflow import LogicalRegion, Operator
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cuda.build import check_positive, distinct, first, term, terms
+from ops.building import check_positive, distinct, first, term, terms
 from ops.elementwise.dropout import dropout as drop
 from ops.recurrent import products
 from ops.recurrent.ahead import lstm_ahead
@@ -25,7 +25,7 @@ from ops.recurrent.cells import State, launch_cell
 from ops.recurrent.fused import lstm_fused
 from ops.recurrent.layers import check_sequence, check_step, check_weights, over_dim_1, unroll
 from ops.recurrent.weights import RecurrentWeights, lstm_weights
-from ops.shape.reshape import concat
+from ops.shape.rearrange import concat
 from taskflow import LogicalRegion, Operator
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cpu.tiles import contiguous, deliver_matrix, matrix, result_matrix
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.expressions import Expression
 from ops.elementwise.passes import evaluate
+from ops.tiles import contiguous, deliver_matrix, matrix, result_matrix
 from taskflow import Array, Context, Kernel
 
 

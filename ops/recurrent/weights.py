@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ops.cuda.build import check_positive
+from ops.building import check_positive
 from ops.initializers import Init, uniform
 from taskflow import Graph, LogicalRegion
 

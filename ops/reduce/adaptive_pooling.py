@@ -11,9 +11,9 @@ from functools import partial
 
 from numpy.typing import DTypeLike
 
-from ops.cpu.tiles import Interval, spatial
+from ops.building import check_ndim, check_positive, check_region, first, pair
 from ops.cuda import pooling as gpu_pooling
-from ops.cuda.build import check_ndim, check_positive, check_region, first, pair
+from ops.tiles import Interval, spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import deliver, last, rows, work_array
+from ops.building import check_dim, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.cuda import classes as gpu_classes
 from ops.cuda import tables as gpu_tables
-from ops.cuda.build import check_dim, check_ndim, check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.arithmetic import multiply
 from ops.elementwise.formula import formula
 from ops.reduce.reductions import Dims, reduced_dims
+from ops.tiles import deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

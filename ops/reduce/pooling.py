@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.cpu.tiles import (
+from ops.building import check_ndim, check_region, first, layout_channels_last
+from ops.cuda import pooling as gpu_pooling
+from ops.cuda.windows import window_loops
+from ops.dense.convolution import Windows, image_windows
+from ops.tiles import (
     channels_last,
     contiguous,
     deliver,
@@ -20,10 +24,6 @@ from ops.cpu.tiles import (
     taps,
     work_array,
 )
-from ops.cuda import pooling as gpu_pooling
-from ops.cuda.build import check_ndim, check_region, first, layout_channels_last
-from ops.cuda.windows import window_loops
-from ops.dense.convolution import Windows, image_windows
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect
 
 _PATTERN = "n c y x -> n c h w"

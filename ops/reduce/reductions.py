@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from ops.cuda.build import check_dim, check_ndim, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_ndim, check_region, distinct, first, term, terms
 from ops.elementwise import generated
 from ops.elementwise.expressions import Expression
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cuda.build import check_dim, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_region, distinct, first, term, terms
 from ops.reduce.sum_to import sum_to
-from ops.shape.reshape import reshape
+from ops.shape.rearrange import reshape
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.cuda.build import check_dim, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_region, distinct, first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from ops.cuda.build import check_dim, check_positive, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_positive, check_region, distinct, first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 _interval = slice  # the built-in, whose name an operator takes below

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import deliver, rows, work_array
+from ops.building import check_integers, check_positive, distinct, first, term, terms
 from ops.cuda import tables as gpu_tables
-from ops.cuda.build import check_integers, check_positive, distinct, first, term, terms
 from ops.initializers import Init, normal
 from ops.loss.softmax import check_classes
+from ops.tiles import deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

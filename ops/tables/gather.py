@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.cpu.tiles import contiguous, deliver, work_array
+from ops.building import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.cuda import tables as gpu_tables
-from ops.cuda.build import check_dim, check_integers, check_region, distinct, first, term, terms
 from ops.loss.softmax import check_classes
+from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

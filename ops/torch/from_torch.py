@@ -1,4 +1,4 @@
-"""A torch module as a graph: traced by torch.fx, node by node through the tables of `torch_rules`.
+"""A torch module as a graph: traced by torch.fx, node by node through the tables of `rules`.
 
 torch is imported here alone, and only when the function is called.
 """

@@ -33,7 +33,7 @@ from ops.reduce.pooling import avg_pool2d, max_pool2d
 from ops.reduce.reductions import mean
 from ops.shape import sections
 from ops.shape.expand import cast, squeeze, unsqueeze
-from ops.shape.reshape import concat, flatten, reshape, transpose
+from ops.shape.rearrange import concat, flatten, reshape, transpose
 from ops.tables.embedding import embedding
 from ops.tables.embedding_bag import embedding_bag
 from taskflow import LogicalRegion

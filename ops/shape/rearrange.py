@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import gcd, prod
 
-from ops.cuda.build import check_dim, check_region, distinct, first, fresh, term, terms
+from ops.building import check_dim, check_region, distinct, first, fresh, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
