@@ -1,4 +1,4 @@
-"""Compiled transforms of Winograd's convolution; `winograd` has the algorithm, `kernels` says what holds for all of them.
+"""Compiled transforms of Winograd's convolution; `winograd` has the algorithm, `kernels` what holds for all.
 
 Images are channels-last with the last two dimensions as one, (images, height, width * channels). Tiles are (16, images,
 tile rows, tile columns, channels): the first dimension is row and column within a tile of 4 by 4. A transform is one of
