@@ -68,7 +68,8 @@ class CodeCache(caching._Cache):
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         self._function, self._options, self._is_enabled = function, options, True
         self._held: BinaryIO | None = None  # the lock of what is compiled now
-        _source(function.__globals__.get("__file__"))  # now: it may change while this process runs
+        with suppress(OSError):  # typed in, it has no file, and is not kept
+            _source(function.__globals__.get("__file__"))  # now: it may change while this process runs
 
     @property
     def cache_path(self) -> str:

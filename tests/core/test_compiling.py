@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,14 @@ def test_nothing_is_kept_without_home_and_temporary_files(monkeypatch: pytest.Mo
     assert list(code_cache._folders("")) == []
     code_cache._write("name", b"payload")
     assert code_cache._read("name") is None
+
+
+def test_what_is_typed_in_is_compiled_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_cache._config, "CACHE_DIR", str(tmp_path))
+    typed: dict[str, Any] = {"__name__": "typed"}
+    exec("from taskflow import njit\n\n@njit\ndef typed(x):\n    return x + 1\n", typed)
+    assert typed["typed"](2) == 3
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_is_kept_from_growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
