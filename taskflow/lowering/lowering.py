@@ -58,7 +58,7 @@ class Lowering:
         self.lives = lives(self.regions, table)
         self._streams = StreamTable(machine)
         hosts = np.array([d.host for d in machine.devices], np.int64)
-        self.mover = Mover(hosts, machine.direct_devices, self._streams.lanes, self.lives, table)
+        self.mover = Mover(hosts, machine.direct_devices, self._streams.of_device, self.lives, table)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
         self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]

@@ -77,7 +77,7 @@ class Mover:
     Args:
         hosts: of every device.
         direct_devices: so many exchange row by row.
-        streams: see `streams.StreamTable.lanes`.
+        streams: see `streams.StreamTable.of_device`.
         lives, table: of all regions, one by one and together.
     """
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.lowering import lower
-from taskflow.searching.tables import Edge, Tables, subgraph
+from taskflow.searching.tables import Edge, SpaceTables, subgraph
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
@@ -37,7 +37,7 @@ class Movement:
     waits: Mapping[Edge, Array]
 
 
-def movements(tables: Tables) -> list[Movement]:
+def movements(tables: SpaceTables) -> list[Movement]:
     """The movements that one or two families determine, in the order of their writers."""
     found: list[Movement] = []
     for families, regions in sorted(_regions_by_families(tables).items()):
@@ -45,7 +45,7 @@ def movements(tables: Tables) -> list[Movement]:
     return sorted(found, key=lambda m: m.writer)
 
 
-def _regions_by_families(tables: Tables) -> dict[tuple[int, ...], list[str]]:
+def _regions_by_families(tables: SpaceTables) -> dict[tuple[int, ...], list[str]]:
     touching: dict[str, set[int]] = {}
     for op, family in zip(tables.operators, tables.family, strict=True):
         for region in op.args:
@@ -58,7 +58,7 @@ def _regions_by_families(tables: Tables) -> dict[tuple[int, ...], list[str]]:
     return found
 
 
-def _of_families(tables: Tables, families: tuple[int, ...], regions: Sequence[str]) -> Iterator[Movement]:
+def _of_families(tables: SpaceTables, families: tuple[int, ...], regions: Sequence[str]) -> Iterator[Movement]:
     members = [k for k, family in enumerate(tables.family) if family in families]
     graph = subgraph(tables.space.graph, [tables.operators[k] for k in members])
     made: dict[tuple[int, str], Movement] = {}
@@ -78,7 +78,7 @@ def _of_families(tables: Tables, families: tuple[int, ...], regions: Sequence[st
     return iter(made.values())
 
 
-def _empty(tables: Tables, writer: int, region: str, families: tuple[int, ...]) -> Movement:
+def _empty(tables: SpaceTables, writer: int, region: str, families: tuple[int, ...]) -> Movement:
     own = tables.family[writer]
     other = next((f for f in families if f != own), own)
     shape = len(tables.configs[own]), len(tables.configs[other]) if other != own else 1
@@ -96,9 +96,9 @@ class _Rows:
         self.graph, self.seconds = task_graph, seconds
         is_point = task_graph.kind == Kind.POINT
         launch = np.where(is_point, task_graph.launch, -1)
-        slots = np.array([*members, -1])
-        self.operator = slots[launch]  # -1: no point
-        self.behind = slots[np.maximum.accumulate(launch)]
+        numbers = np.array([*members, -1])
+        self.operator = numbers[launch]  # -1: no point
+        self.behind = numbers[np.maximum.accumulate(launch)]
         self.number = {region.name: k for k, region in enumerate(task_graph.regions)}
 
     def fill(self, movement: Movement, at: tuple[int, int]) -> None:

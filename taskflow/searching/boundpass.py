@@ -146,7 +146,8 @@ def inputs_of(
                 done = max(done, t.end[writer, q] + delay)
         if move >= 0 and t.begun[move, device] >= 0.0:
             pair = made * moves.other_configs[move] + other_config(move, writer, chosen, ops, moves)
-            wait = reads.waits[reads.first_wait[e] + pair * width + p]
+            at = reads.first_wait[e] + pair * width + p
+            wait = reads.waits[at]
             if wait > 0.0:
                 done = max(done, t.begun[move, device] + wait)
     return done

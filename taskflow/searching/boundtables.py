@@ -10,7 +10,7 @@ import numpy as np
 from taskflow.core.columns import Array, pointers
 from taskflow.searching.arrivals import Movement, movements
 from taskflow.searching.bound import Splits, least_seconds, whole_seconds
-from taskflow.searching.tables import Tables
+from taskflow.searching.tables import SpaceTables
 from taskflow.tasks.streams import StreamTable
 
 
@@ -45,7 +45,7 @@ class EdgeTable(NamedTuple):
         is_sure: whether every point reads something of it.
         reader_configs: number of the reader's configurations.
         first_delay, delays: per edge (configurations of the writer, of the reader, points of the writer, of the
-            reader); see `Tables.delays`.
+            reader); see `SpaceTables.delays`.
         movement: the movement between them, or -1.
         first_wait, waits: per edge (configurations of the writer, of the other family, points); see `Movement.waits`.
     """
@@ -80,13 +80,13 @@ class MovementTable(NamedTuple):
     receiving: Array
 
 
-def bound_tables(tables: Tables) -> tuple[OperatorTable, EdgeTable, MovementTable]:
+def bound_tables(tables: SpaceTables) -> tuple[OperatorTable, EdgeTable, MovementTable]:
     """What `boundpass.bound_children` reads."""
     splits, found = [Splits(op, tables.space) for op in tables.operators], movements(tables)
     return _operators(tables, splits), _edges(tables, splits, found), _movements(tables, found)
 
 
-def _operators(tables: Tables, splits: Sequence[Splits]) -> OperatorTable:
+def _operators(tables: SpaceTables, splits: Sequence[Splits]) -> OperatorTable:
     machine, costs = tables.machine, tables.costs
     whole = whole_seconds(tables.space.graph, machine, costs)
     whole *= np.array([split.work for split in splits])[:, None]
@@ -102,14 +102,14 @@ def _operators(tables: Tables, splits: Sequence[Splits]) -> OperatorTable:
     )
 
 
-def _floor(tables: Tables) -> Array:
+def _floor(tables: SpaceTables) -> Array:
     count = len(tables.machine.devices)
     rows = zip(tables.device, tables.seconds, strict=True)
     busy = [[np.bincount(d + 1, s, count + 1)[1:] for d, s in zip(*each, strict=True)] for each in rows]
     return np.array([np.min(each, axis=0) for each in busy])
 
 
-def _edges(tables: Tables, splits: Sequence[Splits], found: Sequence[Movement]) -> EdgeTable:
+def _edges(tables: SpaceTables, splits: Sequence[Splits], found: Sequence[Movement]) -> EdgeTable:
     edges = tables.edges
     delays = [tables.delays(edge) for edge in edges]
     movement_of = {edge: k for k, movement in enumerate(found) for edge in movement.waits}
@@ -124,7 +124,7 @@ def _edges(tables: Tables, splits: Sequence[Splits], found: Sequence[Movement]) 
     )
 
 
-def _movements(tables: Tables, found: Sequence[Movement]) -> MovementTable:
+def _movements(tables: SpaceTables, found: Sequence[Movement]) -> MovementTable:
     devices = np.arange(len(tables.machine.devices))
     return MovementTable(
         np.searchsorted([m.writer for m in found], np.arange(len(tables.operators) + 1)),

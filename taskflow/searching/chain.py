@@ -113,12 +113,12 @@ class AddedCosts:
     def _content(self, names: Sequence[str]) -> object:
         """What costs depend on: patterns, extents, kernels and how the operators share regions; not names."""
         numbers: dict[str, int] = {}
-        entries = []
+        parts = []
         for op in (op for name in names for op in self.members[name]):
             shared = tuple(numbers.setdefault(r.name, len(numbers)) for r in op.args)
             dtypes = tuple((r.dtype, r.role) for r in op.args)
-            entries.append((op.pattern, tuple(op.extents.items()), tuple(op.windows.items()), op.flops, shared, dtypes))
-        return tuple(entries)
+            parts.append((op.pattern, tuple(op.extents.items()), tuple(op.windows.items()), op.flops, shared, dtypes))
+        return tuple(parts)
 
     def _lowered(self, names: Sequence[str], configs: Sequence[ParallelConfig]) -> float:
         """One operator: simulated seconds. Two: the busiest stream's seconds of moving what both touch."""
@@ -142,14 +142,14 @@ def _writes(op: Operator) -> list[str]:
 
 
 def minimise(nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> tuple[list[int], float, bool]:
-    """The choice of an entry of every node for which the sum of node and edge costs is smallest.
+    """The choice for every node for which the sum of node and edge costs is smallest.
 
     Args:
         nodes: per node its costs.
-        edges: (a, b) -> costs by the entries of a and b.
+        edges: (a, b) -> costs by the choices of a and b.
 
     Returns:
-        The chosen entries, the sum, and whether it is the minimum (no node had to be fixed).
+        The choices, the sum, and whether it is the minimum (no node had to be fixed).
     """
     work = _Elimination(nodes, edges)
     while work.near:
@@ -164,7 +164,7 @@ def minimise(nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> 
 
 
 class _Elimination:
-    """Node costs, edge costs and what was eliminated: (node, its neighbours then, best entry by theirs)."""
+    """Node costs, edge costs and what was eliminated: (node, its neighbours then, best choice by theirs)."""
 
     def __init__(self, nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> None:
         self.cost = {n: np.array(c, float) for n, c in enumerate(nodes)}
@@ -180,7 +180,7 @@ class _Elimination:
             self._fix(max(self.near, key=lambda n: (len(self.near[n]), -n)))
             return
         near = sorted(self.near[node])
-        # axes: the node's entries, then those of its neighbours
+        # axes: the node's choices, then those of its neighbours
         total = self.cost[node].reshape(-1, *[1] * len(near))
         for k, other in enumerate(near):
             table = self.near[node][other]
@@ -195,10 +195,10 @@ class _Elimination:
     def _fix(self, node: int) -> None:
         self.is_exact = False
         hope = self.cost[node] + sum(table.min(axis=1) for table in self.near[node].values())
-        entry = int(np.argmin(hope))
+        choice = int(np.argmin(hope))
         for other, table in self.near[node].items():
-            self.cost[other] += table[entry]
-        self._take_out(node, [], np.array(entry))
+            self.cost[other] += table[choice]
+        self._take_out(node, [], np.array(choice))
 
     def _take_out(self, node: int, near: list[int], best: Array) -> None:
         for other in self.near.pop(node):

@@ -18,7 +18,7 @@ from taskflow.core.compiling import inlined, leaf, njit
 from taskflow.core.start_rule import occupy, start_of
 from taskflow.searching.laying import Rows
 from taskflow.searching.passing import more_streams
-from taskflow.searching.program import Path, Tables
+from taskflow.searching.program import Path, ProgramTables
 
 NEAR = 128  # rows of the path on either side of a laid span that are looked at one by one
 
@@ -30,11 +30,11 @@ def trace(program: tuple[Array, ...], set_ptr: Array, stream: Array, streams: in
     """Find the critical path of the current strategy, from the last end back.
 
     Args:
-        program: `Tables` as a plain tuple.
+        program: `ProgramTables` as a plain tuple.
         set_ptr, stream, streams: see `streams.StreamSets`.
         path: `Path` as a plain tuple, with room for all rows; its rows are put at the end of the columns.
     """
-    t, p = Tables(*program), Path(*path)
+    t, p = ProgramTables(*program), Path(*path)
     last, span, before = -1.0, 0, 0
     for b in range(len(t.span)):
         for j in range(t.span[b].count):
@@ -130,7 +130,7 @@ class Shift(NamedTuple):
 
 
 @leaf
-def pass_path(first: int, p: Path, rows: Rows, t: Tables, free: Array, limit: float) -> float:
+def pass_path(first: int, p: Path, rows: Rows, t: ProgramTables, free: Array, limit: float) -> float:
     """An end, but for rounding, of the path or of the spans that were laid for a proposal: above the limit if any is.
 
     The path between two laid spans is shifted as a whole, as the first of its rows is, or one that comes soon after.
@@ -190,7 +190,7 @@ def resume(p: Path, x: Shift, n: int, now: int, free: Array) -> Shift:
 
 
 @inlined
-def pass_laid(span: np.record, p: Path, x: Shift, rows: Rows, t: Tables, free: Array) -> float:
+def pass_laid(span: np.record, p: Path, x: Shift, rows: Rows, t: ProgramTables, free: Array) -> float:
     """Time the rows of one span that was laid for the proposal; the last end."""
     last, now = 0.0, t.counter[0].proposal
     for j in range(span.count):

@@ -27,7 +27,7 @@ from taskflow.machine import MachineModel
 from taskflow.searching.boundtables import bound_tables
 from taskflow.searching.judge import Judge
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.tables import Tables
+from taskflow.searching.tables import SpaceTables
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 
 MOST_RENAMED = 5  # devices; of more, no names are exchanged (their permutations are too many)
@@ -115,7 +115,7 @@ class _Exhaustive:
     ) -> None:
         self.space, self.judge, self.progress = space, judge, progress
         self.most_visits = math.inf if most_visits is None else most_visits
-        self.bounds = Bounds(Tables(space, costs))
+        self.bounds = Bounds(SpaceTables(space, costs))
         self.configs = self.bounds.configs
         self.symmetries = list(_symmetries(space, self.configs))
         self.chosen = np.full(len(space.names), -1, np.int64)
@@ -161,7 +161,7 @@ class _Exhaustive:
 class Bounds:
     """Lower bounds of partly decided strategies; -1 stands for undecided."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: SpaceTables) -> None:
         from taskflow.searching.boundpass import bound_children  # numba: imported on first use
 
         self._bound_children: Callable[..., None] = bound_children

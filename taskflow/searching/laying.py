@@ -15,7 +15,7 @@ from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf
 from taskflow.searching.layout import Chosen, Layout
 from taskflow.searching.packed import Packed
-from taskflow.searching.program import Tables
+from taskflow.searching.program import ProgramTables
 
 
 class Rows(NamedTuple):
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 
 @leaf
-def lay_changed(regions: Array, proposed: Chosen, layout: Layout, rows: Rows, t: Tables) -> int:
+def lay_changed(regions: Array, proposed: Chosen, layout: Layout, rows: Rows, t: ProgramTables) -> int:
     """Lay all spans that changed regions have to do with: 0, or how many rows there should be room for."""
     counter = t.counter[0]
     counter.new_rows, counter.new_ends, counter.new_links = counter.rows, counter.ends, counter.links
@@ -59,7 +59,7 @@ def lay_changed(regions: Array, proposed: Chosen, layout: Layout, rows: Rows, t:
 
 
 @inlined
-def find_room(b: int, span: np.record, proposed: Chosen, rows: Rows, t: Tables) -> None:
+def find_room(b: int, span: np.record, proposed: Chosen, rows: Rows, t: ProgramTables) -> None:
     """Room for the rows of a span, and for their ends where there are more or fewer than before."""
     counter, new = t.counter[0], t.new_span[b]
     if span.op >= 0:
@@ -75,7 +75,7 @@ def find_room(b: int, span: np.record, proposed: Chosen, rows: Rows, t: Tables) 
 
 
 @inlined
-def lay_rows(span: np.record, rows: Rows, t: Tables) -> None:
+def lay_rows(span: np.record, rows: Rows, t: ProgramTables) -> None:
     """Seconds and streams of the rows of a span."""
     for k in range(span.count):
         streams, row = rows.packed.streams[span.packed + k], t.row[span.row + k]
@@ -88,7 +88,7 @@ def lay_rows(span: np.record, rows: Rows, t: Tables) -> None:
 
 
 @inlined
-def lay_within(span: np.record, rows: Rows, t: Tables) -> None:
+def lay_within(span: np.record, rows: Rows, t: ProgramTables) -> None:
     """What the rows of a version wait for within it."""
     for k in range(span.count):
         row = span.packed + k
@@ -97,20 +97,21 @@ def lay_within(span: np.record, rows: Rows, t: Tables) -> None:
 
 
 @inlined
-def lay_between(b: int, proposed: Chosen, layout: Layout, rows: Rows, t: Tables) -> None:
+def lay_between(b: int, proposed: Chosen, layout: Layout, rows: Rows, t: ProgramTables) -> None:
     """What the rows of a span wait for in others."""
     for w in range(layout.wait_ptr[b], layout.wait_ptr[b + 1]):
         region = layout.wait[w].region
         issuer = rows.packed.fragment[proposed.fragment[region]].run_ptr + layout.wait[w].issuer
         for k in range(rows.packed.run_ptr[issuer], rows.packed.run_ptr[issuer + 1]):
             run = rows.packed.run[k]
-            awaited = layout.issuer_span[layout.issuer_ptr[region] + run.issuer]
+            at = layout.issuer_ptr[region] + run.issuer
+            awaited = layout.issuer_span[at]
             first_row, first_end = t.new_span[b].row + run.row, t.new_span[awaited].end + run.awaited
             await_ends(first_row, run.step, first_end, run.awaited_step, run.count, t)
 
 
 @leaf
-def await_ends(row: int, step: int, end: int, end_step: int, count: int, t: Tables) -> None:
+def await_ends(row: int, step: int, end: int, end_step: int, count: int, t: ProgramTables) -> None:
     """Let `count` rows, each `step` from the last, wait for as many ends, each `end_step` from the last.
 
     With a step of 0 one row waits for all of them; with a negative count, for the earliest of `-count`. What finds no
@@ -134,7 +135,7 @@ def await_ends(row: int, step: int, end: int, end_step: int, count: int, t: Tabl
 
 
 @inlined
-def add_link(row: np.record, end: int, step: int, count: int, t: Tables) -> None:
+def add_link(row: np.record, end: int, step: int, count: int, t: ProgramTables) -> None:
     """Put ends in front of those that a row waits for."""
     k = t.counter[0].new_links
     t.counter[0].new_links += 1

@@ -8,7 +8,7 @@ from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined
 from taskflow.core.start_rule import occupy, start_of
 from taskflow.searching.laying import Rows
-from taskflow.searching.program import Tables
+from taskflow.searching.program import ProgramTables
 
 ONE = np.uint64(1)  # of what has no sign nobody checks whether it counts from the end
 
@@ -44,7 +44,7 @@ def awaited(row: np.record, link: Array, end: Array) -> float:
 
 
 @inlined
-def pass_spans(begin: int, stop: int, rows: Rows, t: Tables, free: Array, limit: float) -> float:
+def pass_spans(begin: int, stop: int, rows: Rows, t: ProgramTables, free: Array, limit: float) -> float:
     """Time the rows of some spans of a proposal; the last end, or one above the limit."""
     last = 0.0
     for b in range(begin, stop):

@@ -67,8 +67,8 @@ class Placements:
         key = _key(degrees)
         if key not in self._by_ends:
             found = self._by_ends[key] = dict[tuple[int, int], list[Placement]]()
-            for place in self.of(degrees):
-                found.setdefault((place.devices[0], place.devices[-1]), []).append(place)
+            for placement in self.of(degrees):
+                found.setdefault((placement.devices[0], placement.devices[-1]), []).append(placement)
         return self._by_ends[key].get((devices[0], devices[-1]), ())
 
     @property

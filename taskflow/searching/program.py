@@ -35,7 +35,7 @@ LINK = np.dtype([(name, np.int32) for name in ("end", "step", "count", "link")])
 PATH_ROW = np.dtype([("stream", np.uint32, (4,)), ("end", np.uint32), ("waits", np.uint32)])
 
 
-class Tables(NamedTuple):
+class ProgramTables(NamedTuple):
     """A program as compiled code sees it.
 
     Attributes:
@@ -104,7 +104,7 @@ class JudgedProgram:
         self.path: Path
         of_spans = [np.zeros(spans, dtype) for dtype in (LAID, LAID, np.int64, np.int64)]
         of_marks = [np.zeros(remembered) for _ in range(4)]
-        self.tables = Tables._make([np.zeros(1, COUNTERS), *of_spans, *_rows(0), *of_marks])
+        self.tables = ProgramTables._make([np.zeros(1, COUNTERS), *of_spans, *_rows(0), *of_marks])
         self.tables.counter["every"] = every
         self._make_room(0)
 

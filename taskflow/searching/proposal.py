@@ -191,8 +191,8 @@ def _routes(operators: list[Operator]) -> dict[str, list[_Route]]:
 
 def _routes_from_before(names: Sequence[str], routes: Mapping[str, Sequence[_Route]]) -> dict[str, _Route]:
     """Operator -> the first route from one that comes before it, where there is one."""
-    place = {name: k for k, name in enumerate(names)}
-    first = {n: next((r for r in routes[n] if place[r.source] < place[n]), None) for n in names}
+    number = {name: k for k, name in enumerate(names)}
+    first = {n: next((r for r in routes[n] if number[r.source] < number[n]), None) for n in names}
     return {name: route for name, route in first.items() if route is not None}
 
 

@@ -59,7 +59,7 @@ def links_of(rates: Rates, hosts: Array, few: int, sets: StreamSets) -> Links:
     return Links(hosts, few, *of_links, ptr[: first + 1].copy(), stream[: ptr[first]].copy(), first, sets.count)
 
 
-class Played(NamedTuple):
+class LoadedRegion(NamedTuple):
     """The life of a region and the points of all its events (see `regionlife.load`)."""
 
     life: RegionLife
@@ -77,7 +77,7 @@ class Made(NamedTuple):
     is_summed: bool
 
 
-class Pieces(NamedTuple):
+class LackingParts(NamedTuple):
     """What the needs lack, and who makes it.
 
     Attributes:
@@ -107,7 +107,7 @@ def shared(a: Array, b: Array) -> int:
 
 
 @leaf
-def twin(x: Played, e: int) -> int:
+def twin(x: LoadedRegion, e: int) -> int:
     """The first event that reads the same boxes of the same version on the same devices, or `e` itself."""
     count = x.life.event_ptr[e + 1] - x.life.event_ptr[e]
     for other in range(e):
@@ -126,7 +126,7 @@ def twin(x: Played, e: int) -> int:
 
 
 @inner
-def needing(x: Played, v: int) -> tuple[Array, int]:
+def needing(x: LoadedRegion, v: int) -> tuple[Array, int]:
     """The points that read version `v`, but for twins; behind them those where the last version is kept."""
     found, n, readers = np.empty(len(x.points.device), np.int64), 0, 0
     is_last = x.life.is_persistent and v == len(x.life.producer) - 1
@@ -142,7 +142,7 @@ def needing(x: Played, v: int) -> tuple[Array, int]:
 
 
 @inner
-def makers(x: Played, v: int, devices: int) -> Made:
+def makers(x: LoadedRegion, v: int, devices: int) -> Made:
     """See `Made`."""
     e, total, colours = x.life.producer[v], 0, 1
     begin, end = x.life.event_ptr[e], x.life.event_ptr[e + 1]
@@ -154,25 +154,26 @@ def makers(x: Played, v: int, devices: int) -> Made:
 
 
 @inner
-def pieces_of(x: Played, needs: Array, made: Made) -> Pieces:
-    """See `Pieces`; what is made on the device itself is found first, since often that is all."""
+def lacking_parts(x: LoadedRegion, needs: Array, made: Made) -> LackingParts:
+    """See `LackingParts`; what is made on the device itself is found first, since often that is all."""
     most = len(needs) * (made.end - made.begin) if made.is_unique else 0
     ptr, lack, n = np.zeros(len(needs) + 1, np.int64), np.empty(len(needs), np.int64), 0
     source, size = np.empty(most, np.int64), np.empty(most, np.int64)
     for i in range(len(needs)):
         a = needs[i]
         lack[i] = volume(x.points.box[a])
-        for k in range(made.first[x.points.device[a]], made.first[x.points.device[a] + 1]):
+        device = x.points.device[a]
+        for k in range(made.first[device], made.first[device + 1]):
             lack[i] -= shared(x.points.box[made.order[k]], x.points.box[a])
         if made.is_unique and (lack[i] > 0 or made.is_summed):
-            n = add_pieces(x, a, made, source, size, n)
+            n = add_parts(x, a, made, source, size, n)
         ptr[i + 1] = n
-    return Pieces(lack, ptr, source, size, np.empty(n))
+    return LackingParts(lack, ptr, source, size, np.empty(n))
 
 
 @leaf
-def add_pieces(x: Played, a: int, made: Made, source: Array, size: Array, n: int) -> int:
-    """Append the pieces of a need; their number."""
+def add_parts(x: LoadedRegion, a: int, made: Made, source: Array, size: Array, n: int) -> int:
+    """Append the parts of a need; their number."""
     for q in range(made.begin, made.end):
         if x.points.device[q] != x.points.device[a]:
             points = shared(x.points.box[q], x.points.box[a])
@@ -183,7 +184,7 @@ def add_pieces(x: Played, a: int, made: Made, source: Array, size: Array, n: int
 
 
 @inner
-def receive(x: Played, needs: Array, made: Made, pieces: Pieces, links: Links) -> tuple[Array, bool]:
+def receive(x: LoadedRegion, needs: Array, made: Made, parts: LackingParts, links: Links) -> tuple[Array, bool]:
     """Seconds for which the device of each of the `needs` receives what that point lacks, at least.
 
     And whether these are of copies, which are known one by one.
@@ -191,38 +192,38 @@ def receive(x: Played, needs: Array, made: Made, pieces: Pieces, links: Links) -
     if made.is_summed:
         return (sums(x, needs, made, links) if made.is_unique else np.zeros(len(needs))), False
     seconds = np.zeros(len(needs))
-    if pieces.lack.max() <= 0:
+    if parts.lack.max() <= 0:
         return seconds, False
     group, count = alike(x, needs)
     if count.max() > links.few:
-        return gathers(x, needs, pieces, group, count, made, links), False
-    copy_all(x, needs, pieces, made, links, seconds)
+        return gathers(x, needs, parts, group, count, made, links), False
+    copy_all(x, needs, parts, made, links, seconds)
     return seconds, made.is_unique
 
 
 @leaf
-def copy_all(x: Played, needs: Array, pieces: Pieces, made: Made, links: Links, seconds: Array) -> None:
+def copy_all(x: LoadedRegion, needs: Array, parts: LackingParts, made: Made, links: Links, seconds: Array) -> None:
     """See `copies`, for all needs that lack something."""
     for i in range(len(needs)):
-        if pieces.lack[i] > 0:
-            seconds[i] = copies(x, needs[i], i, pieces, made, links)
+        if parts.lack[i] > 0:
+            seconds[i] = copies(x, needs[i], i, parts, made, links)
 
 
 @leaf
-def copies(x: Played, a: int, i: int, pieces: Pieces, made: Made, links: Links) -> float:
+def copies(x: LoadedRegion, a: int, i: int, parts: LackingParts, made: Made, links: Links) -> float:
     """Seconds of the copies that bring a point, need number `i`, what it lacks."""
     device, seconds = x.points.device[a], 0.0
     if not made.is_unique:
-        return float(links.least_latency[device] + pieces.lack[i] * x.life.itemsize / links.best[device])
-    for k in range(pieces.ptr[i], pieces.ptr[i + 1]):
-        source, size = x.points.device[pieces.source[k]], pieces.size[k] * x.life.itemsize
-        pieces.seconds[k] = links.latency[source, device] + size / links.throughput[source, device]
-        seconds += pieces.seconds[k]
+        return float(links.least_latency[device] + parts.lack[i] * x.life.itemsize / links.best[device])
+    for k in range(parts.ptr[i], parts.ptr[i + 1]):
+        source, size = x.points.device[parts.source[k]], parts.size[k] * x.life.itemsize
+        parts.seconds[k] = links.latency[source, device] + size / links.throughput[source, device]
+        seconds += parts.seconds[k]
     return float(seconds)
 
 
 @inner
-def alike(x: Played, needs: Array) -> tuple[Array, Array]:
+def alike(x: LoadedRegion, needs: Array) -> tuple[Array, Array]:
     """Per need the first one of the same box, and how many are the same as that."""
     group, count = np.empty(len(needs), np.int64), np.zeros(len(needs), np.int64)
     for i in range(len(needs)):
@@ -235,16 +236,18 @@ def alike(x: Played, needs: Array) -> tuple[Array, Array]:
 
 
 @inner
-def gathers(x: Played, needs: Array, pieces: Pieces, group: Array, count: Array, made: Made, links: Links) -> Array:
+def gathers(
+    x: LoadedRegion, needs: Array, parts: LackingParts, group: Array, count: Array, made: Made, links: Links
+) -> Array:
     """What is needed alike by many, who need nothing else, may be gathered; of the rest nothing is certain."""
-    seconds, on, lack = np.zeros(len(needs)), np.zeros(len(links.hosts), np.int64), pieces.lack
+    seconds, on, lack = np.zeros(len(needs)), np.zeros(len(links.hosts), np.int64), parts.lack
     for a in needs:
         on[x.points.device[a]] += 1
     if on.max() > 1:
         return seconds
     for i in range(len(needs)):
         if lack[i] > 0 and count[group[i]] <= links.few:
-            seconds[i] = copies(x, needs[i], i, pieces, made, links)
+            seconds[i] = copies(x, needs[i], i, parts, made, links)
     for g in range(len(needs)):
         if count[g] <= links.few:
             continue
@@ -264,7 +267,7 @@ def gathers(x: Played, needs: Array, pieces: Pieces, group: Array, count: Array,
 
 
 @inner
-def sums(x: Played, needs: Array, made: Made, links: Links) -> Array:
+def sums(x: LoadedRegion, needs: Array, made: Made, links: Links) -> Array:
     """Sums, tile by tile."""
     seconds = np.zeros(len(needs))
     order, ptr = tiles_of(x.points.box, made.begin, made.end)
@@ -279,7 +282,7 @@ def sums(x: Played, needs: Array, made: Made, links: Links) -> Array:
 
 
 @inner
-def add_sum(x: Played, needs: Array, tile: int, has: Array, summands: int, seconds: Array, links: Links) -> None:
+def add_sum(x: LoadedRegion, needs: Array, tile: int, has: Array, summands: int, seconds: Array, links: Links) -> None:
     """Add what each need receives of the sum of a tile, of which so many devices, which `has` marks, made a part.
 
     Where many take part it is one row if all of them need the whole tile; of other rows nothing is certain.

@@ -19,7 +19,7 @@ from taskflow.searching.laying import Rows, lay_changed
 from taskflow.searching.layout import Chosen, Layout
 from taskflow.searching.packed import Packed
 from taskflow.searching.passing import pass_spans
-from taskflow.searching.program import Path, Tables
+from taskflow.searching.program import Path, ProgramTables
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 TOO_SHORT = -1.0
@@ -54,11 +54,11 @@ def resimulate(
             current strategy, which become those of the proposed one.
         of_graph, of_pool: `Layout` and `Packed`.
         of_rows: the other fields of `Rows`.
-        of_program: `Tables` and `Path`; like all others as plain tuples, whose types numba finds out fastest.
+        of_program: `ProgramTables` and `Path`; like all others as plain tuples, whose types numba finds out fastest.
     """
     current, proposed, layout, packed = Chosen(*old), Chosen(*new), Layout(*of_graph), Packed(*of_pool)
     op_rows, set_ptr, stream = of_rows
-    rows, t, path = Rows(op_rows, packed, set_ptr, stream), Tables(*of_program[0]), Path(*of_program[1])
+    rows, t, path = Rows(op_rows, packed, set_ptr, stream), ProgramTables(*of_program[0]), Path(*of_program[1])
     counter = t.counter[0]
     for b in t.changed[: counter.spans]:
         t.new_span[b] = t.span[b]
@@ -88,7 +88,14 @@ def resimulate(
 
 @njit
 def pass_from(
-    first: int, limit: float, work: Array, current: Chosen, proposed: Chosen, layout: Layout, rows: Rows, t: Tables
+    first: int,
+    limit: float,
+    work: Array,
+    current: Chosen,
+    proposed: Chosen,
+    layout: Layout,
+    rows: Rows,
+    t: ProgramTables,
 ) -> float:
     """Pass all spans from number `first` on; the last end, or infinity as soon as it is certain to be above `limit`.
 
@@ -161,7 +168,7 @@ def change_regions(work: Array, size: Array, regions: Array, current: Chosen, pr
 
 @leaf
 def change_spans(
-    done: Array, begin: int, stop: int, current: Chosen, proposed: Chosen, layout: Layout, rows: Rows, t: Tables
+    done: Array, begin: int, stop: int, current: Chosen, proposed: Chosen, layout: Layout, rows: Rows, t: ProgramTables
 ) -> None:
     """Exchange the rows of those spans that were laid for the proposal in the work that all streams have done."""
     for b in range(begin, stop):
@@ -206,7 +213,7 @@ def first_changed(regions: Array, current: Chosen, proposed: Chosen, layout: Lay
 
 
 @leaf
-def catch_up(first: int, t: Tables) -> None:
+def catch_up(first: int, t: ProgramTables) -> None:
     """Ends and marks before span `first` are those of the current strategy, as they were up to `first_differing`."""
     counter = t.counter[0]
     for b in range(counter.first_differing, first):

@@ -38,6 +38,7 @@ from taskflow.strategy.strategy import Strategy, check_strategy
 _log = logging.getLogger(__name__)
 
 PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum; of 2000, 1 of 8
+BETA = 100.0  # a strategy slower by a part d of the best start's time is accepted with probability exp(-BETA * d)
 WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
@@ -87,7 +88,6 @@ def search(
     costs: CostModel,
     proposals: int | None = None,
     seed: int = 0,
-    beta: float = 100.0,
     starts: Mapping[str, Strategy] | None = None,
     progress: Callable[[int, float], None] | None = None,
     *,
@@ -105,8 +105,6 @@ def search(
         costs: seconds of every task.
         proposals: budget of every rank, in strategies judged; default 10,000 if `seconds` are not given.
         seed: equal seeds give equal results, if the budget is in proposals alone.
-        beta: how unlikely a slower strategy is accepted: one slower by a part d of the best start's time is accepted
-            with probability exp(-beta * d).
         starts: name -> strategy, besides single device, operator placement, placed tables, and data parallel, model
             parallel and one weird trick on all devices, a half, a quarter and so on.
         progress: called with (proposals done, best seconds), both of this rank.
@@ -140,7 +138,7 @@ def search(
         named, left_out = _inside(space, named)
     transport = transport or connect()
     baseline = _judge_starts(judge, named, space, seed)
-    run = _Search(space, judge, budget, beta, progress, (seed, transport.rank))
+    run = _Search(space, judge, budget, progress, (seed, transport.rank))
     with collect_rarely():
         run.search(named, baseline, until_local)
     run.settle()
@@ -226,13 +224,12 @@ class _Search:
         space: Space,
         judge: Judge,
         budget: Budget,
-        beta: float,
         progress: Callable[[int, float], None] | None,
         seed: tuple[int, int],
     ) -> None:
-        self.space, self.judge, self.budget, self.beta, self.seed = space, judge, budget, beta, seed
+        self.space, self.judge, self.budget, self.seed = space, judge, budget, seed
         self.progress = progress or (lambda done, best: None)
-        self.proposals = Proposals(space)
+        self.proposals, self.beta = Proposals(space), 0.0
         self.strategy, self.seconds = Strategy({}), math.inf
         self.history: list[tuple[int, float]] = []
         self._kept: list[tuple[Strategy, float]] = []
@@ -243,7 +240,7 @@ class _Search:
         """Spend the budget."""
         order = sorted((s, name) for name, s in baseline.items() if math.isfinite(s))
         self._keep(named[order[0][1]], order[0][0])
-        self.beta /= self.seconds
+        self.beta = BETA / self.seconds
         if count_strategies(self.space) > 1:
             starts = list(self._starts([named[name] for _, name in order]))
             for k, start in enumerate(starts, 1):

@@ -12,7 +12,7 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf
 from taskflow.searching.packed import Packed
-from taskflow.searching.receiving import Links, Pieces, Played
+from taskflow.searching.receiving import LackingParts, Links, LoadedRegion
 
 # What a stream has to send: seconds of all copies, how many, the round of the last one and its target as one number.
 SENDER = np.dtype([("seconds", np.float64), ("copies", np.int64), ("last", np.int64)])
@@ -20,11 +20,11 @@ SENDER = np.dtype([("seconds", np.float64), ("copies", np.int64), ("last", np.in
 
 @inner
 def add_senders(
-    x: Played,
+    x: LoadedRegion,
     needs: Array,
     readers: int,
     seconds: Array,
-    pieces: Pieces,
+    parts: LackingParts,
     links: Links,
     begin: int,
     arrival: Array,
@@ -38,12 +38,12 @@ def add_senders(
     find_slowest(x, needs, seconds, need)
     for device in range(len(need)):
         if need[device] >= 0:
-            count_copies(x, need[device], device, pieces, links, sender)
+            count_copies(x, need[device], device, parts, links, sender)
     put_senders(needs, readers, links, begin, arrival, p, need, sender)
 
 
 @leaf
-def find_slowest(x: Played, needs: Array, seconds: Array, need: Array) -> None:
+def find_slowest(x: LoadedRegion, needs: Array, seconds: Array, need: Array) -> None:
     """Per device, which of its needs takes longest; those of which none takes any time keep -1."""
     for i in range(len(needs)):
         device = x.points.device[needs[i]]
@@ -64,19 +64,20 @@ def put_senders(
             p.filled[0].rows = row + 1
             i = need[sender[stream].last % len(need)]
             at = needs[i]
-            if i < readers and (arrival[at, 1] < 0 or taken > p.seconds[begin + arrival[at, 1]]):
+            before = begin + arrival[at, 1]
+            if i < readers and (before < begin or taken > p.seconds[before]):
                 arrival[at, 1] = row - begin
 
 
 @leaf
-def count_copies(x: Played, i: int, device: int, pieces: Pieces, links: Links, sender: Array) -> None:
+def count_copies(x: LoadedRegion, i: int, device: int, parts: LackingParts, links: Links, sender: Array) -> None:
     """Add the copies that need number `i` waits for to all streams that they occupy but the first, which receives."""
     devices = len(links.hosts)
-    for piece in range(pieces.ptr[i], pieces.ptr[i + 1]):
-        source = x.points.device[pieces.source[piece]]
+    for part in range(parts.ptr[i], parts.ptr[i + 1]):
+        source = x.points.device[parts.source[part]]
         streams, turn = source * devices + device, source - device if source > device else source - device + devices
         for k in range(links.set_ptr[streams] + 1, links.set_ptr[streams + 1]):
             of_stream = sender[links.stream[k]]
-            of_stream.seconds += pieces.seconds[piece]
+            of_stream.seconds += parts.seconds[part]
             of_stream.last = max(of_stream.last, turn * devices + device)
             of_stream.copies += 1

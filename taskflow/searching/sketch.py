@@ -22,7 +22,17 @@ from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.regionlife import load
 from taskflow.searching.packed import FITS, FRAGMENT, ROW, RUN, RUN_PTR, VERSION, Packed
 from taskflow.searching.packing import put_run
-from taskflow.searching.receiving import Links, Made, Pieces, Played, makers, needing, pieces_of, receive, twin
+from taskflow.searching.receiving import (
+    LackingParts,
+    Links,
+    LoadedRegion,
+    Made,
+    lacking_parts,
+    makers,
+    needing,
+    receive,
+    twin,
+)
 from taskflow.searching.sending import add_senders
 
 EDGES = 2  # points that one waits for directly: the first and the last of those that make what it reads
@@ -57,7 +67,7 @@ def sketch(
     lives, table, links, p = Lives(*all_lives), PointTable(*store), Links(*all_links), Packed(*pool)
     for number in range(len(regions)):
         life, points = load(regions[number], lives, points_of, table)
-        x = Played(life, points)
+        x = LoadedRegion(life, points)
         short = lacking_column(x, life.ops, len(links.hosts), links.streams, p)
         if short != FITS:
             return short, number, False
@@ -85,7 +95,7 @@ def add_work(work: Array, first: int, limit: float, links: Links, p: Packed) -> 
 
 
 @leaf
-def lacking_column(x: Played, ops: int, devices: int, streams: int, p: Packed) -> int:
+def lacking_column(x: LoadedRegion, ops: int, devices: int, streams: int, p: Packed) -> int:
     """A column that has no room for a sketch, or FITS."""
     versions = len(x.life.producer)
     rows = versions * (2 * devices + streams)
@@ -101,7 +111,7 @@ def lacking_column(x: Played, ops: int, devices: int, streams: int, p: Packed) -
 
 
 @inner
-def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> None:
+def add_sketch(x: LoadedRegion, ops: int, is_moved: bool, links: Links, p: Packed) -> None:
     """Append the sketch of a region that `ops` operators touch."""
     count, devices, first = len(x.points.device), len(links.hosts), p.filled[0].rows
     maker, arrival = np.full((count, EDGES), -1, np.int64), np.full((count, 2), -1, np.int64)
@@ -114,13 +124,13 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
         if x.life.producer[v] >= 0:
             needs, readers = needing(x, v)
             made = makers(x, v, devices)
-            pieces = pieces_of(x, needs, made)
-            find_makers(needs[:readers], pieces, made, maker)
+            parts = lacking_parts(x, needs, made)
+            find_makers(needs[:readers], parts, made, maker)
             if is_moved and len(needs):
-                seconds, are_copies = receive(x, needs, made, pieces, links)
+                seconds, are_copies = receive(x, needs, made, parts, links)
                 add_rows(x, needs, readers, seconds, least, most, row_of, arrival, p)
                 if are_copies:
-                    add_senders(x, needs, readers, seconds, pieces, links, begin, arrival, p)
+                    add_senders(x, needs, readers, seconds, parts, links, begin, arrival, p)
         p.version[version + v].first, p.version[version + v].count = begin, p.filled[0].rows - begin
     fragment.rows = p.filled[0].rows - first
     p.within_ptr[p.filled[0].rows] = p.filled[0].within
@@ -131,19 +141,19 @@ def add_sketch(x: Played, ops: int, is_moved: bool, links: Links, p: Packed) -> 
 
 
 @leaf
-def find_makers(needs: Array, pieces: Pieces, made: Made, maker: Array) -> None:
+def find_makers(needs: Array, parts: LackingParts, made: Made, maker: Array) -> None:
     """The first and the last point, on other devices, that make something of what each of the `needs` reads."""
     for i in range(len(needs)):
-        begin, end = pieces.ptr[i], pieces.ptr[i + 1]
+        begin, end = parts.ptr[i], parts.ptr[i + 1]
         if end > begin:
-            maker[needs[i], 0] = pieces.source[begin] - made.begin
+            maker[needs[i], 0] = parts.source[begin] - made.begin
         if end > begin + 1:
-            maker[needs[i], 1] = pieces.source[end - 1] - made.begin
+            maker[needs[i], 1] = parts.source[end - 1] - made.begin
 
 
 @leaf
 def add_rows(
-    x: Played,
+    x: LoadedRegion,
     needs: Array,
     readers: int,
     seconds: Array,
@@ -185,7 +195,7 @@ def add_row(seconds: float, device: int, devices: int, p: Packed) -> None:
 
 
 @leaf
-def add_runs(x: Played, ops: int, version: int, maker: Array, arrival: Array, p: Packed) -> None:
+def add_runs(x: LoadedRegion, ops: int, version: int, maker: Array, arrival: Array, p: Packed) -> None:
     """What points, then the rows of versions, wait for; see `packing.pack_edges`."""
     n, at = p.filled[0].runs, p.filled[0].run_ptrs
     for issuer in range(ops):
@@ -205,7 +215,7 @@ def add_runs(x: Played, ops: int, version: int, maker: Array, arrival: Array, p:
 
 
 @leaf
-def add_runs_of_event(x: Played, e: int, issuer: int, maker: Array, arrival: Array, n: int, p: Packed) -> int:
+def add_runs_of_event(x: LoadedRegion, e: int, issuer: int, maker: Array, arrival: Array, n: int, p: Packed) -> int:
     """What the points of an event wait for: rows of the version that it reads, which is an issuer, and its makers."""
     producer = x.life.event[x.life.producer[x.life.event[e].version]].issuer
     if producer == x.life.event[e].issuer:

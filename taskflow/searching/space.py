@@ -199,9 +199,9 @@ class _Choices:
         self.axes = tuple(a for a, _ in family.axes)
         extents = tuple(e for _, e in family.axes)
         rows = (d for d in _degrees(extents, placements.points, allows) if family.is_legal(d))
-        placed = ((d, placements.of([n for n in d if n > 1])) for d in rows)
-        self.rows = [(d, p) for d, p in placed if p]
-        self.has_fractions = any(place.fractions for _, places in self.rows for place in places)
+        found = ((d, placements.of([n for n in d if n > 1])) for d in rows)
+        self.rows = [(d, p) for d, p in found if p]
+        self.has_fractions = any(p.fractions for _, placements in self.rows for p in placements)
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._placements, self._legal = placements, {degrees for degrees, _ in self.rows}
@@ -213,8 +213,8 @@ class _Choices:
         config = self._made.get(number)
         if config is None:
             row = bisect_right(self._ends, number)
-            degrees, places = self.rows[row]
-            config = self._make(degrees, places[number - self._ends[row] + len(places)])
+            degrees, placements = self.rows[row]
+            config = self._make(degrees, placements[number - self._ends[row] + len(placements)])
             self._made[number] = config = self._configs.setdefault(config, config)
         return config
 
@@ -233,19 +233,21 @@ class _Choices:
             return False
         return any(_is_of(p, config) for p in self._placements.alike([n for n in degrees if n > 1], config.devices))
 
-    def _make(self, degrees: tuple[int, ...], place: Placement) -> ParallelConfig:
+    def _make(self, degrees: tuple[int, ...], placement: Placement) -> ParallelConfig:
         split: dict[str, Degree] = {a: d for a, d in zip(self.axes, degrees, strict=True) if d > 1}
-        if place.fractions is not None:
-            split = dict.fromkeys(split, place.fractions)
-        devices = turn(place.devices, [d for d in degrees if d > 1]) if place.is_turned else place.devices
+        if placement.fractions is not None:
+            split = dict.fromkeys(split, placement.fractions)
+        devices = turn(placement.devices, [d for d in degrees if d > 1]) if placement.is_turned else placement.devices
         return ParallelConfig(split, devices)
 
 
-def _is_of(place: Placement, config: ParallelConfig) -> bool:
-    """Whether `config`, which has as many parts along every axis as `place` is for, has that placement."""
-    if any((d if isinstance(d, tuple) else None) != place.fractions for _, d in config.degrees):
+def _is_of(placement: Placement, config: ParallelConfig) -> bool:
+    """Whether `config`, which has as many parts along every axis as `placement` is for, has that placement."""
+    if any((d if isinstance(d, tuple) else None) != placement.fractions for _, d in config.degrees):
         return False
-    turned = turn(place.devices, [parts(d) for _, d in config.degrees]) if place.is_turned else place.devices
+    turned = (
+        turn(placement.devices, [parts(d) for _, d in config.degrees]) if placement.is_turned else placement.devices
+    )
     return turned == config.devices
 
 

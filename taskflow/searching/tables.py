@@ -36,7 +36,7 @@ class Edge:
     argument: int
 
 
-class Tables:
+class SpaceTables:
     """The tables of a space whose operators have few configurations.
 
     Attributes:
@@ -82,7 +82,7 @@ class Tables:
     def delays(self, edge: Edge) -> Array:
         """(configurations of the writer, of the reader, points of the writer, of the reader): seconds, or NEVER.
 
-        Within a family both have the same configuration; all other entries are NEVER.
+        Within a family both have the same configuration; all others are NEVER.
         """
         writers, readers = self.points[edge.writer], self.points[edge.reader]
         result = np.full((len(writers), len(readers), self.width, self.width), NEVER)
@@ -102,14 +102,14 @@ class Tables:
         is_partial, makers = _makers(made, edge.output)
         share = len(self.machine.devices) if is_partial else 1  # a sum may arrive in parts, one from each device
         for p, (box, device) in enumerate(zip(read.args[edge.argument].rects, read.devices, strict=True)):
-            for tile, placed in makers:
+            for tile, holders in makers:
                 if not tile.overlaps(box):
                     continue
-                if device in placed:
-                    yield placed[device], p, 0.0
-                elif len(placed) == 1:
+                if device in holders:
+                    yield holders[device], p, 0.0
+                elif len(holders) == 1:
                     size = tile.intersect(box).volume * itemsize / share
-                    yield next(iter(placed.values())), p, float(self.latency[device] + size / self.bandwidth[device])
+                    yield next(iter(holders.values())), p, float(self.latency[device] + size / self.bandwidth[device])
 
 
 def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, dict[int, int]]]]:
@@ -119,7 +119,7 @@ def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, d
     found: dict[tuple[Rect, int], dict[int, int]] = {}
     for q, (tile, device) in enumerate(zip(made.args[output].rects, made.devices, strict=True)):
         found.setdefault((tile, made.outputs[k].colours[q] if is_partial else 0), {}).setdefault(device, q)
-    return is_partial, [(tile, placed) for (tile, _), placed in found.items()]
+    return is_partial, [(tile, holders) for (tile, _), holders in found.items()]
 
 
 def _edges(operators: Sequence[Operator]) -> Iterator[Edge]:

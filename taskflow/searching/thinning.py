@@ -43,8 +43,10 @@ class RowStreams(NamedTuple):
 def stream_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
     """A stream that the row occupies; -1: it is a collective, which occupies those of many devices."""
     if issuer < streams.ops:
-        return int(streams.stream[COMPUTING, streams.device[streams.first[issuer] + index]])
-    row = s.row[streams.version_row[issuer - streams.ops] + index]
+        point = streams.first[issuer] + index
+        return int(streams.stream[COMPUTING, streams.device[point]])
+    number = streams.version_row[issuer - streams.ops] + index
+    row = s.row[number]
     if row.kind == COLLECTIVE:
         return -1
     return int(streams.stream[HOST if row.kind == FEED else RECEIVING, row.device])
@@ -71,7 +73,8 @@ def is_implied(s: State, e: int, streams: RowStreams) -> bool:
 def sending_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
     """The stream in which a row sends to another device, if there is one; else as `stream_of`."""
     if issuer >= streams.ops:
-        row = s.row[streams.version_row[issuer - streams.ops] + index]
+        number = streams.version_row[issuer - streams.ops] + index
+        row = s.row[number]
         if row.kind == COPY and row.source != row.device and streams.stream[SENDING, row.source] >= 0:
             return int(streams.stream[SENDING, row.source])
     return int(stream_of(s, issuer, index, streams))

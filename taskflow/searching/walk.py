@@ -109,7 +109,7 @@ class Descent:
 
 
 def _coprime(size: int) -> int:
-    """A step that visits all of `size` places and is far from regular: near the golden section of them."""
+    """A step that visits all numbers below `size`, in no regular order: near their golden section."""
     step = max(round(size * 0.381966), 1)
     while math.gcd(step, size) > 1:
         step += 1

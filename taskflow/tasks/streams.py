@@ -31,7 +31,7 @@ class StreamTable:
         self.sending = np.where(self.one_thread, -1, count + self.compute)
         self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
         self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
-        self.lanes = np.stack([self.compute, self.receiving, self.host, self.sending])
+        self.of_device = np.stack([self.compute, self.receiving, self.host, self.sending])
         routes = machine.routes
         self.routes = np.where(routes < 0, -1, STREAMS * count + routes)
         self.count = STREAMS * count + len(machine.links)

@@ -202,6 +202,7 @@ def leaders(graph):
 
 
 @pytest.mark.parametrize("beta", [1.0, 1e4])
-def test_temperature_does_not_matter_for_being_as_good_as_the_starts(beta):
-    result = find(small(), MachineModel.uniform(2, SLOW), beta=beta)
+def test_temperature_does_not_matter_for_being_as_good_as_the_starts(beta, monkeypatch):
+    monkeypatch.setattr("taskflow.searching.searching.BETA", beta)
+    result = find(small(), MachineModel.uniform(2, SLOW))
     assert result.seconds <= min(result.baseline_seconds.values())

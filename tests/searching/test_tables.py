@@ -1,4 +1,4 @@
-"""Tables and arrivals: what they say of operators and pairs is what the whole graph, lowered, says."""
+"""SpaceTables and arrivals: what they say of operators and pairs is what the whole graph, lowered, says."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from taskflow import CostModel, Device, Graph, Kind, MachineModel, Strategy, lower
 from taskflow.searching.arrivals import movements
 from taskflow.searching.space import Space, power_of_two
-from taskflow.searching.tables import NEVER, Tables
+from taskflow.searching.tables import NEVER, SpaceTables
 from tests import tiny
 from tests.strategies import graphs
 
@@ -17,7 +17,7 @@ COSTS = CostModel.analytic(MACHINE)
 
 
 def tables_of(graph, lists=((0,), (1,), (0, 1))):
-    return Tables(Space(graph, MACHINE, power_of_two, lists), COSTS)
+    return SpaceTables(Space(graph, MACHINE, power_of_two, lists), COSTS)
 
 
 def drawn(tables, seed):
