@@ -14,18 +14,7 @@ from taskflow.lowering.boxes import volume
 from taskflow.lowering.moving import DONE, NOBODY, play_region, world_of
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import COLLECTIVE, COPY, FEED, State
-from taskflow.searching.packed import (
-    FITS,
-    FRAGMENT,
-    MEMBER,
-    PENDING,
-    ROW,
-    RUN,
-    RUN_PTR,
-    VERSION,
-    WITHIN,
-    Packed,
-)
+from taskflow.searching.packed import FITS, FRAGMENT, MEMBER, PENDING, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
 from taskflow.searching.thinning import RowStreams, first_points, is_implied, thin
 
 WAITS_FOR_ITSELF = -1
@@ -35,7 +24,13 @@ NO_POOL = 4  # a column of the pool has too little room; follows the ends of `mo
 
 @njit
 def pack_regions(
-    regions: Array, world: tuple[object, ...], streams: Array, memory: Array, room: int, pool: Array, all_rates: Array
+    regions: Array,
+    world: tuple[object, ...],
+    streams: Array,
+    memory: Array,
+    room: int,
+    pool: tuple[Array, ...],
+    all_rates: tuple[Array, ...],
 ) -> tuple[int, int, int]:
     """Play the events of some regions and pack what they cause.
 

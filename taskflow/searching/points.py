@@ -21,7 +21,13 @@ class PointRates(NamedTuple):
 
 @njit
 def pack_points(
-    points: Array, store: Array, of_points: Array, of_moves: Array, first_set: int, pool: Array, found: Array
+    points: Array,
+    store: tuple[Array, ...],
+    of_points: tuple[Array, ...],
+    of_moves: tuple[Array, ...],
+    first_set: int,
+    pool: tuple[Array, ...],
+    found: Array,
 ) -> int:
     """Append the rows of some operators; of how many there is room for.
 

@@ -13,6 +13,8 @@ What is copied within a device, and folds of what has arrived, are left out.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from taskflow.core.columns import Array
@@ -42,11 +44,11 @@ EDGES = 2  # points that one waits for directly: the first and the last of those
 def sketch(
     regions: Array,
     points_of: Array,
-    all_lives: Array,
-    store: Array,
-    all_links: Array,
+    all_lives: tuple[Array, ...],
+    store: tuple[Array, ...],
+    all_links: tuple[Any, ...],
     is_moved: bool,
-    pool: Array,
+    pool: tuple[Array, ...],
     work: Array,
     limit: float,
 ) -> tuple[int, int, bool]:
