@@ -151,7 +151,7 @@ def test_state_is_read_by_names():
     for module, path in sources("taskflow").items():
         if any(is_within(each, "taskflow.core.compiling") for each in imported(module)):
             for node in ast.walk(parse(path)):
-                if isinstance(node, ast.Subscript) and is_offset(node.slice):
+                if isinstance(node, ast.Subscript) and is_offset(node.value, node.slice):
                     found.append(f"{path}, line {node.lineno}: {ast.unparse(node)}")
     refuse(found)
 
@@ -160,14 +160,18 @@ def imported(module: str) -> set[str]:
     return {each.name for each in imports_in("taskflow") if each.importer == module}
 
 
-def is_offset(index: ast.expr) -> bool:
-    """True for `at[X] + 3 * k` and `x + 3 * k`: a sum with a product by a constant, or with another subscript."""
+def is_offset(array: ast.expr, index: ast.expr) -> bool:
+    """True for `m[m[AT] + k]` and `x[first + 3 * k]`: an array that holds its own offsets, or rows of numbers in a row."""
     if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Add):
         return False
-    parts = list(terms(index))
-    products = [p for p in parts if isinstance(p, ast.BinOp) and isinstance(p.op, ast.Mult)]
-    by_constant = any(isinstance(side, ast.Constant) and side.value > 1 for p in products for side in (p.left, p.right))
-    return by_constant or any(isinstance(p, ast.Subscript) for p in parts)
+    own = ast.unparse(array)
+    for term in terms(index):
+        if isinstance(term, ast.Subscript) and ast.unparse(term.value) == own:
+            return True
+        sides = (term.left, term.right) if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Mult) else ()
+        if any(isinstance(side, ast.Constant) and side.value > 1 for side in sides):
+            return True
+    return False
 
 
 def terms(index: ast.expr) -> Iterator[ast.expr]:
