@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ops.cpu.lanes import max_of, sum_of
-from ops.cpu.math import exp
+from ops.expressions.math import exp
 from taskflow import Array, njit
 
 # Never "reassoc" for a sum: see `lanes`.

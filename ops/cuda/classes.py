@@ -11,8 +11,8 @@ from pathlib import Path
 from numpy.typing import DTypeLike
 
 from ops.cuda.kernels import in_dtype, wide
-from ops.elementwise import generated
-from ops.elementwise.expressions import Expression
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
 from ops.tiles import contiguous, deliver, last, rows, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
@@ -98,7 +98,7 @@ def _sum(
     ctx: Context, expression: Expression, values: dict[str, Array | float], a: Array, out: Array, divisor: float = 1.0
 ) -> None:
     """A scalar: the sum of an expression over all of `a`."""
-    generated.reduce(ctx, expression, values, out.reshape((1,) * a.ndim), range(a.ndim), divisor=divisor)
+    cuda_source.reduce(ctx, expression, values, out.reshape((1,) * a.ndim), range(a.ndim), divisor=divisor)
 
 
 @partial(Kernel, takes_half=True)

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from ops.cuda.kernels import in_dtype
-from ops.elementwise import generated
-from ops.elementwise.expressions import Expression
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
 from ops.tiles import deliver, last, rows, work_array
 from taskflow import Array, Context, CudaSource, Kernel
 
@@ -48,6 +48,6 @@ def sums_of_rows(ctx: Context, *args: Array) -> None:
     part, axes = ctx.scratch("part", kept.shape, total.dtype), range(steps[0].ndim - total.ndim)
     for first in range(0, len(steps), _STEPS):
         values = {f"s{k}": step for k, step in enumerate(steps[first : first + _STEPS])}
-        generated.reduce(ctx, Expression.parse(" + ".join(values)), values, part if first else kept, axes)
+        cuda_source.reduce(ctx, Expression.parse(" + ".join(values)), values, part if first else kept, axes)
         if first:
-            generated.evaluate(ctx, _SUM, {"a": kept, "b": part}, kept)
+            cuda_source.evaluate(ctx, _SUM, {"a": kept, "b": part}, kept)

@@ -26,8 +26,8 @@ from ops.dense.linear import (
     pattern_of,
 )
 from ops.elementwise.activation import GELU_TANH, relu_gradient
-from ops.elementwise.expressions import Expression
-from ops.elementwise.passes import evaluate
+from ops.expressions.expression import Expression
+from ops.expressions.passes import evaluate
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

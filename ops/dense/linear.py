@@ -13,8 +13,8 @@ from typing import Any
 
 from ops.building import check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
-from ops.elementwise.expressions import Expression
-from ops.elementwise.passes import evaluate
+from ops.expressions.expression import Expression
+from ops.expressions.passes import evaluate
 from ops.initializers import Init, bias_of, fan_in_uniform
 from ops.tiles import deliver_matrix, matrix, result_matrix, rows
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator

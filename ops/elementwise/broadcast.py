@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from ops.building import check_region, distinct, first, term, terms
-from ops.elementwise import generated
-from ops.elementwise.expressions import Expression
-from ops.elementwise.passes import evaluate
 from ops.elementwise.pointwise import pointwise
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
+from ops.expressions.passes import evaluate
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Operand = LogicalRegion | float
@@ -166,7 +166,7 @@ def _evaluate_summed(
     values: dict[str, Array | float] = {**numbers, **named}
     if axes and ctx.is_cuda:
         lead = (None,) * (max(a.ndim for a in inputs) - out.ndim)
-        generated.reduce(ctx, expression, values, out[(*lead, ...)], axes)
+        cuda_source.reduce(ctx, expression, values, out[(*lead, ...)], axes)
     elif expression.text in named:
         sum_over(ctx, named[expression.text], out, axes=axes)
     else:

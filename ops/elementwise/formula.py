@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ops.building import first
-from ops.elementwise import generated
-from ops.elementwise.expressions import Expression
-from ops.elementwise.passes import evaluate
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
+from ops.expressions.passes import evaluate
 from taskflow import Array, Context, Kernel, LogicalRegion
 
 Term = tuple[LogicalRegion, str]
@@ -33,7 +33,7 @@ def formula(
 
     Args:
         name: of the operator.
-        text: see `ops.elementwise.expressions`.
+        text: see `ops.expressions.expression`.
         inputs: name in the expression -> region and its term. The first one has every axis, in their order, and the
             others and `out` some of them, in that order; an axis may be part of a group such as `(g c)`.
         out: term of the result.
@@ -97,7 +97,7 @@ def _evaluate(
         return
     axes = tuple(k for k, axis in enumerate(layouts[-1]) if axis is None)
     if ctx.is_cuda:
-        generated.reduce(ctx, expression, values, out, axes, reduction)
+        cuda_source.reduce(ctx, expression, values, out, axes, reduction)
         return
     product = values.get(expression.text)
     if product is None:

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.elementwise.assign import run_loop
-from ops.elementwise.expressions import Expression
-from ops.elementwise.passes import evaluate
-from ops.elementwise.program import OUT, result_of
+from ops.expressions.assign import run_loop
+from ops.expressions.expression import Expression
+from ops.expressions.passes import evaluate
+from ops.expressions.program import OUT, result_of
 from taskflow import Array, Context, Kernel, Pointwise
 
 _BY_NUMPY = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}
@@ -60,7 +60,7 @@ def _join(outer: Pointwise, k: int, inner: Pointwise) -> Kernel | None:
 def _on_gpu(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
-    """One kernel that is made of the expression (`ops.elementwise.generated`)."""
+    """One kernel that is made of the expression (`ops.expressions.cuda_source`)."""
     evaluate(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
 
 

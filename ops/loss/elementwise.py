@@ -11,10 +11,10 @@ from functools import partial
 from math import exp, prod
 
 from ops.building import check_region, distinct, first, term, terms
-from ops.elementwise import generated
 from ops.elementwise.broadcast import Elementwise, elementwise, launch
-from ops.elementwise.expressions import Expression
-from ops.elementwise.passes import evaluate
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
+from ops.expressions.passes import evaluate
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -151,7 +151,7 @@ def _total(
 ) -> None:
     if ctx.is_cuda:
         out = loss[(*[None] * x.ndim, ...)]
-        generated.reduce(ctx, expression, {"x": x, "y": y, **numbers}, out, tuple(range(x.ndim)), divisor=count)
+        cuda_source.reduce(ctx, expression, {"x": x, "y": y, **numbers}, out, tuple(range(x.ndim)), divisor=count)
         return
     each = ctx.scratch("each", x.shape, x.dtype)
     evaluate(ctx, expression, {"x": x, "y": y, **numbers}, each)

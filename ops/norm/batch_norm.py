@@ -10,8 +10,8 @@ from functools import partial
 from math import prod
 
 from ops.building import check_ndim, check_region, distinct, first, layout_channels_last, term, terms
-from ops.elementwise.assign import assign
-from ops.elementwise.program import program
+from ops.expressions.assign import assign
+from ops.expressions.program import program
 from ops.initializers import Init
 from taskflow import Kernel, LogicalRegion, Operator
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ops.building import first
-from ops.elementwise.assign import assign
-from ops.elementwise.program import program
+from ops.expressions.assign import assign
+from ops.expressions.program import program
 from taskflow import Array, Context, LogicalRegion, update
 
 _SQUARE = assign.bind(program=program("total += g * g", "g total"))

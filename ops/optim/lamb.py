@@ -6,8 +6,8 @@ whole parameter however it is split.
 
 from __future__ import annotations
 
-from ops.elementwise.assign import assign_each_step, assign_together
-from ops.elementwise.program import program
+from ops.expressions.assign import assign_each_step, assign_together
+from ops.expressions.program import program
 from ops.optim.optimizers import CORRECTIONS
 from ops.optim.updating import Gradients, Rate, by_parameter, check_betas, check_rates, prepare, state_of
 from taskflow import LogicalRegion, update

@@ -8,8 +8,8 @@ are counted over all gradients of all devices; every update reads that one numbe
 from __future__ import annotations
 
 from ops.building import first
-from ops.elementwise.assign import assign
-from ops.elementwise.program import program
+from ops.expressions.assign import assign
+from ops.expressions.program import program
 from ops.optim.clipping import beside
 from taskflow import Array, Context, Kernel, LogicalRegion, LossScale, update
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ops.building import check_region
-from ops.elementwise.assign import assign_together
-from ops.elementwise.program import Program, program
+from ops.expressions.assign import assign_together
+from ops.expressions.program import Program, program
 from ops.optim.clipping import beside, clip_by_global_norm
 from ops.optim.loss_scaling import loss_scale, unscale
 from taskflow import Array, Context, Kernel, LogicalRegion, differentiate, update
@@ -111,7 +111,7 @@ def update_each(
     flops: float,
     init: float = 0.0,
 ) -> Gradients:
-    """One operator per parameter, which updates it in place by a program (see `ops.elementwise.program`).
+    """One operator per parameter, which updates it in place by a program (see `ops.expressions.program`).
 
     The program calls the parameter `p`, its gradient `g`, the learning rate `rate`, and the states, of first value
     `init`, by the keys of `states`.

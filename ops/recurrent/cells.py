@@ -1,6 +1,6 @@
 """What the cells of recurrent layers compute, once for every way to run them: a step at a time, or all as one operator.
 
-A cell is a program (see `ops.elementwise.program`) on the gates before activation and the state before. Gates are
+A cell is a program (see `ops.expressions.program`) on the gates before activation and the state before. Gates are
 (..., gates, hidden), in the order i, f, g, o of an LSTM and r, z, n of a GRU; states are (..., hidden).
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ops.building import term, terms
-from ops.elementwise.assign import assign
-from ops.elementwise.program import Program, program
+from ops.expressions.assign import assign
+from ops.expressions.program import Program, program
 from taskflow import LogicalRegion, Operator, Window
 
 State = tuple[LogicalRegion, LogicalRegion]

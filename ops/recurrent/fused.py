@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ops.building import distinct, first, terms
-from ops.elementwise.assign import run_parts
+from ops.expressions.assign import run_parts
 from ops.recurrent import products
 from ops.recurrent.cells import State, lstm_gradient, lstm_program
 from ops.recurrent.weights import RecurrentWeights

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from ops.cuda import rows as gpu_rows
-from ops.elementwise.expressions import Expression
-from ops.elementwise.passes import evaluate
+from ops.expressions.expression import Expression
+from ops.expressions.passes import evaluate
 from ops.tiles import contiguous, deliver_matrix, matrix, result_matrix
 from taskflow import Array, Context, Kernel
 

@@ -7,8 +7,8 @@ from functools import partial
 from math import prod
 
 from ops.building import check_dim, check_ndim, check_region, distinct, first, term, terms
-from ops.elementwise import generated
-from ops.elementwise.expressions import Expression
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Dims = int | Sequence[int] | None
@@ -87,7 +87,7 @@ def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
 def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: float) -> None:
     if ctx.is_cuda:
         out = y if y.ndim == x.ndim else ctx.xp.expand_dims(y, dims)
-        generated.reduce(ctx, Expression.parse("x"), {"x": x}, out, dims, divisor=1 / factor)
+        cuda_source.reduce(ctx, Expression.parse("x"), {"x": x}, out, dims, divisor=1 / factor)
         return
     ctx.xp.sum(x, axis=dims, keepdims=y.ndim == x.ndim, out=y)
     if factor != 1:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ops
-from ops.cpu import math as cpu_math
+from ops.expressions import math as cpu_math
 from taskflow import Graph
 
 from .interpreter import run

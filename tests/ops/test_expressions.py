@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ops.elementwise.expressions import Expression, Step
-from ops.elementwise.passes import evaluate
+from ops.expressions.expression import Expression, Step
+from ops.expressions.passes import evaluate
 from taskflow import Context
 
 X, Y = np.linspace(-2, 2, 12).reshape(4, 3), np.array([0.5, -1.0, 2.0])

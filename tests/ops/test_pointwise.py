@@ -7,10 +7,10 @@ import numba
 import numpy as np
 import pytest
 
-from ops.elementwise.expressions import Expression
-from ops.elementwise.generate import compiled_loop, source
 from ops.elementwise.pointwise import _by_passes, pointwise
-from ops.elementwise.program import result_of
+from ops.expressions.expression import Expression
+from ops.expressions.loops import compiled_loop, source
+from ops.expressions.program import result_of
 from taskflow import Context, Kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -1,20 +1,20 @@
-"""Expressions and programs over tiles by passes of NumPy; on a GPU as one kernel (`ops.elementwise.generated`)."""
+"""Expressions and programs over tiles by passes of NumPy; on a GPU as one kernel (`ops.expressions.cuda_source`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ops.elementwise import generated
-from ops.elementwise.expressions import Expression
-from ops.elementwise.program import Pass
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
+from ops.expressions.program import Pass
 from taskflow import Array, Context
 
 
 def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array) -> None:
     """Write its value to `out`, whose shape all arrays among `values` broadcast to and whose memory none has."""
     if ctx.is_cuda:
-        generated.evaluate(ctx, expression, values, out)
+        cuda_source.evaluate(ctx, expression, values, out)
         return
     if not expression.steps:
         ctx.xp.copyto(out, values[expression.text])

@@ -16,9 +16,9 @@ from functools import cache
 from typing import Any
 
 import taskflow
-from ops.cpu import math as cpu_math
-from ops.elementwise.expressions import Argument, Step
-from ops.elementwise.program import Assignment, Pass
+from ops.expressions import math as cpu_math
+from ops.expressions.expression import Argument, Step
+from ops.expressions.program import Assignment, Pass
 
 _PART = 256  # rows
 _CODE = {

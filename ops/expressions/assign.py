@@ -1,4 +1,4 @@
-"""Kernels of programs (`ops.elementwise.program`): a pass is a compiled loop on a CPU, a CUDA kernel on a GPU."""
+"""Kernels of programs (`ops.expressions.program`): a pass is a compiled loop on a CPU, a CUDA kernel on a GPU."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import cache, partial
 from math import prod
 from typing import Any
 
-from ops.elementwise import generated, passes
-from ops.elementwise.program import Pass, Program
+from ops.expressions import cuda_source, passes
+from ops.expressions.program import Pass, Program
 from ops.tiles import contiguous, deliver, in_memory_order, work_array
 from taskflow import Array, Context, Kernel
 
@@ -22,14 +22,14 @@ _BY_PASSES = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no
 def _together(ctx: Context, points: Sequence[Sequence[Array]], *, program: Program) -> Callable[[], object]:
     """One launch of `assign_together` for many points."""
     named = [_views(program.arguments, point) for point in points]
-    return generated.run_together(ctx, program.passes[0], named, dict(program.numbers), _cells(ctx, program))
+    return cuda_source.run_together(ctx, program.passes[0], named, dict(program.numbers), _cells(ctx, program))
 
 
 @partial(Kernel, takes_half=True, together=_together)
 def _on_gpu(ctx: Context, *arrays: Array, program: Program) -> None:
     views, cells = _views(program.arguments, arrays, program.along), _cells(ctx, program)
     for one in program.passes:
-        generated.run(ctx, one, views, dict(program.numbers), cells)
+        cuda_source.run(ctx, one, views, dict(program.numbers), cells)
 
 
 _SEVERAL = replace(_on_gpu, together=None)
@@ -117,7 +117,7 @@ def run_loop(
 
     Rows and columns follow the memory of what is set, or the dimensions as they are (`in_order`).
     """
-    from ops.elementwise.generate import compiled_loop
+    from ops.expressions.loops import compiled_loop
 
     ndim = max(a.ndim for a in arrays.values())
     padded = {name: a[(*(None,) * (ndim - a.ndim), ...)] for name, a in arrays.items()}
@@ -201,9 +201,9 @@ def run_parts(
     """Run a pass on contiguous arrays (rows, parts, columns), whose parts bear the names from a first one on."""
     if ctx.is_cuda:
         views = {name: a[:, first + k] for n, (a, first) in arrays.items() for k, name in enumerate(n.split())}
-        generated.run(ctx, one, views, numbers or {})
+        cuda_source.run(ctx, one, views, numbers or {})
         return
-    from ops.elementwise.generate import compiled_loop
+    from ops.expressions.loops import compiled_loop
 
     numbers, seen = numbers or {}, []
     for names, (a, _) in arrays.items():

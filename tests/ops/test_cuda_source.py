@@ -5,10 +5,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from ops.elementwise import generated
-from ops.elementwise.expressions import Expression
-from ops.elementwise.passes import evaluate
-from ops.elementwise.program import result_of
+from ops.expressions import cuda_source
+from ops.expressions.expression import Expression
+from ops.expressions.passes import evaluate
+from ops.expressions.program import result_of
 from taskflow import CudaSource
 from tests import shim
 from tests.models.tiny import TINY, build
@@ -56,7 +56,7 @@ def expected(text, values, shape):
 def test_every_function_in_one_kernel():
     values = {"x": numbers((5, 7)), "y": numbers((5, 7), 1), "a": 0.25}
     ctx, out = Context(), np.empty((5, 7))
-    generated.evaluate(ctx, Expression.parse(TEXT), values, out)
+    cuda_source.evaluate(ctx, Expression.parse(TEXT), values, out)
     np.testing.assert_allclose(out, expected(TEXT, values, (5, 7)), rtol=1e-13, atol=1e-13)
     assert len(ctx.launched) == 1
 
@@ -75,7 +75,7 @@ def test_arrays_of_any_layout(layout):
         x = numbers((4, 5, 6))[:, ::-1, ::2].repeat(2, axis=2)[::-1]
     else:
         y = np.array(3.0)
-    generated.evaluate(Context(), Expression.parse("x * y + 1"), {"x": x, "y": y}, out)
+    cuda_source.evaluate(Context(), Expression.parse("x * y + 1"), {"x": x, "y": y}, out)
     np.testing.assert_allclose(out, x * y + 1)
 
 
@@ -85,7 +85,7 @@ def test_arrays_of_any_layout(layout):
 def test_sums_and_maxima_over_any_axes(axes, kind):
     x, y = numbers((4, 5, 6)).transpose(1, 0, 2), numbers((6,), 1)
     out = np.empty([1 if k in axes else n for k, n in enumerate(x.shape)])
-    generated.reduce(Context(), Expression.parse("x * y"), {"x": x, "y": y}, out, axes, kind, 2.0)
+    cuda_source.reduce(Context(), Expression.parse("x * y"), {"x": x, "y": y}, out, axes, kind, 2.0)
     np.testing.assert_allclose(out, getattr(np, kind)(x * y, axis=axes, keepdims=True) / 2, atol=1e-12)
 
 
@@ -94,7 +94,7 @@ def test_a_long_sum_is_shared_among_blocks_and_is_always_the_same():
     x, found = numbers(50_000, dtype="float32"), []
     for _ in range(2):
         ctx, out = Context(), np.empty(1, np.float32)
-        generated.reduce(ctx, Expression.parse("x"), {"x": x}, out, (0,))
+        cuda_source.reduce(ctx, Expression.parse("x"), {"x": x}, out, (0,))
         found.append(out[0])
     assert ctx.launched[0][1] == 12 * 256
     assert found[0] == found[1] and abs(found[0] - x.sum(dtype=np.float64)) < 1e-2
@@ -104,23 +104,23 @@ def test_a_long_sum_is_shared_among_blocks_and_is_always_the_same():
 def test_numbers_of_half_size_are_rounded_once():
     x, y = numbers((3, 40), dtype="float16"), numbers((3, 40), 1, "float16")
     out, total = np.empty((3, 40), np.float16), np.empty((3, 1), np.float32)
-    generated.evaluate(Context(), Expression.parse("x * y + x"), {"x": x, "y": y}, out)
+    cuda_source.evaluate(Context(), Expression.parse("x * y + x"), {"x": x, "y": y}, out)
     wide = x.astype("f4") * y.astype("f4") + x.astype("f4")
     np.testing.assert_array_equal(out, wide.astype(np.float16))
-    generated.reduce(Context(), Expression.parse("x * y + x"), {"x": x, "y": y}, total, (1,))
+    cuda_source.reduce(Context(), Expression.parse("x * y + x"), {"x": x, "y": y}, total, (1,))
     np.testing.assert_allclose(total, wide.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
 @needs_compiler
 def test_integers_booleans_and_not_a_number():
     t, x, out = np.array([1, 2, 3], np.int32), np.array([1.0, np.nan, 5.0]), np.empty(3, bool)
-    generated.evaluate(Context(), Expression.parse("x == t"), {"x": x, "t": t}, out)
+    cuda_source.evaluate(Context(), Expression.parse("x == t"), {"x": x, "t": t}, out)
     np.testing.assert_array_equal(out, [True, False, False])
     most = np.empty(1)
-    generated.reduce(Context(), Expression.parse("x"), {"x": x}, most, (0,), "max")
+    cuda_source.reduce(Context(), Expression.parse("x"), {"x": x}, most, (0,), "max")
     assert np.isnan(most[0])
     chosen = np.empty(3)
-    generated.evaluate(Context(), Expression.parse("where(c, x, 0)"), {"c": t > 1, "x": x}, chosen)
+    cuda_source.evaluate(Context(), Expression.parse("where(c, x, 0)"), {"c": t > 1, "x": x}, chosen)
     np.testing.assert_array_equal(chosen, [0, np.nan, 5])
 
 
@@ -130,9 +130,9 @@ def test_sources_compile_for_gpus(architecture, dtypes):
     core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
     names = (("a", ""), ("x", dtypes[0]), ("y", dtypes[1]))
     for source, _ in (
-        generated._map(result_of(Expression.parse(TEXT)), (*names, ("out", dtypes[0])), 3),
-        generated._reduction(Expression.parse(TEXT), names, dtypes[0], 2, 2, "sum"),
-        generated._reduction(Expression.parse("x"), names[1:2], dtypes[0], 0, 1, "max"),
+        cuda_source._map(result_of(Expression.parse(TEXT)), (*names, ("out", dtypes[0])), 3),
+        cuda_source._reduction(Expression.parse(TEXT), names, dtypes[0], 2, 2, "sum"),
+        cuda_source._reduction(Expression.parse("x"), names[1:2], dtypes[0], 0, 1, "max"),
     ):
         options = core.ProgramOptions(arch=architecture, std="c++17")
         assert len(core.Program(source.text, "c++", options).compile("cubin").code) > 0
@@ -159,7 +159,7 @@ def made_for_operators(monkeypatch):
 def test_kernels_of_all_operators_compile_for_gpus(monkeypatch):
     """All of one dtype to compute in, and what they share once, are one program."""
     core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
-    common, programs = CudaSource(generated._COMMON).text, defaultdict(list)
+    common, programs = CudaSource(cuda_source._COMMON).text, defaultdict(list)
     for source in made_for_operators(monkeypatch).values():
         assert source.startswith(common)
         programs[source.removeprefix(common).split(";")[0].strip()].append(source.removeprefix(common))

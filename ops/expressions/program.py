@@ -3,7 +3,7 @@
     m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g)
     p = p - rate * m / (sqrt(v) + eps); total += p * p
 
-An assignment is a name, `=` or `+=`, and an expression (`ops.elementwise.expressions`). A name means what was assigned
+An assignment is a name, `=` or `+=`, and an expression (`ops.expressions.expression`). A name means what was assigned
 to it last. `=` sets every element of an array, or a value that later assignments read; `+=` sets an array to the sum
 over all dimensions that it lacks. Assignments behind one another on a line share a loop; a new line begins a loop over
 the same row (compilers do not vectorize a loop that sets two parts of one array, or many arrays); a blank line begins
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
-from ops.elementwise.expressions import Expression
+from ops.expressions.expression import Expression
 
 _ASSIGNMENT = re.compile(r"\s*(\w+)\s*(\+?=)(?!=)(.*)", re.DOTALL)
 

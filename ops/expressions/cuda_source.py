@@ -1,6 +1,6 @@
 """CUDA C from programs and expressions: one kernel for a pass, for a sum or for a maximum.
 
-Takes the steps of `ops.elementwise.expressions`; gives a kernel for each pass, dtypes and number of dimensions.
+Takes the steps of `ops.expressions.expression`; gives a kernel for each pass, dtypes and number of dimensions.
 Arrays are read where they lie: each has a step per dimension, 0 where it is repeated. Numbers of half size are computed
 with as float32 and rounded once. Sums are taken in a fixed order: results are equal from run to run.
 Not yet run on hardware; the tests compile the sources for GPUs and run them as C++ against NumPy.
@@ -19,14 +19,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from ops.elementwise.expressions import Argument, Expression
-from ops.elementwise.program import OUT, Pass, result_of, value_in
+from ops.expressions.expression import Argument, Expression
+from ops.expressions.program import OUT, Pass, result_of, value_in
 from ops.tiles import origin
 from taskflow import Array, Context, CudaSource
 
 T = TypeVar("T")
 Dtypes = tuple[tuple[str, str], ...]  # name, and dtype of its array, "" of a number, or _CELL
-_COMMON = Path(__file__).parents[1] / "cuda" / "generated.cu"
+_COMMON = Path(__file__).with_suffix(".cu")
 _BLOCK = 256
 _PART = 4096  # points that a block sums at least, where a sum is shared among blocks
 _MOST_PARTS = 256
@@ -78,7 +78,7 @@ class _Layout:
 
 
 def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | float], out: Array) -> None:
-    """See `ops.elementwise.passes.evaluate`."""
+    """See `ops.expressions.passes.evaluate`."""
     arrays, numbers = _operands(expression, values)
     run(ctx, result_of(expression), arrays | {OUT: out}, numbers)
 

@@ -1,7 +1,7 @@
 """Elementwise mathematics as text: one scalar expression says what an operator computes, and nothing else does.
 
 `"0.5 * x * (1 + tanh(x))"` is parsed once, into steps that are NumPy's elementwise functions; equal parts are computed
-once. `passes` runs the steps over a tile in scratch memory, `generate` and `generated` write one compiled loop and one
+once. `passes` runs the steps over a tile in scratch memory, `loops` and `cuda_source` write one compiled loop and one
 CUDA kernel from them. Operators that are fused put one expression in the place of a name in the other
 (`ops.elementwise.pointwise`).
 

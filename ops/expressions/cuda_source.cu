@@ -1,5 +1,5 @@
-// What kernels made from expressions share (see ops/elementwise/generated.py). NaN wins, as in NumPy.
-#include "common.cu"
+// What kernels made from expressions share (see ops/expressions/cuda_source.py). NaN wins, as in NumPy.
+#include "../cuda/common.cu"
 
 static __device__ float larger(float a, float b) { return b > a || b != b ? b : a; }
 static __device__ double larger(double a, double b) { return b > a || b != b ? b : a; }
