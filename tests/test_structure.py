@@ -161,7 +161,7 @@ def imported(module: str) -> set[str]:
 
 
 def is_offset(array: ast.expr, index: ast.expr) -> bool:
-    """True for `m[m[AT] + k]` and `x[first + 3 * k]`: an array with its own offsets in it, or rows one after another."""
+    """True for `m[m[AT] + k]` and `x[first + 3 * k]`: offsets within an array, or rows one after another."""
     if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Add):
         return False
     own = ast.unparse(array)
