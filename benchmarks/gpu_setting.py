@@ -25,7 +25,7 @@ class Setting:
         """What runs the streams; of one executor."""
         if not self.is_fake:
             return make_backend()
-        from taskflow.backend.fake.streams import FakeStreams
+        from tests.fake_gpu.streams import FakeStreams
 
         return FakeStreams()
 

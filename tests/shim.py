@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from taskflow.backend.fake.streams import FakeStreams
+from tests.fake_gpu.streams import FakeStreams
 
 COMPILER = shutil.which("g++")
 _KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')

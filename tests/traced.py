@@ -20,7 +20,7 @@ from numba.extending import typeof_impl
 
 from taskflow import Executor, Kind, MachineModel, lower, single_device
 from taskflow.backend.cuda.cublas import plan_gemm
-from taskflow.backend.fake.streams import FakeStreams
+from tests.fake_gpu.streams import FakeStreams
 
 # Functions that give a view.
 VIEWS = {"broadcast_to", "expand_dims", "moveaxis", "reshape", "squeeze", "swapaxes", "transpose", "ndim", "shape"}

@@ -104,7 +104,7 @@ class _Codegen(codegen.JITCPUCodegen):
             super().set_env(env_name, env)
 
 
-class _Compiling(event.Listener):
+class _CollectorPause(event.Listener):
     """Collects no garbage while a function is compiled, which makes few cycles and many objects: 16 % of the time."""
 
     depth, was_enabled = 0, False
@@ -133,4 +133,4 @@ def build_late() -> None:
     version = tuple(int(part) for part in numba.__version__.split(".")[:2])
     if type(own) is codegen.JITCPUCodegen and _TRIED[0] <= version <= _TRIED[1]:
         own.__class__ = _Codegen
-        event.register("numba:compile", _Compiling())
+        event.register("numba:compile", _CollectorPause())

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from taskflow.execute.program import Compiler, Program
+from taskflow.execute.program import Compiler, RankProgram
 from taskflow.tasks.threads.calls import section_calls
 from taskflow.tasks.threads.division import Part
 from taskflow.tasks.threads.sections import sections
 from taskflow.tasks.threads.touching import PlannedBytes
 
 
-def divide_program(compiler: Compiler, program: Program) -> dict[int, Sequence[Part]]:
+def divide_program(compiler: Compiler, program: RankProgram) -> dict[int, Sequence[Part]]:
     """Divide the points of a compiled program over the threads of their devices; the parts of every point."""
     found = dict[int, Sequence[Part]]()
     graph, crew = compiler.graph, compiler.crew
@@ -33,7 +33,7 @@ def divide_program(compiler: Compiler, program: Program) -> dict[int, Sequence[P
     return found
 
 
-def _runs(compiler: Compiler, program: Program) -> Iterator[tuple[int, int]]:
+def _runs(compiler: Compiler, program: RankProgram) -> Iterator[tuple[int, int]]:
     """Where calls of points of one device follow each other: the first, and the one behind the last."""
     key = [
         int(compiler.graph.device[row]) if role == "run" and row in compiler.views else -1

@@ -22,7 +22,7 @@ import numpy as np
 
 from taskflow.core.errors import InternalError
 from taskflow.core.system import wake_on_time
-from taskflow.execute.program import Compiler, Program
+from taskflow.execute.program import Compiler, RankProgram
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 _AHEAD_SECONDS = 1e-3  # how early a row is issued: ranks that share a core come to rows of the same time in turn
@@ -34,7 +34,7 @@ class EmulatedCompiler(Compiler):
 
     seconds: Array
 
-    def compile(self) -> Program:
+    def compile(self) -> RankProgram:
         """See `Compiler.compile`; `seconds` (per row) is set before."""
         graph = self.graph
         calls = {r: self._make_call(r) for r in range(len(graph)) if self.transport.drives(int(graph.device[r]))}

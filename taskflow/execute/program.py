@@ -62,7 +62,7 @@ class Feed:
 
 
 @dataclass
-class Program:
+class RankProgram:
     """Calls of one step in order; `rows[k]` is the row that call k belongs to and `roles[k]` what it does for it."""
 
     calls: list[Call] = field(default_factory=list)
@@ -181,7 +181,7 @@ class Compiler:
     ) -> None:
         self.graph, self.plan, self.memory, self.transport = task_graph, plan, memory, transport
         self.feeds, self.run, self.check = feeds, run, check
-        self.program = Program()
+        self.program = RankProgram()
         self.pending: dict[int, tuple[Call, int]] = {}  # row of a transfer -> (wait, instance on this rank)
         self.born: set[int] = set()
         self.views: dict[int, list[Array]] = {}  # of points, as their kernels may use them
@@ -192,7 +192,7 @@ class Compiler:
         self._other_workspaces: dict[tuple[int, int], Workspace] = {}  # of the other threads of a device
         self.crew = crew() if {d.kind for d in task_graph.machine.devices} == {"cpu"} and not check else Crew(1)
 
-    def compile(self) -> Program:
+    def compile(self) -> RankProgram:
         """All rows of this rank in order, and at the end the waits for what is still under way."""
         graph, drives = self.graph, self.transport.drives
         if self.transport.size > 1:

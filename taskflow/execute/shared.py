@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.errors import InternalError
-from taskflow.execute.program import Call, Compiler, Program
+from taskflow.execute.program import Call, Compiler, RankProgram
 from taskflow.execute.progress import Awaited, copied_by_folds, foldable_in_place, order_between_ranks
 from taskflow.tasks.task_graph import Array, Kind
 
@@ -34,7 +34,7 @@ class SharedCompiler(Compiler):
         super().__init__(*args)
         self._buffers: dict[int, memoryview] = {}
 
-    def compile(self) -> Program:
+    def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
         graph, folded = self.graph, self._merge_copies()
         self._order = order_between_ranks(graph, self.plan, folded)
@@ -107,7 +107,7 @@ class SharedCompiler(Compiler):
 class UnawaitedCompiler(SharedCompiler):
     """Compiles the calls of this rank's rows and nothing between them, for a rehearsal in memory of its own."""
 
-    def compile(self) -> Program:
+    def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
         for row in self._rows_here(self._merge_copies()):
             self.program.add(self._call(row), row, "run")
@@ -154,13 +154,13 @@ def _exchange(
         target[:] = source
 
 
-def fused(program: Program) -> Program:
+def fused(program: RankProgram) -> RankProgram:
     """The program with every run of a publishing (or none), waits and small copies as one call: 60 ns less for each.
 
     All waits come first in it. So a copy may be made later than on its own, but nobody waits for it: else it would be
     published, and that ends the run.
     """
-    out, run = Program(), list[int]()
+    out, run = RankProgram(), list[int]()
     for k, call in enumerate(program.calls):
         kind = getattr(call, "func", None)
         if run and (kind is _publish or kind not in _FUSED):
@@ -178,7 +178,7 @@ def fused(program: Program) -> Program:
 _FUSED = (_publish, _wait, _put)
 
 
-def _fuse(program: Program, run: Sequence[int], out: Program) -> None:
+def _fuse(program: RankProgram, run: Sequence[int], out: RankProgram) -> None:
     calls: list[Any] = [program.calls[k] for k in run]
     row, role = program.rows[run[-1]], program.roles[run[-1]]
     if len(calls) == 1:

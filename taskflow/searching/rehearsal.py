@@ -31,7 +31,7 @@ from taskflow.cost.samples import sample_array
 from taskflow.execute.divide import divide_program
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.persistent import PersistentRegions
-from taskflow.execute.program import Feed, Memory, Program
+from taskflow.execute.program import Feed, Memory, RankProgram
 from taskflow.execute.shared import UnawaitedCompiler
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory
@@ -100,7 +100,7 @@ def typical_seconds(task_graph: TaskGraph, rounds: Array) -> Array:
     return typical
 
 
-def _compile(task_graph: TaskGraph, transport: Transport) -> Program:
+def _compile(task_graph: TaskGraph, transport: Transport) -> RankProgram:
     """The calls of this rank's rows, with the rows of `task_graph` that they belong to."""
     expansion = expand(task_graph)
     rows, plan, run = expansion.task_graph, expand_plan(plan_memory(task_graph), expansion), Run()

@@ -3,8 +3,8 @@
 import pytest
 
 from taskflow import Device, MachineModel, measure_machine
-from taskflow.backend.fake.streams import FakeStreams
 from taskflow.cost.measure_gpu import measure_host_link
+from tests.fake_gpu.streams import FakeStreams
 
 
 class ModelStreams(FakeStreams):

@@ -10,10 +10,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # a script's own folder is a
 
 from taskflow import MachineModel
 from taskflow.backend import make_backend
-from taskflow.backend.fake.streams import FakeStreams
 from taskflow.comm.transport import connect
 from tests import laws
 from tests.execute.gpu.test_streamed import feeds, network
+from tests.fake_gpu.streams import FakeStreams
 from tests.ops.cases import CASES
 from tests.ops.test_gpu import trained
 from tests.strategies import Model, random_strategy

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 import ops
 from taskflow import Executor, Graph, MachineModel, data_parallel, lower, precision
-from taskflow.backend.fake.streams import FakeStreams
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import connect
 from taskflow.cost import measure_gpu
@@ -14,6 +13,7 @@ from taskflow.execute.progress import foldable_in_place
 from tests import laws
 from tests.cost.test_measure_gpu import ModelStreams
 from tests.execute.gpu.test_streamed import feeds, network
+from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
 from tests.strategies import Model, feeds_of, random_strategy
 

@@ -7,11 +7,11 @@ import pytest
 
 import ops
 from taskflow import CostModel, Device, Graph, MachineModel, Trainer, single_device
-from taskflow.backend.fake.streams import FakeStreams
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import world_size
 from taskflow.execute.gpu.staging import Staging
 from tests import kept
+from tests.fake_gpu.streams import FakeStreams
 
 
 @pytest.fixture

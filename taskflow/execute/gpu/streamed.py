@@ -39,7 +39,7 @@ from taskflow.execute.gpu.peers import PeerRows
 from taskflow.execute.gpu.replay import StreamReplay
 from taskflow.execute.gpu.staging import FeedBox, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
-from taskflow.execute.program import Call, Compiler, Program
+from taskflow.execute.program import Call, Compiler, RankProgram
 from taskflow.graph.kernel import Kernel
 from taskflow.tasks.task_graph import Array, Kind, Privilege
 
@@ -55,7 +55,7 @@ class StreamCompiler(Compiler):
         self.backend, self.carriers, self.ledger = backend, carriers, ledger
         backend.uses_tf32 = self.graph.uses_tf32
 
-    def compile(self) -> Program:
+    def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
         self.outputs: dict[int, PinnedOutput] = {}
         self._arrives: dict[int, tuple[Array, Array]] = {}  # transfer under way -> where it goes, and its pinned memory
@@ -82,7 +82,7 @@ class StreamCompiler(Compiler):
             self.captures,
             self.times,
         )
-        self.program = Program()
+        self.program = RankProgram()
         self.program.add(self.replay, 0, "run")
         if self.issue.checks:
             self.program.add(self.issue.checks.verify, 0, "check")

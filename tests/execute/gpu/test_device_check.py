@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, lower
 from taskflow.backend.cuda.inspecting import inspect_launch, poison_launch
-from taskflow.backend.fake.streams import FakeStreams
 from taskflow.execute.check import poison, poisoned_elements
 from tests import laws, shim, tiny
 from tests.execute.gpu.test_streamed import feeds, network
+from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
 from tests.ops.test_precision import MODELS
 from tests.ops.test_precision import trained as half_model

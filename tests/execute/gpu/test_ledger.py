@@ -4,7 +4,7 @@ import pytest
 
 from taskflow import Device, Executor, Graph, MachineModel, lower, single_device
 from taskflow.backend import NoRoom
-from taskflow.backend.fake.streams import FakeStreams
+from tests.fake_gpu.streams import FakeStreams
 
 WORKSPACE = 1 << 16
 NAME = "the workspace of a library"

@@ -12,10 +12,10 @@ import ops
 import taskflow
 from taskflow import Device, Executor, Graph, Kind, MachineModel, lower
 from taskflow.backend import NotCapturable
-from taskflow.backend.fake.streams import FakeStreams
 from taskflow.core.errors import InternalError
 from taskflow.execute.gpu import replay
 from tests import laws, tiny
+from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy, strategies
 

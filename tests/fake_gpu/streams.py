@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend.context import Array
-from taskflow.backend.fake.ranks import FakeCommunicator, Gate, flag_gate, flag_signal, mailbox_bytes
 from taskflow.backend.ranks import Communicator, RankGpu, Ranks
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.core.errors import InternalError
 from taskflow.core.system import host_name
+from tests.fake_gpu.ranks import FakeCommunicator, Gate, flag_gate, flag_signal, mailbox_bytes
 
 _CHANGES_ITS_MIND = 0.1
 
