@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from taskflow.checkpoint.manifest import (
     NAME,
@@ -29,10 +28,7 @@ from taskflow.checkpoint.manifest import (
     step_folder,
 )
 from taskflow.checkpoint.tensorfile import TensorWriter
-from taskflow.comm.transport import Transport
 from taskflow.execute import Executor
-
-T = TypeVar("T")
 
 
 def latest(folder: str | Path) -> Path | None:
@@ -61,7 +57,7 @@ def save(executor: Executor, folder: str | Path, keep: int | None = None, notes:
     folder, transport = Path(folder), executor.transport
     target = step_folder(folder, executor.steps)
     draft = folder / f".{target.name}.partial"
-    _on_rank_0(transport, lambda: _prepare(folder, draft, executor.steps))
+    transport.on_rank_0(lambda: _prepare(folder, draft, executor.steps))
     file, entries = _write(executor, draft / f"rank-{transport.rank:04d}.safetensors")
     parts = transport.gather((file.path.name, file.layout.size_bytes, entries, file.error))
     for *_, error in parts:
@@ -70,7 +66,7 @@ def save(executor: Executor, folder: str | Path, keep: int | None = None, notes:
     files = {name: size for name, size, entries, _ in parts if entries}
     regions = {name: entry for _, _, entries, _ in parts for name, entry in entries.items()}
     manifest = Manifest(executor.steps, executor.seed, notes or {}, files, regions)
-    _on_rank_0(transport, lambda: _publish(draft, target, manifest, keep))
+    transport.on_rank_0(lambda: _publish(draft, target, manifest, keep))
     return target
 
 
@@ -153,7 +149,7 @@ def load(executor: Executor, folder: str | Path, ignore_extra: bool = False) -> 
             with the newest sound one), or it is of another graph (with the regions).
     """
     transport, folder = executor.transport, Path(folder)
-    path, manifest = _on_rank_0(transport, lambda: _open(folder))
+    path, manifest = transport.on_rank_0(lambda: _open(folder))
     _match(executor, path, manifest, ignore_extra)
     error = None
     try:
@@ -163,7 +159,7 @@ def load(executor: Executor, folder: str | Path, ignore_extra: bool = False) -> 
         error = problem
     for found in transport.gather(error):
         if found is not None:
-            raise ValueError(f"{found}{_on_rank_0(transport, lambda: _advise(path))}") from found
+            raise ValueError(f"{found}{transport.on_rank_0(lambda: _advise(path))}") from found
     for name in executor.persistent:
         executor.write(name, map_region(path, manifest, name))
     executor.continue_from(manifest.steps, manifest.seed)
@@ -210,18 +206,3 @@ def _match(executor: Executor, path: Path, manifest: Manifest, ignore_extra: boo
 
 def _names(names: list[str]) -> str:
     return ", ".join(f"'{n}'" for n in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _on_rank_0(transport: Transport, act: Callable[[], T]) -> T:
-    """What `act` gives on rank 0, on every rank; its error is raised on every rank."""
-    outcome: tuple[list[T], Exception | None] = [], None
-    if transport.rank == 0:
-        try:
-            outcome = [act()], None
-        except (OSError, ValueError) as problem:
-            outcome = [], problem
-    values, error = transport.gather(outcome)[0]
-    if error is not None:
-        raise error
-    value: T = values[0]
-    return value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from taskflow.cli.inputs import add_problem, add_strategy, read_problem, read_strategy
+from taskflow.cli.inputs import add_problem, add_strategy, find_strategy, read_problem
 from taskflow.cli.output import add_dot, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import Commands, natural, positive
 from taskflow.report import explain
-from taskflow.report.explanation import comparison_table, headline, operator_table, path_headline, path_table, sentences
+from taskflow.report.explanation import explanation_parts
 
 
 def add_parser(commands: Commands) -> None:
@@ -26,7 +26,7 @@ def add_parser(commands: Commands) -> None:
 
 def _explain(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    strategy = read_strategy(options, problem)
+    strategy = find_strategy(options.strategy, problem)
     with progress_bar() as show_progress:
         found = explain(
             problem.graph,
@@ -36,12 +36,12 @@ def _explain(options: argparse.Namespace) -> int:
             options.alternatives,
             progress=lambda done, total: show_progress(done, total, "alternatives"),
         )
-    show(f"{headline(found)}\n")
-    show_table(comparison_table(found))
-    show("")
-    show_table(operator_table(found, options.rows))
-    show("\n" + "\n".join(sentences(found, options.rows)))
-    show(f"\n{path_headline(found.step)}\n")
-    show_table(path_table(found, options.rows))
+    for number, part in enumerate(explanation_parts(found, options.rows)):
+        if number:
+            show("")
+        if isinstance(part, str):
+            show(part)
+        else:
+            show_table(part)
     write_dot(options, problem, strategy)
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskflow.cli import machine as machine_command
+from taskflow.cli.machine import find_machine
 from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
@@ -25,7 +25,6 @@ RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
     "placed_tables": placed_tables,
     "single_device": single_device,
 }
-SIMPLE_MACHINES = ("uniform", "local")
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
 
 
 def add_strategy(parser: argparse.ArgumentParser) -> None:
-    """The option of `read_strategy`."""
+    """The option that `find_strategy` gets."""
     parser.add_argument(
         "--strategy",
         default="data_parallel",
@@ -76,11 +75,6 @@ def read_problem(options: argparse.Namespace) -> Problem:
     return Problem(build_model(options.model, options.arguments), machine, find_costs(options.costs, machine))
 
 
-def read_strategy(options: argparse.Namespace, problem: Problem) -> Strategy:
-    """The strategy that the options name, checked against graph and machine."""
-    return find_strategy(options.strategy, problem)
-
-
 def find_strategy(name: str, problem: Problem) -> Strategy:
     """A strategy by rule or from a file, checked against graph and machine."""
     if name in RULES:
@@ -90,16 +84,6 @@ def find_strategy(name: str, problem: Problem) -> Strategy:
     strategy = Strategy.load(name)
     check_strategy(problem.graph, strategy, len(problem.machine.devices))
     return strategy
-
-
-def find_machine(name: str, nodes: int | None, devices: int | None) -> MachineModel:
-    """A simple machine, one from a file, or a preset."""
-    if name not in SIMPLE_MACHINES:
-        return machine_command.find_machine(name, nodes, devices)
-    if nodes is not None:
-        raise ValueError(f"machine '{name}': --nodes is for presets")
-    machine: MachineModel = getattr(MachineModel, name)(devices or 4)
-    return machine
 
 
 def find_costs(name: str, machine: MachineModel) -> CostModel:

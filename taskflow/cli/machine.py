@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,11 @@ from taskflow.cost.measure import measure_machine
 from taskflow.cost.measure_gpu import measure_host_link
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
+
+SIMPLE_MACHINES: dict[str, Callable[[int], MachineModel]] = {
+    "uniform": MachineModel.uniform,
+    "local": MachineModel.local,
+}
 
 
 def add_parser(commands: Commands) -> None:
@@ -34,11 +40,15 @@ def add_parser(commands: Commands) -> None:
 
 
 def find_machine(name: str, nodes: int | None = None, devices: int | None = None) -> MachineModel:
-    """The machine of a file, where `name` ends in .toml, or else of a preset of `nodes` hosts; its first `devices`.
+    """A simple machine, one of a file, where `name` ends in .toml, or a preset of `nodes` hosts; its first `devices`.
 
     Raises:
         ValueError: there is none, what is wrong in its file, or it has fewer devices.
     """
+    if name in SIMPLE_MACHINES:
+        if nodes is not None:
+            raise ValueError(f"machine '{name}': --nodes is for presets")
+        return SIMPLE_MACHINES[name](devices or 4)
     if name.endswith(".toml"):
         if nodes is not None:
             raise ValueError(f"machine file '{name}': says itself how many hosts there are; --nodes is for presets")

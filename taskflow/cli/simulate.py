@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from taskflow.cli.inputs import Problem, add_problem, add_strategy, read_problem, read_strategy
+from taskflow.cli.inputs import Problem, add_problem, add_strategy, find_strategy, read_problem
 from taskflow.cli.output import add_dot, output_file, show, show_table, write_dot
 from taskflow.cli.types import Commands
 from taskflow.lowering import lower
@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
 
 def _simulate(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    strategy = read_strategy(options, problem)
+    strategy = find_strategy(options.strategy, problem)
     step = break_down(_timeline(problem, strategy), problem.graph, lambda op: op.name)
     show_table(step_table(step))
     write_dot(options, problem, strategy)
@@ -40,7 +40,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _trace(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    timeline = _timeline(problem, read_strategy(options, problem))
+    timeline = _timeline(problem, find_strategy(options.strategy, problem))
     timeline.save_trace(options.out)
     show(f"written: {options.out} ({len(timeline.task_graph)} tasks)")
     return 0

@@ -19,7 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from taskflow.core.jobs import world_size
 from taskflow.core.system import host_name
 
 Call = Callable[[], object]
+Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,20 @@ class Transport(ABC):
     @abstractmethod
     def gather(self, value: object) -> list[Any]:
         """The `value` of every rank, on every rank; who is early sleeps."""
+
+    def on_rank_0(self, act: Callable[[], Result]) -> Result:
+        """What `act` gives on rank 0, on every rank; its error, if the user or the system is at fault, too."""
+        made: list[Result] = []
+        error: Exception | None = None
+        if self.rank == 0:
+            try:
+                made = [act()]
+            except (OSError, ValueError) as problem:
+                error = problem
+        made, error = self.gather((made, error))[0]
+        if error is not None:
+            raise error
+        return made[0]
 
     @abstractmethod
     def barrier(self, in_step: bool = False) -> None:

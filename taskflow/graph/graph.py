@@ -24,9 +24,8 @@ from taskflow.core.random import Constant, Distribution
 from taskflow.graph.binding import bind
 from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
-from taskflow.graph.layout import parse_orders
-from taskflow.graph.pattern import BoundPattern, Pattern
-from taskflow.graph.window import Interval, Window
+from taskflow.graph.pattern import BoundPattern, Pattern, parse_orders
+from taskflow.graph.window import Window
 from taskflow.machine.device import check_not_negative
 
 Backward = Callable[..., Any]
@@ -108,7 +107,7 @@ class Operator:
         backward: `backward(op, *output_gradients)` gives a region or None per input.
         flops: floating point operations of one point of the iteration space.
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
-        orders: the memory order that the kernel asks for, per argument; empty: any (see `taskflow.graph.layout`).
+        orders: the memory order that the kernel asks for, per argument; empty: any (see `taskflow.graph.orders`).
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
     """
 
@@ -154,10 +153,6 @@ class Operator:
         """The axes that stand in a parameter's term: splitting one of them splits a parameter."""
         axes = [self.bound.term_axes[k] for k, r in enumerate(self.inputs) if r.role == "parameter"]
         return frozenset[str]().union(*axes)
-
-    def task_flops(self, intervals: Mapping[str, Interval]) -> float:
-        """Floating point operations of one point."""
-        return self.flops * self.bound.points(intervals)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.pattern}{contents(self.members)}"

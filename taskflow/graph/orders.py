@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from taskflow.graph.graph import Operator
-from taskflow.graph.layout import Order
+from taskflow.graph.pattern import Order
 
 
 def memory_orders(operators: Iterable[Operator]) -> dict[str, Order]:

@@ -20,14 +20,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
-from taskflow.graph.window import Interval, Window
+from taskflow.graph.window import Interval, Window, within
+
+Order = tuple[int, ...]  # the dimensions of an argument in memory, slowest first; see `orders`
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,30 +219,26 @@ class BoundPattern:
 
     def rect(self, term: int, intervals: Mapping[str, Interval]) -> Rect:
         """The box of term number `term` for one interval per axis (a missing axis is whole)."""
-        lo, hi = [], []
-        for dim, extent in zip(self.terms[term].dims, self.shapes[term], strict=True):
-            a, b = self._dim_interval(dim, extent, intervals)
-            lo.append(a)
-            hi.append(b)
-        return Rect(tuple(lo), tuple(hi))
+        dims = zip(self.terms[term].dims, self.shapes[term], strict=True)
+        spans = [self._span(dim, extent, {**self._whole, **intervals}) for dim, extent in dims]
+        return Rect(tuple(low for low, _ in spans), tuple(high for _, high in spans))
 
-    def _dim_interval(self, dim: tuple[str, ...], extent: int, intervals: Mapping[str, Interval]) -> Interval:
-        if len(dim) == 1:
-            name = dim[0]
-            if (window := self.windows.get(name)) is not None:
-                return window.image(intervals.get(window.axis, (0, self.extents[window.axis])), extent)
-            return intervals.get(name, (0, self.extents[name]))
-        lo, hi, is_spread = 0, 1, False
-        for name in dim:
-            n = self.extents[name]
-            a, b = intervals.get(name, (0, n))
-            if b <= a:
-                return (0, 0)
-            lo, hi = (lo * n + a, lo * n + b) if not is_spread else (lo * n, hi * n)
-            if is_spread and b - a < n:
-                raise ValueError(_not_contiguous(dim, name))
-            is_spread = is_spread or b - a > 1
-        return lo, hi
+    @cached_property
+    def _whole(self) -> dict[str, Interval]:
+        return {axis: (0, extent) for axis, extent in self.extents.items()}
+
+    def _span(self, dim: tuple[str, ...], extent: int, intervals: Mapping[str, Interval]) -> Interval:
+        if len(dim) == 1 and (window := self.windows.get(dim[0])) is not None:
+            return window.image(intervals[window.axis], extent)
+        low, high = 0, 1
+        for axis in dim:
+            low, high, is_contiguous = within(low, high, self.extents[axis], *intervals[axis])
+            if not is_contiguous:
+                raise ValueError(
+                    f"axis '{axis}' of the group '({' '.join(dim)})' is split, but an axis to its left has more than "
+                    "one point: only a split that is contiguous in memory order is allowed"
+                )
+        return low, high
 
     def term_text(self, k: int) -> str:
         """Term number `k` as text for an elementwise operator on the same region.
@@ -281,13 +278,23 @@ class BoundPattern:
                 raise ValueError(f"{where}: '{inputs[k]}' is updated in place, so its term has no window")
         return numbers
 
-    def points(self, intervals: Mapping[str, Interval]) -> int:
-        """Number of points of the iteration space (the product over all axes) for one interval per axis."""
-        return prod(b - a for a, b in (intervals.get(n, (0, e)) for n, e in self.extents.items()))
+
+def parse_orders(where: str, text: str, pattern: Pattern) -> tuple[Order, ...]:
+    """The orders that `text` asks for: the pattern again, each term's dimensions in memory order, slowest first.
+
+    Raises:
+        ValueError: a term is not one of the pattern with its dimensions in another order.
+    """
+    asked = Pattern.parse(text)
+    terms, given = pattern.inputs + pattern.outputs, asked.inputs + asked.outputs
+    if [len(asked.inputs), len(asked.outputs)] != [len(pattern.inputs), len(pattern.outputs)]:
+        raise ValueError(f"{where}: layout '{asked.text}' has other terms than the pattern '{pattern.text}'")
+    for term, other in zip(terms, given, strict=True):
+        if sorted(term.dims) != sorted(other.dims):
+            raise ValueError(f"{where}: the memory order '{other}' is no order of the term '{term}'")
+    return tuple(_order(term.dims, other.dims) for term, other in zip(terms, given, strict=True))
 
 
-def _not_contiguous(dim: Sequence[str], axis: str) -> str:
-    return (
-        f"axis '{axis}' of the group '({' '.join(dim)})' is split, but an axis to its left has more than one point: "
-        "only a split that is contiguous in memory order is allowed"
-    )
+def _order(dims: tuple[tuple[str, ...], ...], asked: tuple[tuple[str, ...], ...]) -> Order:
+    left = list(range(len(dims)))
+    return tuple(left.pop(next(i for i, k in enumerate(left) if dims[k] == dim)) for dim in asked)

@@ -20,6 +20,23 @@ def image(
     return (first, last) if lo < hi and first < last else (0, 0)
 
 
+def within(low: int, high: int, extent: int, first: int, end: int) -> tuple[int, int, bool]:
+    """The interval of a group of axes and one more axis to their right, of this extent; `strategy.grid` compiles it.
+
+    Args:
+        low, high: the interval of the group so far; (0, 1) of a group without axes.
+        extent: of the axis, whose interval is `first` to `end`.
+
+    Returns:
+        the interval, (0, 0) if there is no point, and whether the points lie beside each other in memory.
+    """
+    if end <= first or high <= low:
+        return 0, 0, True
+    if high - low > 1:
+        return low * extent, high * extent, end - first == extent
+    return low * extent + first, low * extent + end, True
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """How a dimension of an input follows an axis.

@@ -63,7 +63,7 @@ def _print_now_and_then(console: Console, clock: Callable[[], float] = time.mono
     return show
 
 
-class _Compiling(logging.Handler):
+class _CompilingLines(logging.Handler):
     """Says that functions are compiled, and how many so far: at once on a terminal, else now and then."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,5 +83,5 @@ class _Compiling(logging.Handler):
 def show_compiling(console: Console) -> None:
     """From now on say on this console, instead of an earlier one, what is compiled."""
     log = logging.getLogger("taskflow.compiling")
-    log.handlers = [each for each in log.handlers if not isinstance(each, _Compiling)] + [_Compiling(console)]
+    log.handlers = [each for each in log.handlers if not isinstance(each, _CompilingLines)] + [_CompilingLines(console)]
     log.setLevel(logging.INFO)

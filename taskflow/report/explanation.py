@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
@@ -63,21 +63,17 @@ class Explanation:
     baseline: Breakdown
 
     def __str__(self) -> str:
-        return explanation_text(self)
+        return "\n\n".join(part if isinstance(part, str) else align(part) for part in explanation_parts(self))
 
 
-def explanation_text(explanation: Explanation, most: int = 30) -> str:
-    """All of an explanation as plain text; tables and lists have at most `most` rows."""
-    return "\n\n".join(
-        [
-            headline(explanation),
-            align(comparison_table(explanation)),
-            align(operator_table(explanation, most)),
-            "\n".join(sentences(explanation, most)),
-            path_headline(explanation.step),
-            align(path_table(explanation, most)),
-        ]
-    )
+def explanation_parts(explanation: Explanation, most: int = 30) -> Iterator[str | Table]:
+    """The texts and tables of an explanation, in order; tables and lists have at most `most` rows."""
+    yield headline(explanation)
+    yield comparison_table(explanation)
+    yield operator_table(explanation, most)
+    yield "\n".join(sentences(explanation, most))
+    yield path_headline(explanation.step)
+    yield path_table(explanation, most)
 
 
 def headline(explanation: Explanation) -> str:

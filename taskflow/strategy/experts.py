@@ -22,10 +22,10 @@ def operator_placement(graph: Graph, machine: MachineModel) -> Strategy:
     host. Encoder and decoder lie beside each other, as in Wu et al., arXiv 1609.08144 (2016); FlexFlow (Jia, Zaharia
     and Aiken, MLSys 2019) compares its recurrent networks with this rule.
     """
-    sample, hosts = sample_axes(graph), _hosts(machine)
+    sample = sample_axes(graph)
     chosen: dict[str, ParallelConfig] = {}
     for name, middle in _middles(graph).items():
-        devices = [host[min(int(middle * len(host)), len(host) - 1)] for host in hosts]
+        devices = [host[min(int(middle * len(host)), len(host) - 1)] for host in machine.hosts]
         chosen[name] = along(graph.operator(name), sample.get(name), devices)
     return Strategy.of_graph(graph, chosen)
 
@@ -43,14 +43,6 @@ def placed_tables(graph: Graph, machine: MachineModel) -> Strategy:
         held[device] += graph.regions[table].size_bytes
         strategy.update({op.name: ParallelConfig({}, (device,)) for op in tables[table]})
     return strategy
-
-
-def _hosts(machine: MachineModel) -> list[list[int]]:
-    """The devices of each host, in the order of their numbers."""
-    hosts: dict[int, list[int]] = {}
-    for number, device in enumerate(machine.devices):
-        hosts.setdefault(device.host, []).append(number)
-    return [hosts[host] for host in sorted(hosts)]
 
 
 def _middles(graph: Graph) -> dict[str, float]:
@@ -94,4 +86,4 @@ def _tables(graph: Graph) -> dict[str, list[Operator]]:
 
 
 def _flops(op: Operator) -> float:
-    return op.task_flops({axis: (0, extent) for axis, extent in op.extents.items()})
+    return op.flops * prod(op.extents.values())

@@ -12,7 +12,7 @@ from taskflow.graph import window as window_rule
 # Functions that make no array need not count who holds the arrays they are given, which took a quarter of their time.
 # They call none but their like, and are never called from Python.
 
-image = leaf(window_rule.image)
+image, within = leaf(window_rule.image), leaf(window_rule.within)
 
 
 @njit
@@ -76,19 +76,12 @@ def put_boxes(
                     window[d, 4], window[d, 5] != 0,
                 )  # fmt: skip
                 continue
-            low, high, is_spread = 0, 1, False
+            low, high, is_contiguous = 0, 1, True
             for k in range(dim_ptr[d], dim_ptr[d + 1]):
-                extent, a, b = extents[dim_axis[k]], spans[n, dim_axis[k], 0], spans[n, dim_axis[k], 1]
-                if b <= a:
-                    low, high = 0, 0
-                    break
-                if is_spread and b - a < extent:
+                axis = dim_axis[k]
+                low, high, is_contiguous = within(low, high, extents[axis], spans[n, axis, 0], spans[n, axis, 1])
+                if not is_contiguous:
                     fault = min(fault, n)
-                if is_spread:
-                    low, high = low * extent, high * extent
-                else:
-                    low, high = low * extent + a, low * extent + b
-                is_spread = is_spread or b - a > 1
             boxes[n, d, 0], boxes[n, d, 1] = low, high
     return fault if fault < count else -1
 

@@ -7,7 +7,7 @@ makes replicas.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -74,8 +74,6 @@ class OperatorPoints:
     boxes: Array
     colours: Array
     partial: Array
-    _presence: Array | None = None
-    _flat: dict[int, tuple[Array, Array, bool]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.device)
@@ -105,21 +103,6 @@ class OperatorPoints:
         """Floating point operations of every point."""
         flops: Array = self.operator.flops * np.prod(self.spans[:, :, 1] - self.spans[:, :, 0], axis=1, dtype=float)
         return flops
-
-    def presence(self, devices: int) -> Array:
-        """(devices,) 1 where there is a point."""
-        if self._presence is None:
-            object.__setattr__(self, "_presence", np.minimum(np.bincount(self.device, minlength=devices), 1))
-        assert self._presence is not None
-        return self._presence
-
-    def flat(self, arg: int) -> tuple[Array, Array, bool]:
-        """Boxes of argument `arg` one after the other, its colours, and whether it is partial."""
-        found = self._flat.get(arg)
-        if found is None:
-            found = self.box(arg).reshape(-1), self.colours_of(arg), self.is_partial(arg)
-            self._flat[arg] = found
-        return found
 
     def box(self, arg: int) -> Array:
         """(points, dimensions, 2) box of argument `arg` of every point."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from taskflow.train.batches import Batches, Feeds
 from taskflow.train.rates import Rate
 
 Rule = Callable[[Graph, MachineModel], Strategy]
-Result = TypeVar("Result")
 
 
 class Trainer:
@@ -77,18 +76,11 @@ class Trainer:
         self.task_graph: TaskGraph = lower(graph, self.strategy, self.machine)
         if costs is None and isinstance(self.costs, MeasuredCosts):
             rehearse(self.costs, self.task_graph)
-        self.predicted_seconds = self._from_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
+        # costs are measured on rank 0 only, while the others wait
+        self.predicted_seconds = self.transport.on_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
         self._record = (executor or {}).get("record", all(d.kind != "cuda" for d in self.machine.devices))
         self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
         self._evaluators: dict[int, tuple[Graph, Executor]] = {}
-
-    def _from_rank_0(self, make: Callable[[], Result]) -> Result:
-        """What `make` gives on rank 0; costs are measured there only, while the others wait."""
-        if self.transport.size == 1:
-            return make()
-        value = make() if self.transport.rank == 0 else None
-        found: Result = self.transport.gather(value)[0]
-        return found
 
     def _choose(self, strategy: Strategy | Rule | str, proposals: int) -> Strategy:
         if isinstance(strategy, Strategy):
@@ -100,7 +92,7 @@ class Trainer:
         if len(self.machine.devices) == 1:
             return data_parallel(self.graph, self.machine)
         with show_progress(self.console) as show:
-            result = self._from_rank_0(
+            result = self.transport.on_rank_0(
                 lambda: search(
                     self.graph,
                     self.machine,

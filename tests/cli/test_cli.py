@@ -19,7 +19,7 @@ from taskflow import (
     simulate,
 )
 from taskflow.cli import main
-from taskflow.cli.inputs import find_machine
+from taskflow.cli.machine import find_machine
 from taskflow.cli.model import build_model
 from taskflow.report import console
 from taskflow.report.describe import describe_bytes, describe_seconds

@@ -18,7 +18,7 @@ from taskflow import (
 )
 from taskflow.report.alternatives import candidates
 from taskflow.report.describe import describe_bytes, describe_seconds
-from taskflow.report.explanation import comparison_table, explanation_text, operator_table, path_table
+from taskflow.report.explanation import comparison_table, explanation_parts, operator_table, path_table
 from tests import tiny
 from tests.simple_costs import SimpleCosts
 
@@ -149,7 +149,7 @@ def test_only_the_longest_operators_are_tried_and_shown():
     found = explained(graph, data_parallel(graph, TWO), alternatives=2, progress=lambda *call: calls.append(call))
     assert [entry.name for entry in found.operators if entry.alternative] == ["fc", "loss"]
     assert calls == [(1, 2), (2, 2)]
-    assert "tanh" not in explanation_text(found, most=2)
+    assert "tanh" not in str(list(explanation_parts(found, most=2)))
 
 
 def test_operators_of_which_the_same_is_said_share_a_line():
