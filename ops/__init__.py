@@ -2,216 +2,138 @@
 
 Each function launches one or a few operators on the graph of its first input and gives the output region. Arguments
 are torch.nn.functional's: input regions first; where there are weights, the output extent second.
+`import f as f` says that `f` is public.
 """
 
-from ops.attention.attention import multihead_attention, scaled_dot_product_attention
-from ops.attention.fused_attention import fused_attention
-from ops.attention.linear_attention import memory_linear_attention
-from ops.attention.rotary import rotary_embedding
-from ops.dense.convolution import conv2d
-from ops.dense.convolution1d import conv1d
-from ops.dense.feed_forward import feed_forward
-from ops.dense.interaction import dot_interaction
-from ops.dense.linear import linear
-from ops.dense.product import batch_matmul, einsum, matmul
-from ops.elementwise.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, softplus, tanh
-from ops.elementwise.arithmetic import (
-    add,
-    divide,
-    equal,
-    greater,
-    greater_equal,
-    less,
-    less_equal,
-    maximum,
-    minimum,
-    multiply,
-    not_equal,
-    pow,
-    subtract,
-    where,
-)
-from ops.elementwise.dropout import dropout
-from ops.elementwise.functions import abs, clip, cos, exp, log, rsqrt, sin, sqrt
-from ops.initializers import (
-    constant,
-    fan_in_uniform,
-    glorot_normal,
-    glorot_uniform,
-    he_normal,
-    he_uniform,
-    normal,
-    uniform,
-    zeros,
-)
-from ops.loss.composed_softmax import log_softmax
-from ops.loss.cross_entropy import cross_entropy
-from ops.loss.elementwise import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    huber_loss,
-    mean_absolute_error,
-    mean_squared_error,
-)
-from ops.loss.metrics import accuracy, perplexity, root_mean_squared_error, top_k_accuracy
-from ops.loss.softmax import softmax, softmax_cross_entropy
-from ops.moe.dispatch import combine, dispatch
-from ops.moe.experts import expert_linear, mixture_of_experts
-from ops.moe.gate import count_dropped, expert_load, expert_slots, load_balance_loss, top_k_gate
-from ops.norm.batch_norm import batch_norm
-from ops.norm.layer_norm import layer_norm
-from ops.norm.norms import group_norm, rms_norm
-from ops.optim.adaptive import adagrad, rmsprop
-from ops.optim.lamb import lamb
-from ops.optim.optimizers import adam, adamw, sgd
-from ops.recurrent.gru import gru, gru_cell, gru_steps
-from ops.recurrent.lstm import lstm, lstm_cell, lstm_steps
-from ops.recurrent.rnn import rnn, rnn_cell, rnn_steps
-from ops.recurrent.weights import RecurrentWeights, lstm_weights, recurrent_weights
-from ops.reduce.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
-from ops.reduce.extremes import argmax, global_max_pool2d, max, min, topk
-from ops.reduce.pooling import avg_pool2d, max_pool2d
-from ops.reduce.reductions import global_avg_pool2d, mean, sum
-from ops.reduce.sum_to import sum_to
-from ops.shape.expand import cast, expand, squeeze, unsqueeze
-from ops.shape.padding import pad, reverse
-from ops.shape.rearrange import concat, flatten, reshape, transpose
-from ops.shape.sections import slice, split
-from ops.tables.embedding import embedding
-from ops.tables.embedding_bag import embedding_bag, gather_rows, position_embedding
-from ops.tables.gather import gather
-from ops.torch.from_torch import Imported, from_torch
-from ops.torch.state import from_torch_state
+from ops.attention.attention import multihead_attention as multihead_attention
+from ops.attention.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from ops.attention.fused_attention import fused_attention as fused_attention
+from ops.attention.linear_attention import memory_linear_attention as memory_linear_attention
+from ops.attention.rotary import rotary_embedding as rotary_embedding
+from ops.dense.convolution import conv2d as conv2d
+from ops.dense.convolution1d import conv1d as conv1d
+from ops.dense.feed_forward import feed_forward as feed_forward
+from ops.dense.interaction import dot_interaction as dot_interaction
+from ops.dense.linear import linear as linear
+from ops.dense.product import batch_matmul as batch_matmul
+from ops.dense.product import einsum as einsum
+from ops.dense.product import matmul as matmul
+from ops.elementwise.activation import elu as elu
+from ops.elementwise.activation import gelu as gelu
+from ops.elementwise.activation import leaky_relu as leaky_relu
+from ops.elementwise.activation import relu as relu
+from ops.elementwise.activation import sigmoid as sigmoid
+from ops.elementwise.activation import silu as silu
+from ops.elementwise.activation import softplus as softplus
+from ops.elementwise.activation import tanh as tanh
+from ops.elementwise.arithmetic import add as add
+from ops.elementwise.arithmetic import divide as divide
+from ops.elementwise.arithmetic import equal as equal
+from ops.elementwise.arithmetic import greater as greater
+from ops.elementwise.arithmetic import greater_equal as greater_equal
+from ops.elementwise.arithmetic import less as less
+from ops.elementwise.arithmetic import less_equal as less_equal
+from ops.elementwise.arithmetic import maximum as maximum
+from ops.elementwise.arithmetic import minimum as minimum
+from ops.elementwise.arithmetic import multiply as multiply
+from ops.elementwise.arithmetic import not_equal as not_equal
+from ops.elementwise.arithmetic import pow as pow
+from ops.elementwise.arithmetic import subtract as subtract
+from ops.elementwise.arithmetic import where as where
+from ops.elementwise.dropout import dropout as dropout
+from ops.elementwise.functions import abs as abs
+from ops.elementwise.functions import clip as clip
+from ops.elementwise.functions import cos as cos
+from ops.elementwise.functions import exp as exp
+from ops.elementwise.functions import log as log
+from ops.elementwise.functions import rsqrt as rsqrt
+from ops.elementwise.functions import sin as sin
+from ops.elementwise.functions import sqrt as sqrt
+from ops.initializers import constant as constant
+from ops.initializers import fan_in_uniform as fan_in_uniform
+from ops.initializers import glorot_normal as glorot_normal
+from ops.initializers import glorot_uniform as glorot_uniform
+from ops.initializers import he_normal as he_normal
+from ops.initializers import he_uniform as he_uniform
+from ops.initializers import normal as normal
+from ops.initializers import uniform as uniform
+from ops.initializers import zeros as zeros
+from ops.loss.composed_softmax import log_softmax as log_softmax
+from ops.loss.cross_entropy import cross_entropy as cross_entropy
+from ops.loss.elementwise import binary_cross_entropy as binary_cross_entropy
+from ops.loss.elementwise import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from ops.loss.elementwise import huber_loss as huber_loss
+from ops.loss.elementwise import mean_absolute_error as mean_absolute_error
+from ops.loss.elementwise import mean_squared_error as mean_squared_error
+from ops.loss.metrics import accuracy as accuracy
+from ops.loss.metrics import perplexity as perplexity
+from ops.loss.metrics import root_mean_squared_error as root_mean_squared_error
+from ops.loss.metrics import top_k_accuracy as top_k_accuracy
+from ops.loss.softmax import softmax as softmax
+from ops.loss.softmax import softmax_cross_entropy as softmax_cross_entropy
+from ops.moe.dispatch import combine as combine
+from ops.moe.dispatch import dispatch as dispatch
+from ops.moe.experts import expert_linear as expert_linear
+from ops.moe.experts import mixture_of_experts as mixture_of_experts
+from ops.moe.gate import count_dropped as count_dropped
+from ops.moe.gate import expert_load as expert_load
+from ops.moe.gate import expert_slots as expert_slots
+from ops.moe.gate import load_balance_loss as load_balance_loss
+from ops.moe.gate import top_k_gate as top_k_gate
+from ops.norm.batch_norm import batch_norm as batch_norm
+from ops.norm.layer_norm import layer_norm as layer_norm
+from ops.norm.norms import group_norm as group_norm
+from ops.norm.norms import rms_norm as rms_norm
+from ops.optim.adaptive import adagrad as adagrad
+from ops.optim.adaptive import rmsprop as rmsprop
+from ops.optim.lamb import lamb as lamb
+from ops.optim.optimizers import adam as adam
+from ops.optim.optimizers import adamw as adamw
+from ops.optim.optimizers import sgd as sgd
+from ops.recurrent.gru import gru as gru
+from ops.recurrent.gru import gru_cell as gru_cell
+from ops.recurrent.gru import gru_steps as gru_steps
+from ops.recurrent.lstm import lstm as lstm
+from ops.recurrent.lstm import lstm_cell as lstm_cell
+from ops.recurrent.lstm import lstm_steps as lstm_steps
+from ops.recurrent.rnn import rnn as rnn
+from ops.recurrent.rnn import rnn_cell as rnn_cell
+from ops.recurrent.rnn import rnn_steps as rnn_steps
+from ops.recurrent.weights import RecurrentWeights as RecurrentWeights
+from ops.recurrent.weights import lstm_weights as lstm_weights
+from ops.recurrent.weights import recurrent_weights as recurrent_weights
+from ops.reduce.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
+from ops.reduce.adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
+from ops.reduce.extremes import argmax as argmax
+from ops.reduce.extremes import global_max_pool2d as global_max_pool2d
+from ops.reduce.extremes import max as max
+from ops.reduce.extremes import min as min
+from ops.reduce.extremes import topk as topk
+from ops.reduce.pooling import avg_pool2d as avg_pool2d
+from ops.reduce.pooling import max_pool2d as max_pool2d
+from ops.reduce.reductions import global_avg_pool2d as global_avg_pool2d
+from ops.reduce.reductions import mean as mean
+from ops.reduce.reductions import sum as sum
+from ops.reduce.sum_to import sum_to as sum_to
+from ops.shape.expand import cast as cast
+from ops.shape.expand import expand as expand
+from ops.shape.expand import squeeze as squeeze
+from ops.shape.expand import unsqueeze as unsqueeze
+from ops.shape.padding import pad as pad
+from ops.shape.padding import reverse as reverse
+from ops.shape.rearrange import concat as concat
+from ops.shape.rearrange import flatten as flatten
+from ops.shape.rearrange import reshape as reshape
+from ops.shape.rearrange import transpose as transpose
+from ops.shape.sections import slice as slice
+from ops.shape.sections import split as split
+from ops.tables.embedding import embedding as embedding
+from ops.tables.embedding_bag import embedding_bag as embedding_bag
+from ops.tables.embedding_bag import gather_rows as gather_rows
+from ops.tables.embedding_bag import position_embedding as position_embedding
+from ops.tables.gather import gather as gather
+from ops.torch.from_torch import Imported as Imported
+from ops.torch.from_torch import from_torch as from_torch
+from ops.torch.state import from_torch_state as from_torch_state
 
-__all__ = [
-    "Imported",
-    "RecurrentWeights",
-    "abs",
-    "accuracy",
-    "adagrad",
-    "adam",
-    "adamw",
-    "adaptive_avg_pool2d",
-    "adaptive_max_pool2d",
-    "add",
-    "argmax",
-    "avg_pool2d",
-    "batch_matmul",
-    "batch_norm",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cast",
-    "clip",
-    "combine",
-    "concat",
-    "constant",
-    "conv1d",
-    "conv2d",
-    "cos",
-    "count_dropped",
-    "cross_entropy",
-    "dispatch",
-    "divide",
-    "dot_interaction",
-    "dropout",
-    "einsum",
-    "elu",
-    "embedding",
-    "embedding_bag",
-    "equal",
-    "exp",
-    "expand",
-    "expert_linear",
-    "expert_load",
-    "expert_slots",
-    "fan_in_uniform",
-    "feed_forward",
-    "flatten",
-    "from_torch",
-    "from_torch_state",
-    "fused_attention",
-    "gather",
-    "gather_rows",
-    "gelu",
-    "global_avg_pool2d",
-    "global_max_pool2d",
-    "glorot_normal",
-    "glorot_uniform",
-    "greater",
-    "greater_equal",
-    "group_norm",
-    "gru",
-    "gru_cell",
-    "gru_steps",
-    "he_normal",
-    "he_uniform",
-    "huber_loss",
-    "lamb",
-    "layer_norm",
-    "leaky_relu",
-    "less",
-    "less_equal",
-    "linear",
-    "load_balance_loss",
-    "log",
-    "log_softmax",
-    "lstm",
-    "lstm_cell",
-    "lstm_steps",
-    "lstm_weights",
-    "matmul",
-    "max",
-    "max_pool2d",
-    "maximum",
-    "mean",
-    "mean_absolute_error",
-    "mean_squared_error",
-    "memory_linear_attention",
-    "min",
-    "minimum",
-    "mixture_of_experts",
-    "multihead_attention",
-    "multiply",
-    "normal",
-    "not_equal",
-    "pad",
-    "perplexity",
-    "position_embedding",
-    "pow",
-    "recurrent_weights",
-    "relu",
-    "reshape",
-    "reverse",
-    "rms_norm",
-    "rmsprop",
-    "rnn",
-    "rnn_cell",
-    "rnn_steps",
-    "root_mean_squared_error",
-    "rotary_embedding",
-    "rsqrt",
-    "scaled_dot_product_attention",
-    "sgd",
-    "sigmoid",
-    "silu",
-    "sin",
-    "slice",
-    "softmax",
-    "softmax_cross_entropy",
-    "softplus",
-    "split",
-    "sqrt",
-    "squeeze",
-    "subtract",
-    "sum",
-    "sum_to",
-    "tanh",
-    "top_k_accuracy",
-    "top_k_gate",
-    "topk",
-    "transpose",
-    "uniform",
-    "unsqueeze",
-    "where",
-    "zeros",
-]
+__all__ = sorted(name for name, value in globals().items() if callable(value))  # the classes and functions above

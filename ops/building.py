@@ -6,9 +6,40 @@ Nothing here runs in a step; what kernels share is in `tiles`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Concatenate, ParamSpec
 
-from taskflow import LogicalRegion, Operator
+from taskflow import Graph, LogicalRegion, Operator
+
+_Options = ParamSpec("_Options")
+_Regions = LogicalRegion | tuple[LogicalRegion, ...]
+
+
+def _of_inputs(
+    launch: Callable[Concatenate[Graph, str, str, Sequence[LogicalRegion], _Options], _Regions],
+) -> Callable[Concatenate[str, str, Sequence[LogicalRegion], _Options], tuple[LogicalRegion, ...]]:
+    def launched(
+        name: str, pattern: str, inputs: Sequence[LogicalRegion], /, *args: _Options.args, **options: _Options.kwargs
+    ) -> tuple[LogicalRegion, ...]:
+        made = launch(inputs[0].graph, name, pattern, inputs, *args, **options)
+        return made if isinstance(made, tuple) else (made,)
+
+    return launched
+
+
+def _first_of(
+    launch: Callable[Concatenate[str, str, Sequence[LogicalRegion], _Options], tuple[LogicalRegion, ...]],
+) -> Callable[Concatenate[str, str, Sequence[LogicalRegion], _Options], LogicalRegion]:
+    def launched(
+        name: str, pattern: str, inputs: Sequence[LogicalRegion], /, *args: _Options.args, **options: _Options.kwargs
+    ) -> LogicalRegion:
+        return launch(name, pattern, inputs, *args, **options)[0]
+
+    return launched
+
+
+launch_all = _of_inputs(Graph.launch)  # on the graph of the first input; a tuple, of a single output too
+launch_first = _first_of(launch_all)  # the first output of an operator: others serve its backward operators
 
 
 def first(outputs: LogicalRegion | tuple[LogicalRegion, ...]) -> LogicalRegion:

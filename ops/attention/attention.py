@@ -12,7 +12,7 @@ from functools import partial
 
 from ops.attention.fused_attention import fused_attention
 from ops.attention.linear_attention import memory_linear_attention
-from ops.building import check_ndim, check_positive, check_region, distinct, first, terms
+from ops.building import check_ndim, check_positive, check_region, distinct, first, launch_first, terms
 from ops.cuda import attention as gpu_attention
 from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Plan, contract, multiply_matrices
@@ -122,7 +122,7 @@ def scaled_dot_product_attention(
     pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
     kernel = _scores.bind(plan=Plan.of(pattern), scale=q.shape[3] ** -0.5, is_causal=is_causal)
     backward = partial(_scores_backward, scale=q.shape[3] ** -0.5)
-    scores = first(graph.launch(name, pattern, [q, k], kernel=kernel, backward=backward, flops=2))
+    scores = launch_first(name, pattern, [q, k], kernel=kernel, backward=backward, flops=2)
     with graph.following(scores.name):
         weights = dropout(softmax(scores, name=f"{name}.softmax"), dropout_p, training, f"{name}.drop")
         return contract(f"{name}.sum", f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}", weights, v)
@@ -207,7 +207,7 @@ def _project(
 
     pattern = f"{x_term}, {weight_term}{f', {rows_term}' if bias else ''} -> {y_term}"
     kernel = _forward.bind(summed=summed)
-    return first(x.graph.launch(name, pattern, inputs, kernel=kernel, sizes=sizes, backward=backward))
+    return launch_first(name, pattern, inputs, kernel=kernel, sizes=sizes, backward=backward)
 
 
 def _flat(ctx: Context, slot: str, a: Array) -> Array:

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from ops.building import check_ndim, check_region, distinct, first, term, terms
+from ops.building import check_ndim, check_region, distinct, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from ops.elementwise.formula import formula
 from ops.tiles import contiguous, deliver, work_array
@@ -48,7 +48,7 @@ def memory_linear_attention(
     scale = q.shape[3] ** -0.5
     with graph.following(name):
         pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", _largest.bind(scale=scale, is_causal=is_causal)
-        largest = first(graph.launch(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2))
+        largest = launch_first(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2)
     sums = graph.launch(
         name,
         f"{q_term}, {k_term}, {v_term}, {row} -> {b} {s} {h} ^e, {row}",

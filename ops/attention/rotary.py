@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from ops.building import check_region, distinct, first, term, terms
+from ops.building import check_region, distinct, launch_first, term, terms
 from ops.cuda import features as gpu_features
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -60,7 +60,7 @@ def _launch(
     features = x.shape[-1]
     kernel = _turn.bind(base=base, features=features, interleaved=interleaved, offset=offset, sign=sign)
     sizes = {"pair": 2, "f": features // 2}
-    return first(x.graph.launch(name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3))
+    return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3)
 
 
 @partial(Kernel, cuda=gpu_features.turn)

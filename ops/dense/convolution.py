@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.building import check_ndim, check_positive, check_region, first, layout_channels_last, pair, terms
+from ops.building import check_ndim, check_positive, check_region, launch_first, layout_channels_last, pair, terms
 from ops.cuda import convolution as gpu_convolution
 from ops.cuda.windows import window_loops
 from ops.dense import winograd
@@ -68,17 +68,15 @@ def conv2d(
     inputs = parameters_of(where, name, x, out_channels, sizes, groups, bias, weight_init, bias_init)
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
     pattern = f"n {c} y x, {o} c ^kh ^kw{f', {o}' if bias else ''} -> n {o} h w"
-    return first(
-        graph.launch(
-            name,
-            pattern,
-            inputs,
-            kernel=convolve.bind(windows=windows, is_grouped=groups > 1),
-            sizes={"g": groups} if groups > 1 else {},
-            windows={"y": windows[0], "x": windows[1]},
-            backward=_backward,
-            layout=layout_channels_last(pattern),
-        )
+    return launch_first(
+        name,
+        pattern,
+        inputs,
+        kernel=convolve.bind(windows=windows, is_grouped=groups > 1),
+        sizes={"g": groups} if groups > 1 else {},
+        windows={"y": windows[0], "x": windows[1]},
+        backward=_backward,
+        layout=layout_channels_last(pattern),
     )
 
 
@@ -137,40 +135,35 @@ def image_windows(
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     (x_term, weight_term, *_), (y_term,) = terms(op)
     x, weight, *bias = op.inputs
-    launch = x.graph.launch
     windows = op.windows["y"], op.windows["x"]
     groups = {"g": op.extents["g"]} if "g" in op.extents else {}
     height, width = x.shape[2:]
     x_pattern = f"{y_term.replace(' h w', ' p q')}, {weight_term} -> {x_term.replace(' y x', ' h w')}"
     weight_pattern = f"{y_term}, {x_term} -> {weight_term}"
     gradients = [
-        first(
-            launch(
-                f"{op.name}.dx",
-                x_pattern,
-                [gy, weight],
-                kernel=gradient_x.bind(windows=windows, is_grouped=bool(groups)),
-                sizes={**groups, "h": height, "w": width},
-                windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
-                flops=2 * op.extents["h"] * op.extents["w"] / (height * width),
-                layout=layout_channels_last(x_pattern),
-            )
+        launch_first(
+            f"{op.name}.dx",
+            x_pattern,
+            [gy, weight],
+            kernel=gradient_x.bind(windows=windows, is_grouped=bool(groups)),
+            sizes={**groups, "h": height, "w": width},
+            windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
+            flops=2 * op.extents["h"] * op.extents["w"] / (height * width),
+            layout=layout_channels_last(x_pattern),
         ),
-        first(
-            launch(
-                f"{op.name}.dweight",
-                weight_pattern,
-                [gy, x],
-                kernel=gradient_weight.bind(windows=windows, is_grouped=bool(groups)),
-                sizes={**groups, "kh": windows[0].size, "kw": windows[1].size},
-                windows=op.windows,
-                layout=layout_channels_last(weight_pattern),
-            )
+        launch_first(
+            f"{op.name}.dweight",
+            weight_pattern,
+            [gy, x],
+            kernel=gradient_weight.bind(windows=windows, is_grouped=bool(groups)),
+            sizes={**groups, "kh": windows[0].size, "kw": windows[1].size},
+            windows=op.windows,
+            layout=layout_channels_last(weight_pattern),
         ),
     ]
     if bias:
         pattern = f"{y_term} -> {terms(op)[0][2]}"
-        gradients.append(first(launch(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1)))
+        gradients.append(launch_first(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1))
     return tuple(gradients)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.building import check_ndim, check_positive, check_region, first, terms
+from ops.building import check_ndim, check_positive, check_region, first, launch_first, terms
 from ops.dense.convolution import convolve, gradient_weight, gradient_x, parameters_of
 from ops.initializers import Init
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
@@ -64,16 +64,14 @@ def conv1d(
     name = x.graph.unique_name(name or "conv1d")
     inputs = parameters_of(where, name, x, out_channels, (kernel_size,), groups, bias, weight_init, bias_init)
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
-    return first(
-        x.graph.launch(
-            name,
-            f"n {c} x, {o} c ^kw{f', {o}' if bias else ''} -> n {o} w",
-            inputs,
-            kernel=_forward.bind(windows=(_LINE, window), is_grouped=groups > 1),
-            sizes={"g": groups} if groups > 1 else {},
-            windows={"x": window},
-            backward=_backward,
-        )
+    return launch_first(
+        name,
+        f"n {c} x, {o} c ^kw{f', {o}' if bias else ''} -> n {o} w",
+        inputs,
+        kernel=_forward.bind(windows=(_LINE, window), is_grouped=groups > 1),
+        sizes={"g": groups} if groups > 1 else {},
+        windows={"x": window},
+        backward=_backward,
     )
 
 
@@ -103,7 +101,7 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     gradients = [first(gx), first(gweight)]
     if bias:
         pattern = f"{y_term} -> {terms(op)[0][2]}"
-        gradients.append(first(launch(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1)))
+        gradients.append(launch_first(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1))
     return tuple(gradients)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_positive, check_region, distinct, first, term, terms
+from ops.building import check_positive, check_region, distinct, launch_first, term, terms
 from ops.dense.linear import (
     activated,
     forward,
@@ -71,7 +71,7 @@ def feed_forward(
     pattern = pattern_of(hidden, bias, "i", *between)
     kernel = _forward.bind(has_kept=bool(kept))
     backward = partial(_backward, bias=bias, activation=activation)
-    return first(x.graph.launch(f"{name}.fc2", pattern, inputs, kernel=kernel, backward=backward))
+    return launch_first(f"{name}.fc2", pattern, inputs, kernel=kernel, backward=backward)
 
 
 @partial(Kernel, takes_half_on_cuda=True)
@@ -92,14 +92,12 @@ def _backward(op: Operator, gy: LogicalRegion, *, bias: bool, activation: str) -
     kept = op.inputs[-1] if activation == "gelu_tanh" else op.inputs[0]
     expression = GELU_TANH.gradients["x"] if activation == "gelu_tanh" else None
     whole = y_term.removesuffix("o") + "^o"  # partial sums cannot pass the activation
-    g = first(
-        gy.graph.launch(
-            f"{op.name}.dx",
-            f"{whole}, ^o i, {x_term} -> {x_term}",
-            [gy, op.inputs[1], kept],
-            kernel=_gradient.bind(expression=expression),
-            flops=2,
-        )
+    g = launch_first(
+        f"{op.name}.dx",
+        f"{whole}, ^o i, {x_term} -> {x_term}",
+        [gy, op.inputs[1], kept],
+        kernel=_gradient.bind(expression=expression),
+        flops=2,
     )
     of_parameters = gradients_of_parameters(op, gy, bias)
     return (None, *of_parameters, g) if activation == "gelu_tanh" else (g, *of_parameters)

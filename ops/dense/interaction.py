@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.building import check_ndim, check_region, first
+from ops.building import check_ndim, check_region, launch_first
 from ops.cuda import features as gpu_features
 from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -39,16 +39,14 @@ def dot_interaction(xs: Sequence[LogicalRegion], name: str | None = None) -> Log
         check_ndim(where, x, (2,))
         if x.shape != xs[0].shape:
             raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].shape} and '{x.name}' is {x.shape}")
-    return first(
-        xs[0].graph.launch(
-            name or "dot_interaction",
-            f"{', '.join(['b e'] * len(xs))} -> b p",
-            xs,
-            kernel=_forward,
-            sizes={"p": len(xs) * (len(xs) - 1) // 2},
-            backward=_backward,
-            flops=2,
-        )
+    return launch_first(
+        name or "dot_interaction",
+        f"{', '.join(['b e'] * len(xs))} -> b p",
+        xs,
+        kernel=_forward,
+        sizes={"p": len(xs) * (len(xs) - 1) // 2},
+        backward=_backward,
+        flops=2,
     )
 
 

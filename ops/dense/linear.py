@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.building import check_positive, check_region, distinct, first, term, terms
+from ops.building import check_positive, check_region, distinct, launch_first, term, terms
 from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
@@ -59,7 +59,7 @@ def linear(
     name = x.graph.unique_name(name or "linear")
     inputs = [x, *parameters_of(x, name, out_features, bias, weight_init, bias_init)]
     if activation is None:
-        return first(x.graph.launch(name, pattern_of(x, bias), inputs, kernel=forward, backward=gradients_of))
+        return launch_first(name, pattern_of(x, bias), inputs, kernel=forward, backward=gradients_of)
     return activated(name, inputs, activation, partial(_backward_active, activation=activation))[0]
 
 
@@ -157,9 +157,7 @@ def _backward_active(
     y = terms(op)[1][0]
     kernel = relu_gradient if activation == "relu" else _gelu_gradient.bind(expression=GELU_TANH.gradients["x"])
     inputs = [gy, op.outputs[-1]]
-    return gradients_of(
-        op, first(gy.graph.launch(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20))
-    )
+    return gradients_of(op, launch_first(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20))
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
@@ -171,7 +169,7 @@ def gradients_of(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     """Of the input and the parameters of an affine map."""
     (x_term, *_), (y_term, *_) = terms(op)
     pattern = f"{y_term}, o i -> {x_term.replace('^', '')}"  # a gradient with respect to x may be split along i
-    gx = first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, op.inputs[1]], kernel=_gradient_x))
+    gx = launch_first(f"{op.name}.dx", pattern, [gy, op.inputs[1]], kernel=_gradient_x)
     return gx, *gradients_of_parameters(op, gy, len(op.inputs) > 2)
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 
-from ops.building import check_ndim, check_region, distinct, first, term, terms
+from ops.building import check_ndim, check_region, distinct, launch_first, term, terms
 from ops.tiles import merged, merges
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -79,7 +79,7 @@ def contract(name: str, pattern: str, x: LogicalRegion, y: LogicalRegion, scale:
     """`scale` times the sum of products of a pattern without groups whose axes each stand in two terms or in all."""
     kernel = multiply_matrices.bind(plan=Plan.of(pattern), scale=scale)
     backward = partial(_backward, scale=scale)
-    return first(x.graph.launch(name, pattern, [x, y], kernel=kernel, backward=backward, flops=2))
+    return launch_first(name, pattern, [x, y], kernel=kernel, backward=backward, flops=2)
 
 
 def _backward(op: Operator, gz: LogicalRegion, *, scale: float) -> tuple[LogicalRegion, LogicalRegion]:

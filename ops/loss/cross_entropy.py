@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import distinct, first, term, terms
+from ops.building import distinct, first, launch_first, term, terms
 from ops.cuda import classes as gpu_classes
 from ops.elementwise.formula import formula
 from ops.loss.elementwise import check_reduction
@@ -133,7 +133,7 @@ def _backward(
     pattern = f"{row}, {row}, {full}, {row}, {row} -> {full}"
     kernel = _gradient.bind(classes=classes, smoothing=smoothing)
     return (
-        first(y.graph.launch(f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10)),
+        launch_first(f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10),
         None,
         None,
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from math import exp, prod
 
-from ops.building import check_region, distinct, first, term, terms
+from ops.building import check_region, distinct, launch_first, term, terms
 from ops.elementwise.broadcast import Elementwise, elementwise, launch
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
@@ -127,8 +127,8 @@ def _pairwise(
     count = prod(x.shape) if reduction == "mean" else 1
     kernel = _total.bind(expression=rule.value, numbers=numbers, count=count)
     backward = partial(_backward, rule=rule, numbers=numbers, count=count)
-    return first(
-        x.graph.launch(name or kind, f"{axes}, {axes} -> .", [x, y], kernel=kernel, backward=backward, flops=rule.flops)
+    return launch_first(
+        name or kind, f"{axes}, {axes} -> .", [x, y], kernel=kernel, backward=backward, flops=rule.flops
     )
 
 
@@ -140,7 +140,7 @@ def _backward(
     def launch_gradient(what: str, expression: Expression) -> LogicalRegion:
         kernel = _gradient.bind(expression=expression, numbers=numbers, count=count)
         pattern, inputs = f"., {axes}, {axes} -> {axes}", [gloss, *op.inputs]
-        return first(gloss.graph.launch(f"{op.name}.d{what}", pattern, inputs, kernel=kernel, flops=rule.flops))
+        return launch_first(f"{op.name}.d{what}", pattern, inputs, kernel=kernel, flops=rule.flops)
 
     return tuple(launch_gradient(what, expression) for what, expression in rule.gradients.items())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_positive, check_region, distinct, first, term
+from ops.building import check_positive, check_region, distinct, launch_first, term
 from ops.cuda import classes as gpu_classes
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.functions import exp, sqrt
@@ -62,11 +62,11 @@ def _share_of_right(kind: str, y: LogicalRegion, t: LogicalRegion, k: int, name:
     full, row = term(axes), term(axes[:-1])
     kernel = _right_scores.bind(what=f"{kind}: the target", classes=y.shape[-1])
     with graph.following(name):
-        right = first(graph.launch(f"{name}.right", f"{full}, {row} -> {row}", [y, t], kernel=kernel, flops=1))
-    before = first(graph.launch(name, f"{full}, {row}, {row} -> {row}", [y, t, right], kernel=_before, flops=3))
+        right = launch_first(f"{name}.right", f"{full}, {row} -> {row}", [y, t], kernel=kernel, flops=1)
+    before = launch_first(name, f"{full}, {row}, {row} -> {row}", [y, t, right], kernel=_before, flops=3)
     kernel = _share_below.bind(k=k, count=prod(t.shape))
     with graph.following(name):
-        return first(graph.launch(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1))
+        return launch_first(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1)
 
 
 @partial(Kernel, cuda=gpu_tables.right_scores)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_dim, check_integers, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_integers, check_region, distinct, launch_first, term, terms
 from ops.cuda import kernels as gpu
 from ops.cuda import rows as gpu_rows
 from ops.loss.composed_softmax import composed_softmax
@@ -31,15 +31,13 @@ def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, compose
     check_region(where, x)
     dim = check_dim(where, dim, x.ndim)
     axes = term([f"^{a}" if k == dim else a for k, a in enumerate(distinct(x.axes))])
-    return first(
-        x.graph.launch(
-            name or "softmax",
-            f"{axes} -> {axes}",
-            [x],
-            kernel=_softmax.bind(dim=dim),
-            backward=partial(_softmax_backward, dim=dim),
-            flops=10,
-        )
+    return launch_first(
+        name or "softmax",
+        f"{axes} -> {axes}",
+        [x],
+        kernel=_softmax.bind(dim=dim),
+        backward=partial(_softmax_backward, dim=dim),
+        flops=10,
     )
 
 
@@ -47,7 +45,7 @@ def _softmax_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> LogicalRe
     axes = terms(op)[1][0]
     kernel = _softmax_gradient.bind(dim=dim)
     pattern = f"{axes}, {axes} -> {axes}"
-    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy, op.outputs[0]], kernel=kernel, flops=4))
+    return launch_first(f"{op.name}.dx", pattern, [gy, op.outputs[0]], kernel=kernel, flops=4)
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.softmax)
@@ -88,15 +86,13 @@ def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None =
     check_targets(where, y, t)
     *lead, classes = distinct(y.axes)
     y_term = term((*lead, f"^{classes}"))
-    return first(
-        y.graph.launch(
-            name or "softmax_cross_entropy",
-            f"{y_term}, {term(lead)} -> ., {y_term}",
-            [y, t],
-            kernel=_cross_entropy.bind(count=prod(t.shape)),
-            backward=_cross_entropy_backward,
-            flops=12,
-        )
+    return launch_first(
+        name or "softmax_cross_entropy",
+        f"{y_term}, {term(lead)} -> ., {y_term}",
+        [y, t],
+        kernel=_cross_entropy.bind(count=prod(t.shape)),
+        backward=_cross_entropy_backward,
+        flops=12,
     )
 
 
@@ -135,7 +131,7 @@ def _cross_entropy_backward(
     (y_term, t_term), _ = terms(op)
     kernel = _cross_entropy_gradient.bind(count=prod(t.shape))
     pattern, inputs = f"., {y_term}, {t_term} -> {y_term}", [gloss, op.outputs[1], t]
-    return first(gloss.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=2, dtype=y.dtype)), None
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=2, dtype=y.dtype), None
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu.cross_entropy_gradient)

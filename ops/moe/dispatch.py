@@ -13,7 +13,17 @@ from math import prod
 
 from numpy.typing import DTypeLike
 
-from ops.building import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
+from ops.building import (
+    check_integers,
+    check_ndim,
+    check_positive,
+    check_region,
+    distinct,
+    first,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import experts as gpu_experts
 from ops.moe.gate import token_axis
 from ops.tiles import contiguous, deliver, rows, work_array
@@ -45,16 +55,14 @@ def dispatch(
     check_region(where, x)
     check_positive(where, num_experts=num_experts, capacity=capacity, groups=groups)
     x_term, slot_term, expert_term, sizes = _write_terms(where, x, slots, groups)
-    return first(
-        x.graph.launch(
-            name or "dispatch",
-            f"{x_term}, {slot_term} -> {expert_term}",
-            [x, slots],
-            kernel=_scatter.bind(places=groups * capacity),
-            sizes={**sizes, "e": num_experts, "c": capacity},
-            backward=partial(_dispatch_backward, places=groups * capacity),
-            flops=1 / (num_experts * capacity),
-        )
+    return launch_first(
+        name or "dispatch",
+        f"{x_term}, {slot_term} -> {expert_term}",
+        [x, slots],
+        kernel=_scatter.bind(places=groups * capacity),
+        sizes={**sizes, "e": num_experts, "c": capacity},
+        backward=partial(_dispatch_backward, places=groups * capacity),
+        flops=1 / (num_experts * capacity),
     )
 
 
@@ -86,16 +94,14 @@ def combine(
             f"'{weights.name}' is {weights.shape}"
         )
     token_term, slot_term, expert_term, sizes = _write_terms(where, weights, slots, groups)
-    return first(
-        x.graph.launch(
-            name or "combine",
-            f"{expert_term}, {slot_term}, {slot_term} -> {token_term}",
-            [x, slots, weights],
-            kernel=_gather.bind(places=x.shape[1]),
-            sizes=sizes,
-            backward=partial(_combine_backward, places=x.shape[1]),
-            flops=2 / prod(x.shape[:2]) * groups,
-        )
+    return launch_first(
+        name or "combine",
+        f"{expert_term}, {slot_term}, {slot_term} -> {token_term}",
+        [x, slots, weights],
+        kernel=_gather.bind(places=x.shape[1]),
+        sizes=sizes,
+        backward=partial(_combine_backward, places=x.shape[1]),
+        flops=2 / prod(x.shape[:2]) * groups,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil, prod
 
-from ops.building import check_ndim, check_positive, check_region, first
+from ops.building import check_ndim, check_positive, check_region, first, launch_first
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
 from ops.initializers import Init, uniform
@@ -141,7 +141,7 @@ def _expert_linear(
 
     pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
 
-    return first(graph.launch(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=backward))
+    return launch_first(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=backward)
 
 
 @partial(Kernel, takes_half_on_cuda=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_integers, check_positive, check_region, distinct, first, term, terms
+from ops.building import check_integers, check_positive, check_region, distinct, launch_first, term, terms
 from ops.cuda import experts as gpu_experts
 from ops.elementwise.arithmetic import multiply
 from ops.loss.softmax import check_classes
@@ -72,7 +72,7 @@ def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, no
     inputs = [gweights, op.outputs[1], op.inputs[0]]
     kernel = _top_k_gradient.bind(normalize=normalize)
     pattern = f"{few}, {few}, {wide} -> {wide}"
-    return first(gweights.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=1))
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=1)
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k_gradient)
@@ -122,17 +122,15 @@ def expert_slots(
     own = dict(zip(inner, choices.shape[1:-1], strict=True))
     group_rows = choices.shape[0] // groups
     kernel = _slots.bind(experts=num_experts, capacity=capacity, group_rows=group_rows, places=groups * capacity)
-    return first(
-        choices.graph.launch(
-            name or "expert_slots",
-            f"{term((whole_row, *every[1:], '^k'))} -> {term((row, *inner, '^k'))}",
-            [choices],
-            kernel=kernel,
-            sizes={**sizes, "b": group_rows, **own},
-            backward=no_gradient,
-            dtype="int32",
-            flops=1 / prod(choices.shape[:-1]) * groups,
-        )
+    return launch_first(
+        name or "expert_slots",
+        f"{term((whole_row, *every[1:], '^k'))} -> {term((row, *inner, '^k'))}",
+        [choices],
+        kernel=kernel,
+        sizes={**sizes, "b": group_rows, **own},
+        backward=no_gradient,
+        dtype="int32",
+        flops=1 / prod(choices.shape[:-1]) * groups,
     )
 
 
@@ -181,9 +179,7 @@ def count_dropped(slots: LogicalRegion, name: str | None = None) -> LogicalRegio
     """
     check_integers(f"count_dropped '{name or 'count_dropped'}'", slots, "slots")
     axes = term(distinct(slots.axes))
-    return first(
-        slots.graph.launch(name or "count_dropped", f"{axes} -> .", [slots], kernel=_count, dtype="int64", flops=1)
-    )
+    return launch_first(name or "count_dropped", f"{axes} -> .", [slots], kernel=_count, dtype="int64", flops=1)
 
 
 @partial(Kernel, cuda=gpu_experts.dropped)
@@ -216,17 +212,15 @@ def expert_load(
     check_positive(where, num_experts=num_experts)
     axes = term(distinct(choices.axes, ("e",)))
     kernel = _load.bind(count=prod(choices.shape))
-    return first(
-        choices.graph.launch(
-            name or "expert_load",
-            f"{axes} -> e",
-            [choices],
-            kernel=kernel,
-            sizes={"e": num_experts},
-            backward=no_gradient,
-            dtype=dtype,
-            flops=1,
-        )
+    return launch_first(
+        name or "expert_load",
+        f"{axes} -> e",
+        [choices],
+        kernel=kernel,
+        sizes={"e": num_experts},
+        backward=no_gradient,
+        dtype=dtype,
+        flops=1,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_ndim, check_region, distinct, first, layout_channels_last, term, terms
+from ops.building import check_ndim, check_region, distinct, first, launch_first, layout_channels_last, term, terms
 from ops.expressions.assign import assign
 from ops.expressions.program import program
 from ops.initializers import Init
@@ -70,18 +70,14 @@ def batch_norm(
         with graph.following(name):
             mean, var = _batch_statistics(name, x, x_term, c, mean, var, momentum, count)
     pattern = f"{x_term}, {c}, {c}, {c}, {c} -> {x_term}"
-    return first(
-        graph.launch(
-            name,
-            pattern,
-            [x, mean, var, weight, bias],
-            kernel=_kernel(
-                f"{_INVERSE}; y = (x - mean) * (inverse * weight) + bias", "x mean var weight bias y", eps=eps
-            ),
-            backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
-            flops=4,
-            layout=layout_channels_last(pattern),  # what the statistics' kernels are fast with, too
-        )
+    return launch_first(
+        name,
+        pattern,
+        [x, mean, var, weight, bias],
+        kernel=_kernel(f"{_INVERSE}; y = (x - mean) * (inverse * weight) + bias", "x mean var weight bias y", eps=eps),
+        backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
+        flops=4,
+        layout=layout_channels_last(pattern),  # what the statistics' kernels are fast with, too
     )
 
 
@@ -97,9 +93,9 @@ def _batch_statistics(
 ) -> tuple[LogicalRegion, LogicalRegion]:
     launch = x.graph.launch
     kernel = _kernel("mean += x * share", "x mean", share=1 / count)
-    mean = first(launch(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=kernel, flops=1))
+    mean = launch_first(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=kernel, flops=1)
     kernel = _kernel("d = x - mean; var += d * d * share", "x mean var", share=1 / count)
-    var = first(launch(f"{name}.var", f"{x_term}, {c} -> {c}", [x, mean], kernel=kernel, flops=3))
+    var = launch_first(f"{name}.var", f"{x_term}, {c} -> {c}", [x, mean], kernel=kernel, flops=3)
     text = "mean = kept * mean + momentum * m; var = kept * var + corrected * v"
     numbers = {"kept": 1 - momentum, "momentum": momentum, "corrected": momentum * count / (count - 1)}
     launch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_region, distinct, first, term, terms
+from ops.building import check_region, distinct, first, launch_first, term, terms
 from ops.cuda import kernels as gpu
 from ops.initializers import Init
 from ops.norm.norms import composed_layer_norm
@@ -48,15 +48,13 @@ def layer_norm(
     bias = graph.parameter(f"{name}.bias", x.shape[-1:], bias_init, x.dtype)
     *lead, last = distinct(x.axes)
     x_term, row, c = term((*lead, f"^{last}")), term(lead), f"^{last}"
-    return first(
-        graph.launch(
-            name,
-            f"{x_term}, {c}, {c} -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
-            [x, weight, bias],
-            kernel=_normalize_rows.bind(eps=eps),
-            backward=_layer_norm_backward,
-            flops=8,
-        )
+    return launch_first(
+        name,
+        f"{x_term}, {c}, {c} -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
+        [x, weight, bias],
+        kernel=_normalize_rows.bind(eps=eps),
+        backward=_layer_norm_backward,
+        flops=8,
     )
 
 

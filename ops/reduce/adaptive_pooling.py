@@ -11,7 +11,7 @@ from functools import partial
 
 from numpy.typing import DTypeLike
 
-from ops.building import check_ndim, check_positive, check_region, first, pair
+from ops.building import check_ndim, check_positive, check_region, launch_first, pair
 from ops.cuda import pooling as gpu_pooling
 from ops.tiles import Interval, spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -33,16 +33,14 @@ def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
     """
     height, width = _output_size("adaptive_avg_pool2d", x, output_size, name)
     extents = (x.shape[2], height), (x.shape[3], width)
-    return first(
-        x.graph.launch(
-            name or "adaptive_avg_pool2d",
-            "n c y x -> n c h w",
-            [x],
-            kernel=_mean.bind(extents=extents),
-            sizes={"h": height, "w": width},
-            backward=partial(_mean_backward, extents=extents),
-            flops=2 / height + 2 / x.shape[3],
-        )
+    return launch_first(
+        name or "adaptive_avg_pool2d",
+        "n c y x -> n c h w",
+        [x],
+        kernel=_mean.bind(extents=extents),
+        sizes={"h": height, "w": width},
+        backward=partial(_mean_backward, extents=extents),
+        flops=2 / height + 2 / x.shape[3],
     )
 
 
@@ -53,17 +51,15 @@ def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
     """
     height, width = _output_size("adaptive_max_pool2d", x, output_size, name)
     extents = (x.shape[2], height), (x.shape[3], width)
-    return first(
-        x.graph.launch(
-            name or "adaptive_max_pool2d",
-            "n c ^y ^x -> n c h w, n c h w",  # the second output says where in the image the maximum stands
-            [x],
-            kernel=_max.bind(extents=extents),
-            sizes={"h": height, "w": width},
-            backward=partial(_max_backward, extents=extents),
-            flops=1 / (height * width),
-            dtype=[x.dtype, "int64"],
-        )
+    return launch_first(
+        name or "adaptive_max_pool2d",
+        "n c ^y ^x -> n c h w, n c h w",  # the second output says where in the image the maximum stands
+        [x],
+        kernel=_max.bind(extents=extents),
+        sizes={"h": height, "w": width},
+        backward=partial(_max_backward, extents=extents),
+        flops=1 / (height * width),
+        dtype=[x.dtype, "int64"],
     )
 
 
@@ -80,7 +76,7 @@ def _output_size(kind: str, x: LogicalRegion, output_size: int | Sequence[int], 
 def _mean_backward(op: Operator, gy: LogicalRegion, *, extents: Sequence[tuple[int, int]]) -> LogicalRegion:
     kernel = _mean_gradient.bind(extents=extents)
     sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w -> n c y x"
-    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=sizes, flops=op.flops))
+    return launch_first(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=sizes, flops=op.flops)
 
 
 def _max_backward(
@@ -89,7 +85,7 @@ def _max_backward(
     """Split over windows, a task adds what belongs to its own."""
     sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w, n c h w -> n c ^y ^x"
     inputs, kernel = [gy, op.outputs[1]], _max_gradient.bind(extents=extents)
-    return first(gy.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops))
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_dim, check_ndim, check_positive, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_ndim, check_positive, check_region, distinct, first, launch_first, term, terms
 from ops.cuda import classes as gpu_classes
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import multiply
@@ -107,7 +107,7 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
     made = graph.launch(name, f"{term(axes)}, {row} -> max[{row}]", [x, largest], kernel=kernel, dtype="int64", flops=2)
     kernel = _from_the_front.bind(extent=x.shape[dim])
     with graph.following(name):
-        return first(graph.launch(f"{name}.index", f"{row} -> {row}", [first(made)], kernel=kernel))
+        return launch_first(f"{name}.index", f"{row} -> {row}", [first(made)], kernel=kernel)
 
 
 @partial(Kernel, cuda=gpu_classes.points_behind)
@@ -191,9 +191,7 @@ def _topk_backward(
     (x_term,), (z_term, _) = terms(op)
     pattern, kernel = f"{z_term}, {z_term} -> {x_term}", _put.bind(dim=dim)
     inputs, sizes = [g, op.outputs[1]], dict(op.extents)
-    return first(
-        g.graph.launch(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / op.extents["k"])
-    )
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / op.extents["k"])
 
 
 @partial(Kernel, cuda=gpu_tables.gather_gradient)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.building import check_ndim, check_region, first, layout_channels_last
+from ops.building import check_ndim, check_region, launch_first, layout_channels_last
 from ops.cuda import pooling as gpu_pooling
 from ops.cuda.windows import window_loops
 from ops.dense.convolution import Windows, image_windows
@@ -52,18 +52,16 @@ def max_pool2d(
     """
     windows = _windows("max_pool2d", x, kernel_size, stride, padding, name)
     pattern = f"{_PATTERN}, n c h w"  # the second output says where in its window the maximum stands
-    return first(
-        x.graph.launch(
-            name or "max_pool2d",
-            pattern,
-            [x],
-            kernel=_max.bind(windows=windows),
-            windows={"y": windows[0], "x": windows[1]},
-            backward=_max_backward,
-            flops=windows[0].size * windows[1].size,
-            dtype=[x.dtype, "int32"],
-            layout=layout_channels_last(pattern),
-        )
+    return launch_first(
+        name or "max_pool2d",
+        pattern,
+        [x],
+        kernel=_max.bind(windows=windows),
+        windows={"y": windows[0], "x": windows[1]},
+        backward=_max_backward,
+        flops=windows[0].size * windows[1].size,
+        dtype=[x.dtype, "int32"],
+        layout=layout_channels_last(pattern),
     )
 
 
@@ -79,17 +77,15 @@ def avg_pool2d(
     Args, returns and raises as `max_pool2d`.
     """
     windows = _windows("avg_pool2d", x, kernel_size, stride, padding, name)
-    return first(
-        x.graph.launch(
-            name or "avg_pool2d",
-            _PATTERN,
-            [x],
-            kernel=_mean.bind(windows=windows),
-            windows={"y": windows[0], "x": windows[1]},
-            backward=_mean_backward,
-            flops=windows[0].size * windows[1].size,
-            layout=layout_channels_last(_PATTERN),
-        )
+    return launch_first(
+        name or "avg_pool2d",
+        _PATTERN,
+        [x],
+        kernel=_mean.bind(windows=windows),
+        windows={"y": windows[0], "x": windows[1]},
+        backward=_mean_backward,
+        flops=windows[0].size * windows[1].size,
+        layout=layout_channels_last(_PATTERN),
     )
 
 
@@ -123,17 +119,15 @@ def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Kern
     windows = op.windows["y"], op.windows["x"]
     height, width = op.inputs[0].shape[2:]
     pattern = f"{', '.join(['n c p q'] * len(inputs))} -> n c h w"
-    return first(
-        op.inputs[0].graph.launch(
-            f"{op.name}.dx",
-            pattern,
-            inputs,
-            kernel=kernel.bind(windows=windows),
-            sizes={"h": height, "w": width},
-            windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
-            flops=windows[0].size * windows[1].size * op.extents["h"] * op.extents["w"] / (height * width),
-            layout=layout_channels_last(pattern),
-        )
+    return launch_first(
+        f"{op.name}.dx",
+        pattern,
+        inputs,
+        kernel=kernel.bind(windows=windows),
+        sizes={"h": height, "w": width},
+        windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
+        flops=windows[0].size * windows[1].size * op.extents["h"] * op.extents["w"] / (height * width),
+        layout=layout_channels_last(pattern),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from ops.building import check_dim, check_ndim, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_ndim, check_region, distinct, launch_first, term, terms
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -61,15 +61,13 @@ def _reduce(kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | N
     axes = distinct(x.axes)
     kept = ["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims]
     factor = 1 / prod(x.shape[d] for d in dims) if kind == "mean" else 1.0
-    return first(
-        x.graph.launch(
-            name or kind,
-            f"{term(axes)} -> {term(kept)}",
-            [x],
-            kernel=_sum.bind(dims=dims, factor=factor),
-            backward=partial(_backward, dims=dims, factor=factor),
-            flops=1,
-        )
+    return launch_first(
+        name or kind,
+        f"{term(axes)} -> {term(kept)}",
+        [x],
+        kernel=_sum.bind(dims=dims, factor=factor),
+        backward=partial(_backward, dims=dims, factor=factor),
+        flops=1,
     )
 
 
@@ -98,7 +96,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, dims: tuple[int, ...], factor:
     (x_term,), (y_term,) = terms(op)
     kernel = _repeat.bind(dims=dims, factor=factor)
     pattern = f"{y_term} -> {x_term}"
-    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=op.extents, flops=1))
+    return launch_first(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=op.extents, flops=1)
 
 
 @Kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_region, distinct, first, term, terms
+from ops.building import check_region, distinct, launch_first, term, terms
 from ops.elementwise.broadcast import sum_over
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -34,22 +34,20 @@ def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | N
     lead = x.ndim - len(target)
     kept = [a if x.shape[lead + k] == target[k] else "1" for k, a in enumerate(axes[lead:])]
     summed = tuple(k for k in range(x.ndim) if k < lead or kept[k - lead] == "1")
-    return first(
-        x.graph.launch(
-            name or "sum_to",
-            f"{term(axes)} -> {term(kept)}",
-            [x],
-            kernel=sum_over.bind(axes=summed),
-            backward=_backward,
-            flops=1,
-        )
+    return launch_first(
+        name or "sum_to",
+        f"{term(axes)} -> {term(kept)}",
+        [x],
+        kernel=sum_over.bind(axes=summed),
+        backward=_backward,
+        flops=1,
     )
 
 
 def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     (x_term,), (y_term,) = terms(op)
     pattern = f"{y_term} -> {x_term}"
-    return first(gy.graph.launch(f"{op.name}.dx", pattern, [gy], kernel=_repeat, sizes=op.extents, flops=1))
+    return launch_first(f"{op.name}.dx", pattern, [gy], kernel=_repeat, sizes=op.extents, flops=1)
 
 
 @partial(Kernel, is_captured=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_region, distinct, launch_first, term, terms
 from ops.reduce.sum_to import sum_to
 from ops.shape.rearrange import reshape
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -34,7 +34,7 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
     read = ["1" if n != target[lead + k] else axes[lead + k] for k, n in enumerate(x.shape)]
     sizes = dict(zip(axes, target, strict=True))
     pattern = f"{term(read)} -> {term(axes)}"
-    return first(x.graph.launch(name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward))
+    return launch_first(name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward)
 
 
 @partial(Kernel, takes_half=True)
@@ -102,7 +102,7 @@ def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion
     axes = term(distinct(x.axes))
     pattern = f"{axes} -> {axes}"
     backward = _cast_backward if x.is_floating and "float" in dtype else _no_gradient
-    return first(x.graph.launch(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype))
+    return launch_first(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype)
 
 
 @partial(Kernel, takes_half=True)
@@ -112,7 +112,7 @@ def _cast(ctx: Context, x: Array, y: Array) -> None:
 
 def _cast_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     axes, dtype = terms(op)[1][0], op.inputs[0].dtype
-    return first(gy.graph.launch(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=_cast, dtype=dtype))
+    return launch_first(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=_cast, dtype=dtype)
 
 
 def _no_gradient(op: Operator, gy: LogicalRegion) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_region, distinct, launch_first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
@@ -35,16 +35,14 @@ def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | No
         return x
     axes = distinct(x.axes)
     keys = distinct([f"{a}_in" for a in axes], axes)
-    return first(
-        x.graph.launch(
-            name or "pad",
-            f"{term(keys)} -> {term(axes)}",
-            [x],
-            kernel=_surround.bind(before=before, value=value),
-            sizes={a: n + b + e for a, n, b, e in zip(axes, x.shape, before, behind, strict=True)},
-            windows={key: Window(a, padding=b) for key, a, b in zip(keys, axes, before, strict=True)},
-            backward=partial(_pad_backward, before=before),
-        )
+    return launch_first(
+        name or "pad",
+        f"{term(keys)} -> {term(axes)}",
+        [x],
+        kernel=_surround.bind(before=before, value=value),
+        sizes={a: n + b + e for a, n, b, e in zip(axes, x.shape, before, behind, strict=True)},
+        windows={key: Window(a, padding=b) for key, a, b in zip(keys, axes, before, strict=True)},
+        backward=partial(_pad_backward, before=before),
     )
 
 
@@ -59,15 +57,13 @@ def _pad_backward(op: Operator, gy: LogicalRegion, *, before: Sequence[int]) -> 
     (_,), (y_term,) = terms(op)
     axes, x = y_term.split(), op.inputs[0]
     keys = distinct([f"{a}_out" for a in axes], axes)
-    return first(
-        gy.graph.launch(
-            f"{op.name}.dx",
-            f"{term(keys)} -> {term(axes)}",
-            [gy],
-            kernel=_copy,
-            sizes=dict(zip(axes, x.shape, strict=True)),
-            windows={key: Window(a, padding=-b) for key, a, b in zip(keys, axes, before, strict=True)},
-        )
+    return launch_first(
+        f"{op.name}.dx",
+        f"{term(keys)} -> {term(axes)}",
+        [gy],
+        kernel=_copy,
+        sizes=dict(zip(axes, x.shape, strict=True)),
+        windows={key: Window(a, padding=-b) for key, a, b in zip(keys, axes, before, strict=True)},
     )
 
 
@@ -109,16 +105,14 @@ def reverse(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None
 def _launch_reverse(
     x: LogicalRegion, out: str, read: Sequence[str], turned: tuple[int, ...], name: str | None
 ) -> LogicalRegion:
-    return first(
-        x.graph.launch(
-            name or "reverse",
-            f"{term([f'^{a}' if k in turned else a for k, a in enumerate(read)])} -> {out}",
-            [x],
-            kernel=_turn.bind(dims=turned),
-            sizes={a: x.shape[k] for k, a in enumerate(out.replace(".", "").split())},
-            backward=partial(_reverse_backward, turned=turned),
-            flops=1,
-        )
+    return launch_first(
+        name or "reverse",
+        f"{term([f'^{a}' if k in turned else a for k, a in enumerate(read)])} -> {out}",
+        [x],
+        kernel=_turn.bind(dims=turned),
+        sizes={a: x.shape[k] for k, a in enumerate(out.replace(".", "").split())},
+        backward=partial(_reverse_backward, turned=turned),
+        flops=1,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import gcd, prod
 
-from ops.building import check_dim, check_region, distinct, first, fresh, term, terms
+from ops.building import check_dim, check_region, distinct, fresh, launch_first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
@@ -29,16 +29,14 @@ def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> 
     check_region(where, x, floating=False)
     target = _resolve(where, x, tuple(shape))
     left, right, sizes = _common_axes(x, target)
-    return first(
-        x.graph.launch(
-            name or "reshape",
-            f"{_groups(left)} -> {_groups(right)}",
-            [x],
-            kernel=_copy_in_order,
-            sizes=sizes,
-            backward=_reshape_backward,
-            flops=prod(target) / prod(sizes.values()),
-        )
+    return launch_first(
+        name or "reshape",
+        f"{_groups(left)} -> {_groups(right)}",
+        [x],
+        kernel=_copy_in_order,
+        sizes=sizes,
+        backward=_reshape_backward,
+        flops=prod(target) / prod(sizes.values()),
     )
 
 
@@ -71,7 +69,7 @@ def transpose(x: LogicalRegion, dims: Sequence[int], name: str | None = None) ->
     axes = distinct(x.axes)
     pattern = f"{term(axes)} -> {term([axes[d] for d in order])}"
     kernel = _copy_transposed.bind(dims=order)
-    return first(x.graph.launch(name or "transpose", pattern, [x], kernel=kernel, backward=_transpose_backward))
+    return launch_first(name or "transpose", pattern, [x], kernel=kernel, backward=_transpose_backward)
 
 
 def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -> LogicalRegion:
@@ -98,17 +96,15 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
     parts = distinct([f"{axes[dim]}{k}" for k in range(len(xs))], axes)
     offsets = [sum(x.shape[dim] for x in xs[:k]) for k in range(len(xs))]
     read = ", ".join(term((*axes[:dim], part, *axes[dim + 1 :])) for part in parts)
-    return first(
-        xs[0].graph.launch(
-            name or "concat",
-            f"{read} -> {term(axes)}",
-            xs,
-            kernel=_join.bind(dim=dim, offsets=tuple(offsets)),
-            sizes={axes[dim]: sum(x.shape[dim] for x in xs)},
-            windows={p: Window(axes[dim], padding=offset) for p, offset in zip(parts, offsets, strict=True)},
-            backward=partial(_concat_backward, dim=dim),
-            dtype=xs[0].dtype,
-        )
+    return launch_first(
+        name or "concat",
+        f"{read} -> {term(axes)}",
+        xs,
+        kernel=_join.bind(dim=dim, offsets=tuple(offsets)),
+        sizes={axes[dim]: sum(x.shape[dim] for x in xs)},
+        windows={p: Window(axes[dim], padding=offset) for p, offset in zip(parts, offsets, strict=True)},
+        backward=partial(_concat_backward, dim=dim),
+        dtype=xs[0].dtype,
     )
 
 
@@ -189,15 +185,8 @@ def _groups(dims: Dims) -> str:
 
 def _reshape_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     (x_term,), (y_term,) = terms(op)
-    return first(
-        gy.graph.launch(
-            f"{op.name}.dx",
-            f"{y_term} -> {x_term}",
-            [gy],
-            kernel=_copy_in_order,
-            sizes=op.extents,
-            flops=op.flops,
-        )
+    return launch_first(
+        f"{op.name}.dx", f"{y_term} -> {x_term}", [gy], kernel=_copy_in_order, sizes=op.extents, flops=op.flops
     )
 
 
@@ -205,23 +194,21 @@ def _transpose_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     (x_term,), (y_term,) = terms(op)
     dims = tuple(y_term.split().index(axis) for axis in x_term.split()) if x_term != "." else ()
     kernel = _copy_transposed.bind(dims=dims)
-    return first(gy.graph.launch(f"{op.name}.dx", f"{y_term} -> {x_term}", [gy], kernel=kernel))
+    return launch_first(f"{op.name}.dx", f"{y_term} -> {x_term}", [gy], kernel=kernel)
 
 
 def _concat_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[LogicalRegion, ...]:
     parts, (y_term,) = terms(op)
     axis = y_term.split()[dim]
     return tuple(
-        first(
-            gy.graph.launch(
-                f"{op.name}.dx{k}",
-                f"{part} -> {y_term}",
-                [gy],
-                kernel=_copy,
-                sizes={axis: x.shape[dim]},
-                windows={(key := part.split()[dim]): Window(axis, padding=-op.windows[key].padding)},
-                dtype=x.dtype,
-            )
+        launch_first(
+            f"{op.name}.dx{k}",
+            f"{part} -> {y_term}",
+            [gy],
+            kernel=_copy,
+            sizes={axis: x.shape[dim]},
+            windows={(key := part.split()[dim]): Window(axis, padding=-op.windows[key].padding)},
+            dtype=x.dtype,
         )
         for k, (part, x) in enumerate(zip(parts, op.inputs, strict=True))
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_integers, check_positive, distinct, first, term, terms
+from ops.building import check_integers, check_positive, distinct, launch_first, term, terms
 from ops.cuda import tables as gpu_tables
 from ops.initializers import Init, normal
 from ops.loss.softmax import check_classes
@@ -48,15 +48,13 @@ def embedding(
     init = normal() if weight_init is None else weight_init
     weight = graph.parameter(f"{name}.weight", (num_embeddings, embedding_dim), init, dtype)
     lead = distinct(indices.axes, ("v", "e"))
-    return first(
-        graph.launch(
-            name,
-            f"{term(lead)}, v e -> {term((*lead, 'e'))}",
-            [indices, weight],
-            kernel=_look_up.bind(count=num_embeddings),
-            backward=_backward,
-            flops=1 / num_embeddings,
-        )
+    return launch_first(
+        name,
+        f"{term(lead)}, v e -> {term((*lead, 'e'))}",
+        [indices, weight],
+        kernel=_look_up.bind(count=num_embeddings),
+        backward=_backward,
+        flops=1 / num_embeddings,
     )
 
 
@@ -77,16 +75,14 @@ def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: in
 
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
     (index_term, weight_term), (y_term,) = terms(op)
-    return None, first(
-        gy.graph.launch(
-            f"{op.name}.dweight",
-            f"{index_term}, {y_term} -> {weight_term}",
-            [op.inputs[0], gy],
-            kernel=_gradient,
-            sizes={"v": op.extents["v"]},
-            flops=op.flops,
-            dtype=op.inputs[1].dtype,
-        )
+    return None, launch_first(
+        f"{op.name}.dweight",
+        f"{index_term}, {y_term} -> {weight_term}",
+        [op.inputs[0], gy],
+        kernel=_gradient,
+        sizes={"v": op.extents["v"]},
+        flops=op.flops,
+        dtype=op.inputs[1].dtype,
     )
 
 

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_integers, check_ndim, check_positive, check_region, distinct, first, term, terms
+from ops.building import (
+    check_integers,
+    check_ndim,
+    check_positive,
+    check_region,
+    distinct,
+    first,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
@@ -54,15 +64,13 @@ def embedding_bag(
     init = normal() if weight_init is None else weight_init
     weight = graph.parameter(f"{name}.weight", (num_embeddings, embedding_dim), init, dtype)
     lead = distinct(indices.axes[:-1], ("l", "v", "e"))
-    total = first(
-        graph.launch(
-            name,
-            f"{term((*lead, 'l'))}, v e -> {term((*lead, 'e'))}",
-            [indices, weight],
-            kernel=_sum_rows.bind(count=num_embeddings),
-            backward=_bag_backward,
-            flops=1 / num_embeddings,
-        )
+    total = launch_first(
+        name,
+        f"{term((*lead, 'l'))}, v e -> {term((*lead, 'e'))}",
+        [indices, weight],
+        kernel=_sum_rows.bind(count=num_embeddings),
+        backward=_bag_backward,
+        flops=1 / num_embeddings,
     )
     return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{name}.mean")
 
@@ -134,15 +142,13 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
             f"{where}: '{x.name}' is {x.shape} and '{indices.name}' is {indices.shape}, not (batch, picks)"
         )
     b, s, e = distinct(x.axes, ("p",))
-    return first(
-        x.graph.launch(
-            name or "gather_rows",
-            f"{b} {s} {e}, {b} p -> {b} p {e}",
-            [x, indices],
-            kernel=_gather.bind(count=x.shape[1]),
-            backward=_gather_backward,
-            flops=1 / x.shape[1],
-        )
+    return launch_first(
+        name or "gather_rows",
+        f"{b} {s} {e}, {b} p -> {b} p {e}",
+        [x, indices],
+        kernel=_gather.bind(count=x.shape[1]),
+        backward=_gather_backward,
+        flops=1 / x.shape[1],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_dim, check_integers, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_integers, check_region, distinct, first, launch_first, term, terms
 from ops.cuda import tables as gpu_tables
 from ops.loss.softmax import check_classes
 from ops.tiles import contiguous, deliver, work_array
@@ -37,15 +37,13 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
         )
     axes = distinct(x.axes, ("p",))
     picked = term((*axes[:dim], "p", *axes[dim + 1 :]))
-    return first(
-        x.graph.launch(
-            name or "gather",
-            f"{term(axes)}, {picked} -> {picked}",
-            [x, index],
-            kernel=_gather.bind(dim=dim, count=x.shape[dim]),
-            backward=partial(_backward, dim=dim),
-            flops=1 / x.shape[dim],
-        )
+    return launch_first(
+        name or "gather",
+        f"{term(axes)}, {picked} -> {picked}",
+        [x, index],
+        kernel=_gather.bind(dim=dim, count=x.shape[dim]),
+        backward=partial(_backward, dim=dim),
+        flops=1 / x.shape[dim],
     )
 
 
