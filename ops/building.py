@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Concatenate, ParamSpec
 
+from ops.initializers import Init, fan_in_uniform
 from taskflow import Graph, LogicalRegion, Operator
 
 _Options = ParamSpec("_Options")
@@ -45,6 +46,26 @@ launch_first = _first_of(launch_all)  # the first output of an operator: others 
 def first(outputs: LogicalRegion | tuple[LogicalRegion, ...]) -> LogicalRegion:
     """The output of a launch, or the first of several (the others serve the backward operators)."""
     return outputs if isinstance(outputs, LogicalRegion) else outputs[0]
+
+
+def parameters(
+    x: LogicalRegion,
+    name: str,
+    shape: tuple[int, ...],
+    bias: bool = True,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
+) -> list[LogicalRegion]:
+    """`<name>.weight` of `shape`, and perhaps `<name>.bias` of its first dimension, in the dtype of `x`.
+
+    First values are by default torch's for affine maps: uniform in ±1/sqrt(fan_in), for both.
+    """
+    init = fan_in_uniform if weight_init is None else weight_init
+    made = [x.graph.parameter(f"{name}.weight", shape, init, x.dtype)]
+    if bias:
+        init = fan_in_uniform(shape) if bias_init is None else bias_init
+        made.append(x.graph.parameter(f"{name}.bias", shape[:1], init, x.dtype))
+    return made
 
 
 def fresh(name: str, taken: Iterable[str]) -> str:

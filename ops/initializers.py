@@ -56,11 +56,6 @@ def fan_in_uniform(shape: Sequence[int]) -> Uniform:
     return Uniform(-bound, bound)
 
 
-def bias_of(weight_shape: Sequence[int]) -> Uniform:
-    """torch's default for the bias beside a weight of `weight_shape`: uniform in ±1/sqrt(fan_in)."""
-    return fan_in_uniform(weight_shape)
-
-
 def uniform(low: float = 0.0, high: float = 1.0) -> Uniform:
     """Uniform in [low, high)."""
     return Uniform(low, high)

@@ -12,12 +12,20 @@ from functools import partial
 
 from ops.attention.fused_attention import fused_attention
 from ops.attention.linear_attention import memory_linear_attention
-from ops.building import check_ndim, check_positive, check_region, distinct, first, launch_first, terms
+from ops.building import (
+    check_ndim,
+    check_positive,
+    check_region,
+    distinct,
+    launch_all,
+    launch_first,
+    parameters,
+    terms,
+)
 from ops.cuda import attention as gpu_attention
 from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Plan, contract, multiply_matrices
 from ops.elementwise.dropout import dropout
-from ops.initializers import bias_of, fan_in_uniform
 from ops.loss.softmax import softmax
 from ops.tiles import deliver, deliver_matrix, matrix, result_matrix, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -191,22 +199,18 @@ def _project(
     y_term: str,
 ) -> LogicalRegion:
     """A product with `<name>.weight` whose rows or columns are grouped by heads."""
-    inputs = [x, x.graph.parameter(f"{name}.weight", shape, fan_in_uniform, x.dtype)]
-    if bias:
-        inputs.append(x.graph.parameter(f"{name}.bias", shape[:1], bias_of(shape), x.dtype))
     weight_term, summed = f"{rows_term} {columns_term}", "i" if columns_term == "i" else "k"
     sizes = {"k": heads}
 
     def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-        (x, weight, *_), launch = op.inputs, gy.graph.launch
-        gx = launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx, sizes=sizes)
+        x, weight, *_ = op.inputs
+        gx = launch_first(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx, sizes=sizes)
         gradient = f"{y_term}, {x_term} -> {weight_term}{f', {rows_term}' if bias else ''}"
         kernel = replace(_gradient_parameters.bind(summed=summed), float32_outputs=(1,) if bias else None)
-        made = launch(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes)
-        return first(gx), *(made if isinstance(made, tuple) else (made,))
+        return gx, *launch_all(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes)
 
     pattern = f"{x_term}, {weight_term}{f', {rows_term}' if bias else ''} -> {y_term}"
-    kernel = _forward.bind(summed=summed)
+    kernel, inputs = _forward.bind(summed=summed), [x, *parameters(x, name, shape, bias)]
     return launch_first(name, pattern, inputs, kernel=kernel, sizes=sizes, backward=backward)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from ops.attention.linear_attention import block, block_shape, blocks, check_heads, heads
-from ops.building import distinct, first, term, terms
+from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -39,38 +39,20 @@ def fused_attention(
     pattern = f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"
     options = {"scale": q.shape[3] ** -0.5, "is_causal": is_causal}
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
-    made = q.graph.launch(
-        name,
-        pattern,
-        [q, k, v],
-        kernel=_forward.bind(**options),
-        backward=partial(_backward, flops=5 * features, **options),
-        flops=2 * features,
-    )
-    return first(made)
+    kernel, backward = _forward.bind(**options), partial(_backward, flops=5 * features, **options)
+    return launch_first(name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features)
 
 
 def _backward(
-    op: Operator,
-    gy: LogicalRegion | None,
-    _: LogicalRegion | None,
-    *,
-    flops: float,
-    scale: float,
-    is_causal: bool,
+    op: Operator, gy: LogicalRegion | None, _: LogicalRegion | None, *, flops: float, **options: float
 ) -> tuple[LogicalRegion, ...]:
     """All three gradients, from the scores made once more."""
     assert gy is not None, "the statistics are not public"
     (q_term, k_term, v_term), (y_term, row) = terms(op)
-    made = gy.graph.launch(
-        f"{op.name}.dx",
-        f"{y_term}, {y_term}, {row}, {q_term}, {k_term}, {v_term} -> {q_term}, {k_term}, {v_term}",
-        [gy, *op.outputs, *op.inputs],
-        kernel=_gradients.bind(scale=scale, is_causal=is_causal),
-        flops=flops,
-    )
-    assert isinstance(made, tuple)
-    return made
+    inputs = f"{q_term}, {k_term}, {v_term}"
+    pattern = f"{y_term}, {y_term}, {row}, {inputs} -> {inputs}"
+    kernel = _gradients.bind(**options)
+    return launch_all(f"{op.name}.dx", pattern, [gy, *op.outputs, *op.inputs], kernel=kernel, flops=flops)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from ops.building import check_ndim, check_region, distinct, launch_first, term, terms
+from ops.building import check_ndim, check_region, distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from ops.elementwise.formula import formula
 from ops.tiles import contiguous, deliver, work_array
@@ -43,25 +43,19 @@ def memory_linear_attention(
     """
     check_heads(f"memory_linear_attention '{name or 'attention'}'", q, k, v)
     graph, name = q.graph, q.graph.unique_name(name or "attention")
+    options = {"scale": q.shape[3] ** -0.5, "is_causal": is_causal}
     b, s, h, d = distinct(q.axes, ("t", "e"))
     q_term, k_term, v_term, row = f"{b} {s} {h} ^{d}", f"{b} t {h} ^{d}", f"{b} t {h} ^e", term((b, s, h))
-    scale = q.shape[3] ** -0.5
     with graph.following(name):
-        pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", _largest.bind(scale=scale, is_causal=is_causal)
+        pattern, kernel = f"{q_term}, {k_term} -> max[{row}]", _largest.bind(**options)
         largest = launch_first(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2)
-    sums = graph.launch(
-        name,
-        f"{q_term}, {k_term}, {v_term}, {row} -> {b} {s} {h} ^e, {row}",
-        [q, k, v, largest],
-        kernel=_sums.bind(scale=scale, is_causal=is_causal),
-        backward=partial(_backward, scale=scale, is_causal=is_causal),
-        flops=4,
-    )
-    assert isinstance(sums, tuple)
     full = f"{b} {s} {h} ^e"
-    inputs = {"x": (sums[0], full), "total": (sums[1], row)}
+    pattern, inputs = f"{q_term}, {k_term}, {v_term}, {row} -> {full}, {row}", [q, k, v, largest]
+    kernel, backward = _sums.bind(**options), partial(_backward, **options)
+    x, total = launch_all(name, pattern, inputs, kernel=kernel, backward=backward, flops=4)
     with graph.following(name):
-        return formula(f"{name}.value", "x / total", inputs, full, backward=_value_backward)
+        read = {"x": (x, full), "total": (total, row)}
+        return formula(f"{name}.value", "x / total", read, full, backward=_value_backward)
 
 
 def check_heads(where: str, q: LogicalRegion, k: LogicalRegion, v: LogicalRegion) -> None:
@@ -84,20 +78,14 @@ def _value_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, Logi
 
 
 def _backward(
-    op: Operator, gsum: LogicalRegion | None, gtotal: LogicalRegion | None, *, scale: float, is_causal: bool
+    op: Operator, gsum: LogicalRegion | None, gtotal: LogicalRegion | None, **options: float
 ) -> tuple[LogicalRegion | None, ...]:
     """All three gradients from the scores made once more; the largest score cancels."""
     assert gsum is not None and gtotal is not None, "only the quotient is public"
     (q_term, k_term, v_term, row), (out, _) = terms(op)
-    made = gsum.graph.launch(
-        f"{op.name}.dx",
-        f"{out}, {row}, {q_term}, {k_term}, {v_term}, {row} -> {q_term}, {k_term}, {v_term}",
-        [gsum, gtotal, *op.inputs],
-        kernel=_gradients.bind(scale=scale, is_causal=is_causal),
-        flops=10,
-    )
-    assert isinstance(made, tuple)
-    return *made, None
+    pattern = f"{out}, {row}, {q_term}, {k_term}, {v_term}, {row} -> {q_term}, {k_term}, {v_term}"
+    inputs, kernel = [gsum, gtotal, *op.inputs], _gradients.bind(**options)
+    return *launch_all(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10), None
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

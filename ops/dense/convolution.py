@@ -13,11 +13,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.building import check_ndim, check_positive, check_region, launch_first, layout_channels_last, pair, terms
+from ops.building import (
+    check_ndim,
+    check_positive,
+    check_region,
+    launch_first,
+    layout_channels_last,
+    pair,
+    parameters,
+    terms,
+)
 from ops.cuda import convolution as gpu_convolution
 from ops.cuda.windows import window_loops
 from ops.dense import winograd
-from ops.initializers import Init, bias_of, fan_in_uniform
+from ops.initializers import Init
 from ops.tiles import channels_last, contiguous, deliver, reach, spatial, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
 
@@ -65,7 +74,8 @@ def conv2d(
     graph = x.graph
     name = graph.unique_name(name or "conv2d")
     sizes = windows[0].size, windows[1].size
-    inputs = parameters_of(where, name, x, out_channels, sizes, groups, bias, weight_init, bias_init)
+    shape = weight_shape(where, x, out_channels, sizes, groups)
+    inputs = [x, *parameters(x, name, shape, bias, weight_init, bias_init)]
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
     pattern = f"n {c} y x, {o} c ^kh ^kw{f', {o}' if bias else ''} -> n {o} h w"
     return launch_first(
@@ -80,29 +90,13 @@ def conv2d(
     )
 
 
-def parameters_of(
-    where: str,
-    name: str,
-    x: LogicalRegion,
-    out_channels: int,
-    sizes: Sequence[int],
-    groups: int,
-    bias: bool,
-    weight_init: Init | None,
-    bias_init: Init | None,
-) -> list[LogicalRegion]:
-    """`x`, `<name>.weight` for windows of `sizes` and perhaps `<name>.bias`; ValueError: the channels do not fit."""
+def weight_shape(where: str, x: LogicalRegion, out_channels: int, sizes: Sequence[int], groups: int) -> tuple[int, ...]:
+    """Of the weight for windows of `sizes`; ValueError: the channels do not fit."""
     check_positive(where, out_channels=out_channels, groups=groups)
     for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
         if channels % groups:
             raise ValueError(f"{where}: {what} is {channels}, which does not divide into {groups} groups")
-    shape = (out_channels, x.shape[1] // groups, *sizes)
-    init = fan_in_uniform if weight_init is None else weight_init
-    inputs = [x, x.graph.parameter(f"{name}.weight", shape, init, x.dtype)]
-    if bias:
-        init = bias_of(shape) if bias_init is None else bias_init
-        inputs.append(x.graph.parameter(f"{name}.bias", (out_channels,), init, x.dtype))
-    return inputs
+    return out_channels, x.shape[1] // groups, *sizes
 
 
 def image_windows(

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.building import check_ndim, check_positive, check_region, first, launch_first, terms
-from ops.dense.convolution import convolve, gradient_weight, gradient_x, parameters_of
+from ops.building import check_ndim, check_positive, check_region, first, launch_first, parameters, terms
+from ops.dense.convolution import convolve, gradient_weight, gradient_x, weight_shape
 from ops.initializers import Init
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
 
@@ -62,7 +62,8 @@ def conv1d(
             f"of '{x.name}' and a padding of {padding}"
         )
     name = x.graph.unique_name(name or "conv1d")
-    inputs = parameters_of(where, name, x, out_channels, (kernel_size,), groups, bias, weight_init, bias_init)
+    shape = weight_shape(where, x, out_channels, (kernel_size,), groups)
+    inputs = [x, *parameters(x, name, shape, bias, weight_init, bias_init)]
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
     return launch_first(
         name,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_positive, check_region, distinct, launch_first, term, terms
+from ops.building import check_positive, check_region, distinct, launch_first, parameters, term, terms
 from ops.dense.linear import (
     activated,
     forward,
@@ -22,7 +22,6 @@ from ops.dense.linear import (
     gradients_of_parameters,
     multiply,
     multiply_with,
-    parameters_of,
     pattern_of,
 )
 from ops.elementwise.activation import GELU_TANH, relu_gradient
@@ -64,9 +63,9 @@ def feed_forward(
     out_features = x.shape[-1] if out_features is None else out_features
     check_positive(where, hidden_features=hidden_features, out_features=out_features)
     name = x.graph.unique_name(name or "feed_forward")
-    inputs = [x, *parameters_of(x, f"{name}.fc1", hidden_features, bias)]
+    inputs = [x, *parameters(x, f"{name}.fc1", (hidden_features, x.shape[-1]), bias)]
     hidden, *kept = activated(f"{name}.fc1", inputs, activation, _hidden_backward)
-    inputs = [hidden, *parameters_of(hidden, f"{name}.fc2", out_features, bias), *kept]
+    inputs = [hidden, *parameters(hidden, f"{name}.fc2", (out_features, hidden_features), bias), *kept]
     between = [term((*distinct(hidden.axes[:-1], ("i", "o")), "i"))] * len(kept)
     pattern = pattern_of(hidden, bias, "i", *between)
     kernel = _forward.bind(has_kept=bool(kept))

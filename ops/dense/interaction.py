@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.building import check_ndim, check_region, launch_first
+from ops.building import check_ndim, check_region, launch_all, launch_first
 from ops.cuda import features as gpu_features
 from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -81,9 +81,7 @@ def _forward(ctx: Context, *args: Array) -> None:
 
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     terms = ", ".join(["b e"] * len(op.inputs))
-    made = gy.graph.launch(f"{op.name}.dx", f"b p, {terms} -> {terms}", [gy, *op.inputs], kernel=_gradient, flops=4)
-    assert isinstance(made, tuple)
-    return made
+    return launch_all(f"{op.name}.dx", f"b p, {terms} -> {terms}", [gy, *op.inputs], kernel=_gradient, flops=4)
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)

@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.building import check_positive, check_region, distinct, launch_first, term, terms
+from ops.building import check_positive, check_region, distinct, launch_all, launch_first, parameters, term, terms
 from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
-from ops.initializers import Init, bias_of, fan_in_uniform
+from ops.initializers import Init
 from ops.tiles import deliver_matrix, matrix, result_matrix, rows
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -57,27 +57,10 @@ def linear(
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"{where}: activation is '{activation}', it is {' or '.join(map(repr, ACTIVATIONS))}")
     name = x.graph.unique_name(name or "linear")
-    inputs = [x, *parameters_of(x, name, out_features, bias, weight_init, bias_init)]
+    inputs = [x, *parameters(x, name, (out_features, x.shape[-1]), bias, weight_init, bias_init)]
     if activation is None:
         return launch_first(name, pattern_of(x, bias), inputs, kernel=forward, backward=gradients_of)
     return activated(name, inputs, activation, partial(_backward_active, activation=activation))[0]
-
-
-def parameters_of(
-    x: LogicalRegion,
-    name: str,
-    out_features: int,
-    bias: bool,
-    weight_init: Init | None = None,
-    bias_init: Init | None = None,
-) -> list[LogicalRegion]:
-    """`<name>.weight` and perhaps `<name>.bias` of an affine map of the last dimension of `x`."""
-    shape, parameter = (out_features, x.shape[-1]), x.graph.parameter
-    weight = parameter(f"{name}.weight", shape, fan_in_uniform if weight_init is None else weight_init, x.dtype)
-    if not bias:
-        return [weight]
-    init = bias_of(shape) if bias_init is None else bias_init
-    return [weight, parameter(f"{name}.bias", (out_features,), init, x.dtype)]
 
 
 def pattern_of(x: LogicalRegion, bias: bool, i: str = "i", *more: str) -> str:
@@ -87,14 +70,13 @@ def pattern_of(x: LogicalRegion, bias: bool, i: str = "i", *more: str) -> str:
     return f"{', '.join(inputs)} -> {term((*lead, 'o'))}"
 
 
-def activated(name: str, inputs: list[LogicalRegion], activation: str, backward: Backward) -> list[LogicalRegion]:
+def activated(name: str, inputs: list[LogicalRegion], activation: str, backward: Backward) -> tuple[LogicalRegion, ...]:
     """The results of an affine map with an activation: of both, and with GELU the argument of that."""
     pattern = pattern_of(inputs[0], len(inputs) > 2, "^i")
     if activation == "gelu_tanh":
         pattern += f", {pattern.split(' -> ')[1]}"  # what the gradient reads
     kernel = _forward_active.bind(activation=activation)
-    made = inputs[0].graph.launch(name, pattern, inputs, kernel=kernel, backward=backward)
-    return list(made) if isinstance(made, tuple) else [made]
+    return launch_all(name, pattern, inputs, kernel=kernel, backward=backward)
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
@@ -178,8 +160,7 @@ def gradients_of_parameters(op: Operator, gy: LogicalRegion, bias: bool) -> tupl
     (x_term, *_), (y_term, *_) = terms(op)
     pattern = f"{y_term}, {x_term.replace('^', '')} -> o i{', o' if bias else ''}"
     kernel = replace(_gradient_parameters, float32_outputs=(1,)) if bias else _gradient_parameters
-    made = gy.graph.launch(f"{op.name}.dweight", pattern, [gy, op.inputs[0]], kernel=kernel)
-    return made if isinstance(made, tuple) else (made,)
+    return launch_all(f"{op.name}.dweight", pattern, [gy, op.inputs[0]], kernel=kernel)
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)

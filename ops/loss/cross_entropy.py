@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import distinct, first, launch_first, term, terms
+from ops.building import distinct, first, launch_all, launch_first, term, terms
 from ops.cuda import classes as gpu_classes
 from ops.elementwise.formula import formula
 from ops.loss.elementwise import check_reduction
@@ -59,19 +59,13 @@ def cross_entropy(
     kernel = _sums.bind(classes=y.shape[-1], smoothing=label_smoothing, ignored=ignore_index)
     backward = partial(_backward, classes=y.shape[-1], smoothing=label_smoothing)
     pattern = f"{full}, {row}, {row} -> {row}, {row}"
-    sums = graph.launch(name, pattern, [y, largest, t], kernel=kernel, backward=backward, flops=12)
-    assert isinstance(sums, tuple)
+    sums = launch_all(name, pattern, [y, largest, t], kernel=kernel, backward=backward, flops=12)
     with graph.following(name):
         return _reduce(name, t, sums, row, ignore_index, reduction)
 
 
 def _reduce(
-    name: str,
-    t: LogicalRegion,
-    sums: tuple[LogicalRegion, ...],
-    row: str,
-    ignored: int | None,
-    reduction: str,
+    name: str, t: LogicalRegion, sums: tuple[LogicalRegion, ...], row: str, ignored: int | None, reduction: str
 ) -> LogicalRegion:
     rows, is_mean = {"total": (sums[0], row), "right": (sums[1], row)}, reduction == "mean"
     numbers = {"count": float(prod(t.shape)) if is_mean else 1.0, "ignored": float(ignored or 0)}
@@ -96,20 +90,13 @@ def _reduce_backward(
     known = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)}
     share = "g * (t != ignored)" if "t" in names else "g"
     row = read[0]
-    gtotal = formula(
-        f"{op.name}.dtotal",
-        f"{share} / ({counted} * total)",
-        {k: v for k, v in known.items() if k != "right"} | {"g": (g, out)},
-        row,
-        numbers=numbers,
-    )
-    gright = formula(
-        f"{op.name}.dright",
-        f"-{share} / {counted}",
-        {k: v for k, v in known.items() if k != "total"} | {"g": (g, out)},
-        row,
-        numbers=numbers,
-    )
+
+    def gradient(of: str, text: str, unread: str) -> LogicalRegion:
+        inputs = {k: v for k, v in known.items() if k != unread} | {"g": (g, out)}
+        return formula(f"{op.name}.d{of}", text, inputs, row, numbers=numbers)
+
+    gtotal = gradient("total", f"{share} / ({counted} * total)", unread="right")
+    gright = gradient("right", f"-{share} / {counted}", unread="total")
     return gtotal, gright, *[None] * (len(names) - 2)
 
 
@@ -119,19 +106,14 @@ def _count(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
 
 
 def _backward(
-    op: Operator,
-    gtotal: LogicalRegion | None,
-    gright: LogicalRegion | None,
-    *,
-    classes: int,
-    smoothing: float,
+    op: Operator, gtotal: LogicalRegion | None, gright: LogicalRegion | None, **options: float
 ) -> tuple[LogicalRegion, None, None]:
     """A maximum that all scores are taken from cancels, so it has no gradient."""
     assert gtotal is not None and gright is not None, "only the loss is public"
     (full, row, _), _ = terms(op)
     y, largest, t = op.inputs
     pattern = f"{row}, {row}, {full}, {row}, {row} -> {full}"
-    kernel = _gradient.bind(classes=classes, smoothing=smoothing)
+    kernel = _gradient.bind(**options)
     return (
         launch_first(f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10),
         None,

@@ -19,7 +19,6 @@ from ops.building import (
     check_positive,
     check_region,
     distinct,
-    first,
     launch_first,
     term,
     terms,
@@ -125,33 +124,21 @@ def _dispatch_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple
     (x_term, slot_term), (expert_term,) = terms(op)
     kernel = _gather.bind(places=places)
     pattern = f"{expert_term}, {slot_term} -> {x_term}"
-    made = gy.graph.launch(
-        f"{op.name}.dx", pattern, [gy, op.inputs[1]], kernel=kernel, sizes=op.extents, flops=op.flops
-    )
-    return first(made), None
+    inputs, sizes = [gy, op.inputs[1]], op.extents
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops), None
 
 
 def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[LogicalRegion, None, LogicalRegion]:
     (expert_term, slot_term, _), (token_term,) = terms(op)
     x, slots, weights = op.inputs
-    launch = gy.graph.launch
-    gx = launch(
-        f"{op.name}.dx",
-        f"{token_term}, {slot_term}, {slot_term} -> {expert_term}",
-        [gy, slots, weights],
-        kernel=_scatter.bind(places=places),
-        sizes=op.extents,
-        flops=op.flops,
-    )
-    gweights = launch(
-        f"{op.name}.dweights",
-        f"{token_term}, {expert_term}, {slot_term} -> {slot_term}",
-        [gy, x, slots],
-        kernel=_gather_products.bind(places=places),
-        sizes=op.extents,
-        flops=op.flops,
-    )
-    return first(gx), None, first(gweights)
+
+    def launch(what: str, pattern: str, inputs: list[LogicalRegion], kernel: Kernel) -> LogicalRegion:
+        bound = kernel.bind(places=places)
+        return launch_first(f"{op.name}.{what}", pattern, inputs, kernel=bound, sizes=op.extents, flops=op.flops)
+
+    gx = launch("dx", f"{token_term}, {slot_term}, {slot_term} -> {expert_term}", [gy, slots, weights], _scatter)
+    pattern = f"{token_term}, {expert_term}, {slot_term} -> {slot_term}"
+    return gx, None, launch("dweights", pattern, [gy, x, slots], _gather_products)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

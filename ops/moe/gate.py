@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_integers, check_positive, check_region, distinct, launch_first, term, terms
+from ops.building import check_integers, check_positive, check_region, distinct, launch_all, launch_first, term, terms
 from ops.cuda import experts as gpu_experts
 from ops.elementwise.arithmetic import multiply
 from ops.loss.softmax import check_classes
@@ -42,7 +42,7 @@ def top_k_gate(
         raise ValueError(f"{where}: k is {k}, and '{probabilities.name}' has shape {probabilities.shape}")
     lead = distinct(probabilities.axes[:-1], ("e", "k"))
     few = term((*lead, "^k"))
-    made = probabilities.graph.launch(
+    weights, choices = launch_all(
         name or "top_k_gate",
         f"{term((*lead, '^e'))} -> {few}, {few}",
         [probabilities],
@@ -52,8 +52,7 @@ def top_k_gate(
         dtype=[probabilities.dtype, "int32"],
         flops=1,
     )
-    assert isinstance(made, tuple)
-    return made[0], made[1]
+    return weights, choices
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k)

@@ -9,7 +9,17 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_ndim, check_region, distinct, first, launch_first, layout_channels_last, term, terms
+from ops.building import (
+    check_ndim,
+    check_region,
+    distinct,
+    launch_all,
+    launch_first,
+    layout_channels_last,
+    parameters,
+    term,
+    terms,
+)
 from ops.expressions.assign import assign
 from ops.expressions.program import program
 from ops.initializers import Init
@@ -60,20 +70,19 @@ def batch_norm(
         raise ValueError(f"{where}: '{x.name}' is {x.shape}: training needs more than one value per channel")
     graph = x.graph
     name = graph.unique_name(name or "batch_norm")
-    weight = graph.parameter(f"{name}.weight", x.shape[1:2], weight_init, x.dtype)
-    bias = graph.parameter(f"{name}.bias", x.shape[1:2], bias_init, x.dtype)
+    weight_and_bias = parameters(x, name, x.shape[1:2], True, weight_init, bias_init)
     mean = graph.parameter(f"{name}.running_mean", x.shape[1:2], 0.0, x.dtype, trainable=False)
     var = graph.parameter(f"{name}.running_var", x.shape[1:2], 1.0, x.dtype, trainable=False)
     axes = distinct(x.axes)
     x_term, c = term(axes), axes[1]
     if training:
         with graph.following(name):
-            mean, var = _batch_statistics(name, x, x_term, c, mean, var, momentum, count)
+            mean, var = _batch_statistics(name, x, x_term, c, [mean, var], momentum, count)
     pattern = f"{x_term}, {c}, {c}, {c}, {c} -> {x_term}"
     return launch_first(
         name,
         pattern,
-        [x, mean, var, weight, bias],
+        [x, mean, var, *weight_and_bias],
         kernel=_kernel(f"{_INVERSE}; y = (x - mean) * (inverse * weight) + bias", "x mean var weight bias y", eps=eps),
         backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
         flops=4,
@@ -82,30 +91,16 @@ def batch_norm(
 
 
 def _batch_statistics(
-    name: str,
-    x: LogicalRegion,
-    x_term: str,
-    c: str,
-    running_mean: LogicalRegion,
-    running_var: LogicalRegion,
-    momentum: float,
-    count: int,
+    name: str, x: LogicalRegion, x_term: str, c: str, running: list[LogicalRegion], momentum: float, count: int
 ) -> tuple[LogicalRegion, LogicalRegion]:
-    launch = x.graph.launch
     kernel = _kernel("mean += x * share", "x mean", share=1 / count)
     mean = launch_first(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=kernel, flops=1)
     kernel = _kernel("d = x - mean; var += d * d * share", "x mean var", share=1 / count)
     var = launch_first(f"{name}.var", f"{x_term}, {c} -> {c}", [x, mean], kernel=kernel, flops=3)
     text = "mean = kept * mean + momentum * m; var = kept * var + corrected * v"
     numbers = {"kept": 1 - momentum, "momentum": momentum, "corrected": momentum * count / (count - 1)}
-    launch(
-        f"{name}.running",
-        f"{c}, {c}, {c}, {c} ->",
-        [running_mean, running_var, mean, var],
-        kernel=_kernel(text, "mean var m v", **numbers),
-        writes=[running_mean, running_var],
-        flops=6,
-    )
+    kernel, inputs = _kernel(text, "mean var m v", **numbers), [*running, mean, var]
+    launch_all(f"{name}.running", f"{c}, {c}, {c}, {c} ->", inputs, kernel=kernel, writes=running, flops=6)
     return mean, var
 
 
@@ -115,33 +110,17 @@ def _batch_norm_backward(
     """Ioffe and Szegedy's gradient; that of mean and variance is in `dx` already. `count` is 0 outside of training."""
     (x_term, c, *_), _ = terms(op)
     x, mean, var, weight, _ = op.inputs
-    launch = gy.graph.launch
-    sums = launch(
-        f"{op.name}.sums",
-        f"{x_term}, {x_term}, {c}, {c} -> {c}, {c}",
-        [gy, x, mean, var],
-        kernel=_kernel(
-            f"gbias += g\n{_INVERSE}; gweight += g * ((x - mean) * inverse)", "g x mean var gbias gweight", eps=eps
-        ),
-        flops=5,
-    )
-    assert isinstance(sums, tuple)
-    gbias, gweight = sums
+    read, known = f"{x_term}, {x_term}, {c}, {c}", [gy, x, mean, var]
+    text = f"gbias += g\n{_INVERSE}; gweight += g * ((x - mean) * inverse)"
+    kernel = _kernel(text, "g x mean var gbias gweight", eps=eps)
+    gbias, gweight = launch_all(f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=kernel, flops=5)
     if count:
         text = "gx = (g - (x - mean) * (gweight * inverse / count) - gbias / count) * (inverse * weight)"
-        gx = launch(
-            f"{op.name}.dx",
-            f"{x_term}, {x_term}, {c}, {c}, {c}, {c}, {c} -> {x_term}",
-            [gy, x, mean, var, weight, gbias, gweight],
-            kernel=_kernel(f"{_INVERSE}; {text}", "g x mean var weight gbias gweight gx", eps=eps, count=count),
-            flops=7,
-        )
+        kernel = _kernel(f"{_INVERSE}; {text}", "g x mean var weight gbias gweight gx", eps=eps, count=count)
+        pattern, inputs = f"{read}, {c}, {c}, {c} -> {x_term}", [*known, weight, gbias, gweight]
+        gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=7)
     else:
-        gx = launch(
-            f"{op.name}.dx",
-            f"{x_term}, {c}, {c} -> {x_term}",
-            [gy, var, weight],
-            kernel=_kernel(f"{_INVERSE}; gx = g * (inverse * weight)", "g var weight gx", eps=eps),
-            flops=1,
-        )
-    return first(gx), None, None, gweight, gbias
+        kernel = _kernel(f"{_INVERSE}; gx = g * (inverse * weight)", "g var weight gx", eps=eps)
+        pattern = f"{x_term}, {c}, {c} -> {x_term}"
+        gx = launch_first(f"{op.name}.dx", pattern, [gy, var, weight], kernel=kernel, flops=1)
+    return gx, None, None, gweight, gbias

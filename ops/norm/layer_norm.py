@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_region, distinct, first, launch_first, term, terms
+from ops.building import check_region, distinct, launch_all, launch_first, parameters, term, terms
 from ops.cuda import kernels as gpu
 from ops.initializers import Init
 from ops.norm.norms import composed_layer_norm
@@ -42,16 +42,13 @@ def layer_norm(
         raise ValueError(f"{where}: '{x.name}' is a scalar, at least one dimension is needed")
     if composed:
         return composed_layer_norm(x, eps, name, weight_init, bias_init)
-    graph = x.graph
-    name = graph.unique_name(name or "layer_norm")
-    weight = graph.parameter(f"{name}.weight", x.shape[-1:], weight_init, x.dtype)
-    bias = graph.parameter(f"{name}.bias", x.shape[-1:], bias_init, x.dtype)
+    name = x.graph.unique_name(name or "layer_norm")
     *lead, last = distinct(x.axes)
     x_term, row, c = term((*lead, f"^{last}")), term(lead), f"^{last}"
     return launch_first(
         name,
         f"{x_term}, {c}, {c} -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
-        [x, weight, bias],
+        [x, *parameters(x, name, x.shape[-1:], True, weight_init, bias_init)],
         kernel=_normalize_rows.bind(eps=eps),
         backward=_layer_norm_backward,
         flops=8,
@@ -65,23 +62,10 @@ def _layer_norm_backward(
     (x_term, c, _), (_, row, _) = terms(op)
     x, weight, _ = op.inputs
     _, mean, scale = op.outputs
-    launch = gy.graph.launch
-    gx = launch(
-        f"{op.name}.dx",
-        f"{x_term}, {x_term}, {row}, {row}, {c} -> {x_term}",
-        [gy, x, mean, scale, weight],
-        kernel=_gradient_rows,
-        flops=10,
-    )
-    sums = launch(
-        f"{op.name}.sums",
-        f"{x_term}, {x_term}, {row}, {row} -> {c}, {c}",
-        [gy, x, mean, scale],
-        kernel=_row_sums,
-        flops=5,
-    )
-    assert isinstance(sums, tuple)
-    return first(gx), *sums
+    read, known = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
+    pattern = f"{read}, {c} -> {x_term}"
+    gx = launch_first(f"{op.name}.dx", pattern, [*known, weight], kernel=_gradient_rows, flops=10)
+    return gx, *launch_all(f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5)
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(1, 2), cuda=gpu.normalize_rows)

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_dim, check_ndim, check_positive, check_region, distinct, first, launch_first, term, terms
+from ops.building import (
+    check_dim,
+    check_ndim,
+    check_positive,
+    check_region,
+    distinct,
+    first,
+    launch_all,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import classes as gpu_classes
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import multiply
@@ -157,7 +168,7 @@ def topk(
         raise ValueError(f"{where}: k is {k}, dim {dim} of '{x.name}' has {x.shape[dim]} points")
     axes = distinct(x.axes, ("k",))
     read, made = (term((*axes[:dim], axis, *axes[dim + 1 :])) for axis in (f"^{axes[dim]}", "^k"))
-    outputs = x.graph.launch(
+    values, indices = launch_all(
         name or "topk",
         f"{read} -> {made}, {made}",
         [x],
@@ -167,8 +178,7 @@ def topk(
         flops=10 / k,
         dtype=[x.dtype, "int64"],
     )
-    assert isinstance(outputs, tuple)
-    return outputs[0], outputs[1]
+    return values, indices
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_classes.in_order)

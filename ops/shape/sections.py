@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from ops.building import check_dim, check_positive, check_region, distinct, first, term, terms
+from ops.building import check_dim, check_positive, check_region, distinct, first, launch_all, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 _interval = slice  # the built-in, whose name an operator takes below
@@ -84,7 +84,7 @@ def _launch(x: LogicalRegion, dim: int, sections: Sequence[tuple[int, int]], nam
     def all_of(names: Sequence[str], mark: str = "") -> str:
         return ", ".join(term((*axes[:dim], mark + each, *axes[dim + 1 :])) for each in names)
 
-    made = x.graph.launch(
+    return launch_all(
         name,
         f"{all_of(keys)} -> {all_of(parts, mark)}",
         [x] * len(keys),
@@ -94,7 +94,6 @@ def _launch(x: LogicalRegion, dim: int, sections: Sequence[tuple[int, int]], nam
         backward=partial(_backward, dim=dim, starts=tuple(start for start, _ in sections)),
         dtype=[x.dtype] * len(keys),
     )
-    return made if isinstance(made, tuple) else (made,)
 
 
 def _backward(
