@@ -22,7 +22,7 @@ def test_a_fold_compiles_for_gpus(dtype, architecture):
     options = core.ProgramOptions(arch=architecture, std="c++17")
     for combine, parts, ndim in (("sum", 4, 1), ("max", 2, 3)):
         source, name = fold_source(combine, dtype, parts, ndim)
-        assert len(core.RankProgram(source.text, "c++", options).compile("cubin").code) > 0, name
+        assert len(core.Program(source.text, "c++", options).compile("cubin").code) > 0, name
 
 
 @needs_compiler
