@@ -135,7 +135,7 @@ def test_sources_compile_for_gpus(architecture, dtypes):
         cuda_source._reduction(Expression.parse("x"), names[1:2], dtypes[0], 0, 1, "max"),
     ):
         options = core.ProgramOptions(arch=architecture, std="c++17")
-        assert len(core.RankProgram(source.text, "c++", options).compile("cubin").code) > 0
+        assert len(core.Program(source.text, "c++", options).compile("cubin").code) > 0
 
 
 def made_for_operators(monkeypatch):
@@ -168,4 +168,4 @@ def test_kernels_of_all_operators_compile_for_gpus(monkeypatch):
     for (wide, kernels), architecture in zip(sorted(programs.items()), ("sm_80", "sm_90"), strict=True):
         text = "\n".join([common, *kernels])
         options = core.ProgramOptions(arch=architecture, std="c++17")
-        assert len(core.RankProgram(text, "c++", options).compile("cubin").code) > 0, wide
+        assert len(core.Program(text, "c++", options).compile("cubin").code) > 0, wide
