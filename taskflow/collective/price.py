@@ -18,21 +18,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby
 from math import inf
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from taskflow.machine import Device, MachineModel
-from taskflow.tasks.exchange import SUMS
+from taskflow.tasks.exchange import SUMS, above
 from taskflow.tasks.task_graph import COLLECTIVES, Array, TaskGraph
 
 MOST = 1 << 16  # groups are remembered: of up to 1,024 devices 50 MB
 MANY = 32  # groups, from which on it is worth asking whether hosts are alike: 0.2 s for 1,024 devices
 
 _Thing = TypeVar("_Thing")
-Step = tuple[tuple[float, float], ...]  # messages of one step that may be its slowest: latency, and seconds per byte
+Step = tuple[tuple[float, float], ...]  # messages of one step: latency, and seconds per byte
 
 
 class CollectiveCosts:
@@ -173,21 +173,32 @@ class Algorithms:
 
     @cached_property
     def _flat(self) -> _Flat:
-        """The steps of all that is no tree."""
-        from taskflow.collective.messages import flat_steps  # numba: imported on first use
-
-        m, hosts = self.machine, np.array([self.machine.devices[d].host for d in self.group.tolist()], np.int64)
-        found, ptr, count = flat_steps(self.group, hosts, m.routes, m.link_bandwidth, m.latency_seconds)
-        ring, *halvings, extra, within, across = _cut(found, ptr)
-        return _Flat(ring, halvings, extra, within, across, count)
+        """The steps of all algorithms but the tree."""
+        group, count = self.group, self.count
+        halvings = count.bit_length() - 1
+        power, at = 1 << halvings, np.arange(count)
+        halved = [self._step(group[:power], group[at[:power] ^ (power >> k)]) for k in range(1, halvings + 1)]
+        ring, extra = self._step(group, np.roll(group, -1)), self._step(group[power:], group[: count - power])
+        here = part_size([self.machine.devices[d].host for d in group.tolist()])
+        if not here:
+            return _Flat(ring, halved, extra, (), (), 0)
+        within = self._step(group, group[at - at % here + (at + 1) % here])
+        return _Flat(ring, halved, extra, within, self._step(group, np.roll(group, -here)), count // here)
 
     @cached_property
     def _levels(self) -> list[Step]:
-        """The levels of a binomial tree, as `exchange.tree_order` hangs it."""
-        from taskflow.collective.messages import tree_steps  # numba: imported on first use
+        """The levels of a binomial tree, as `exchange.tree_order` hangs it: those of bit 0 first."""
+        at = np.arange(1, self.count)
+        levels = [at[at & -at == 1 << k] for k in range((self.count - 1).bit_length())]
+        return [self._step(self.group[above(level)], self.group[level]) for level in levels]
 
-        m = self.machine
-        return _cut(*tree_steps(self.group, m.routes, m.link_bandwidth, m.latency_seconds))
+    def _step(self, source: Array, target: Array) -> Step:
+        """The messages of a step in which sources send to their targets, each kind once."""
+        machine, links = self.machine, self.machine.routes[source, target]
+        used = np.bincount(links[links >= 0], minlength=len(machine.link_bandwidth))
+        per_byte = (used / machine.link_bandwidth)[links]  # of no link, the last: 0
+        latency = machine.latency_seconds[source, target]
+        return tuple(dict.fromkeys(zip(latency.tolist(), per_byte.max(axis=1, initial=0.0).tolist(), strict=True)))
 
 
 class _Flat(NamedTuple):
@@ -201,7 +212,8 @@ class _Flat(NamedTuple):
     hosts: int
 
 
-def _cut(messages: Array, ptr: Array) -> list[Step]:
-    """The messages of each step."""
-    each: list[tuple[float, float]] = list(map(tuple, messages.tolist()))
-    return [tuple(each[begin:end]) for begin, end in pairwise(ptr.tolist())]
+def part_size(hosts: Sequence[int]) -> int:
+    """Devices of a host, where several hosts have as many, and more than one; else 0."""
+    sizes = {len(list(same)) for _, same in groupby(hosts)}
+    size = sizes.pop()
+    return 0 if sizes or size in (1, len(hosts)) else size

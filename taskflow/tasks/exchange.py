@@ -110,7 +110,7 @@ def tree_distance(device: int, root: int, hosts: Sequence[int], most: int) -> in
 
 
 def above(number: int) -> int:
-    """The number in a binomial tree from which this one hangs; `collective.messages` compiles it."""
+    """The number in a binomial tree from which this one hangs; of an array, of each."""
     return number & (number - 1)
 
 
