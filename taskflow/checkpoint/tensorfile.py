@@ -23,21 +23,10 @@ from taskflow.core.columns import Array
 
 Tensor = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 
-CODES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
+_BITS = 8, 16, 32, 64
+CODES = {"bool": "BOOL", "bfloat16": "BF16"}
+CODES |= {f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("float", "int", "uint") for bits in _BITS}
+del CODES["float8"]  # of which there are several
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def record(*fields: str) -> np.dtype[np.void]:
 
 
 class Column:
-    """An array of which `length` entries are in use."""
+    """An array of which `length` rows are in use."""
 
     def __init__(self, dtype: DTypeLike, *width: int) -> None:
         self.data: Array = np.zeros((1024, *width), dtype)
@@ -33,7 +33,7 @@ class Column:
         return begin
 
     def grow(self, length: int = 0) -> None:
-        """Make room for `length` entries, and for twice as many as before at least."""
+        """Make room for `length` rows, and for twice as many as before at least."""
         grown = np.zeros((max(length, 2 * len(self.data)), *self.data.shape[1:]), self.data.dtype)
         grown[: len(self.data)] = self.data
         self.data = grown

@@ -8,8 +8,7 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf, njit
 from taskflow.lowering.boxes import border
-from taskflow.lowering.kinds import Kinds
-from taskflow.lowering.pointtable import BOX, COLOUR, DEVICE, FAULT, FITS, MODEL, PARTIAL, RECORD, PointTable
+from taskflow.lowering.pointtable import BOX, COLOUR, DEVICE, FAULT, FITS, MODEL, PARTIAL, RECORD, Kinds, PointTable
 from taskflow.strategy.grid import make_points, volume
 
 

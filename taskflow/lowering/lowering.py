@@ -90,11 +90,6 @@ class Lowering:
         configs = (effective_config(op, strategy)[0] for op in self.operators)
         return np.array([self.store.number(op, config) for op, config in enumerate(configs)], np.int64)
 
-    @property
-    def sequence(self) -> list[tuple[int, int, int]]:
-        """See `IssueOrder`."""
-        return self.order.sequence
-
     def sample(self, points: Sequence[tuple[int, int]], fragments: Sequence[tuple[int, Fragment]]) -> TaskGraph:
         """Rows of some operators, then those of some regions, without dependences: enough to ask what they cost.
 

@@ -10,7 +10,7 @@ from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import is_empty, overlaps, put, same, subtract, volume
 from taskflow.lowering.regionlife import RegionLife
 from taskflow.lowering.state import State, add_instance, append, find_instance
-from taskflow.lowering.tiles import Points
+from taskflow.lowering.tiles import Points, by_number
 
 
 @leaf
@@ -149,15 +149,9 @@ def make_instances(s: State, life: RegionLife, points: Points) -> None:
 @inner
 def sorted_boxes(device: Any, box: Any, devices: int) -> Any:
     """An order by device, then by decreasing volume, then by corners."""
-    ptr = np.zeros(devices + 1, np.int64)
-    for k in range(len(device)):
-        ptr[device[k] + 1] += 1
-    for d in range(devices):
-        ptr[d + 1] += ptr[d]
-    order, end = np.empty(len(device), np.int64), ptr.copy()
-    for k in range(len(device)):  # an insertion sort within every device: few boxes each
-        i = end[device[k]]
-        end[device[k]] += 1
+    order, ptr = by_number(device, devices)
+    for j in range(len(order)):  # an insertion sort within every device: few boxes each
+        k, i = order[j], j
         while i > ptr[device[k]] and comes_before(box[k], box[order[i - 1]]):
             order[i] = order[i - 1]
             i -= 1

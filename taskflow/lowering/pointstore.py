@@ -13,8 +13,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, doubled, table_bytes
 from taskflow.graph.graph import Operator
-from taskflow.lowering.kinds import axis_names, kinds_of
-from taskflow.lowering.pointtable import FAULT, FITS, GROWING, RECORD_DTYPE, PointTable
+from taskflow.lowering.pointtable import FAULT, FITS, GROWING, RECORD_DTYPE, PointTable, axis_names, kinds_of
 from taskflow.strategy.partition import OperatorPoints, cuts, partition
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
@@ -43,13 +42,13 @@ class PointStore:
 
         self.operators, self.kind, self._add_points = operators, kind, add_points
         self._names = axis_names(operators)
-        self._kinds = kinds_of([operators[op] for _, op in sorted(_first_of_kinds(kind).items())], self._names)
-        self._kind_columns = tuple(self._kinds)
+        first = {number: op for op, number in reversed(list(enumerate(kind)))}
+        kinds = kinds_of([operators[op] for _, op in sorted(first.items())], self._names)
+        self._kind_columns = tuple(kinds)
         length = np.zeros(6, np.int64)
         device, rank, size, colour, partial = (np.zeros(ROOM, np.int64) for _ in range(5))
         box, record = np.zeros(ROOM, _dtype_of_boxes(operators)), np.zeros(ROOM // SHORT, RECORD_DTYPE)
-        terms = self._kinds.term
-        self.table = PointTable(length, device, rank, np.zeros(ROOM), size, box, colour, partial, record, terms)
+        self.table = PointTable(length, device, rank, np.zeros(ROOM), size, box, colour, partial, record, kinds.term)
         self._table_bytes = table_bytes(self.table)
         self._degrees: dict[Degrees, tuple[Array, Array, bool]] = {}
         self._models: dict[object, dict[int, int]] = {}  # by degrees and by which devices repeat, and by kind
@@ -142,11 +141,3 @@ def _dtype_of_boxes(operators: Sequence[Operator]) -> type[np.signedinteger[Any]
     """Boxes are most of the columns, so they are as small as regions allow."""
     most = max((extent for op in operators for region in op.args for extent in region.shape), default=0)
     return np.int32 if most <= np.iinfo(np.int32).max else np.int64
-
-
-def _first_of_kinds(kind: Sequence[int]) -> dict[int, int]:
-    """The first operator of every kind."""
-    found: dict[int, int] = {}
-    for op, number in enumerate(kind):
-        found.setdefault(number, op)
-    return found

@@ -1,10 +1,15 @@
-"""The points of operators as flat columns, which compiled code fills and reads; see `pointstore`."""
+"""Points of operators, and kinds of operators, as flat columns for compiled code; see `pointstore`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from taskflow.core.columns import Array, record
+import numpy as np
+
+from taskflow.core.columns import Array, pointers, record
+from taskflow.graph.graph import Operator
+from taskflow.strategy.partition import split_numbers
 
 FITS, FAULT = -2, -1  # what adding points may end with, see `addpoints.add_points`
 DEVICE, BOX, COLOUR, PARTIAL, MODEL, RECORD = range(6)  # columns that fill up, by their number in `length`
@@ -45,3 +50,68 @@ class PointTable(NamedTuple):
 
 # The columns that grow together, by their number in `length`.
 GROWING = (("device",), ("box",), ("colour",), ("partial",), ("device_rank", "flops", "bytes"), ("record",))
+
+
+class Kinds(NamedTuple):
+    """The columns; operators of a kind are partitioned alike.
+
+    Attributes:
+        axis: (kinds, names + 1) which of an operator's axes has the name, -1: none that can be split.
+        flops: of a point of all axes.
+        first: (kinds + 1, 6) where these begin: extents, `dim_ptr`, `dim_axis`, dimensions, `reduced`, arguments.
+        extents, dim_ptr, dim_axis, dim_extent, window, reduced: see `pattern.PatternTable`.
+        itemsize: bytes of an element of every argument.
+        term, first_term: number of inputs, then the first dimension of every argument; where a kind's begin.
+    """
+
+    axis: Array
+    flops: Array
+    first: Array
+    extents: Array
+    dim_ptr: Array
+    dim_axis: Array
+    dim_extent: Array
+    window: Array
+    reduced: Array
+    itemsize: Array
+    term: Array
+    first_term: Array
+
+
+def axis_names(operators: Sequence[Operator]) -> dict[str, int]:
+    """The names of all axes, numbered."""
+    return {name: k for k, name in enumerate(dict.fromkeys(name for op in operators for name in op.extents))}
+
+
+def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
+    """The columns of one operator of every kind, in the order of their numbers."""
+    tables = [op.bound.table for op in operators]
+    columns: list[list[Array]] = [
+        [t.extents for t in tables],
+        [t.dim_ptr for t in tables],
+        [t.dim_axis for t in tables],
+        [t.dim_extent for t in tables],
+        [t.reduced.reshape(-1) for t in tables],
+        [np.array([r.itemsize for r in op.args], np.int64) for op in operators],
+    ]
+    terms = [np.array([len(op.inputs), *t.term_ptr], np.int64) for op, t in zip(operators, tables, strict=True)]
+    axis = np.full((len(operators), len(names) + 1), -1, np.int64)
+    for k, op in enumerate(operators):
+        for name, number in split_numbers(op).items():
+            axis[k, names[name]] = number
+    none = np.zeros(0, np.int64)
+    extents, dim_ptr, dim_axis, dim_extent, reduced, itemsize = (np.concatenate([none, *c]) for c in columns)
+    return Kinds(
+        axis,
+        np.array([float(op.flops) for op in operators]),
+        np.stack([pointers([len(part) for part in column]) for column in columns], axis=1),
+        extents,
+        dim_ptr,
+        dim_axis,
+        dim_extent,
+        np.concatenate([none.reshape(0, 6), *(t.window for t in tables)]),
+        reduced.astype(np.bool_),
+        itemsize,
+        np.concatenate([none, *terms]),
+        pointers([len(term) for term in terms]),
+    )

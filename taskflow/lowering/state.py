@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from taskflow.core.columns import record
-from taskflow.core.compiling import leaf
+from taskflow.core.compiling import inner, leaf
 from taskflow.core.tables import NUMBER, Tables, viewer
 from taskflow.lowering.boxes import covers, overlaps, put
 from taskflow.tasks.task_graph import Kind, Privilege
@@ -104,18 +104,19 @@ _HEADS = len(State.numbers)  # behind the numbers stands where the tables begin
 _HEADER = _HEADS + 2 * len(State.tables)
 
 
-@leaf
+@inner
 def lay_out(memory: Any, size: int, width: int, devices: int, versions: int) -> int:
     """Say in `memory` where the tables begin, with room for `size` instances, rows and needs; the int64s they take.
 
     The memory may be too short for the tables, and even for saying so.
     """
-    end, rows = _HEADER, (size, MANY * size, devices, versions)
+    end, rows, heads = _HEADER, (size, MANY * size, devices, versions), np.empty((len(_ROWS_OF), 2), np.int64)
     for t in range(len(_ROWS_OF)):
         row = width if _ROW_OF[t] == _WIDTH else devices if _ROW_OF[t] == _COLUMNS else _ROW_OF[t]
-        if len(memory) >= _HEADER:
-            memory[_HEADS + 2 * t], memory[_HEADS + 2 * t + 1] = end, rows[_ROWS_OF[t]]
+        heads[t, 0], heads[t, 1] = end, rows[_ROWS_OF[t]]
         end += rows[_ROWS_OF[t]] * row
+    if len(memory) >= _HEADER:
+        memory[_HEADS:_HEADER] = heads.reshape(-1)
     return end
 
 

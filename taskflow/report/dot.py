@@ -49,14 +49,10 @@ def task_graph_dot(task_graph: TaskGraph, most: int = 300) -> str:
 def _rows(task_graph: TaskGraph) -> list[str]:
     lines = []
     for device in np.unique(task_graph.device).tolist():
-        inside = [f"r{row} [label={_row_label(task_graph, row)}];" for row in _rows_of(task_graph, device)]
+        rows = np.flatnonzero(task_graph.device == device).tolist()
+        inside = [f"r{row} [label={_row_label(task_graph, row)}];" for row in rows]
         lines += [f"subgraph cluster_{device} {{ label={_quoted(f'device {device}')};", *inside, "}"]
     return lines + [f"r{before} -> r{row};" for row in range(len(task_graph)) for before in task_graph.deps(row)]
-
-
-def _rows_of(task_graph: TaskGraph, device: int) -> list[int]:
-    rows: list[int] = np.flatnonzero(task_graph.device == device).tolist()
-    return rows
 
 
 def _row_label(task_graph: TaskGraph, row: int) -> str:

@@ -68,7 +68,7 @@ class Chosen(NamedTuple):
 
 def lay_out(lowering: Lowering) -> Layout:
     """The layout of a graph."""
-    lives, number_of = lowering.lives, {key: b for b, key in enumerate(lowering.sequence)}
+    lives, number_of = lowering.lives, {key: b for b, key in enumerate(lowering.order.sequence)}
     waits: list[list[tuple[int, int]]] = [[] for _ in number_of]
     issuers = []
     for number, life in enumerate(lives):

@@ -7,7 +7,8 @@ and update operators use the configuration of their forward operator unless they
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -42,10 +43,8 @@ class ParallelConfig:
     def __init__(
         self, degrees: Mapping[str, int | Sequence[float]] | None = None, devices: Sequence[int] | None = None
     ) -> None:
-        normal: list[tuple[str, Degree]] = []
-        for axis, degree in (degrees or {}).items():
-            normal.append((axis, _degree(axis, degree)))
-        object.__setattr__(self, "degrees", tuple(normal))
+        normal = tuple((axis, _degree(axis, degree)) for axis, degree in (degrees or {}).items())
+        object.__setattr__(self, "degrees", normal)
         numbers = tuple(range(self.points)) if devices is None else _numbers(devices)
         if len(numbers) != self.points:
             raise ValueError(
@@ -97,7 +96,7 @@ def parts(degree: Degree) -> int:
     return degree if isinstance(degree, int) else len(degree)
 
 
-class Strategy(MutableMapping[str, ParallelConfig]):
+class Strategy(UserDict[str, ParallelConfig]):
     """Operator name -> ParallelConfig.
 
     `signatures` remembers pattern and extents of the operators that it was made for, so that a strategy of another
@@ -109,7 +108,7 @@ class Strategy(MutableMapping[str, ParallelConfig]):
         configs: Mapping[str, ParallelConfig] | None = None,
         signatures: Mapping[str, tuple[str, Mapping[str, int]]] | None = None,
     ) -> None:
-        self._configs = dict(configs or {})
+        self.data = dict(configs or {})
         self.signatures = {k: (p, dict(e)) for k, (p, e) in (signatures or {}).items()}
 
     @staticmethod
@@ -118,29 +117,17 @@ class Strategy(MutableMapping[str, ParallelConfig]):
         known = {op.name: (op.pattern, dict(op.extents)) for op in graph.operators}
         return Strategy(configs, known)
 
-    def __getitem__(self, name: str) -> ParallelConfig:
-        return self._configs[name]
-
     def __setitem__(self, name: str, config: ParallelConfig) -> None:
         if not isinstance(config, ParallelConfig):
             raise TypeError(f"strategy['{name}']: is a ParallelConfig, not a {type(config).__name__}")
-        self._configs[name] = config
-
-    def __delitem__(self, name: str) -> None:
-        del self._configs[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._configs)
-
-    def __len__(self) -> int:
-        return len(self._configs)
+        self.data[name] = config
 
     def __repr__(self) -> str:
         return "Strategy(" + "; ".join(f"{n}: {c}" for n, c in self.items()) + ")"
 
     def copy(self) -> Strategy:
         """An independent copy."""
-        copy = Strategy(self._configs)
+        copy = Strategy(self.data)
         copy.signatures = self.signatures  # of the same operators, never altered
         return copy
 
@@ -151,7 +138,7 @@ class Strategy(MutableMapping[str, ParallelConfig]):
         that this strategy does not name run whole on device 0.
         """
         known = {op.name: op for op in graph.operators}
-        configs = {n: c for n, c in self._configs.items() if n in known}
+        configs = {n: c for n, c in self.items() if n in known}
         for op in graph.operators:
             if op.follows is None:
                 configs.setdefault(op.name, ParallelConfig({}, (0,)))
@@ -159,15 +146,13 @@ class Strategy(MutableMapping[str, ParallelConfig]):
 
     def save(self, path: str | Path) -> None:
         """Write JSON; see `load`."""
-        entries = {name: self._entry(name, config) for name, config in self._configs.items()}
-        text = json.dumps({"format": FORMAT, "version": VERSION, "operators": entries}, indent=1)
+        operators: dict[str, dict[str, Any]] = {}
+        for name, config in self.items():
+            operators[name] = {"degrees": dict(config.degrees), "devices": list(config.devices)}
+            if name in self.signatures:
+                operators[name]["pattern"], operators[name]["extents"] = self.signatures[name]
+        text = json.dumps({"format": FORMAT, "version": VERSION, "operators": operators}, indent=1)
         Path(path).write_text(text + "\n")
-
-    def _entry(self, name: str, config: ParallelConfig) -> dict[str, Any]:
-        entry: dict[str, Any] = {"degrees": dict(config.degrees), "devices": list(config.devices)}
-        if name in self.signatures:
-            entry["pattern"], entry["extents"] = self.signatures[name]
-        return entry
 
     @staticmethod
     def load(path: str | Path) -> Strategy:
