@@ -7,9 +7,7 @@ a transfer between devices is a copy in memory, so links get the copy's rate. GP
 
 from __future__ import annotations
 
-import time
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,9 +15,8 @@ from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm.transport import Transport, connect
 from taskflow.cost.measure_gpu import measure_gpus
 from taskflow.cost.model import CostModel, task_dtype
-from taskflow.cost.samples import time_call
+from taskflow.cost.samples import fitted_rates, one_way_seconds, time_call
 from taskflow.machine import MachineModel
-from taskflow.machine.device import Device
 from taskflow.machine.efficiency import fit_device
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
@@ -37,7 +34,9 @@ def measure_machine(machine: MachineModel, backend: StreamBackend | None = None)
     if machine.devices[0].kind == "cuda":
         return measure_gpus(machine, backend or make_backend(), transport)
     overhead = _call_overhead()
-    rates: dict[str, Any] = _fitted_rates(machine.devices[0], overhead)
+    products = {n: _product_seconds(n) for n in (16, 64, 192, 512)}
+    copies = {n: _copy_seconds(n) for n in (1 << 12, 1 << 16, 1 << 18, 1 << 20)}
+    rates = fitted_rates(machine.devices[0], overhead, products, copies)
     if transport.size > 1:
         rates["latency_seconds"], rates["bandwidth"] = _link(transport)
     else:
@@ -68,21 +67,6 @@ def fit_machine(machine: MachineModel, task_graph: TaskGraph, costs: CostModel) 
     return replace(machine, devices=tuple(devices))
 
 
-def _fitted_rates(device: Device, overhead_seconds: float) -> dict[str, Any]:
-    """The rates of a device whose curve goes through matrix products and copies of several sizes."""
-    products = [(2.0 * n**3, 12.0 * n**2, _product_seconds(n)) for n in (16, 64, 192, 512)]
-    copies = [(0.0, 2.0 * n, _copy_seconds(n)) for n in (1 << 12, 1 << 16, 1 << 18, 1 << 20)]
-    flops, size_bytes, seconds = np.array(products + copies).T
-    start = replace(
-        device,
-        flops_per_second=float((flops / seconds).max()),
-        memory_bandwidth=float((size_bytes / seconds)[len(products) :].max()),
-        overhead_seconds=overhead_seconds,
-    )
-    fitted = fit_device(start, flops, size_bytes, seconds)
-    return {f.name: getattr(fitted, f.name) for f in fields(fitted) if f.name not in ("kind", "host", "memory_bytes")}
-
-
 def _product_seconds(n: int) -> float:
     a = np.ones((n, n), np.float32)
     out = np.empty_like(a)
@@ -103,25 +87,5 @@ def _call_overhead() -> float:
 
 def _link(transport: Transport, small: int = 8, large: int = 1 << 20) -> tuple[float, float]:
     """Latency and bandwidth of a transfer between ranks 0 and 1."""
-    short, long = _ping_pong(transport, small, 200), _ping_pong(transport, large, 20)
+    short, long = (one_way_seconds(transport, np.zeros(n, np.uint8), k) for n, k in ((small, 200), (large, 20)))
     return short, (large - small) / max(long - short, 1e-9)
-
-
-def _ping_pong(transport: Transport, size: int, rounds: int) -> float:
-    """Median seconds of one way."""
-    transport.barrier()
-    times = []
-    if transport.rank < 2:
-        array, peer = np.zeros(size, np.uint8), 1 - transport.rank
-        send, receive = transport.sender([array], peer, 1), transport.receiver([array.copy()], peer, 1)
-        for _ in range(rounds):
-            begin = time.perf_counter()
-            for own in (0, 1):
-                message = send if transport.rank == own else receive
-                message.start()
-                message.wait()
-            times.append((time.perf_counter() - begin) / 2)
-        send.free()
-        receive.free()
-    transport.barrier()
-    return float(np.median(times)) if times else 0.0

@@ -7,20 +7,17 @@ mapped, else through pinned memory of the hosts; in one process, from one GPU to
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from taskflow.backend import Array, StreamBackend
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import Transport
+from taskflow.cost.samples import fitted_rates, one_way_seconds
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
-from taskflow.machine.efficiency import fit_device
 
 _DTYPES = ("float64", "float16", "bfloat16", "tf32")
 _PRODUCTS = (128, 512, 1024, 2048, 4096)
@@ -54,17 +51,8 @@ def measure_gpus(machine: MachineModel, backend: StreamBackend, transport: Trans
 def device_rates(device: Device, clock: DeviceClock, backend: StreamBackend) -> dict[str, Any]:
     """The fields of a device, whose curve goes through float32 products and copies; the other dtypes' peaks."""
     overhead = _launch_seconds(clock, backend)
-    products = [(2.0 * n**3, 12.0 * n**2, product_seconds(clock, backend, n)) for n in _PRODUCTS]
-    copies = [(0.0, 2.0 * n, _copy_seconds(clock, backend, n)) for n in _COPIES]
-    flops, size_bytes, seconds = np.array(products + copies).T
-    start = replace(
-        device,
-        flops_per_second=float((flops / seconds).max()),
-        memory_bandwidth=float((size_bytes / seconds)[len(products) :].max()),
-        overhead_seconds=overhead,
-    )
-    fitted = fit_device(start, flops, size_bytes, seconds)
-    rates = {f.name: getattr(fitted, f.name) for f in fields(fitted) if f.name not in ("kind", "host", "memory_bytes")}
+    products = {n: product_seconds(clock, backend, n) for n in _PRODUCTS}
+    rates = fitted_rates(device, overhead, products, {n: _copy_seconds(clock, backend, n) for n in _COPIES})
     return rates | {"rates": {**device.rates, **_other_rates(clock, backend)}}
 
 
@@ -152,24 +140,5 @@ def _staged_seconds(backend: StreamBackend, transport: Transport, size: int, rou
         backend.record(stream, over)
         backend.synchronize(over)
 
-    transport.barrier()
-    times = []
-    if transport.rank < 2:
-        peer = 1 - transport.rank
-        send, receive = transport.sender([host], peer, 2), transport.receiver([host], peer, 2)
-        for _ in range(rounds):
-            begin = time.perf_counter()
-            for sender in (0, 1):
-                if transport.rank == sender:
-                    finish(backend.copy(host, device))
-                    send.start()
-                    send.wait()
-                else:
-                    receive.start()
-                    receive.wait()
-                    finish(backend.copy(device, host))
-            times.append((time.perf_counter() - begin) / 2)
-        send.free()
-        receive.free()
-    transport.barrier()
-    return float(np.median(times)) if times else 0.0
+    upload, download = backend.copy(device, host), backend.copy(host, device)
+    return one_way_seconds(transport, host, rounds, partial(finish, download), partial(finish, upload))

@@ -1,15 +1,23 @@
-"""Samples: kernels run on arrays of their own, to be timed, or compiled before the first step."""
+"""Samples: kernels run on arrays of their own, to be timed, or compiled before the first step; messages likewise.
+
+What is timed becomes the rates of a device (`fitted_rates`).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from taskflow.backend import Context
+from taskflow.comm.transport import Transport
 from taskflow.core.dtypes import is_floating
+from taskflow.machine.device import Device
+from taskflow.machine.efficiency import fit_device
 from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph
 from taskflow.tasks.threads.calls import part_calls
 from taskflow.tasks.threads.crew import crew, thread_limit
@@ -89,3 +97,60 @@ def time_call(call: Callable[[], object], budget_seconds: float = 0.005, most: i
         call()
         times.append(time.perf_counter() - begin)
     return float(np.median(times))
+
+
+def one_way_seconds(
+    transport: Transport,
+    array: Array,
+    rounds: int,
+    before: Callable[[], object] = int,
+    after: Callable[[], object] = int,
+) -> float:
+    """Median seconds of a message between ranks 0 and 1, 0 on the others; all ranks call it.
+
+    `before` is called by the sender, `after` by the receiver once it has arrived; both are part of the time.
+    """
+    transport.barrier()
+    times = []
+    if transport.rank < 2:
+        peer = 1 - transport.rank
+        send, receive = transport.sender([array], peer, 1), transport.receiver([array], peer, 1)
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            for sender in (0, 1):
+                if transport.rank == sender:
+                    before()
+                    send.start()
+                    send.wait()
+                else:
+                    receive.start()
+                    receive.wait()
+                    after()
+            times.append((time.perf_counter() - begin) / 2)
+        send.free()
+        receive.free()
+    transport.barrier()
+    return float(np.median(times)) if times else 0.0
+
+
+def fitted_rates(
+    device: Device, overhead_seconds: float, products: Mapping[int, float], copies: Mapping[int, float]
+) -> dict[str, Any]:
+    """The fields of a device whose curve goes through measurements.
+
+    Args:
+        device: what is not measured.
+        overhead_seconds: of a call.
+        products: n -> seconds of a product of two n x n matrices of float32.
+        copies: bytes -> seconds of a copy.
+    """
+    samples = [(2.0 * n**3, 12.0 * n**2, seconds) for n, seconds in products.items()]
+    flops, size_bytes, seconds = np.array(samples + [(0.0, 2.0 * n, seconds) for n, seconds in copies.items()]).T
+    start = replace(
+        device,
+        flops_per_second=float((flops / seconds).max()),
+        memory_bandwidth=float((size_bytes / seconds)[len(products) :].max()),
+        overhead_seconds=overhead_seconds,
+    )
+    fitted = fit_device(start, flops, size_bytes, seconds)
+    return {f.name: getattr(fitted, f.name) for f in fields(fitted) if f.name not in ("kind", "host", "memory_bytes")}
