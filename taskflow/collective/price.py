@@ -16,33 +16,28 @@ Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communicatio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.machine import Device, MachineModel
+from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import SUMS, above
 from taskflow.tasks.task_graph import COLLECTIVES, Array, TaskGraph
 
-MOST = 1 << 16  # groups are remembered: of up to 1,024 devices 50 MB
-MANY = 32  # groups, from which on it is worth asking whether hosts are alike: 0.2 s for 1,024 devices
-
-_Thing = TypeVar("_Thing")
+MOST = 1 << 13  # groups are remembered: of up to 1,024 devices 130 MB
 Step = tuple[tuple[float, float], ...]  # messages of one step: latency, and seconds per byte
 
 
 class CollectiveCosts:
-    """Seconds of collectives on one machine, each found once; where hosts are alike, for all groups that are."""
+    """Seconds of collectives on one machine, each found once."""
 
     def __init__(self, machine: MachineModel) -> None:
         self.machine = machine
         self._known: dict[tuple[str, tuple[int, ...], int], float] = {}
-        self._rings: dict[tuple[int, ...], Algorithms] = {}
-        self._models: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._algorithms: dict[tuple[int, ...], Algorithms] = {}
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
@@ -53,76 +48,14 @@ class CollectiveCosts:
 
     def of(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
         """Seconds of the collective `name` in `group` (by host and number), which moves so many bytes in all."""
-        model = self._models.get(group)
-        if model is None:
-            if len(self._models) >= MOST:
-                self._models, self._rings, self._known = {}, {}, {}
-            model = self._models[group] = self._model(group)
-        key = (name, model, moved_bytes)
+        key = (name, group, moved_bytes)
         if key not in self._known:
-            if model not in self._rings:
-                self._rings[model] = Algorithms(self.machine, model)
-            self._known[key] = self._rings[model].seconds(name, moved_bytes)
+            if group not in self._algorithms:
+                if len(self._algorithms) >= MOST:
+                    self._known, self._algorithms = {}, {}
+                self._algorithms[group] = Algorithms(self.machine, group)
+            self._known[key] = self._algorithms[group].seconds(name, moved_bytes)
         return self._known[key]
-
-    def _model(self, group: tuple[int, ...]) -> tuple[int, ...]:
-        """The group on the first hosts instead of its own, and there on the first devices, where these are alike."""
-        if len(self._rings) < MANY or not self._are_hosts_alike:
-            return group
-        at: dict[int, list[int]] = {}
-        for d in group:
-            host, place = self._places[d]
-            places = at.setdefault(host, [])
-            places.append(len(places) if self._are_devices_alike else place)
-        return tuple(host[k] for host, places in zip(self.machine.hosts, at.values(), strict=False) for k in places)
-
-    @cached_property
-    def _places(self) -> dict[int, tuple[int, int]]:
-        """Device -> its host, as a place in `machine.hosts`, and its place there."""
-        return {d: (h, k) for h, devices in enumerate(self.machine.hosts) for k, d in enumerate(devices)}
-
-    @cached_property
-    def _are_hosts_alike(self) -> bool:
-        """Whether hosts can change places in any way, with nothing lost."""
-        hosts = self.machine.hosts
-        is_even = len({len(host) for host in hosts}) == 1
-        return is_even and all(self._is_symmetry(sum(order, ())) for order in _generators(hosts))
-
-    @cached_property
-    def _are_devices_alike(self) -> bool:
-        """The same of the devices of a host, where hosts are alike."""
-        rest: tuple[int, ...] = sum(self.machine.hosts[1:], ())
-        return all(self._is_symmetry((*order, *rest)) for order in _generators(self.machine.hosts[0]))
-
-    def _is_symmetry(self, order: Sequence[int]) -> bool:
-        """Whether all costs stay if the devices, host by host, are taken for those of `order`."""
-        other, routes = np.empty(len(order), np.int64), self.machine.routes
-        other[list(sum(self.machine.hosts, ()))] = order
-        if not np.array_equal(self._device_kinds[other], self._device_kinds):
-            return False
-        moved = routes[other[:, None], other]
-        taken_for = np.full(len(self.machine.links) + 1, -1, np.int64)  # the last is none
-        taken_for[routes] = moved
-        used = np.flatnonzero(taken_for[:-1] >= 0)
-        is_same = np.array_equal(self._link_rates[used], self._link_rates[taken_for[used]])
-        return is_same and np.array_equal(taken_for[routes], moved)
-
-    @cached_property
-    def _device_kinds(self) -> Array:
-        """(devices,) numbers that are equal where devices differ in their hosts only."""
-        devices, numbers = self.machine.devices, dict[Device, int]()
-        elsewhere = {d: replace(d, host=0) for d in dict.fromkeys(devices)}
-        return np.array([numbers.setdefault(elsewhere[d], len(numbers)) for d in devices], np.int64)
-
-    @cached_property
-    def _link_rates(self) -> Array:
-        """(links, 2) bandwidth and latency."""
-        return np.array([(link.bandwidth, link.latency_seconds) for link in self.machine.links]).reshape(-1, 2)
-
-
-def _generators(things: Sequence[_Thing]) -> list[tuple[_Thing, ...]]:
-    """Two orders of some things of which all others are made: the first two exchanged, and all of them in turn."""
-    return [(*things[1::-1], *things[2:]), (*things[1:], things[0])]
 
 
 class Algorithms:
