@@ -24,6 +24,7 @@ from taskflow.core.errors import InternalError
 from taskflow.core.system import wake_on_time
 from taskflow.execute.program import Compiler, RankProgram
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+from taskflow.tasks.timeline import RowsBefore
 
 _AHEAD_SECONDS = 1e-3  # how early a row is issued: ranks that share a core come to rows of the same time in turn
 _PATIENCE_SECONDS = 2.5e-4  # between two looks for a row of another rank
@@ -145,14 +146,8 @@ def sleep_until(moment: float) -> None:
 
 def predecessors(graph: TaskGraph) -> list[list[int]]:
     """Per row what it waits for: its dependences and the rows issued just before it on its streams."""
-    latest: dict[int, int] = {}
-    found = []
-    for row, streams in enumerate(graph.streams.tolist()):
-        before = set(graph.deps(row))
-        before.update(latest[s] for s in streams if s in latest)
-        latest.update((s, row) for s in streams if s >= 0)
-        found.append(sorted(before))
-    return found
+    before = RowsBefore(graph)
+    return [sorted({*graph.deps(row), *before.of(row)}) for row in range(len(graph))]
 
 
 def _queues(graph: TaskGraph, rows: list[int]) -> list[list[int]]:

@@ -8,6 +8,7 @@ memory is what the executor takes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,6 @@ import numpy as np
 
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
-from taskflow.execute.dependence import DependenceTracker
 from taskflow.tasks.exchange import ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.streams import StreamTable
@@ -161,19 +161,47 @@ class _Expander:
 
     def _dependences(self) -> tuple[Array, Array]:
         """What every row waits for, by the memory that it touches."""
-        tracker = DependenceTracker()
+        tracker = _Dependences()
         for row, args in enumerate(self.args):
             touched = [self._memory(instance, box, privilege) for instance, box, privilege in args if instance >= 0]
             for instance, box, privilege in touched:
                 if privilege in (Privilege.READ, Privilege.READ_WRITE):
-                    tracker.read(instance, box, (0, row))
+                    tracker.read(instance, box, row)
             for instance, box, privilege in touched:
                 if privilege != Privilege.READ:
-                    tracker.write(instance, box, (0, row))
-        edges = np.array(sorted((a[1], b[1]) for a, b in tracker.edges), np.int64).reshape(-1, 2)
+                    tracker.write(instance, box, row)
+        edges = np.array(sorted(tracker.edges), np.int64).reshape(-1, 2)
         return pointers(np.bincount(edges[:, 0], minlength=len(self.args))), edges[:, 1]
 
     def _memory(self, instance: int, box: Rect, privilege: Privilege) -> Argument:
         """Pieces that pass through one scratch memory use all of it."""
         root = self.lies_in[instance]
         return (instance, box, privilege) if root == instance else (root, self.graph.instance_rect(root), privilege)
+
+
+class _Dependences:
+    """Who must wait for whom, by what they touch: the last writers of every instance and the readers since.
+
+    Rejected: regions instead of instances, which would order writers of two copies of one region for no reason.
+
+    Attributes:
+        edges: row -> row that it waits for: it reads what that wrote, or overwrites what that wrote or read.
+    """
+
+    def __init__(self) -> None:
+        self._writers = defaultdict[int, list[tuple[Rect, int]]](list)
+        self._readers = defaultdict[int, list[tuple[Rect, int]]](list)
+        self.edges: set[tuple[int, int]] = set()
+
+    def read(self, instance: int, rect: Rect, row: int) -> None:
+        self._wait(row, self._writers[instance], rect)
+        self._readers[instance].append((rect, row))
+
+    def write(self, instance: int, rect: Rect, row: int) -> None:
+        writers, readers = self._writers[instance], self._readers[instance]
+        self._wait(row, writers + readers, rect)
+        self._readers[instance] = [(r, other) for r, other in readers if not rect.covers(r)]
+        self._writers[instance] = [(r, other) for r, other in writers if not rect.covers(r)] + [(rect, row)]
+
+    def _wait(self, row: int, others: list[tuple[Rect, int]], rect: Rect) -> None:
+        self.edges.update((row, other) for r, other in others if other != row and r.overlaps(rect))

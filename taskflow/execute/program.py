@@ -358,12 +358,7 @@ class Compiler:
 
     def shares_bytes(self, a: int, b: int) -> bool:
         """Whether two instances lie, in part, in the same bytes."""
-        plan = self.plan
-        return bool(
-            self.graph.instance_device[a] == self.graph.instance_device[b]
-            and plan.offset[a] < plan.offset[b] + plan.size[b]
-            and plan.offset[b] < plan.offset[a] + plan.size[a]
-        )
+        return bool(self.plan.share_bytes(self.graph, a, b))
 
     def _await(self, row: int) -> None:
         if row in self.pending:

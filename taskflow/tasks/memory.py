@@ -39,6 +39,13 @@ class MemoryPlan:
     persistent_bytes: Array
     receive: Array
 
+    def share_bytes(self, task_graph: TaskGraph, some: Array | int, others: Array | int) -> Array:
+        """Whether instances lie, in part, in the same bytes of a device; elementwise, of arrays that broadcast."""
+        device, begin, size = task_graph.instance_device, self.offset, self.size
+        is_before = begin[some] < begin[others] + size[others]
+        found: Array = (device[some] == device[others]) & is_before & (begin[others] < begin[some] + size[some])
+        return found
+
 
 def plan_memory(task_graph: TaskGraph, reuse: bool = True, borrowed: Sequence[int] = ()) -> MemoryPlan:
     """The memory plan of every device of `task_graph`, for its row order.

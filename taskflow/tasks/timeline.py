@@ -60,7 +60,7 @@ class Timeline:
         if not len(self.end) or np.all(np.isnan(self.end)):
             return []
         graph = self.task_graph
-        previous = _Before(graph)
+        previous = RowsBefore(graph)
         row = int(np.nanargmax(self.end))
         path = [row]
         while True:
@@ -95,7 +95,7 @@ class Timeline:
         Path(path).write_text(json.dumps({"traceEvents": events}))
 
 
-class _Before:
+class RowsBefore:
     """The rows issued just before a row on its streams."""
 
     def __init__(self, graph: TaskGraph) -> None:

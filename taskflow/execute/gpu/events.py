@@ -91,8 +91,7 @@ class MemoryUses:
     """
 
     def __init__(self, graph: TaskGraph, plan: MemoryPlan) -> None:
-        self._device = graph.instance_device
-        self._start, self._end = plan.offset, plan.offset + plan.size
+        self._graph, self._plan = graph, plan
         self._order: list[int] = []  # instances that have been born
         self._latest: dict[int, dict[int, int]] = {}  # instance -> stream -> its last item that uses it
         self._before: dict[int, list[int]] = {}  # instance -> the last items that used its memory before its birth
@@ -116,7 +115,5 @@ class MemoryUses:
 
     def _overlapping(self, instance: int) -> list[int]:
         born = np.array(self._order, np.int64)
-        is_here = self._device[born] == self._device[instance]
-        hits = is_here & (self._start[born] < self._end[instance]) & (self._start[instance] < self._end[born])
-        found: list[int] = born[hits].tolist()
+        found: list[int] = born[self._plan.share_bytes(self._graph, born, instance)].tolist()
         return found

@@ -3,17 +3,19 @@
 Takes rows with keys; gives groups of rows with equal keys, and the row before which each group is issued. A row waits
 for others of its group as long as nothing in between needs it: no row that depends on it, and none that uses memory
 which the memory plan hands on after it. So the result is the order of the rows with some of them later: by law 2 the
-same numbers.
+same numbers. `GroupedRows` makes items of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
+from taskflow.execute.gpu.issue import ItemOrder
+from taskflow.execute.program import Call
 from taskflow.tasks.memory import MemoryPlan
-from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 Groups = dict[int, list[list[int]]]
 
@@ -28,15 +30,14 @@ def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable])
     """
     found: Groups = {}
     waiting: dict[Hashable, _WaitingRows] = {}
-    memory = _Memory(graph, plan)
     for row in range(len(graph) + 1):
-        used = memory.used_by(row) if waiting and row < len(graph) else None
-        for key in [k for k, group in waiting.items() if used is None or group.is_needed(row, graph, memory, used)]:
+        used = _used_by(graph, row) if waiting and row < len(graph) else None
+        for key in [k for k, group in waiting.items() if used is None or group.is_needed(row, graph, plan, used)]:
             group = waiting.pop(key)
             if len(group.rows) > 1:
                 found.setdefault(row, []).append(group.rows)
         if row in keys:
-            waiting.setdefault(keys[row], _WaitingRows()).add(row, memory.used_by(row))
+            waiting.setdefault(keys[row], _WaitingRows()).add(row, _used_by(graph, row))
     return found
 
 
@@ -51,26 +52,58 @@ class _WaitingRows:
         self.rows.append(row)
         self.used = np.union1d(self.used, used)
 
-    def is_needed(self, row: int, graph: TaskGraph, memory: _Memory, used: Array) -> bool:
+    def is_needed(self, row: int, graph: TaskGraph, plan: MemoryPlan, used: Array) -> bool:
         """Whether `row`, which uses these instances, has to come after the rows of the group."""
         waits = not set(self.rows).isdisjoint(graph.deps(row))
-        return waits or memory.overlaps(np.setdiff1d(used, self.used), self.used)
+        return waits or bool(plan.share_bytes(graph, np.setdiff1d(used, self.used)[:, None], self.used).any())
 
 
-class _Memory:
-    """Which instances rows use, and which of them share bytes."""
+def _used_by(graph: TaskGraph, row: int) -> Array:
+    """The instances of a row."""
+    found: Array = graph.arg_instance[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
+    return np.unique(found[found >= 0])
 
-    def __init__(self, graph: TaskGraph, plan: MemoryPlan) -> None:
-        self._graph, self._device = graph, graph.instance_device
-        self._begin, self._end = plan.offset, plan.offset + plan.size
 
-    def used_by(self, row: int) -> Array:
-        """The instances of a row."""
-        found: Array = self._graph.arg_instance[self._graph.arg_ptr[row] : self._graph.arg_ptr[row + 1]]
-        return np.unique(found[found >= 0])
+class GroupedRows:
+    """The points of a program that run together.
 
-    def overlaps(self, some: Array, others: Array) -> bool:
-        """Whether one of `some` shares bytes with one of `others`."""
-        a, b = some[:, None], others[None, :]
-        is_here = self._device[a] == self._device[b]
-        return bool(np.any(is_here & (self._begin[a] < self._end[b]) & (self._begin[b] < self._end[a])))
+    Args:
+        make: the one call of such rows; None: none run together.
+
+    Attributes:
+        rows: all of them.
+    """
+
+    def __init__(self, issue: ItemOrder, make: Callable[[Sequence[int]], Call] | None) -> None:
+        self._issue, self._make = issue, make
+        self._groups = group_rows(issue.graph, issue.plan, self._keys()) if make else {}
+        self.rows = {row for groups in self._groups.values() for rows in groups for row in rows}
+
+    def reach(self, row: int) -> None:
+        """Append the items that are issued before a row, or before the end."""
+        issue = self._issue
+        for rows in self._groups.get(row, ()):
+            uses = sorted({i for r in rows for i, _, _ in issue.graph.args(r) if i >= 0})
+            issue.before(rows, uses)
+            assert self._make is not None, "else there are no groups"
+            item = issue.add(self._make(rows), rows[0], "run", int(issue.graph.streams[rows[0], 0]), uses, of=rows)
+            for r in rows:
+                issue.ends_with(r, item)
+
+    def _keys(self) -> dict[int, Hashable]:
+        """What points have in common: a device, a kernel, dtypes and scalars."""
+        issue, keys = self._issue, dict[int, Hashable]()
+        for row in np.flatnonzero(issue.graph.kind == Kind.POINT).tolist():
+            launch, device = issue.graph.launches[int(issue.graph.launch[row])], int(issue.graph.device[row])
+            if issue.transport.drives(device) and launch.kernel.for_points is not None and self._is_dense(row):
+                regions = [issue.graph.regions[number] for number in launch.args]
+                scalars = [i for (i, _, _), r in zip(issue.graph.args(row), regions, strict=True) if not r.shape]
+                keys[row] = device, launch.kernel.name, *(r.dtype for r in regions), *scalars
+        return keys
+
+    def _is_dense(self, row: int) -> bool:
+        """Whether the arrays of a point lie without gaps, all alike."""
+        memory = self._issue.memory
+        views = [memory.view(i, rect) for i, rect, _ in self._issue.graph.args(row) if i >= 0 and rect.shape]
+        order = np.argsort([-s for s in views[0].strides], kind="stable").tolist()
+        return all(v.transpose(order).flags.c_contiguous for v in views)

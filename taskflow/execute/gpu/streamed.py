@@ -32,7 +32,7 @@ from taskflow.core.geometry import Rect
 from taskflow.execute.fold import fold
 from taskflow.execute.gpu.carriers import Carriers
 from taskflow.execute.gpu.device_memory import PinnedOutput
-from taskflow.execute.gpu.grouped import GroupedRows
+from taskflow.execute.gpu.grouping import GroupedRows
 from taskflow.execute.gpu.issue import ItemOrder
 from taskflow.execute.gpu.ledger import CONSTANTS, SCRATCH, Ledger
 from taskflow.execute.gpu.peers import PeerRows

@@ -25,9 +25,7 @@ class PlannedBytes:
     def sharing(self, instance: int) -> list[int]:
         """The other instances that lie, in part, in the same bytes."""
         if instance not in self._sharing:
-            begin, end = self._plan.offset, self._plan.offset + self._plan.size
-            device = self._graph.instance_device
-            is_shared = (begin < end[instance]) & (begin[instance] < end) & (device == device[instance])
+            is_shared = self._plan.share_bytes(self._graph, instance, np.arange(len(self._plan.offset)))
             self._sharing[instance] = [k for k in np.flatnonzero(is_shared).tolist() if k != instance]
         return self._sharing[instance]
 
