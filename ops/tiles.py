@@ -127,6 +127,22 @@ def _is_operand(a: Array, rows: int) -> bool:
     return bool(a.flags.c_contiguous or (a.ndim > rows and a.strides[-1] == a.itemsize and merges(a, 0, rows)))
 
 
+def check_classes(what: str, t: Array, classes: int) -> None:
+    """ValueError when an element is no class; NumPy would count a negative one from the end."""
+    if t.size and not (t.min() >= 0 and t.max() < classes):
+        wrong = next(int(v) for v in t.reshape(-1) if not 0 <= v < classes)
+        raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
+
+
+def take_along(ctx: Context, what: str, x: Array, index: Array, y: Array, dim: int, count: int) -> None:
+    """y = the points of `x` along `dim` that `index` names, zero for those of all `count` that are not here."""
+    check_classes(what, index, count)
+    local = index.astype(ctx.xp.intp) - ctx.rect(0).lo[dim]
+    ctx.xp.copyto(y, ctx.xp.take_along_axis(x, local.clip(0, x.shape[dim] - 1), axis=dim))
+    if x.shape[dim] < count:
+        ctx.xp.copyto(y, 0, where=(local < 0) | (local >= x.shape[dim]))
+
+
 def reach(window: Window, interval: Interval) -> Interval:
     """The points that `interval` of a window's axis reads, padding included."""
     lo, hi = interval

@@ -12,16 +12,7 @@ from functools import partial
 
 from ops.attention.fused_attention import fused_attention
 from ops.attention.linear_attention import memory_linear_attention
-from ops.building import (
-    check_ndim,
-    check_positive,
-    check_region,
-    distinct,
-    launch_all,
-    launch_first,
-    parameters,
-    terms,
-)
+from ops.building import check_ndim, check_positive, check_region, distinct, launch_all, launch_first, parameters, terms
 from ops.cuda import attention as gpu_attention
 from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Plan, contract, multiply_matrices

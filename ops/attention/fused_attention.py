@@ -78,22 +78,9 @@ def _forward(
 
 
 @partial(Kernel, cuda=gpu_attention.gradients)
-def _gradients(
-    ctx: Context,
-    gy: Array,
-    y: Array,
-    statistics: Array,
-    q: Array,
-    k: Array,
-    v: Array,
-    gq: Array,
-    gk: Array,
-    gv: Array,
-    *,
-    scale: float,
-    is_causal: bool,
-) -> None:
+def _gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     """With the weights p and u = gy vᵀ, the slopes of the scores are p (u - sum of gy y)."""
+    gy, y, statistics, q, k, v, gq, gk, gv = arrays
     gk.fill(0)
     gv.fill(0)
     part_k, part_v = (ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))

@@ -169,18 +169,8 @@ def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
 
 
 @Kernel
-def _sums(
-    ctx: Context,
-    q: Array,
-    k: Array,
-    v: Array,
-    largest: Array,
-    out: Array,
-    total: Array,
-    *,
-    scale: float,
-    is_causal: bool,
-) -> None:
+def _sums(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
+    q, k, v, largest, out, total = arrays
     query, key, value = _by_head(ctx, q=q, k=k, v=v)
     made = _result(ctx, "out", out)
     for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
@@ -191,21 +181,8 @@ def _sums(
 
 
 @Kernel
-def _gradients(
-    ctx: Context,
-    gsum: Array,
-    gtotal: Array,
-    q: Array,
-    k: Array,
-    v: Array,
-    largest: Array,
-    gq: Array,
-    gk: Array,
-    gv: Array,
-    *,
-    scale: float,
-    is_causal: bool,
-) -> None:
+def _gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
+    gsum, gtotal, q, k, v, largest, gq, gk, gv = arrays
     gk.fill(0)
     gv.fill(0)
     query, key, value, gout = _by_head(ctx, q=q, k=k, v=v, gsum=gsum)

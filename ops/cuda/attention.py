@@ -42,25 +42,11 @@ def forward(
 
 
 @partial(Kernel, takes_half=True)
-def gradients(
-    ctx: Context,
-    gy: Array,
-    y: Array,
-    statistics: Array,
-    q: Array,
-    k: Array,
-    v: Array,
-    gq: Array,
-    gk: Array,
-    gv: Array,
-    *,
-    scale: float,
-    is_causal: bool,
-) -> None:
+def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     """See `fused_attention`."""
-    arrays = gy, y, statistics, q, k, v, gq, gk, gv
-    if _gradients_by_library(ctx, *arrays, scale, is_causal):
+    if _gradients_by_library(ctx, *arrays, scale=scale, is_causal=is_causal):
         return
+    gy, _, statistics, q, k, v, gq, gk, gv = arrays
     g, query, key, value = (_by_head(ctx, slot, a) for slot, a in (("g", gy), ("q", q), ("k", k), ("v", v)))
     kept = contiguous(ctx, "statistics", statistics)
     out, totals = ctx.scratch("gq", query.shape, gq.dtype), _Totals(ctx, kept.dtype, (key, value))
@@ -144,20 +130,8 @@ def _forward_by_library(
     return bool(ctx.library("attention", inputs, outputs, scale=scale, mask=mask))
 
 
-def _gradients_by_library(
-    ctx: Context,
-    gy: Array,
-    y: Array,
-    statistics: Array,
-    q: Array,
-    k: Array,
-    v: Array,
-    gq: Array,
-    gk: Array,
-    gv: Array,
-    scale: float,
-    is_causal: bool,
-) -> bool:
+def _gradients_by_library(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> bool:
+    gy, y, statistics, q, k, v, gq, gk, gv = arrays
     mask, keys = _mask(ctx, 3, is_causal)
     if mask is None:
         return False

@@ -22,19 +22,9 @@ _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ign
 
 
 @partial(Kernel, takes_half=True)
-def entropy_sums(
-    ctx: Context,
-    y: Array,
-    largest: Array,
-    t: Array,
-    total: Array,
-    right: Array,
-    *,
-    classes: int,
-    smoothing: float,
-    ignored: int | None,
-) -> None:
+def entropy_sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None) -> None:
     """See `cross_entropy`; a class out of range makes the loss NaN."""
+    y, largest, t, total, right = arrays
     most, target = wide(ctx, "largest", largest), contiguous(ctx, "t", t)
     made = [_wide_work(ctx, slot, a, most.dtype) for slot, a in (("total", total), ("right", right))]
     numbers = ctx.rect(0).lo[-1], y.shape[-1], classes, ignored is not None, ignored or 0, float(smoothing)
@@ -45,19 +35,9 @@ def entropy_sums(
 
 
 @partial(Kernel, takes_half=True)
-def entropy_gradient(
-    ctx: Context,
-    gtotal: Array,
-    gright: Array,
-    y: Array,
-    largest: Array,
-    t: Array,
-    gy: Array,
-    *,
-    classes: int,
-    smoothing: float,
-) -> None:
+def entropy_gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> None:
     """See `cross_entropy`."""
+    gtotal, gright, y, largest, t, gy = arrays
     g, h, most = (wide(ctx, k, a) for k, a in enumerate((gtotal, gright, largest)))
     work, target = _wide_work(ctx, "gy", gy, most.dtype), contiguous(ctx, "t", t)
     numbers = ctx.rect(2).lo[-1], y.shape[-1], classes, float(smoothing), gy.size

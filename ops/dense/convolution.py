@@ -10,8 +10,9 @@ reads a halo of its neighbours) and, with groups, over `g`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 
 from ops.building import (
     check_ndim,
@@ -21,6 +22,7 @@ from ops.building import (
     layout_channels_last,
     pair,
     parameters,
+    term,
     terms,
 )
 from ops.cuda import convolution as gpu_convolution
@@ -34,6 +36,7 @@ _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the 
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
 
 Windows = tuple[Window, Window]
+_SPATIAL = {1: ("x", "w", "q"), 2: ("yx", "hw", "pq")}  # axes of inputs, of outputs, and of outputs in the gradient
 
 
 def conv2d(
@@ -71,32 +74,52 @@ def conv2d(
     check_region(where, x)
     check_ndim(where, x, (4,))
     windows = image_windows(where, x, kernel_size, stride, padding, dilation)
-    graph = x.graph
-    name = graph.unique_name(name or "conv2d")
-    sizes = windows[0].size, windows[1].size
-    shape = weight_shape(where, x, out_channels, sizes, groups)
-    inputs = [x, *parameters(x, name, shape, bias, weight_init, bias_init)]
-    c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
-    pattern = f"n {c} y x, {o} c ^kh ^kw{f', {o}' if bias else ''} -> n {o} h w"
-    return launch_first(
-        name,
-        pattern,
-        inputs,
-        kernel=convolve.bind(windows=windows, is_grouped=groups > 1),
-        sizes={"g": groups} if groups > 1 else {},
-        windows={"y": windows[0], "x": windows[1]},
-        backward=_backward,
-        layout=layout_channels_last(pattern),
-    )
+    inits = weight_init, bias_init
+    return launch_convolution(where, name or "conv2d", x, windows, out_channels, groups, bias, inits, _kernels())
 
 
-def weight_shape(where: str, x: LogicalRegion, out_channels: int, sizes: Sequence[int], groups: int) -> tuple[int, ...]:
-    """Of the weight for windows of `sizes`; ValueError: the channels do not fit."""
+@dataclass(frozen=True)
+class ConvolutionKernels:
+    """The kernels of a convolution and of its gradients; the first three are told `windows` and `is_grouped`."""
+
+    forward: Kernel
+    of_x: Kernel
+    of_weight: Kernel
+    of_bias: Kernel
+
+
+def launch_convolution(
+    where: str,
+    name: str,
+    x: LogicalRegion,
+    windows: Sequence[Window],
+    out_channels: int,
+    groups: int,
+    bias: bool,
+    inits: tuple[Init | None, Init | None],
+    kernels: ConvolutionKernels,
+) -> LogicalRegion:
+    """A convolution over the last one or two dimensions of `x`; ValueError: the channels do not fit."""
     check_positive(where, out_channels=out_channels, groups=groups)
     for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
         if channels % groups:
             raise ValueError(f"{where}: {what} is {channels}, which does not divide into {groups} groups")
-    return out_channels, x.shape[1] // groups, *sizes
+    name = x.graph.unique_name(name)
+    shape = (out_channels, x.shape[1] // groups, *(w.size for w in windows))
+    c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
+    read, made, _ = _SPATIAL[len(windows)]
+    elements = term([f"^k{axis}" for axis in made])
+    pattern = f"n {c} {term(read)}, {o} c {elements}{f', {o}' if bias else ''} -> n {o} {term(made)}"
+    return launch_first(
+        name,
+        pattern,
+        [x, *parameters(x, name, shape, bias, *inits)],
+        kernel=kernels.forward.bind(windows=_both(windows), is_grouped=groups > 1),
+        sizes={"g": groups} if groups > 1 else {},
+        windows=dict(zip(read, windows, strict=True)),
+        backward=partial(_backward, kernels=kernels),
+        layout=_layout(pattern, windows),
+    )
 
 
 def image_windows(
@@ -126,38 +149,48 @@ def image_windows(
     )
 
 
-def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+def _both(windows: Sequence[Window]) -> Windows:
+    """A sequence is an image of one line."""
+    return (Window("h"), windows[0]) if len(windows) == 1 else (windows[0], windows[1])
+
+
+def _layout(pattern: str, windows: Sequence[Window]) -> str | None:
+    return layout_channels_last(pattern) if len(windows) == 2 else None
+
+
+def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -> tuple[LogicalRegion, ...]:
     (x_term, weight_term, *_), (y_term,) = terms(op)
     x, weight, *bias = op.inputs
-    windows = op.windows["y"], op.windows["x"]
+    read, made, back = _SPATIAL[x.ndim - 2]
+    windows = [op.windows[axis] for axis in read]
     groups = {"g": op.extents["g"]} if "g" in op.extents else {}
-    height, width = x.shape[2:]
-    x_pattern = f"{y_term.replace(' h w', ' p q')}, {weight_term} -> {x_term.replace(' y x', ' h w')}"
-    weight_pattern = f"{y_term}, {x_term} -> {weight_term}"
+    options = {"windows": _both(windows), "is_grouped": bool(groups)}
+    y_back, x_made = y_term.replace(term(made), term(back)), x_term.replace(term(read), term(made))
+    x_pattern, weight_pattern = f"{y_back}, {weight_term} -> {x_made}", f"{y_term}, {x_term} -> {weight_term}"
     gradients = [
         launch_first(
             f"{op.name}.dx",
             x_pattern,
             [gy, weight],
-            kernel=gradient_x.bind(windows=windows, is_grouped=bool(groups)),
-            sizes={**groups, "h": height, "w": width},
-            windows={"p": replace(windows[0], transposed=True), "q": replace(windows[1], transposed=True)},
-            flops=2 * op.extents["h"] * op.extents["w"] / (height * width),
-            layout=layout_channels_last(x_pattern),
+            kernel=kernels.of_x.bind(**options),
+            sizes={**groups, **dict(zip(made, x.shape[2:], strict=True))},
+            windows={axis: replace(w, transposed=True) for axis, w in zip(back, windows, strict=True)},
+            flops=2 * prod(op.extents[axis] for axis in made) / prod(x.shape[2:]),
+            layout=_layout(x_pattern, windows),
         ),
         launch_first(
             f"{op.name}.dweight",
             weight_pattern,
             [gy, x],
-            kernel=gradient_weight.bind(windows=windows, is_grouped=bool(groups)),
-            sizes={**groups, "kh": windows[0].size, "kw": windows[1].size},
+            kernel=kernels.of_weight.bind(**options),
+            sizes={**groups, **{f"k{axis}": w.size for axis, w in zip(made, windows, strict=True)}},
             windows=op.windows,
-            layout=layout_channels_last(weight_pattern),
+            layout=_layout(weight_pattern, windows),
         ),
     ]
     if bias:
-        pattern = f"{y_term} -> {terms(op)[0][2]}"
-        gradients.append(launch_first(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1))
+        pattern, kernel = f"{y_term} -> {terms(op)[0][2]}", kernels.of_bias
+        gradients.append(launch_first(f"{op.name}.dbias", pattern, [gy], kernel=kernel, sizes=groups, flops=1))
     return tuple(gradients)
 
 
@@ -243,6 +276,10 @@ def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     by_image = ctx.scratch("by_image", gy.shape[:2], gy.dtype)
     ctx.xp.sum(gy, axis=(2, 3), out=by_image)
     ctx.xp.sum(by_image, axis=0, out=gbias)
+
+
+def _kernels() -> ConvolutionKernels:
+    return ConvolutionKernels(convolve, gradient_x, gradient_weight, _gradient_bias)
 
 
 def _multiply(ctx: Context, a: Array, b: Array, out: Array) -> None:

@@ -7,16 +7,13 @@ with groups, over `g`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.building import check_ndim, check_positive, check_region, first, launch_first, parameters, terms
-from ops.dense.convolution import convolve, gradient_weight, gradient_x, weight_shape
+from ops.building import check_ndim, check_positive, check_region
+from ops.dense.convolution import ConvolutionKernels, convolve, gradient_weight, gradient_x, launch_convolution
 from ops.initializers import Init
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
-
-_LINE = Window("h")
+from taskflow import Array, Context, Kernel, LogicalRegion, Rect, Window
 
 
 def conv1d(
@@ -61,49 +58,11 @@ def conv1d(
             f"{where}: a window of {dilation * (kernel_size - 1) + 1} points does not fit into the {x.shape[2]} points "
             f"of '{x.name}' and a padding of {padding}"
         )
-    name = x.graph.unique_name(name or "conv1d")
-    shape = weight_shape(where, x, out_channels, (kernel_size,), groups)
-    inputs = [x, *parameters(x, name, shape, bias, weight_init, bias_init)]
-    c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
-    return launch_first(
-        name,
-        f"n {c} x, {o} c ^kw{f', {o}' if bias else ''} -> n {o} w",
-        inputs,
-        kernel=_forward.bind(windows=(_LINE, window), is_grouped=groups > 1),
-        sizes={"g": groups} if groups > 1 else {},
-        windows={"x": window},
-        backward=_backward,
+    inits, kernels = (
+        (weight_init, bias_init),
+        ConvolutionKernels(_forward, _gradient_x, _gradient_weight, _gradient_bias),
     )
-
-
-def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-    (x_term, weight_term, *_), (y_term,) = terms(op)
-    x, weight, *bias = op.inputs
-    launch, window = x.graph.launch, op.windows["x"]
-    groups = {"g": op.extents["g"]} if "g" in op.extents else {}
-    options = {"windows": (_LINE, window), "is_grouped": bool(groups)}
-    gx = launch(
-        f"{op.name}.dx",
-        f"{y_term.replace(' w', ' q')}, {weight_term} -> {x_term.replace(' x', ' w')}",
-        [gy, weight],
-        kernel=_gradient_x.bind(**options),
-        sizes={"w": x.shape[2], **groups},
-        windows={"q": replace(window, transposed=True)},
-        flops=2 * op.extents["w"] / x.shape[2],
-    )
-    gweight = launch(
-        f"{op.name}.dweight",
-        f"{y_term}, {x_term} -> {weight_term}",
-        [gy, x],
-        kernel=_gradient_weight.bind(**options),
-        sizes={"kw": window.size, **groups},
-        windows={"x": window},
-    )
-    gradients = [first(gx), first(gweight)]
-    if bias:
-        pattern = f"{y_term} -> {terms(op)[0][2]}"
-        gradients.append(launch_first(f"{op.name}.dbias", pattern, [gy], kernel=_gradient_bias, sizes=groups, flops=1))
-    return tuple(gradients)
+    return launch_convolution(where, name or "conv1d", x, [window], out_channels, groups, bias, inits, kernels)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -142,5 +101,6 @@ def _gradient_weight(ctx: Context, *arrays: Array, **options: object) -> None:
     _on_lines(gradient_weight, ctx, arrays, options)
 
 
+@Kernel
 def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     ctx.xp.sum(gy, axis=(0, 2), out=gbias)

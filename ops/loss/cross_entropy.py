@@ -14,8 +14,8 @@ from ops.building import distinct, first, launch_all, launch_first, term, terms
 from ops.cuda import classes as gpu_classes
 from ops.elementwise.formula import formula
 from ops.loss.elementwise import check_reduction
-from ops.loss.softmax import check_classes, check_targets
-from ops.tiles import contiguous, deliver, rows, work_array
+from ops.loss.softmax import check_targets
+from ops.tiles import check_classes, contiguous, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -135,18 +135,8 @@ def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_classes.entropy_sums)
-def _sums(
-    ctx: Context,
-    y: Array,
-    largest: Array,
-    t: Array,
-    total: Array,
-    right: Array,
-    *,
-    classes: int,
-    smoothing: float,
-    ignored: int | None,
-) -> None:
+def _sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None) -> None:
+    y, largest, t, total, right = arrays
     from ops.cpu import rows as cpu_rows
 
     _check(ctx, t, classes, ignored)
@@ -160,18 +150,8 @@ def _sums(
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_classes.entropy_gradient)
-def _gradient(
-    ctx: Context,
-    gtotal: Array,
-    gright: Array,
-    y: Array,
-    largest: Array,
-    t: Array,
-    gy: Array,
-    *,
-    classes: int,
-    smoothing: float,
-) -> None:
+def _gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> None:
+    gtotal, gright, y, largest, t, gy = arrays
     from ops.cpu import rows as cpu_rows
 
     flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in enumerate((gtotal, gright, largest, t))]

@@ -159,17 +159,8 @@ def _total(
 
 
 @partial(Kernel, takes_half_on_cuda=True)
-def _gradient(
-    ctx: Context,
-    gloss: Array,
-    x: Array,
-    y: Array,
-    out: Array,
-    *,
-    expression: Expression,
-    numbers: Mapping[str, float],
-    count: int,
-) -> None:
+def _gradient(ctx: Context, *arrays: Array, expression: Expression, numbers: Mapping[str, float], count: int) -> None:
+    gloss, x, y, out = arrays
     share = ctx.scratch("share", gloss.shape, gloss.dtype)
     ctx.xp.divide(gloss, count, out=share)
     evaluate(ctx, expression, {"g": share, "x": x, "y": y, **numbers}, out)

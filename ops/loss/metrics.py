@@ -13,7 +13,8 @@ from ops.cuda import classes as gpu_classes
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.functions import exp, sqrt
 from ops.loss.elementwise import mean_squared_error
-from ops.loss.softmax import check_classes, check_targets
+from ops.loss.softmax import check_targets
+from ops.tiles import take_along
 from taskflow import Array, Context, Kernel, LogicalRegion
 
 
@@ -72,11 +73,7 @@ def _share_of_right(kind: str, y: LogicalRegion, t: LogicalRegion, k: int, name:
 @partial(Kernel, cuda=gpu_tables.right_scores)
 def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int) -> None:
     """Zero where the right class is not in this tile."""
-    check_classes(what, t, classes)
-    local = t.astype(ctx.xp.intp) - ctx.rect(0).lo[-1]
-    found = ctx.xp.take_along_axis(y, local.clip(0, y.shape[-1] - 1)[..., None], axis=-1)[..., 0]
-    ctx.xp.copyto(right, 0)
-    ctx.xp.copyto(right, found, where=(local >= 0) & (local < y.shape[-1]))
+    take_along(ctx, what, y, t[..., None], right[..., None], y.ndim - 1, classes)
 
 
 @partial(Kernel, cuda=gpu_classes.count_before)

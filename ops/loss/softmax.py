@@ -9,7 +9,7 @@ from ops.building import check_dim, check_integers, check_region, distinct, laun
 from ops.cuda import kernels as gpu
 from ops.cuda import rows as gpu_rows
 from ops.loss.composed_softmax import composed_softmax
-from ops.tiles import contiguous, deliver, last, rows, work_array
+from ops.tiles import check_classes, contiguous, deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -102,13 +102,6 @@ def check_targets(where: str, y: LogicalRegion, t: LogicalRegion) -> None:
     check_integers(where, t, "t")
     if y.ndim == 0 or t.shape != y.shape[:-1]:
         raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}, not {y.shape[:-1]}")
-
-
-def check_classes(what: str, t: Array, classes: int) -> None:
-    """ValueError when an element is no class; NumPy would count a negative one from the end."""
-    if t.size and not (t.min() >= 0 and t.max() < classes):
-        wrong = next(int(v) for v in t.reshape(-1) if not 0 <= v < classes)
-        raise ValueError(f"{what} {wrong} is not in 0..{classes - 1}")
 
 
 @partial(Kernel, is_compiled=True, float32_outputs=(1,), cuda=gpu.cross_entropy)

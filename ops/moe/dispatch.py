@@ -13,16 +13,7 @@ from math import prod
 
 from numpy.typing import DTypeLike
 
-from ops.building import (
-    check_integers,
-    check_ndim,
-    check_positive,
-    check_region,
-    distinct,
-    launch_first,
-    term,
-    terms,
-)
+from ops.building import check_integers, check_ndim, check_positive, check_region, distinct, launch_first, term, terms
 from ops.cuda import experts as gpu_experts
 from ops.moe.gate import token_axis
 from ops.tiles import contiguous, deliver, rows, work_array

@@ -12,10 +12,9 @@ from math import prod
 from ops.building import check_integers, check_positive, check_region, distinct, launch_all, launch_first, term, terms
 from ops.cuda import experts as gpu_experts
 from ops.elementwise.arithmetic import multiply
-from ops.loss.softmax import check_classes
 from ops.reduce.extremes import largest_of_rows
 from ops.reduce.reductions import mean, sum
-from ops.tiles import deliver, rows, work_array
+from ops.tiles import check_classes, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 

@@ -15,14 +15,13 @@ from ops.building import (
     distinct,
     first,
     launch_first,
-    term,
     terms,
 )
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
-from ops.loss.softmax import check_classes
-from ops.tiles import deliver, rows, work_array
+from ops.tables.embedding import add_to_rows, launch_look_up, sum_rows
+from ops.tiles import deliver, rows, take_along, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -59,64 +58,20 @@ def embedding_bag(
     if indices.ndim == 0:
         raise ValueError(f"{where}: '{indices.name}' is a scalar, at least one dimension is needed")
     check_positive(where, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-    graph = indices.graph
-    name = graph.unique_name(name or "embedding_bag")
-    init = normal() if weight_init is None else weight_init
-    weight = graph.parameter(f"{name}.weight", (num_embeddings, embedding_dim), init, dtype)
     lead = distinct(indices.axes[:-1], ("l", "v", "e"))
-    total = launch_first(
-        name,
-        f"{term((*lead, 'l'))}, v e -> {term((*lead, 'e'))}",
-        [indices, weight],
-        kernel=_sum_rows.bind(count=num_embeddings),
-        backward=_bag_backward,
-        flops=1 / num_embeddings,
-    )
+    shape, name = (num_embeddings, embedding_dim), indices.graph.unique_name(name or "embedding_bag")
+    total = launch_look_up(name, indices, lead, ("l",), shape, dtype, weight_init, _sum_rows, _bag_gradient)
     return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{name}.mean")
 
 
 @partial(Kernel, float32_outputs=(), cuda=gpu_tables.sum_bags)
 def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
-    check_classes("embedding_bag: the index", indices, count)
-    lo, hi = ctx.interval("v")
-    local = ctx.scratch("local", indices.shape[:-1], ctx.xp.intp)
-    row = y if indices.shape[-1] == 1 else ctx.scratch("row", y.shape, y.dtype)
-    for k in range(indices.shape[-1]):
-        ctx.xp.subtract(indices[..., k], lo, out=local)
-        ctx.xp.take(weight, local, axis=0, out=row, mode="clip")
-        if hi - lo < count:
-            row[(local < 0) | (local >= hi - lo)] = 0
-        if k == 0:
-            ctx.xp.copyto(y, row)
-        else:
-            ctx.xp.add(y, row, out=y)
-
-
-def _bag_backward(op: Operator, gy: LogicalRegion) -> tuple[None, LogicalRegion]:
-    (index_term, weight_term), (y_term,) = terms(op)
-    gweight = gy.graph.launch(
-        f"{op.name}.dweight",
-        f"{index_term}, {y_term} -> {weight_term}",
-        [op.inputs[0], gy],
-        kernel=_bag_gradient,
-        sizes={"v": op.extents["v"]},
-        flops=op.flops,
-        dtype=op.inputs[1].dtype,
-    )
-    return None, first(gweight)
+    sum_rows(ctx, "embedding_bag", indices, weight, y, count)
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_tables.bag_gradient)
 def _bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
-    from ops.cpu import kernels as cpu
-
-    table = work_array(ctx, "table", gweight)
-    table.fill(0)
-    gradient = rows(ctx, "gy", gy)
-    for k in range(indices.shape[-1]):
-        index = rows(ctx, "index", indices[..., k : k + 1])[:, 0]
-        cpu.scatter_add(gradient, index, ctx.interval("v")[0], table)
-    deliver(ctx, table, gweight)
+    add_to_rows(ctx, indices, gy, gweight)
 
 
 def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -154,17 +109,7 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
 
 @partial(Kernel, float32_outputs=(), cuda=gpu_tables.gather_rows)
 def _gather(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
-    check_classes("gather_rows: the index", indices, count)
-    local = _local_rows(ctx, indices, ctx.rect(0).lo[1])
-    ctx.xp.copyto(y, ctx.xp.take_along_axis(x, local.clip(0, x.shape[1] - 1)[..., None], axis=1))
-    if x.shape[1] < count:
-        y[(local < 0) | (local >= x.shape[1])] = 0
-
-
-def _local_rows(ctx: Context, indices: Array, start: int) -> Array:
-    local = ctx.scratch("local", indices.shape, ctx.xp.intp)
-    ctx.xp.subtract(indices, start, out=local)
-    return local
+    take_along(ctx, "gather_rows: the index", x, indices[..., None], y, 1, count)
 
 
 def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, None]:
@@ -186,7 +131,7 @@ def _scatter(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
 
     table, extent = work_array(ctx, "table", gx), gx.shape[1]
     table.fill(0)
-    local = _local_rows(ctx, indices, ctx.rect(2).lo[1])
+    local = indices.astype(ctx.xp.intp) - ctx.rect(2).lo[1]
     elsewhere = (local < 0) | (local >= extent)
     local += extent * ctx.xp.arange(gx.shape[0])[:, None]
     local[elsewhere] = -1

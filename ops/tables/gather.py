@@ -6,8 +6,7 @@ from functools import partial
 
 from ops.building import check_dim, check_integers, check_region, distinct, first, launch_first, term, terms
 from ops.cuda import tables as gpu_tables
-from ops.loss.softmax import check_classes
-from ops.tiles import contiguous, deliver, work_array
+from ops.tiles import contiguous, deliver, take_along, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -49,11 +48,7 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
 
 @partial(Kernel, float32_outputs=(), cuda=gpu_tables.gather)
 def _gather(ctx: Context, x: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
-    check_classes("gather: the index", index, count)
-    local = index.astype(ctx.xp.intp) - ctx.rect(0).lo[dim]
-    ctx.xp.copyto(y, ctx.xp.take_along_axis(x, local.clip(0, x.shape[dim] - 1), axis=dim))
-    if x.shape[dim] < count:
-        y[(local < 0) | (local >= x.shape[dim])] = 0
+    take_along(ctx, "gather: the index", x, index, y, dim, count)
 
 
 def _backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[LogicalRegion, None]:
