@@ -15,6 +15,7 @@ from taskflow.backend import Array, Context
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.precision import cast, is_cast
+from taskflow.graph.update import launch_beside
 
 
 def differentiate(
@@ -43,7 +44,7 @@ def differentiate(
         for k, region in enumerate(op.inputs):
             readers.setdefault(region.name, (op, k))
     for op in reversed(active):
-        totals = [_total(graph, r, gradients, producer, readers) for r in op.outputs]
+        totals = [_total(r, gradients, producer, readers) for r in op.outputs]
         # under the names of the forward's axes, so that elementwise backward operators are split as the forward is
         flowing = [g and replace(g, axes=r.axes) for g, r in zip(totals, op.outputs, strict=True)]
         if all(g is None for g in flowing):
@@ -61,11 +62,11 @@ def differentiate(
             if gradient is not None:
                 _check_gradient(op, region, gradient)
                 if gradient.dtype != region.dtype and not is_cast(producer.get(region.name), gradient.dtype):
-                    gradient = cast(graph, gradient, region.dtype, op, k, f"{region.name}.gradient")
+                    gradient = cast(gradient, region.dtype, op, k, f"{region.name}.gradient")
                 gradients.setdefault(region.name, []).append(gradient)
     found = {}
     for region in regions:
-        total = _total(graph, region, gradients, producer, readers)
+        total = _total(region, gradients, producer, readers)
         if total is None:
             raise ValueError(f"differentiate: '{loss.name}' does not depend on '{region.name}'")
         found[region] = total
@@ -99,7 +100,6 @@ def _seed(graph: Graph, op: Operator, loss: LogicalRegion, scale: LogicalRegion 
 
 
 def _total(
-    graph: Graph,
     region: LogicalRegion,
     gradients: dict[str, list[LogicalRegion]],
     producer: dict[str, Operator],
@@ -112,9 +112,8 @@ def _total(
     total = parts[0]
     if len(parts) > 1:
         leader, k = _leader(region, producer, readers)
-        with graph.following(leader.follows or leader.name):
-            for part in parts[1:]:
-                total = _accumulate(graph, region, leader, k, total, part)
+        for part in parts[1:]:
+            (total,) = launch_beside(leader, k, f"{region.name}.sum", "*, * -> *", [total, part], kernel=_add)
     gradients[region.name] = [total]
     return total
 
@@ -129,17 +128,6 @@ def _leader(
     else:
         op, k = readers[region.name]
     return op, k
-
-
-def _accumulate(
-    graph: Graph, region: LogicalRegion, leader: Operator, k: int, a: LogicalRegion, b: LogicalRegion
-) -> LogicalRegion:
-    term = leader.bound.term_text(k)
-    total = graph.launch(
-        f"{region.name}.sum", f"{term}, {term} -> {term}", [a, b], kernel=_add, sizes=leader.bound.term_sizes(k)
-    )
-    assert isinstance(total, LogicalRegion)
-    return total
 
 
 def _fill_seed(ctx: Context, *arrays: Array) -> None:

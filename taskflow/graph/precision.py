@@ -23,6 +23,7 @@ from taskflow.graph.dtypes import PRECISIONS, LossScale, Precision, float32_outp
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.rebuild import rebuild
+from taskflow.graph.update import launch_beside
 
 
 def precision(graph: Graph, dtype: str, loss_scale: float | str | LossScale | None = "default") -> Graph:
@@ -65,22 +66,10 @@ def _loss_scale(dtype: str, wanted: float | str | LossScale | None) -> LossScale
     return LossScale(float(wanted), growth=1.0, backoff=1.0)
 
 
-def cast(
-    graph: Graph, region: LogicalRegion, dtype: str, leader: Operator, k: int, name: str | None = None
-) -> LogicalRegion:
+def cast(region: LogicalRegion, dtype: str, leader: Operator, k: int, name: str | None = None) -> LogicalRegion:
     """Append the operator that casts `region`, split as argument `k` of `leader` is."""
-    term = leader.bound.term_text(k)
-    with graph.following(leader.follows or leader.name):
-        made = graph.launch(
-            name or f"{region.name}.{dtype}",
-            f"{term} -> {term}",
-            [region],
-            kernel=_cast,
-            backward=_cast_backward,
-            sizes=leader.bound.term_sizes(k),
-            dtype=dtype,
-        )
-    assert isinstance(made, LogicalRegion)
+    options = {"kernel": _cast, "backward": _cast_backward, "dtype": dtype}
+    (made,) = launch_beside(leader, k, name or f"{region.name}.{dtype}", "* -> *", [region], **options)
     return made
 
 
@@ -139,11 +128,11 @@ class _Narrowing:
             return region
         key = region.name, self.dtype
         if key not in self.casts:
-            self.casts[key] = cast(self.graph, region, self.dtype, *self.made_by.get(region.name, (reader, k)))
+            self.casts[key] = cast(region, self.dtype, *self.made_by.get(region.name, (reader, k)))
         return self.casts[key]
 
     def _fetched(self, region: LogicalRegion) -> LogicalRegion:
         """Outputs are float32."""
         if region.dtype != self.dtype:
             return region
-        return cast(self.graph, region, "float32", *self.made_by[region.name])
+        return cast(region, "float32", *self.made_by[region.name])

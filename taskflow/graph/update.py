@@ -1,10 +1,11 @@
-"""Updates: elementwise operators beside a persistent region, such as those of optimizers."""
+"""Elementwise operators that are split as another operator splits a region: updates of optimizers, casts, sums."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from taskflow.graph.graph import LogicalRegion
+from taskflow.graph.graph import LogicalRegion, Operator
 from taskflow.graph.kernel import Function, Kernel
 
 
@@ -37,16 +38,20 @@ def update(
     leader, k = next(readers, (None, 0))
     if leader is None:
         raise ValueError(f"update '{name}': no operator reads '{region.name}'")
-    term = leader.bound.term_text(k)
-    read, made = [term] * len(inputs) + ["."] * len(scalars), [term] * values + ["."] * sums
+    read, made = ["*"] * len(inputs) + ["."] * len(scalars), ["*"] * values + ["."] * sums
+    pattern = f"{', '.join(read)} -> {', '.join(made)}"
+    return launch_beside(leader, k, name, pattern, [*inputs, *scalars], kernel=kernel, writes=writes, flops=flops)
+
+
+def launch_beside(
+    leader: Operator, k: int, name: str, pattern: str, inputs: Sequence[LogicalRegion], **options: Any
+) -> tuple[LogicalRegion, ...]:
+    """Append an operator that is split as argument `k` of `leader` is; `*` in the pattern stands for the term of that.
+
+    Args:
+        options: of `Graph.launch`.
+    """
+    graph, text = inputs[0].graph, pattern.replace("*", leader.bound.term_text(k))
     with graph.following(leader.follows or leader.name):
-        outputs = graph.launch(
-            name,
-            f"{', '.join(read)} -> {', '.join(made)}",
-            [*inputs, *scalars],
-            kernel=kernel,
-            sizes=leader.bound.term_sizes(k),
-            writes=writes,
-            flops=flops,
-        )
+        outputs = graph.launch(name, text, inputs, sizes=leader.bound.term_sizes(k), **options)
     return outputs if isinstance(outputs, tuple) else (outputs,)

@@ -93,14 +93,8 @@ def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fe
 
 def lives(regions: Sequence[LogicalRegion], table: Lives) -> list[Life]:
     """The lives in a table, one by one."""
-    columns = (
-        [column[a:b] for a, b in pairwise(ptr.tolist())]
-        for ptr, column in (
-            (table.op_ptr, table.op),
-            (table.event_ptr, table.event),
-            (table.producer_ptr, table.producer),
-        )
-    )
+    parts = (table.op_ptr, table.op), (table.event_ptr, table.event), (table.producer_ptr, table.producer)
+    columns = ([column[a:b] for a, b in pairwise(ptr.tolist())] for ptr, column in parts)
     return [Life(r, tuple(ops.tolist()), *rest) for r, ops, *rest in zip(regions, *columns, strict=True)]
 
 

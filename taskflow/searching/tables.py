@@ -114,12 +114,11 @@ class SpaceTables:
 
 def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, dict[int, int]]]]:
     """Whether the results are partial, and for every different result its tile and device -> point, its replicas."""
-    k = output - len(made.operator.inputs)  # negative: updated in place
-    is_partial = k >= 0 and made.outputs[k].is_partial
     found: dict[tuple[Rect, int], dict[int, int]] = {}
-    for q, (tile, device) in enumerate(zip(made.args[output].rects, made.devices, strict=True)):
-        found.setdefault((tile, made.outputs[k].colours[q] if is_partial else 0), {}).setdefault(device, q)
-    return is_partial, [(tile, holders) for (tile, _), holders in found.items()]
+    results = zip(made.args[output].rects, made.colours_of(output).tolist(), strict=True)
+    for q, (result, device) in enumerate(zip(results, made.devices, strict=True)):
+        found.setdefault(result, {}).setdefault(device, q)
+    return made.is_partial(output), [(tile, holders) for (tile, _), holders in found.items()]
 
 
 def _edges(operators: Sequence[Operator]) -> Iterator[Edge]:

@@ -15,7 +15,6 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect, subtract_all
 from taskflow.graph.graph import LogicalRegion, Operator
-from taskflow.graph.window import Interval
 from taskflow.strategy.strategy import ParallelConfig, parts
 
 
@@ -43,18 +42,6 @@ class Partition:
         return not subtract_all(self.region.rect, set(self.rects))
 
 
-@dataclass(frozen=True)
-class Output:
-    """How the points make one output: `is_partial` points hold REDUCE, others WRITE their tile.
-
-    `colours[p]` tells points apart whose results for the same tile differ (and must be combined); points with equal
-    box and colour are replicas.
-    """
-
-    is_partial: bool
-    colours: tuple[int, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class OperatorPoints:
     """The points of an operator under one configuration.
@@ -63,8 +50,9 @@ class OperatorPoints:
         device: (points,) device of every point.
         spans: (points, axes, 2) interval of every axis, in the order of `operator.extents`.
         boxes: (points, dimensions of all terms, 2) box of every term, inputs then outputs.
-        colours: (points, outputs) see `Output`.
-        partial: (outputs,) see `Output`.
+        colours: (points, outputs) tells points apart whose results for the same tile differ and must be combined;
+            points with equal box and colour are replicas.
+        partial: (outputs,) whether the points hold REDUCE; else each WRITEs its tile.
     """
 
     operator: Operator
@@ -84,25 +72,9 @@ class OperatorPoints:
         return tuple(self.device.tolist())
 
     @cached_property
-    def intervals(self) -> tuple[tuple[Interval, ...], ...]:
-        """Per point the interval of every axis, in the order of `operator.extents`."""
-        return tuple(tuple((a, b) for a, b in point) for point in self.spans.tolist())
-
-    @cached_property
     def args(self) -> tuple[Partition, ...]:
         """One Partition per term, inputs then outputs."""
         return tuple(Partition(r, to_rects(self.box(k))) for k, r in enumerate(self.operator.args))
-
-    @cached_property
-    def outputs(self) -> tuple[Output, ...]:
-        """One Output per output term."""
-        return tuple(Output(bool(p), tuple(c)) for p, c in zip(self.partial, self.colours.T.tolist(), strict=True))
-
-    @cached_property
-    def flops(self) -> Array:
-        """Floating point operations of every point."""
-        flops: Array = self.operator.flops * np.prod(self.spans[:, :, 1] - self.spans[:, :, 0], axis=1, dtype=float)
-        return flops
 
     def box(self, arg: int) -> Array:
         """(points, dimensions, 2) box of argument `arg` of every point."""
@@ -110,7 +82,7 @@ class OperatorPoints:
         return self.boxes[:, first[arg] : first[arg + 1]]
 
     def colours_of(self, arg: int) -> Array:
-        """Colours of an output, see `Output`; an input has one."""
+        """Colours of an output; an input has one."""
         output = arg - len(self.operator.inputs)
         colours: Array = self.colours[:, output] if output >= 0 else np.zeros(len(self), np.int64)
         return colours

@@ -52,11 +52,11 @@ def run_operator(points: OperatorPoints, values: Values, step: int) -> None:
     done: set[object] = set()
     for p in range(len(points)):
         rects = [partition.rects[p] for partition in points.args]
-        key = (tuple(rects), tuple(output.colours[p] for output in points.outputs))
+        key = (tuple(rects), tuple(points.colours[p].tolist()))
         if key in done:  # a replica
             continue
         done.add(key)
-        context = Context(rects, dict(zip(op.extents, points.intervals[p], strict=True)), Run(step=step))
+        context = Context(rects, dict(zip(op.extents, points.spans[p].tolist(), strict=True)), Run(step=step))
         inputs = [values[r.name][rects[k].slices()] for k, r in enumerate(op.inputs)]
         before = [a.copy() for a in inputs]
         # Strided and contiguous tiles side by side, as memory plans make them.
@@ -83,13 +83,13 @@ def _is_blank(array: Array) -> Array:
 
 def _tile(result: Array, points: OperatorPoints, k: int, where: Any) -> Array:
     """Where a point writes: a view of the whole region, or memory of its own for a partial result."""
-    if not points.outputs[k].is_partial:
+    if not points.partial[k]:
         return result[where]
     return _blank(result[where].shape, result.dtype)
 
 
 def _combine(result: Array, points: OperatorPoints, k: int, where: Any, part: Array) -> None:
-    if points.outputs[k].is_partial:
+    if points.partial[k]:
         assert not _is_blank(part).any(), f"{points.operator}: a partial result was not written"
         reduction = points.operator.bound.pattern.outputs[k].reduction
         known = result[where]

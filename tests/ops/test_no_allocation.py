@@ -157,7 +157,7 @@ def _values(random: np.random.Generator, region: LogicalRegion) -> Array:
 def allocated(op: Operator, values: dict[str, Array]) -> int:
     points = partition(op, ParallelConfig({}, (0,)))
     rects = [argument.rects[0] for argument in points.args]
-    context = Context(rects, dict(zip(op.extents, points.intervals[0], strict=True)))
+    context = Context(rects, dict(zip(op.extents, points.spans[0].tolist(), strict=True)))
     tiles = [values[r.name][rect.slices()].copy() for r, rect in zip(op.args, rects, strict=True)]
     with np.errstate(all="ignore"):
         op.kernel(context, *tiles)
