@@ -19,6 +19,15 @@ from numba.extending import overload
 _OPTIONS: Any = {"fastmath": {"contract"}, "error_model": "numpy"}
 
 
+def _compiled(function: Callable[[Any], Any], single: Callable[[Any], Any]) -> None:
+    """Compiled code calls `single` for float32, else the function itself."""
+
+    def choose(x: Any) -> Callable[[Any], Any]:  # numba compares the text of signatures: all are annotated alike
+        return single if x == numba.float32 else function
+
+    overload(function, jit_options=_OPTIONS)(choose)
+
+
 def exp(x: Any) -> Any:
     """e to the power of x."""
     return math.exp(x)
@@ -36,7 +45,7 @@ def erf(x: Any) -> Any:
 
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x)), by the hyperbolic tangent, which does not overflow."""
-    return (1 + math.tanh(x / 2)) / 2
+    return 0.5 + 0.5 * math.tanh(0.5 * x)
 
 
 def plus(x: Any, y: Any) -> Any:
@@ -46,54 +55,7 @@ def plus(x: Any, y: Any) -> Any:
 
 @overload(plus, jit_options={"fastmath": {"reassoc"}})
 def _plus(x: Any, y: Any) -> Callable[[Any, Any], Any]:
-    return _add
-
-
-def _is_single(x: Any) -> bool:
-    return bool(x == numba.float32)
-
-
-@overload(exp, jit_options=_OPTIONS)
-def _exp(x: Any) -> Callable[[Any], Any]:
-    return _exp_single if _is_single(x) else _exp_double
-
-
-@overload(tanh, jit_options=_OPTIONS)
-def _tanh(x: Any) -> Callable[[Any], Any]:
-    return _tanh_single if _is_single(x) else _tanh_double
-
-
-@overload(erf, jit_options=_OPTIONS)
-def _erf(x: Any) -> Callable[[Any], Any]:
-    return _erf_single if _is_single(x) else _erf_double
-
-
-@overload(sigmoid, jit_options=_OPTIONS)
-def _sigmoid(x: Any) -> Callable[[Any], Any]:
-    return _sigmoid_single if _is_single(x) else _sigmoid_double
-
-
-# numba compares the text of both signatures, so the functions above and below are annotated alike.
-
-
-def _add(x: Any, y: Any) -> Any:
-    return x + y
-
-
-def _exp_double(x: Any) -> Any:
-    return math.exp(x)
-
-
-def _tanh_double(x: Any) -> Any:
-    return math.tanh(x)
-
-
-def _erf_double(x: Any) -> Any:
-    return math.erf(x)
-
-
-def _sigmoid_double(x: Any) -> Any:
-    return 0.5 + 0.5 * math.tanh(0.5 * x)
+    return plus
 
 
 def _sigmoid_single(x: Any) -> Any:
@@ -154,3 +116,9 @@ def _erf_single(x: Any) -> Any:
     q = q * s + f(-7.37332916720468e-03)
     q = q * s + f(-1.42647390514189e-02)
     return inside * p / q if x == x else x
+
+
+_compiled(exp, _exp_single)
+_compiled(tanh, _tanh_single)
+_compiled(erf, _erf_single)
+_compiled(sigmoid, _sigmoid_single)
