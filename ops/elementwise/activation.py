@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-from ops.elementwise.broadcast import elementwise, launch
+from ops.elementwise.broadcast import elementwise, launch, of_one
 from ops.elementwise.pointwise import pointwise
 from taskflow import LogicalRegion
 
-
-def relu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """max(x, 0). `x`: any shape, floating point; ValueError for another dtype."""
-    return launch("relu", _RELU, {"x": x}, name)
-
-
-def sigmoid(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """1 / (1 + exp(-x)). `x`: any shape, floating point; ValueError for another dtype."""
-    return launch("sigmoid", _SIGMOID, {"x": x}, name)
-
-
-def tanh(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """Hyperbolic tangent. `x`: any shape, floating point; ValueError for another dtype."""
-    return launch("tanh", _TANH, {"x": x}, name)
-
-
-def silu(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """x σ(x) (Hendrycks and Gimpel 2016), as torch's. `x`: any shape, floating point; ValueError for another dtype."""
-    return launch("silu", _SILU, {"x": x}, name)
+_RELU = elementwise("max(x, 0)", 1, x="where(z > 0, g, 0)")
+relu_gradient = pointwise(_RELU.gradients["x"], ("g", "z"), {})
+relu = of_one("relu", "max(x, 0).", _RELU)
+sigmoid = of_one("sigmoid", "1 / (1 + exp(-x)).", elementwise("sigmoid(x)", 8, x="g * z * (1 - z)"))
+tanh = of_one("tanh", "Hyperbolic tangent.", elementwise("tanh(x)", 8, x="g * (1 - z * z)"))
+silu = of_one(
+    "silu",
+    "x σ(x) (Hendrycks and Gimpel 2016), as torch's.",
+    elementwise("x * sigmoid(x)", 9, x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))"),
+)
 
 
 def leaky_relu(x: LogicalRegion, negative_slope: float = 0.01, name: str | None = None) -> LogicalRegion:
@@ -95,11 +86,6 @@ _DENSITY = f"({1 / sqrt(2 * pi)} * exp(-0.5 * x * x))"
 
 # -- mathematics -------------------------------------------------------------------------------------------------------
 
-_RELU = elementwise("max(x, 0)", 1, x="where(z > 0, g, 0)")
-relu_gradient = pointwise(_RELU.gradients["x"], ("g", "z"), {})
-_SIGMOID = elementwise("sigmoid(x)", 8, x="g * z * (1 - z)")
-_TANH = elementwise("tanh(x)", 8, x="g * (1 - z * z)")
-_SILU = elementwise("x * sigmoid(x)", 9, x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))")
 _LEAKY_RELU = elementwise("max(x, 0) + slope * min(x, 0)", 4, x="g * ((x > 0) + slope * (x <= 0))")
 _ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="g * ((x > 0) + alpha * (x <= 0) * exp(min(x, 0)))")
 _SOFTPLUS = elementwise("(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta", 20, x="g * sigmoid(beta * x)")

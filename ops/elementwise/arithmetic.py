@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from ops.building import check_region
-from ops.elementwise.broadcast import Operand, elementwise, launch
+from ops.elementwise.broadcast import OfTwo, Operand, elementwise, launch, of_two
 from taskflow import LogicalRegion
 
 _ADD = elementwise("x + y", x="g", y="g")
-_SUBTRACT = elementwise("x - y", x="g", y="-g")
-_MULTIPLY = elementwise("x * y", x="g * y", y="g * x")
-_DIVIDE = elementwise("x / y", x="g / y", y="-g * z / y")
-_MAXIMUM = elementwise("max(x, y)", x="0.5 * g * ((x > y) + (x >= y))", y="0.5 * g * ((y > x) + (y >= x))")
-_MINIMUM = elementwise("min(x, y)", x="0.5 * g * ((x < y) + (x <= y))", y="0.5 * g * ((y < x) + (y <= x))")
-# y x^(y - 1) is 0 where y is 0, and z log(x) is 0 where x is 0
-_POW = elementwise("x ** y", 20, x="g * y * x ** (y - (y != 0))", y="g * z * log(x + (x == 0))")
-_WHERE = elementwise("where(condition, x, y)", x="where(condition, g, 0)", y="where(condition, 0, g)")
 
 
 def add(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
@@ -39,34 +31,27 @@ def add(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
     return launch("add", _ADD, {"x": x, "y": y}, name)
 
 
-def subtract(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x - y; args, broadcasting and errors as `add`."""
-    return launch("subtract", _SUBTRACT, {"x": x, "y": y}, name)
-
-
-def multiply(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x y; args, broadcasting and errors as `add`."""
-    return launch("multiply", _MULTIPLY, {"x": x, "y": y}, name)
-
-
-def divide(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x / y; args, broadcasting and errors as `add`."""
-    return launch("divide", _DIVIDE, {"x": x, "y": y}, name)
-
-
-def maximum(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """The larger one; equal operands get half of the gradient each, as torch's. Args and errors as `add`."""
-    return launch("maximum", _MAXIMUM, {"x": x, "y": y}, name)
-
-
-def minimum(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """The smaller one; equal operands get half of the gradient each, as torch's. Args and errors as `add`."""
-    return launch("minimum", _MINIMUM, {"x": x, "y": y}, name)
-
-
-def pow(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x to the power of y, as torch.pow: NaN for a negative x unless y is whole. Args and errors as `add`."""
-    return launch("pow", _POW, {"x": x, "y": y}, name)
+_AS_ADD = "args, broadcasting and errors as `add`."
+subtract = of_two("subtract", f"x - y; {_AS_ADD}", elementwise("x - y", x="g", y="-g"))
+multiply = of_two("multiply", f"x y; {_AS_ADD}", elementwise("x * y", x="g * y", y="g * x"))
+divide = of_two("divide", f"x / y; {_AS_ADD}", elementwise("x / y", x="g / y", y="-g * z / y"))
+maximum = of_two(
+    "maximum",
+    f"The larger one; equal operands get half of the gradient each, as torch's; {_AS_ADD}",
+    elementwise("max(x, y)", x="0.5 * g * ((x > y) + (x >= y))", y="0.5 * g * ((y > x) + (y >= x))"),
+)
+minimum = of_two(
+    "minimum",
+    f"The smaller one; equal operands get half of the gradient each, as torch's; {_AS_ADD}",
+    elementwise("min(x, y)", x="0.5 * g * ((x < y) + (x <= y))", y="0.5 * g * ((y < x) + (y <= x))"),
+)
+pow = of_two(
+    "pow",
+    f"x to the power of y, as torch.pow: NaN for a negative x unless y is whole; {_AS_ADD}",
+    # y x^(y - 1) is 0 where y is 0, and z log(x) is 0 where x is 0
+    elementwise("x ** y", 20, x="g * y * x ** (y - (y != 0))", y="g * z * log(x + (x == 0))"),
+)
+_WHERE = elementwise("where(condition, x, y)", x="where(condition, g, 0)", y="where(condition, 0, g)")
 
 
 def where(condition: LogicalRegion, x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
@@ -92,47 +77,14 @@ def where(condition: LogicalRegion, x: Operand, y: Operand, name: str | None = N
     return launch("where", _WHERE, operands, name, values[0].dtype, any_dtype=["condition"])
 
 
-# -- comparisons -------------------------------------------------------------------------------------------------------
-
-_COMPARISONS = {
-    "equal": elementwise("x == y"),
-    "not_equal": elementwise("x != y"),
-    "less": elementwise("x < y"),
-    "less_equal": elementwise("x <= y"),
-    "greater": elementwise("x > y"),
-    "greater_equal": elementwise("x >= y"),
-}
+def _comparison(kind: str, sign: str) -> OfTwo:
+    doc = f"x {sign} y as a bool region, for `where`; any dtypes, no gradient. Broadcasting and errors as `add`."
+    return of_two(kind, doc, elementwise(f"x {sign} y"), "bool", any_dtype="xy")
 
 
-def _compare(kind: str, x: Operand, y: Operand, name: str | None) -> LogicalRegion:
-    return launch(kind, _COMPARISONS[kind], {"x": x, "y": y}, name, "bool", any_dtype="xy")
-
-
-def equal(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x == y as a bool region, for `where`; any dtypes, no gradient. Broadcasting and errors as `add`."""
-    return _compare("equal", x, y, name)
-
-
-def not_equal(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x != y as a bool region; as `equal`."""
-    return _compare("not_equal", x, y, name)
-
-
-def less(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x < y as a bool region; as `equal`."""
-    return _compare("less", x, y, name)
-
-
-def less_equal(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x <= y as a bool region; as `equal`."""
-    return _compare("less_equal", x, y, name)
-
-
-def greater(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x > y as a bool region; as `equal`."""
-    return _compare("greater", x, y, name)
-
-
-def greater_equal(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-    """x >= y as a bool region; as `equal`."""
-    return _compare("greater_equal", x, y, name)
+equal = _comparison("equal", "==")
+not_equal = _comparison("not_equal", "!=")
+less = _comparison("less", "<")
+less_equal = _comparison("less_equal", "<=")
+greater = _comparison("greater", ">")
+greater_equal = _comparison("greater_equal", ">=")

@@ -6,9 +6,10 @@ they are split.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, TypeVar
 
 from ops.building import check_region, distinct, first, term, terms
 from ops.elementwise.pointwise import pointwise
@@ -18,6 +19,7 @@ from ops.expressions.passes import evaluate
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Operand = LogicalRegion | float
+AnyOperator = TypeVar("AnyOperator", bound=Callable[..., LogicalRegion])
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,45 @@ def launch(
             dtype=dtype,
         )
     )
+
+
+class OfOne(Protocol):
+    """An elementwise operator of one region."""
+
+    __name__: str
+
+    def __call__(self, x: LogicalRegion, name: str | None = None) -> LogicalRegion: ...
+
+
+class OfTwo(Protocol):
+    """An elementwise operator of two operands, of which one may be a number."""
+
+    def __call__(self, x: Operand, y: Operand, name: str | None = None) -> LogicalRegion: ...
+
+
+def of_one(kind: str, doc: str, rule: Elementwise) -> OfOne:
+    """The public function `kind` of one region; every axis may be split."""
+
+    def operator(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
+        return launch(kind, rule, {"x": x}, name)
+
+    return _public(operator, kind, f"{doc} `x`: any shape, floating point; ValueError for another dtype.")
+
+
+def of_two(kind: str, doc: str, rule: Elementwise, dtype: str | None = None, any_dtype: Sequence[str] = ()) -> OfTwo:
+    """The public function `kind` of two operands; `dtype` and `any_dtype` as for `launch`."""
+
+    def operator(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
+        return launch(kind, rule, {"x": x, "y": y}, name, dtype, any_dtype)
+
+    return _public(operator, kind, doc)
+
+
+def _public(operator: AnyOperator, kind: str, doc: str) -> AnyOperator:
+    """The function as if it were written with this name and docstring in `ops`."""
+    operator.__name__ = operator.__qualname__ = kind
+    operator.__module__, operator.__doc__ = "ops", doc
+    return operator
 
 
 def broadcast_pattern(where: str, regions: Sequence[LogicalRegion]) -> str:

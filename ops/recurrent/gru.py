@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from ops.building import distinct, first, term, terms
 from ops.recurrent.cells import GRU, GRU_GRADIENT
-from ops.recurrent.layers import State, check_step, check_weights, over_dim_1, two_products, unroll
+from ops.recurrent.layers import State, check_step, check_weights, steps_of, two_products, unroll
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
+from ops.shape.rearrange import concat
 from taskflow import LogicalRegion, Operator
 
 
@@ -80,11 +81,9 @@ def gru(
     name: str = "gru",
 ) -> tuple[LogicalRegion, list[LogicalRegion]]:
     """A GRU over dimension 1, unrolled, as torch.nn.GRU with batch_first; as `lstm`, but a state is h alone."""
-
-    def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
-        return gru_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
-
-    return over_dim_1("gru", x, name, steps)
+    xs = steps_of("gru", x, name)
+    hs, states = gru_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+    return concat(hs, 1, f"{name}.concat"), states
 
 
 def _next(x: LogicalRegion, state: State, weights: RecurrentWeights) -> State:

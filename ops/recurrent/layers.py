@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from ops.building import check_positive, check_region, distinct, first, term, terms
 from ops.elementwise.dropout import dropout as drop
 from ops.recurrent import products
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
-from ops.shape.rearrange import concat
 from ops.shape.sections import split
 from taskflow import LogicalRegion, Operator
 
 State = tuple[LogicalRegion, ...]
-AnyState = TypeVar("AnyState")
 Cell = Callable[[LogicalRegion, State, RecurrentWeights], State]
 
 
@@ -65,16 +62,10 @@ GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 STATES = {"lstm": 2, "gru": 1, "rnn": 1}
 
 
-def over_dim_1(
-    kind: str,
-    x: LogicalRegion,
-    name: str,
-    steps: Callable[[Sequence[LogicalRegion]], tuple[list[LogicalRegion], list[AnyState]]],
-) -> tuple[LogicalRegion, list[AnyState]]:
-    """`steps` of the points of dimension 1, put together again."""
+def steps_of(kind: str, x: LogicalRegion, name: str) -> tuple[LogicalRegion, ...]:
+    """The steps of `x`, (batch, 1, input) each; ValueError unless it is (batch, steps, input)."""
     check_sequence(kind, x, name)
-    hs, states = steps(split(x, 1, 1, f"{name}.split"))
-    return concat(hs, 1, f"{name}.concat"), states
+    return split(x, 1, 1, f"{name}.split")
 
 
 def check_sequence(kind: str, x: LogicalRegion, name: str) -> None:
@@ -139,28 +130,40 @@ def _product(
     bias = ", g h" * (len(parameters) - 1)
     pattern = f"{term((*lead, axis))}, g h {axis}{bias} -> {term((*lead, 'g', 'h'))}"
     is_first = name.removesuffix(".hidden") == chain
-    backward = partial(_product_backward, weights=weights, key=(chain, which), is_first=is_first)
+    backward = partial(product_backward, weights=weights, key=(chain, which), is_first=is_first)
     kernel = products.product.bind(axis=axis)
     return first(x.graph.launch(name, pattern, [x, *parameters], kernel=kernel, backward=backward, flops=2))
 
 
-def _product_backward(
-    op: Operator, g: LogicalRegion, *, weights: RecurrentWeights, key: tuple[str, str], is_first: bool
+def product_backward(
+    op: Operator, g: LogicalRegion, *, weights: RecurrentWeights, key: tuple[str, ...], is_first: bool
 ) -> tuple[LogicalRegion | None, ...]:
-    (x_term, weight_term, *biases), (y_term,) = terms(op)
-    x, weight, *_ = op.inputs
-    launch, call = x.graph.launch, (*key, x.graph.differentiations)
-    pattern = f"{y_term}, {weight_term} -> {x_term}"
-    gx = first(launch(f"{op.name}.dx", pattern, [g, weight], kernel=products.input_gradient))
-    weights._pending.setdefault(call, []).append((g, x))
+    """The gradients of inputs and, in the first step of a chain, of the parameters: one product for all steps.
+
+    Args:
+        op: of the inputs, a weight of each of them, and biases or none. Biases share a gradient.
+        g: the gradient of its output.
+        weights: what the parameters are of.
+        key: the first step of the chain, and which weights `op` reads: `ih`, `hh` or both.
+        is_first: whether `op` is of that step.
+    """
+    _, *which = key
+    count, (read, (y_term,)) = len(which), terms(op)
+    launch, call = g.graph.launch, (*key, g.graph.differentiations)
+    made: list[LogicalRegion | None] = []
+    for role, x, weight, region in zip("xh", read[:count], read[count:], op.inputs[count:]):
+        pattern = f"{y_term}, {weight} -> {x}"
+        made.append(first(launch(f"{op.name}.d{role}", pattern, [g, region], kernel=products.input_gradient)))
+    weights._pending.setdefault(call, []).append((g, *op.inputs[:count]))
     if not is_first:
-        return gx, *[None] * (1 + len(biases))
-    gs, xs = zip(*weights._pending.pop(call), strict=True)
-    count, all_gates = len(gs), ", ".join([y_term] * len(gs))
-    pattern = f"{all_gates}, {', '.join([x_term] * count)} -> {weight_term}"
-    name = f"{weights.name}.dweight_{key[1]}"
-    made = [first(launch(name, pattern, [*gs, *xs], kernel=products.weight_gradient, flops=2 * count))]
-    if biases:
-        name = f"{weights.name}.dbias_{key[1]}"
-        made.append(first(launch(name, f"{all_gates} -> g h", gs, kernel=products.bias_gradient, flops=count)))
-    return gx, *made
+        return *made, *[None] * (len(read) - count)
+    gs, *factors = zip(*weights._pending.pop(call), strict=True)
+    steps, all_gates = len(gs), ", ".join([y_term] * len(gs))
+    for what, x, weight, xs in zip(which, read, read[count:], factors):
+        name, pattern = f"{weights.name}.dweight_{what}", f"{all_gates}, {', '.join([x] * steps)} -> {weight}"
+        made.append(first(launch(name, pattern, [*gs, *xs], kernel=products.weight_gradient, flops=2 * steps)))
+    if biases := len(read) - 2 * count:
+        name = f"{weights.name}.dbias" if count > 1 else f"{weights.name}.dbias_{which[0]}"
+        gbias = launch(name, f"{all_gates} -> g h", gs, kernel=products.bias_gradient, flops=steps)
+        made += [first(gbias)] * biases
+    return tuple(made)

@@ -17,16 +17,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_positive, distinct, first, term, terms
+from ops.building import check_positive, distinct, first, term
 from ops.elementwise.dropout import dropout as drop
 from ops.recurrent import products
 from ops.recurrent.ahead import lstm_ahead
 from ops.recurrent.cells import State, launch_cell
 from ops.recurrent.fused import lstm_fused
-from ops.recurrent.layers import check_sequence, check_step, check_weights, over_dim_1, unroll
+from ops.recurrent.layers import check_sequence, check_step, check_weights, product_backward, steps_of, unroll
 from ops.recurrent.weights import RecurrentWeights, lstm_weights
 from ops.shape.rearrange import concat
-from taskflow import LogicalRegion, Operator
+from taskflow import LogicalRegion
 
 
 def lstm_cell(
@@ -67,7 +67,7 @@ def lstm_cell(
             f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
             [x, h, *weights.regions],
             kernel=products.gates,
-            backward=partial(_gates_backward, weights=weights, chain=chain),
+            backward=partial(product_backward, weights=weights, key=(chain, "ih", "hh"), is_first=number == chain),
             flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
         )
     )
@@ -151,11 +151,9 @@ def lstm(
     if ahead or fused:
         check_sequence("lstm", x, name)
         return _layers(x, hidden_size, layers, initial, bias, dropout, training, group, name, fused)
-
-    def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[State]]:
-        return lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
-
-    return over_dim_1("lstm", x, name, steps)
+    xs = steps_of("lstm", x, name)
+    hs, states = lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+    return concat(hs, 1, f"{name}.concat"), states
 
 
 def _layers(
@@ -186,36 +184,3 @@ def _layers(
             x = concat(hs, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
         states.append(state)
     return x, states
-
-
-# -- backward ----------------------------------------------------------------------------------------------------------
-
-
-def _gates_backward(
-    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
-) -> tuple[LogicalRegion | None, ...]:
-    (x_term, h_term, *_), (y_term,) = terms(op)
-    x, h, weight_ih, weight_hh, *biases = op.inputs
-    launch = x.graph.launch
-    gx = launch(f"{op.name}.dx", f"{y_term}, g h i -> {x_term}", [ggates, weight_ih], kernel=products.input_gradient)
-    gh = launch(f"{op.name}.dh", f"{y_term}, g h m -> {h_term}", [ggates, weight_hh], kernel=products.input_gradient)
-    call = chain, x.graph.differentiations
-    weights._pending.setdefault(call, []).append((ggates, x, h))
-    if op.name != chain:
-        return first(gx), first(gh), *[None] * len(weights.regions)
-    ggates_all, xs, hs = zip(*weights._pending.pop(call), strict=True)
-    count = len(xs)
-    all_gates = ", ".join([y_term] * count)
-
-    def weight_gradient(what: str, inputs: Sequence[LogicalRegion], input_term: str) -> LogicalRegion:
-        axis = input_term.split()[-1]
-        pattern = f"{all_gates}, {', '.join([input_term] * count)} -> g h {axis}"
-        kernel = products.weight_gradient
-        return first(launch(f"{weights.name}.d{what}", pattern, [*ggates_all, *inputs], kernel=kernel, flops=2 * count))
-
-    gradients = [weight_gradient("weight_ih", xs, x_term), weight_gradient("weight_hh", hs, h_term)]
-    if biases:
-        pattern = f"{all_gates} -> g h"
-        kernel = products.bias_gradient
-        gradients += [first(launch(f"{weights.name}.dbias", pattern, ggates_all, kernel=kernel, flops=count))] * 2
-    return first(gx), first(gh), *gradients

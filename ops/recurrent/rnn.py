@@ -12,9 +12,10 @@ from functools import partial
 
 from ops.elementwise.activation import relu, tanh
 from ops.elementwise.arithmetic import add
-from ops.recurrent.layers import State, check_step, check_weights, over_dim_1, two_products, unroll
+from ops.recurrent.layers import State, check_step, check_weights, steps_of, two_products, unroll
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
 from ops.reduce.reductions import sum
+from ops.shape.rearrange import concat
 from taskflow import LogicalRegion
 
 _NONLINEARITIES = {"tanh": tanh, "relu": relu}
@@ -89,11 +90,9 @@ def rnn(
     name: str = "rnn",
 ) -> tuple[LogicalRegion, list[LogicalRegion]]:
     """An RNN over dimension 1, unrolled, as torch.nn.RNN with batch_first; as `lstm`, but a state is h alone."""
-
-    def steps(xs: Sequence[LogicalRegion]) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
-        return rnn_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, nonlinearity, name)
-
-    return over_dim_1("rnn", x, name, steps)
+    xs = steps_of("rnn", x, name)
+    hs, states = rnn_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, nonlinearity, name)
+    return concat(hs, 1, f"{name}.concat"), states
 
 
 def _next(x: LogicalRegion, state: State, weights: RecurrentWeights, nonlinearity: str) -> State:
