@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from ops.building import check_region, distinct, first, term, terms
+from ops.building import check_region, distinct, launch_first, term, terms
 from ops.elementwise.pointwise import pointwise
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
@@ -67,16 +67,14 @@ def launch(
         check_region(where, region, role, floating=role not in any_dtype)
     kernel = pointwise(rule.value, tuple(regions), numbers)
     inputs = list(regions.values())
-    return first(
-        inputs[0].graph.launch(
-            name or kind,
-            broadcast_pattern(where, inputs),
-            inputs,
-            kernel=kernel,
-            backward=partial(_backward, rule=rule, names=tuple(regions), numbers=numbers) if rule.gradients else None,
-            flops=rule.flops,
-            dtype=dtype,
-        )
+    return launch_first(
+        name or kind,
+        broadcast_pattern(where, inputs),
+        inputs,
+        kernel=kernel,
+        backward=partial(_backward, rule=rule, names=tuple(regions), numbers=numbers) if rule.gradients else None,
+        flops=rule.flops,
+        dtype=dtype,
     )
 
 
@@ -172,14 +170,12 @@ def _gradient_of(
     axes = summed_axes(out, read[k])
     summed = _evaluate_summed.bind(expression=expression, names=tuple(known), numbers=numbers, axes=axes)
     kernel = summed if axes else pointwise(expression, known, numbers)
-    return first(
-        g.graph.launch(
-            f"{op.name}.d{names[k]}",
-            f"{', '.join(args[name][1] for name in known)} -> {read[k]}",
-            [args[name][0] for name in known],
-            kernel=kernel,
-            flops=rule.flops,
-        )
+    return launch_first(
+        f"{op.name}.d{names[k]}",
+        f"{', '.join(args[name][1] for name in known)} -> {read[k]}",
+        [args[name][0] for name in known],
+        kernel=kernel,
+        flops=rule.flops,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_region, distinct, first, term, terms
+from ops.building import check_region, distinct, launch_first, term, terms
 from ops.cuda import kernels as gpu
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -33,15 +33,13 @@ def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str |
     name = x.graph.unique_name(name or "dropout")
     axes = term(distinct(x.axes))
     kernel = _drop.bind(name=name, p=float(p), shape=x.shape)
-    return first(x.graph.launch(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=_backward, flops=20))
+    return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=_backward, flops=20)
 
 
 def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     """The same mask on the gradient: the kernel knows the name of the forward operator."""
     axes = terms(op)[1][0]
-    return first(
-        gy.graph.launch(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=op.kernel, backward=_backward, flops=20)
-    )
+    return launch_first(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=op.kernel, backward=_backward, flops=20)
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu.drop)

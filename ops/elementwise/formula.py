@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from ops.building import first
+from ops.building import launch_first
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
@@ -55,16 +55,14 @@ def formula(
         reduction=reduction,
     )
     target = f"max[{out}]" if reduction == "max" else out
-    return first(
-        regions[0].graph.launch(
-            name,
-            f"{', '.join(read)} -> {target}",
-            regions,
-            kernel=kernel,
-            backward=backward,
-            sizes=sizes,
-            flops=max(len(expression.steps), 1) if flops is None else flops,
-        )
+    return launch_first(
+        name,
+        f"{', '.join(read)} -> {target}",
+        regions,
+        kernel=kernel,
+        backward=backward,
+        sizes=sizes,
+        flops=max(len(expression.steps), 1) if flops is None else flops,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ops.building import first
+from ops.building import launch_first
 from ops.expressions.assign import assign
 from ops.expressions.program import program
 from taskflow import Array, Context, LogicalRegion, update
@@ -33,7 +33,7 @@ def clip_by_global_norm(
     squares = [update(f"{p.name}.square", p, [g], kernel=_SQUARE, sums=1, flops=2)[0] for p, g in gradients.items()]
     with beside(loss):
         pattern = f"{', '.join('.' * len(squares))} -> ."
-        norm = first(graph.launch("gradient_norm", pattern, squares, kernel=_root_of_sum, flops=len(squares)))
+        norm = launch_first("gradient_norm", pattern, squares, kernel=_root_of_sum, flops=len(squares))
     graph.output("gradient_norm", norm)
     kernel = assign.bind(program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm}))
     return {

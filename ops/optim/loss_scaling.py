@@ -7,7 +7,7 @@ are counted over all gradients of all devices; every update reads that one numbe
 
 from __future__ import annotations
 
-from ops.building import first
+from ops.building import launch_first
 from ops.expressions.assign import assign
 from ops.expressions.program import program
 from ops.optim.clipping import beside
@@ -41,7 +41,7 @@ def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> 
     finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)
     with beside(loss):
         pattern = f"{', '.join('.' * len(counts))} -> ."
-        overflow = first(graph.launch("overflow", pattern, counts, kernel=_add_up, flops=len(counts)))
+        overflow = launch_first("overflow", pattern, counts, kernel=_add_up, flops=len(counts))
         kernel, states = _adjust.bind(policy=policy), [scale, finite]
         graph.launch("loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1)
     return found, overflow

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import distinct, first, terms
+from ops.building import distinct, first, launch_first, terms
 from ops.recurrent import products
 from ops.recurrent.cells import State, cell_gradients, launch_cell
 from ops.recurrent.weights import RecurrentWeights
@@ -49,36 +49,37 @@ def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
     weight_ih, _, *biases = weights.regions
     b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
     added = ", g h" * len(biases)
-    return first(
-        x.graph.launch(
-            f"{weights.name}.x",
-            f"{b} {s} i, g h i{added} -> {b} {s} g h",
-            [x, weight_ih, *biases],
-            kernel=products.input_gates,
-            backward=_input_gates_backward,
-            layout=f"{s} {b} i, g h i{added} -> {s} {b} g h",
-        )
+    return launch_first(
+        f"{weights.name}.x",
+        f"{b} {s} i, g h i{added} -> {b} {s} g h",
+        [x, weight_ih, *biases],
+        kernel=products.input_gates,
+        backward=_input_gates_backward,
+        layout=f"{s} {b} i, g h i{added} -> {s} {b} g h",
     )
 
 
 def _input_gates_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     (x_term, weight_term, *biases), (y_term,) = terms(op)
     x, weight = op.inputs[:2]
-    launch = gy.graph.launch
-    memory = f"{_time_first(y_term)}, {_time_first(x_term)} -> {weight_term}"
-    gx = launch(
+    gx = launch_first(
         f"{op.name}.dx",
         f"{y_term}, {weight_term} -> {x_term}",
         [gy, weight],
         kernel=products.inputs_gradient,
         layout=f"{_time_first(y_term)}, {weight_term} -> {_time_first(x_term)}",
     )
-    pattern = f"{y_term}, {x_term} -> {weight_term}"
-    gweight = launch(f"{op.name}.dweight_ih", pattern, [gy, x], kernel=products.input_weight_gradient, layout=memory)
-    gradients = [first(gx), first(gweight)]
+    gweight = launch_first(
+        f"{op.name}.dweight_ih",
+        f"{y_term}, {x_term} -> {weight_term}",
+        [gy, x],
+        kernel=products.input_weight_gradient,
+        layout=f"{_time_first(y_term)}, {_time_first(x_term)} -> {weight_term}",
+    )
+    gradients = [gx, gweight]
     if biases:
-        gbias = launch(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=products.bias_gradient, flops=1)
-        gradients += [first(gbias)] * 2
+        gbias = launch_first(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=products.bias_gradient, flops=1)
+        gradients += [gbias] * 2
     return tuple(gradients)
 
 
@@ -90,15 +91,13 @@ def _time_first(text: str) -> str:
 def _step(inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights) -> State:
     """The state after step `t`; `h` and `c` are (batch, 1, hidden), `inputs` what `_input_gates` made."""
     b, s = distinct(inputs.axes[:2], ("g", "h", "i", "m"))
-    chain, launch = f"{weights.name}.t0", inputs.graph.launch
-    gates = first(
-        launch(
-            f"{weights.name}.t{t}",
-            f"{b} {s} m, g h m -> {b} {s} g h",
-            [h, weights.regions[1]],
-            kernel=products.product.bind(axis="m"),
-            backward=partial(_step_backward, weights=weights, chain=chain),
-        )
+    chain = f"{weights.name}.t0"
+    gates = launch_first(
+        f"{weights.name}.t{t}",
+        f"{b} {s} m, g h m -> {b} {s} g h",
+        [h, weights.regions[1]],
+        kernel=products.product.bind(axis="m"),
+        backward=partial(_step_backward, weights=weights, chain=chain),
     )
     weights.steps.append(gates.name)
     return launch_cell(gates, c, inputs, t, partial(_cell_backward, weights=weights, chain=chain))
@@ -132,17 +131,15 @@ def _side_by_side(op: Operator, parts: Sequence[LogicalRegion], weights: Recurre
     inputs = op.inputs[1]
     b, s = terms(op)[1][0].split()[:2]
     keys, every = [f"{s}{t}" for t in range(len(parts))], f"{s}_all"
-    return first(
-        inputs.graph.launch(
-            f"{weights.name}.dgates",
-            f"{', '.join(f'{b} {key} g h' for key in keys)} -> {b} {every} g h",
-            parts,
-            kernel=products.side_by_side,
-            sizes={every: inputs.shape[1]},
-            windows={key: Window(every, padding=t) for t, key in enumerate(keys)},
-            layout=f"{', '.join(f'{b} {key} g h' for key in keys)} -> {every} {b} g h",
-            flops=1,
-        )
+    return launch_first(
+        f"{weights.name}.dgates",
+        f"{', '.join(f'{b} {key} g h' for key in keys)} -> {b} {every} g h",
+        parts,
+        kernel=products.side_by_side,
+        sizes={every: inputs.shape[1]},
+        windows={key: Window(every, padding=t) for t, key in enumerate(keys)},
+        layout=f"{', '.join(f'{b} {key} g h' for key in keys)} -> {every} {b} g h",
+        flops=1,
     )
 
 
@@ -151,9 +148,9 @@ def _step_backward(
 ) -> tuple[LogicalRegion, LogicalRegion | None]:
     (h_term, weight_term), (y_term,) = terms(op)
     h, weight_hh = op.inputs
-    launch, pending, call = h.graph.launch, weights._pending, (chain, h.graph.differentiations)
+    pending, call = weights._pending, (chain, h.graph.differentiations)
     pattern = f"{y_term}, {weight_term} -> {h_term}"
-    gh = first(launch(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=products.input_gradient))
+    gh = launch_first(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=products.input_gradient)
     pending.setdefault((*call, "states"), []).append((h,))
     if op.name != chain:
         return gh, None
@@ -162,4 +159,4 @@ def _step_backward(
     b, s = y_term.split()[:2]
     pattern = f"{b} ^{s}_all g h, {', '.join([h_term] * len(hs))} -> {weight_term}"
     inputs, kernel = [ggates_all, *hs], products.state_weight_gradient
-    return gh, first(launch(f"{weights.name}.dweight_hh", pattern, inputs, kernel=kernel, flops=2))
+    return gh, launch_first(f"{weights.name}.dweight_hh", pattern, inputs, kernel=kernel, flops=2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ops.building import term, terms
+from ops.building import launch_all, term, terms
 from ops.expressions.assign import assign
 from ops.expressions.program import Program, program
 from taskflow import LogicalRegion, Operator, Window
@@ -72,15 +72,14 @@ def cell_gradients(
     known = {name: g for name, g in (("gh", gh), ("flowing", gc)) if g is not None}
     _, new_c, active = op.outputs
     steps = lstm_gradient(["gh"] * (gh is not None), "flowing" if gc is not None else None)
-    made = active.graph.launch(
+    gates, c = launch_all(
         f"{op.name}.dx",
         f"{narrow}, " * len(known) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
         [*known.values(), op.inputs[-1], new_c, active],
         kernel=assign.bind(program=steps),
         flops=20,
     )
-    assert isinstance(made, tuple)
-    return made[0], made[1]
+    return gates, c
 
 
 def launch_cell(
@@ -104,7 +103,7 @@ def launch_cell(
         read.insert(1, (term((lead[0], at, "^g", "h")), inputs))
     patterns, regions = zip(*read, strict=True)
     with gates.graph.following(gates.name):
-        made = gates.graph.launch(
+        new_h, new_c, _ = launch_all(
             f"{gates.name}.cell",
             f"{', '.join(patterns)} -> {narrow}, {narrow}, {wide}",  # the activated gates serve the gradient
             regions,
@@ -113,5 +112,4 @@ def launch_cell(
             windows=windows,
             flops=10,
         )
-    assert isinstance(made, tuple)
-    return made[0], made[1]
+    return new_h, new_c

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import distinct, first, terms
+from ops.building import distinct, launch_all, launch_first, terms
 from ops.expressions.assign import run_parts
 from ops.recurrent import products
 from ops.recurrent.cells import State, lstm_gradient, lstm_program
@@ -24,20 +24,18 @@ def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | Non
     """The hidden states, (batch, steps, hidden), and the last state, (batch, 1, hidden) each; `x` as they are."""
     b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
     weight_ih, weight_hh, *biases = weights.regions
-    launch, state = x.graph.launch, initial or ()
-    gates = first(
-        launch(
-            f"{weights.name}.x",
-            f"{b} {s} i, g h i -> {b} {s} g h",
-            [x, weight_ih],
-            kernel=products.product.bind(axis="i"),
-            backward=_inputs_backward,
-        )
+    state = initial or ()
+    gates = launch_first(
+        f"{weights.name}.x",
+        f"{b} {s} i, g h i -> {b} {s} g h",
+        [x, weight_ih],
+        kernel=products.product.bind(axis="i"),
+        backward=_inputs_backward,
     )
     wide, narrow, last = f"{b} ^{s} ^g ^h", f"{b} ^{s} ^h", f"{b} 1 ^h"
     before = [f"{b} 1 ^m", last] if state else []
     read = [wide, "^g ^h ^m", *["^g ^h"] * len(biases), *before]
-    made = launch(
+    hs, h, c, *_ = launch_all(
         f"{weights.name}.steps",
         f"{', '.join(read)} -> {narrow}, {last}, {last}, {narrow}, {wide}",  # the last two serve the gradient
         [gates, weight_hh, *biases, *state],
@@ -45,18 +43,17 @@ def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | Non
         backward=partial(_steps_backward, weights=weights, has_state=bool(state)),
         flops=2 + 10 / weights.hidden_size,
     )
-    assert isinstance(made, tuple)
     weights.steps.append(f"{weights.name}.steps")
-    return made[0], (made[1], made[2])
+    return hs, (h, c)
 
 
 def _inputs_backward(op: Operator, ggates: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
     (x_term, weight_term), (y_term,) = terms(op)
     x, weight = op.inputs
-    launch, name = x.graph.launch, op.name
-    gx = launch(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [ggates, weight], kernel=products.input_gradient)
+    name, pattern = op.name, f"{y_term}, {weight_term} -> {x_term}"
+    gx = launch_first(f"{name}.dx", pattern, [ggates, weight], kernel=products.input_gradient)
     pattern = f"{y_term}, {x_term} -> {weight_term}"
-    return first(gx), first(launch(f"{name}.dweight_ih", pattern, [ggates, x], kernel=products.weight_gradient))
+    return gx, launch_first(f"{name}.dweight_ih", pattern, [ggates, x], kernel=products.weight_gradient)
 
 
 def _steps_backward(
@@ -74,21 +71,19 @@ def _steps_backward(
     (wide, weight_term, *rest), (narrow, last, *_) = terms(op)
     weight, *given = op.inputs[1:]
     bias_count = len(given) - 2 * has_state
-    hs, _, _, cs, active = op.outputs
-    launch = hs.graph.launch
+    *_, cs, active = op.outputs
     flowing = [(term, g) for term, g in ((narrow, ghs), (last, gh), (last, gc)) if g is not None]
     state = rest[bias_count:]
     read = [*flowing, *zip(state[1:], given[bias_count + 1 :]), (narrow, cs), (wide, active), (weight_term, weight)]
     patterns, regions = zip(*read, strict=True)
     has = ghs is not None, gh is not None, gc is not None
-    made = launch(
+    ggates, *gstate = launch_all(
         f"{op.name}.dx",
         f"{', '.join(patterns)} -> {', '.join([wide, *state])}",
         regions,
         kernel=_steps_gradient.bind(has=has, has_state=has_state),
         flops=2 + 20 / weights.hidden_size,
     )
-    ggates, *gstate = made if isinstance(made, tuple) else (made,)
     return ggates, *_parameter_gradients(op, ggates, weights, given[bias_count:], bias_count), *gstate
 
 
@@ -97,20 +92,14 @@ def _parameter_gradients(
 ) -> list[LogicalRegion]:
     """Of the weight, and of the biases, which share one."""
     b, s, *_ = terms(op)[0][0].split()
-    hs, launch = op.outputs[0], ggates.graph.launch
     before = [(f"{b} 1 m", state[0])] if state else []
-    patterns, regions = zip((f"{b} {s} g h", ggates), (f"{b} {s} m", hs), *before, strict=True)
-    made = launch(
-        f"{weights.name}.dweight_hh",
-        f"{', '.join(patterns)} -> g h m",
-        regions,
-        kernel=_state_weight_gradient,
-    )
-    gradients = [first(made)]
+    patterns, regions = zip((f"{b} {s} g h", ggates), (f"{b} {s} m", op.outputs[0]), *before, strict=True)
+    name, pattern = f"{weights.name}.dweight_hh", f"{', '.join(patterns)} -> g h m"
+    gradients = [launch_first(name, pattern, regions, kernel=_state_weight_gradient)]
     if bias_count:
         pattern = f"{b} {s} g h -> g h"
-        gbias = launch(f"{weights.name}.dbias", pattern, [ggates], kernel=products.bias_gradient, flops=1)
-        gradients += [first(gbias)] * bias_count
+        gbias = launch_first(f"{weights.name}.dbias", pattern, [ggates], kernel=products.bias_gradient, flops=1)
+        gradients += [gbias] * bias_count
     return gradients
 
 

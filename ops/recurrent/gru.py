@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ops.building import distinct, first, term, terms
+from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.recurrent.cells import GRU, GRU_GRADIENT
 from ops.recurrent.layers import State, check_step, check_weights, steps_of, two_products, unroll
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
@@ -47,9 +47,9 @@ def gru_cell(
     number = weights.steps[-1]
     with x.graph.following(number):
         pattern, inputs = f"{wide}, {wide}, {narrow} -> {narrow}", [from_x, from_h, h]
-        made = x.graph.launch(f"{number}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10)
-    weights._chains[(first(made).name,)] = chain
-    return first(made)
+        new_h = launch_first(f"{number}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10)
+    weights._chains[(new_h.name,)] = chain
+    return new_h
 
 
 def gru_steps(
@@ -93,6 +93,4 @@ def _next(x: LogicalRegion, state: State, weights: RecurrentWeights) -> State:
 def _backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
     (wide, _, narrow), _ = terms(op)
     pattern = f"{narrow}, {wide}, {wide}, {narrow} -> {wide}, {wide}, {narrow}"
-    made = g.graph.launch(f"{op.name}.dx", pattern, [g, *op.inputs], kernel=GRU_GRADIENT, flops=20)
-    assert isinstance(made, tuple)
-    return made
+    return launch_all(f"{op.name}.dx", pattern, [g, *op.inputs], kernel=GRU_GRADIENT, flops=20)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ops.building import check_positive, check_region, distinct, first, term, terms
+from ops.building import check_positive, check_region, distinct, first, launch_first, term, terms
 from ops.elementwise.dropout import dropout as drop
 from ops.recurrent import products
 from ops.recurrent.weights import RecurrentWeights, recurrent_weights
@@ -132,7 +132,7 @@ def _product(
     is_first = name.removesuffix(".hidden") == chain
     backward = partial(product_backward, weights=weights, key=(chain, which), is_first=is_first)
     kernel = products.product.bind(axis=axis)
-    return first(x.graph.launch(name, pattern, [x, *parameters], kernel=kernel, backward=backward, flops=2))
+    return launch_first(name, pattern, [x, *parameters], kernel=kernel, backward=backward, flops=2)
 
 
 def product_backward(
@@ -153,7 +153,7 @@ def product_backward(
     made: list[LogicalRegion | None] = []
     for role, x, weight, region in zip("xh", read[:count], read[count:], op.inputs[count:]):
         pattern = f"{y_term}, {weight} -> {x}"
-        made.append(first(launch(f"{op.name}.d{role}", pattern, [g, region], kernel=products.input_gradient)))
+        made.append(launch_first(f"{op.name}.d{role}", pattern, [g, region], kernel=products.input_gradient))
     weights._pending.setdefault(call, []).append((g, *op.inputs[:count]))
     if not is_first:
         return *made, *[None] * (len(read) - count)
@@ -161,7 +161,7 @@ def product_backward(
     steps, all_gates = len(gs), ", ".join([y_term] * len(gs))
     for what, x, weight, xs in zip(which, read, read[count:], factors):
         name, pattern = f"{weights.name}.dweight_{what}", f"{all_gates}, {', '.join([x] * steps)} -> {weight}"
-        made.append(first(launch(name, pattern, [*gs, *xs], kernel=products.weight_gradient, flops=2 * steps)))
+        made.append(launch_first(name, pattern, [*gs, *xs], kernel=products.weight_gradient, flops=2 * steps))
     if biases := len(read) - 2 * count:
         name = f"{weights.name}.dbias" if count > 1 else f"{weights.name}.dbias_{which[0]}"
         gbias = launch(name, f"{all_gates} -> g h", gs, kernel=products.bias_gradient, flops=steps)

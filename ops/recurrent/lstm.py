@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_positive, distinct, first, term
+from ops.building import check_positive, distinct, launch_first, term
 from ops.elementwise.dropout import dropout as drop
 from ops.recurrent import products
 from ops.recurrent.ahead import lstm_ahead
@@ -61,15 +61,13 @@ def lstm_cell(
     chain = weights._chains.pop((h.name, c.name), number)  # a state that is continued twice begins two chains
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
     biases = ", g h" * (len(weights.regions) - 2)
-    gates = first(
-        graph.launch(
-            number,
-            f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
-            [x, h, *weights.regions],
-            kernel=products.gates,
-            backward=partial(product_backward, weights=weights, key=(chain, "ih", "hh"), is_first=number == chain),
-            flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
-        )
+    gates = launch_first(
+        number,
+        f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
+        [x, h, *weights.regions],
+        kernel=products.gates,
+        backward=partial(product_backward, weights=weights, key=(chain, "ih", "hh"), is_first=number == chain),
+        flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
     )
     weights.steps.append(gates.name)
     state = launch_cell(gates, c)
