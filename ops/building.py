@@ -7,45 +7,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ops.initializers import Init, fan_in_uniform
-from taskflow import Graph, LogicalRegion, Operator
+from taskflow import Graph, Kernel, LogicalRegion, Operator
 
 _Options = ParamSpec("_Options")
-_Regions = LogicalRegion | tuple[LogicalRegion, ...]
+_Result = TypeVar("_Result")
+Regions = LogicalRegion | tuple[LogicalRegion, ...]
 
 
-def _of_inputs(
-    launch: Callable[Concatenate[Graph, str, str, Sequence[LogicalRegion], _Options], _Regions],
-) -> Callable[Concatenate[str, str, Sequence[LogicalRegion], _Options], tuple[LogicalRegion, ...]]:
-    def launched(
-        name: str, pattern: str, inputs: Sequence[LogicalRegion], /, *args: _Options.args, **options: _Options.kwargs
-    ) -> tuple[LogicalRegion, ...]:
-        made = launch(inputs[0].graph, name, pattern, inputs, *args, **options)
-        return made if isinstance(made, tuple) else (made,)
-
-    return launched
-
-
-def _first_of(
-    launch: Callable[Concatenate[str, str, Sequence[LogicalRegion], _Options], tuple[LogicalRegion, ...]],
-) -> Callable[Concatenate[str, str, Sequence[LogicalRegion], _Options], LogicalRegion]:
-    def launched(
-        name: str, pattern: str, inputs: Sequence[LogicalRegion], /, *args: _Options.args, **options: _Options.kwargs
-    ) -> LogicalRegion:
-        return launch(name, pattern, inputs, *args, **options)[0]
-
-    return launched
-
-
-launch_all = _of_inputs(Graph.launch)  # on the graph of the first input; a tuple, of a single output too
-launch_first = _first_of(launch_all)  # the first output of an operator: others serve its backward operators
-
-
-def first(outputs: LogicalRegion | tuple[LogicalRegion, ...]) -> LogicalRegion:
+def first(outputs: Regions) -> LogicalRegion:
     """The output of a launch, or the first of several (the others serve the backward operators)."""
     return outputs if isinstance(outputs, LogicalRegion) else outputs[0]
+
+
+def several(outputs: Regions) -> tuple[LogicalRegion, ...]:
+    """The outputs of a launch as a tuple, a single one too."""
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _on_graph_of_inputs(
+    launch: Callable[Concatenate[Graph, str, str, Sequence[LogicalRegion], _Options], Regions],
+    give: Callable[[Regions], _Result],
+) -> Callable[Concatenate[str, str, Sequence[LogicalRegion], _Options], _Result]:
+    def launched(
+        name: str, pattern: str, inputs: Sequence[LogicalRegion], /, *args: _Options.args, **options: _Options.kwargs
+    ) -> _Result:
+        return give(launch(inputs[0].graph, name, pattern, inputs, *args, **options))
+
+    return launched
+
+
+launch_first = _on_graph_of_inputs(Graph.launch, first)
+launch_all = _on_graph_of_inputs(Graph.launch, several)
+
+
+def gradient_of_first(op: Operator, gy: LogicalRegion, *, kernel: Kernel) -> tuple[LogicalRegion | None, ...]:
+    """The backward function of an operator whose first input alone has a gradient: `kernel` of gy and the others."""
+    (x_term, *others), (y_term,) = terms(op)
+    pattern, inputs = f"{', '.join((y_term, *others))} -> {x_term}", [gy, *op.inputs[1:]]
+    gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=op.extents, flops=op.flops)
+    return gx, *[None] * len(others)
 
 
 def parameters(

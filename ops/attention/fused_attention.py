@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.attention.linear_attention import block, block_shape, blocks, check_heads, heads
+from ops.attention.linear_attention import block_shape, blocks, check_heads, heads, write_gradients
 from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -79,25 +79,10 @@ def _forward(
 
 @partial(Kernel, cuda=gpu_attention.gradients)
 def _gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
-    """With the weights p and u = gy vᵀ, the slopes of the scores are p (u - sum of gy y)."""
-    gy, y, statistics, q, k, v, gq, gk, gv = arrays
-    gk.fill(0)
-    gv.fill(0)
-    part_k, part_v = (ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
-    products = ctx.scratch("products", y.shape, y.dtype)
+    """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
+    gy, y, statistics, q, k, v, *made = arrays
+    products, offset = ctx.scratch("products", y.shape, y.dtype), ctx.scratch("offset", y.shape[:3], y.dtype)
     ctx.xp.multiply(gy, y, out=products)
-    inner = ctx.scratch("inner", y.shape[:3], y.dtype)
-    ctx.xp.sum(products, axis=3, out=inner)
-    for rows, scores in blocks(ctx, heads(q), heads(k), 3, scale, is_causal):
-        ctx.xp.subtract(scores, statistics[:, :, rows, None], out=scores)
-        weights, g = ctx.xp.exp(scores, out=scores), heads(gy[:, rows])
-        ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
-        ctx.xp.add(gv, heads(part_v), out=gv)
-        slopes = block(ctx, "slopes", heads(q), heads(k), rows)
-        ctx.xp.matmul(g, heads(v).swapaxes(2, 3), out=slopes)
-        ctx.xp.subtract(slopes, inner[:, rows].swapaxes(1, 2)[..., None], out=slopes)
-        ctx.xp.multiply(slopes, weights, out=slopes)
-        ctx.xp.multiply(slopes, scale, out=slopes)
-        ctx.xp.matmul(slopes, heads(k), out=heads(gq[:, rows]))
-        ctx.xp.matmul(slopes.swapaxes(2, 3), heads(q[:, rows]), out=part_k)
-        ctx.xp.add(gk, heads(part_k), out=gk)
+    ctx.xp.sum(products, axis=3, out=offset)
+    ctx.xp.negative(offset, out=offset)
+    write_gradients(ctx, 3, (gy, q, k, v), statistics, heads(offset), made, scale, is_causal)

@@ -8,7 +8,7 @@ operator, over both: so queries `q` and keys `t` may be split alike, and a seque
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
 
@@ -163,7 +163,7 @@ def _largest(ctx: Context, q: Array, k: Array, largest: Array, *, scale: float, 
 
 
 def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
-    ctx.xp.subtract(scores, heads(largest)[..., None], out=scores)
+    ctx.xp.subtract(scores, largest[..., None], out=scores)
     ctx.xp.exp(scores, out=scores)
     return scores
 
@@ -174,7 +174,7 @@ def _sums(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
     query, key, value = _by_head(ctx, q=q, k=k, v=v)
     made = _result(ctx, "out", out)
     for rows, scores in blocks(ctx, query, key, 0, scale, is_causal):
-        weights = _exponentials(ctx, scores, largest[:, rows])
+        weights = _exponentials(ctx, scores, heads(largest[:, rows]))
         ctx.xp.sum(weights, axis=3, out=heads(total[:, rows]))
         ctx.xp.matmul(weights, value, out=made[:, :, rows])
     _deliver(ctx, made, out)
@@ -182,22 +182,42 @@ def _sums(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
 
 @Kernel
 def _gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> None:
-    gsum, gtotal, q, k, v, largest, gq, gk, gv = arrays
+    gsum, gtotal, q, k, v, largest, *made = arrays
+    write_gradients(ctx, 2, (gsum, q, k, v), heads(largest), heads(gtotal), made, scale, is_causal)
+
+
+def write_gradients(
+    ctx: Context,
+    number: int,
+    read: tuple[Array, Array, Array, Array],
+    shift: Array,
+    offset: Array,
+    made: Sequence[Array],
+    scale: float,
+    is_causal: bool,
+) -> None:
+    """With the weights p = exp(scores - shift) and u = g vᵀ, the slopes of the scores are p (u + offset).
+
+    `read` are g, q, k and v, `made` the gradients of the last three; q is argument `number` of the kernel. `shift` and
+    `offset` are (batch, heads, queries).
+    """
+    g, q, k, v = read
+    gq, gk, gv = made
     gk.fill(0)
     gv.fill(0)
-    query, key, value, gout = _by_head(ctx, q=q, k=k, v=v, gsum=gsum)
+    query, key, value, gout = _by_head(ctx, q=q, k=k, v=v, g=g)
     part_k, part_v = (ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv)))
-    made = _result(ctx, "gq", gq)
-    for rows, scores in blocks(ctx, query, key, 2, scale, is_causal):
-        weights, g = _exponentials(ctx, scores, largest[:, rows]), gout[:, :, rows]
+    work = _result(ctx, "gq", gq)
+    for rows, scores in blocks(ctx, query, key, number, scale, is_causal):
+        weights, g = _exponentials(ctx, scores, shift[:, :, rows]), gout[:, :, rows]
         ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
         gv += heads(part_v)
         slopes = block(ctx, "slopes", query, key, rows)
         ctx.xp.matmul(g, value.swapaxes(2, 3), out=slopes)
-        slopes += heads(gtotal[:, rows])[..., None]
+        slopes += offset[:, :, rows, None]
         slopes *= weights
         slopes *= scale
-        ctx.xp.matmul(slopes, key, out=made[:, :, rows])
+        ctx.xp.matmul(slopes, key, out=work[:, :, rows])
         ctx.xp.matmul(slopes.swapaxes(2, 3), query[:, :, rows], out=part_k)
         gk += heads(part_k)
-    _deliver(ctx, made, gq)
+    _deliver(ctx, work, gq)

@@ -65,11 +65,8 @@ def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
     work, tile = work_array(ctx, "y", y), ctx.rect(2 + len(weights)).lo
     work.fill(0)
     numbers = tile[0], tile[1], places, *y.shape[:2], slots.shape[-1], y.shape[2], slots.size * y.shape[2]
-    arrays = (
-        rows(ctx, "x", in_dtype(ctx, "cast", x, y.dtype)),
-        contiguous(ctx, "slots", slots),
-        _given(ctx, weights),
-    )
+    read = rows(ctx, "x", in_dtype(ctx, "cast", x, y.dtype))
+    arrays = read, contiguous(ctx, "slots", slots), _given(ctx, weights)
     ctx.launch(EXPERTS, f"scatter_{y.dtype}_{slots.dtype}", slots.size * y.shape[2], *arrays, work, *numbers)
     deliver(ctx, work, y)
 
@@ -80,11 +77,8 @@ def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> N
     *weights, y = rest
     work, tile = work_array(ctx, "y", y), ctx.rect(0).lo
     numbers = tile[0], tile[1], places, *x.shape[:2], slots.shape[-1], y.shape[-1], y.size
-    arrays = (
-        contiguous(ctx, "x", in_dtype(ctx, "cast", x, y.dtype)),
-        contiguous(ctx, "slots", slots),
-        _given(ctx, weights),
-    )
+    read = contiguous(ctx, "x", in_dtype(ctx, "cast", x, y.dtype))
+    arrays = read, contiguous(ctx, "slots", slots), _given(ctx, weights)
     ctx.launch(EXPERTS, f"gather_{y.dtype}_{slots.dtype}", y.size, *arrays, work, *numbers)
     deliver(ctx, work, y)
 
@@ -95,11 +89,8 @@ def gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array,
     tile, dtype = ctx.rect(1).lo, "float64" if x.dtype == "float64" else "float32"
     made = ctx.scratch("products", slots.shape, dtype)
     numbers = tile[0], tile[1], places, *x.shape[:2], slots.shape[-1], gy.shape[-1]
-    arrays = (
-        rows(ctx, "gy", in_dtype(ctx, "cast", gy, x.dtype)),
-        contiguous(ctx, "x", x),
-        contiguous(ctx, "slots", slots),
-    )
+    read = rows(ctx, "gy", in_dtype(ctx, "cast", gy, x.dtype))
+    arrays = read, contiguous(ctx, "x", x), contiguous(ctx, "slots", slots)
     ctx.launch(EXPERTS, f"gather_products_{x.dtype}_{slots.dtype}", slots.size * _BLOCK, *arrays, made, *numbers)
     ctx.xp.copyto(out, made, casting="same_kind")
 

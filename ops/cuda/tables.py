@@ -52,11 +52,8 @@ def bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> Non
 
 
 def _scatter_rows(ctx: Context, indices: Array, gy: Array, gweight: Array, bag: int) -> None:
-    table, index, gradients = (
-        work_array(ctx, "table", gweight),
-        contiguous(ctx, "index", indices),
-        contiguous(ctx, "gy", gy),
-    )
+    table, index = work_array(ctx, "table", gweight), contiguous(ctx, "index", indices)
+    gradients = contiguous(ctx, "gy", gy)
     table.fill(0)
     scatter_add(ctx, gradients, index, ctx.interval("v")[0], table, bag)
     deliver(ctx, table, gweight)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import distinct, first, launch_all, launch_first, term, terms
+from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.cuda import classes as gpu_classes
 from ops.elementwise.formula import formula
 from ops.loss.elementwise import check_reduction
@@ -75,8 +75,8 @@ def _reduce(
         text = f"({text}) * (t != ignored)"
         if is_mean:
             kernel = _count.bind(ignored=ignored)
-            count = sums[0].graph.launch(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=sums[0].dtype)
-            rows["rows"], counted = (first(count), "."), "rows"
+            count = launch_first(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=sums[0].dtype)
+            rows["rows"], counted = (count, "."), "rows"
     out = row if reduction == "none" else "."
     backward = partial(_reduce_backward, numbers=numbers, names=tuple(rows), counted=counted)
     return formula(f"{name}.loss", f"({text}) / {counted}", rows, out, backward=backward, numbers=numbers, flops=10)

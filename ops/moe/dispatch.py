@@ -13,7 +13,17 @@ from math import prod
 
 from numpy.typing import DTypeLike
 
-from ops.building import check_integers, check_ndim, check_positive, check_region, distinct, launch_first, term, terms
+from ops.building import (
+    check_integers,
+    check_ndim,
+    check_positive,
+    check_region,
+    distinct,
+    gradient_of_first,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import experts as gpu_experts
 from ops.moe.gate import token_axis
 from ops.tiles import contiguous, deliver, rows, work_array
@@ -51,7 +61,7 @@ def dispatch(
         [x, slots],
         kernel=_scatter.bind(places=groups * capacity),
         sizes={**sizes, "e": num_experts, "c": capacity},
-        backward=partial(_dispatch_backward, places=groups * capacity),
+        backward=partial(gradient_of_first, kernel=_gather.bind(places=groups * capacity)),
         flops=1 / (num_experts * capacity),
     )
 
@@ -109,14 +119,6 @@ def _write_terms(
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
-
-
-def _dispatch_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[LogicalRegion, None]:
-    (x_term, slot_term), (expert_term,) = terms(op)
-    kernel = _gather.bind(places=places)
-    pattern = f"{expert_term}, {slot_term} -> {x_term}"
-    inputs, sizes = [gy, op.inputs[1]], op.extents
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops), None
 
 
 def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[LogicalRegion, None, LogicalRegion]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
-from ops.building import check_positive, check_region, distinct, term, terms
+from ops.building import check_positive, check_region, distinct, parameters, term, terms
 from ops.elementwise.formula import Term, axes_of, formula
 from ops.initializers import Init
 from taskflow import LogicalRegion, Operator
@@ -115,8 +115,7 @@ def _centred(
     """Mean and variance over the axes of `full` that `row` lacks; a weight and a bias per point of `channel`."""
     graph, name = x.graph, x.graph.unique_name(name or kind)
     shape = (x.shape[axes_of(full).index(axes_of(channel)[0])],)
-    weight = graph.parameter(f"{name}.weight", shape, weight_init, x.dtype)
-    bias = graph.parameter(f"{name}.bias", shape, bias_init, x.dtype)
+    weight, bias = parameters(x, name, shape, True, weight_init, bias_init)
     numbers = {"count": float(count), "eps": eps}
     with graph.following(name):
         inputs = {"x": (x, full)}

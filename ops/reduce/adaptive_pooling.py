@@ -39,7 +39,7 @@ def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
         [x],
         kernel=_mean.bind(extents=extents),
         sizes={"h": height, "w": width},
-        backward=partial(_mean_backward, extents=extents),
+        backward=partial(_backward, extents=extents),
         flops=2 / height + 2 / x.shape[3],
     )
 
@@ -57,7 +57,7 @@ def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
         [x],
         kernel=_max.bind(extents=extents),
         sizes={"h": height, "w": width},
-        backward=partial(_max_backward, extents=extents),
+        backward=partial(_backward, extents=extents),
         flops=1 / (height * width),
         dtype=[x.dtype, "int64"],
     )
@@ -73,18 +73,15 @@ def _output_size(kind: str, x: LogicalRegion, output_size: int | Sequence[int], 
     return sizes
 
 
-def _mean_backward(op: Operator, gy: LogicalRegion, *, extents: Sequence[tuple[int, int]]) -> LogicalRegion:
-    kernel = _mean_gradient.bind(extents=extents)
-    sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w -> n c y x"
-    return launch_first(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=sizes, flops=op.flops)
-
-
-def _max_backward(
-    op: Operator, gy: LogicalRegion, gindex: LogicalRegion | None, *, extents: Sequence[tuple[int, int]]
+def _backward(
+    op: Operator, gy: LogicalRegion, *_: LogicalRegion | None, extents: Sequence[tuple[int, int]]
 ) -> LogicalRegion:
-    """Split over windows, a task adds what belongs to its own."""
-    sizes, pattern = {axis: op.extents[axis] for axis in "yx"}, "n c h w, n c h w -> n c ^y ^x"
-    inputs, kernel = [gy, op.outputs[1]], _max_gradient.bind(extents=extents)
+    """Split over windows, a task adds what belongs to its own. Only the maximum keeps the image whole."""
+    gradient, pattern = _mean_gradient, "n c h w -> n c y x"
+    if len(op.outputs) > 1:
+        gradient, pattern = _max_gradient, "n c h w, n c h w -> n c ^y ^x"
+    inputs, sizes = [gy, *op.outputs[1:]], {axis: op.extents[axis] for axis in "yx"}
+    kernel = gradient.bind(extents=extents)
     return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops)
 
 

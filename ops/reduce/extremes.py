@@ -14,7 +14,6 @@ from ops.building import (
     check_positive,
     check_region,
     distinct,
-    first,
     launch_all,
     launch_first,
     term,
@@ -115,10 +114,11 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
     with graph.following(name):
         largest = formula(f"{name}.max", "x", {"x": (x, term(axes))}, row, "max")
     kernel = _points_behind.bind(dim=dim, extent=x.shape[dim])
-    made = graph.launch(name, f"{term(axes)}, {row} -> max[{row}]", [x, largest], kernel=kernel, dtype="int64", flops=2)
+    pattern = f"{term(axes)}, {row} -> max[{row}]"
+    behind = launch_first(name, pattern, [x, largest], kernel=kernel, dtype="int64", flops=2)
     kernel = _from_the_front.bind(extent=x.shape[dim])
     with graph.following(name):
-        return launch_first(f"{name}.index", f"{row} -> {row}", [first(made)], kernel=kernel)
+        return launch_first(f"{name}.index", f"{row} -> {row}", [behind], kernel=kernel)
 
 
 @partial(Kernel, cuda=gpu_classes.points_behind)

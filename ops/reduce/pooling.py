@@ -5,7 +5,7 @@ Splits over `n` (Sample), `c`, `h` and `w` (Attribute; windows that overlap read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,20 +13,8 @@ from ops.building import check_ndim, check_region, launch_first, layout_channels
 from ops.cuda import pooling as gpu_pooling
 from ops.cuda.windows import window_loops
 from ops.dense.convolution import Windows, image_windows
-from ops.tiles import (
-    channels_last,
-    contiguous,
-    deliver,
-    overlap,
-    pad_into,
-    reach,
-    spatial,
-    taps,
-    work_array,
-)
+from ops.tiles import channels_last, contiguous, deliver, overlap, pad_into, reach, spatial, taps, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect
-
-_PATTERN = "n c y x -> n c h w"
 
 
 def max_pool2d(
@@ -51,18 +39,8 @@ def max_pool2d(
         ValueError: `x` has not four dimensions, or the windows do not fit.
     """
     windows = _windows("max_pool2d", x, kernel_size, stride, padding, name)
-    pattern = f"{_PATTERN}, n c h w"  # the second output says where in its window the maximum stands
-    return launch_first(
-        name or "max_pool2d",
-        pattern,
-        [x],
-        kernel=_max.bind(windows=windows),
-        windows={"y": windows[0], "x": windows[1]},
-        backward=_max_backward,
-        flops=windows[0].size * windows[1].size,
-        dtype=[x.dtype, "int32"],
-        layout=layout_channels_last(pattern),
-    )
+    pattern = "n c y x -> n c h w, n c h w"  # the second output says where in its window the maximum stands
+    return _launch(name or "max_pool2d", pattern, x, windows, _max, _max_backward, [x.dtype, "int32"])
 
 
 def avg_pool2d(
@@ -77,15 +55,28 @@ def avg_pool2d(
     Args, returns and raises as `max_pool2d`.
     """
     windows = _windows("avg_pool2d", x, kernel_size, stride, padding, name)
+    return _launch(name or "avg_pool2d", "n c y x -> n c h w", x, windows, _mean, _mean_backward, [x.dtype])
+
+
+def _launch(
+    name: str,
+    pattern: str,
+    x: LogicalRegion,
+    windows: Windows,
+    kernel: Kernel,
+    backward: Callable[..., LogicalRegion],
+    dtype: list[str],
+) -> LogicalRegion:
     return launch_first(
-        name or "avg_pool2d",
-        _PATTERN,
+        name,
+        pattern,
         [x],
-        kernel=_mean.bind(windows=windows),
+        kernel=kernel.bind(windows=windows),
         windows={"y": windows[0], "x": windows[1]},
-        backward=_mean_backward,
+        backward=backward,
         flops=windows[0].size * windows[1].size,
-        layout=layout_channels_last(_PATTERN),
+        dtype=dtype,
+        layout=layout_channels_last(pattern),
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from ops.building import check_dim, check_ndim, check_region, distinct, launch_first, term, terms
+from ops.building import check_dim, check_ndim, check_region, distinct, gradient_of_first, launch_first, term
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion
 
 Dims = int | Sequence[int] | None
 
@@ -66,7 +66,7 @@ def _reduce(kind: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | N
         f"{term(axes)} -> {term(kept)}",
         [x],
         kernel=_sum.bind(dims=dims, factor=factor),
-        backward=partial(_backward, dims=dims, factor=factor),
+        backward=partial(gradient_of_first, kernel=_repeat.bind(dims=dims, factor=factor)),
         flops=1,
     )
 
@@ -90,13 +90,6 @@ def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: flo
     ctx.xp.sum(x, axis=dims, keepdims=y.ndim == x.ndim, out=y)
     if factor != 1:
         ctx.xp.multiply(y, factor, out=y)
-
-
-def _backward(op: Operator, gy: LogicalRegion, *, dims: tuple[int, ...], factor: float) -> LogicalRegion:
-    (x_term,), (y_term,) = terms(op)
-    kernel = _repeat.bind(dims=dims, factor=factor)
-    pattern = f"{y_term} -> {x_term}"
-    return launch_first(f"{op.name}.dx", pattern, [gy], kernel=kernel, sizes=op.extents, flops=1)
 
 
 @Kernel

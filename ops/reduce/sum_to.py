@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_region, distinct, launch_first, term, terms
+from ops.building import check_region, distinct, gradient_of_first, launch_first, term
 from ops.elementwise.broadcast import sum_over
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion
 
 
 def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -39,15 +39,9 @@ def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | N
         f"{term(axes)} -> {term(kept)}",
         [x],
         kernel=sum_over.bind(axes=summed),
-        backward=_backward,
+        backward=partial(gradient_of_first, kernel=_repeat),
         flops=1,
     )
-
-
-def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
-    (x_term,), (y_term,) = terms(op)
-    pattern = f"{y_term} -> {x_term}"
-    return launch_first(f"{op.name}.dx", pattern, [gy], kernel=_repeat, sizes=op.extents, flops=1)
 
 
 @partial(Kernel, is_captured=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import gcd, prod
 
-from ops.building import check_dim, check_region, distinct, fresh, launch_first, term, terms
+from ops.building import check_dim, check_region, distinct, fresh, gradient_of_first, launch_first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
@@ -35,7 +35,7 @@ def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> 
         [x],
         kernel=_copy_in_order,
         sizes=sizes,
-        backward=_reshape_backward,
+        backward=partial(gradient_of_first, kernel=_copy_in_order),
         flops=prod(target) / prod(sizes.values()),
     )
 
@@ -181,13 +181,6 @@ def _groups(dims: Dims) -> str:
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
-
-
-def _reshape_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
-    (x_term,), (y_term,) = terms(op)
-    return launch_first(
-        f"{op.name}.dx", f"{y_term} -> {x_term}", [gy], kernel=_copy_in_order, sizes=op.extents, flops=op.flops
-    )
 
 
 def _transpose_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from ops.building import check_dim, check_positive, check_region, distinct, first, launch_all, term, terms
+from ops.building import check_dim, check_positive, check_region, distinct, launch_all, launch_first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 _interval = slice  # the built-in, whose name an operator takes below
@@ -106,7 +106,7 @@ def _backward(
     known = [(g, start) for g, start in zip(gradients, starts, strict=True) if g is not None]
     keys = distinct([f"{whole}{k}" for k in range(len(known))], (*axes, whole))
     read = ", ".join(term((*axes[:dim], key, *axes[dim + 1 :])) for key in keys)
-    gx = x.graph.launch(
+    gx = launch_first(
         f"{op.name}.dx",
         f"{read} -> {term((*axes[:dim], whole, *axes[dim + 1 :]))}",
         [g for g, _ in known],
@@ -115,7 +115,7 @@ def _backward(
         windows={key: Window(whole, padding=start) for key, (_, start) in zip(keys, known, strict=True)},
         dtype=x.dtype,
     )
-    return first(gx), *[None] * (len(op.inputs) - 1)
+    return gx, *[None] * (len(op.inputs) - 1)
 
 
 @partial(Kernel, is_captured=True, takes_half=True)

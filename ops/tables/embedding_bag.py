@@ -13,16 +13,15 @@ from ops.building import (
     check_positive,
     check_region,
     distinct,
-    first,
+    gradient_of_first,
     launch_first,
-    terms,
 )
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
 from ops.tables.embedding import add_to_rows, launch_look_up, sum_rows
 from ops.tiles import deliver, rows, take_along, work_array
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion
 
 
 def embedding_bag(
@@ -102,7 +101,7 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
         f"{b} {s} {e}, {b} p -> {b} p {e}",
         [x, indices],
         kernel=_gather.bind(count=x.shape[1]),
-        backward=_gather_backward,
+        backward=partial(gradient_of_first, kernel=_scatter),
         flops=1 / x.shape[1],
     )
 
@@ -110,19 +109,6 @@ def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = Non
 @partial(Kernel, float32_outputs=(), cuda=gpu_tables.gather_rows)
 def _gather(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
     take_along(ctx, "gather_rows: the index", x, indices[..., None], y, 1, count)
-
-
-def _gather_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, None]:
-    (x_term, index_term), (y_term,) = terms(op)
-    gx = gy.graph.launch(
-        f"{op.name}.dx",
-        f"{y_term}, {index_term} -> {x_term}",
-        [gy, op.inputs[1]],
-        kernel=_scatter,
-        sizes=op.extents,
-        flops=op.flops,
-    )
-    return first(gx), None
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_tables.gather_rows_gradient)

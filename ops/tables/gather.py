@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_dim, check_integers, check_region, distinct, first, launch_first, term, terms
+from ops.building import check_dim, check_integers, check_region, distinct, gradient_of_first, launch_first, term
 from ops.cuda import tables as gpu_tables
 from ops.tiles import contiguous, deliver, take_along, work_array
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion
 
 
 def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -41,7 +41,7 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
         f"{term(axes)}, {picked} -> {picked}",
         [x, index],
         kernel=_gather.bind(dim=dim, count=x.shape[dim]),
-        backward=partial(_backward, dim=dim),
+        backward=partial(gradient_of_first, kernel=_scatter.bind(dim=dim)),
         flops=1 / x.shape[dim],
     )
 
@@ -49,19 +49,6 @@ def gather(x: LogicalRegion, dim: int, index: LogicalRegion, name: str | None = 
 @partial(Kernel, float32_outputs=(), cuda=gpu_tables.gather)
 def _gather(ctx: Context, x: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
     take_along(ctx, "gather: the index", x, index, y, dim, count)
-
-
-def _backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[LogicalRegion, None]:
-    (x_term, index_term), (y_term,) = terms(op)
-    gx = gy.graph.launch(
-        f"{op.name}.dx",
-        f"{y_term}, {index_term} -> {x_term}",
-        [gy, op.inputs[1]],
-        kernel=_scatter.bind(dim=dim),
-        sizes=op.extents,
-        flops=op.flops,
-    )
-    return first(gx), None
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_tables.gather_gradient)
