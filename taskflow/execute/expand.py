@@ -56,13 +56,7 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     receive = np.where(held >= 0, begin[held], np.where(posted >= 0, np.maximum(posted, begin[origin]), -1))
     size = np.where(root == np.arange(len(root)), plan.size[root], -(-graph.instance_bytes() // ALIGNMENT) * ALIGNMENT)
     return MemoryPlan(
-        plan.offset[root],
-        size,
-        begin[plan.first][root],
-        last[root],
-        plan.peak_bytes,
-        plan.persistent_bytes,
-        receive,
+        plan.offset[root], size, begin[plan.first][root], last[root], plan.peak_bytes, plan.persistent_bytes, receive
     )
 
 

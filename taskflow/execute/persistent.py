@@ -68,10 +68,7 @@ def _borrow_region(graph: TaskGraph, lender: TaskGraph, name: str, loan: Loan) -
     is_whole = True
     for instance in dict.fromkeys(i for i, _ in graph.homes[name]):
         device, box = int(graph.instance_device[instance]), graph.instance_rect(instance)
-        found = next(
-            (i for i, r in lender.homes[name] if lender.instance_device[i] == device and r.covers(box)),
-            None,
-        )
+        found = next((i for i, r in lender.homes[name] if lender.instance_device[i] == device and r.covers(box)), None)
         # two instances in the same memory would have dependences that nobody knows of
         if found is None or any(d == device and r.overlaps(box) for d, r in bound):
             is_whole = False

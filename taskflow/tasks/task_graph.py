@@ -51,9 +51,8 @@ def access(privileges: Sequence[Privilege]) -> tuple[list[bool], list[bool]]:
     return reads, [p != Privilege.READ for p in privileges]
 
 
-STREAMS = (
-    4  # of a device: compute, sending, receiving, host copies; the streams of links come after those of all devices
-)
+# Streams of a device: compute, sending, receiving, host copies. Those of links come after those of all devices.
+STREAMS = 4
 
 COLLECTIVES = (
     "",
@@ -379,15 +378,4 @@ class TaskGraph:
             raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")
 
 
-ROW_COLUMNS = (
-    "kind",
-    "launch",
-    "point",
-    "region",
-    "device",
-    "source",
-    "collective",
-    "bytes",
-    "flops",
-    "streams",
-)
+ROW_COLUMNS = ("kind", "launch", "point", "region", "device", "source", "collective", "bytes", "flops", "streams")

@@ -1,4 +1,4 @@
-"""KernelTable are found by their source, not by their name alone."""
+"""Compiled kernels are found by their source, not by their name alone."""
 
 from pathlib import Path
 
@@ -9,17 +9,17 @@ from taskflow.backend import CudaSource, NotCapturable
 from taskflow.backend.cuda.kernels import KernelTable
 from tests import shim
 
-FOLDER = Path(__file__).parents[2] / "ops" / "cuda"
+FOLDER = Path(__file__).parents[2] / "ops" / "expressions"
 KERNEL = 'extern "C" __global__ void scale_float64(double* x, long long n) {{ if (THREAD < n) x[THREAD] *= {}; }}'
 
 
 def sources():
     """Two that have a kernel of one name."""
-    return [CudaSource(FOLDER / "generated.cu", KERNEL.format(factor)).text for factor in (2, 3)]
+    return [CudaSource(FOLDER / "cuda_source.cu", KERNEL.format(factor)).text for factor in (2, 3)]
 
 
 def loading():
-    """KernelTable that are pairs of source and name, and a list of those that were loaded."""
+    """Kernels that are pairs of source and name, and a list of those that were loaded."""
     loaded = []
     return KernelTable(lambda *each: loaded.append(each) or each), loaded
 

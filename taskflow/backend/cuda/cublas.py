@@ -100,17 +100,8 @@ class Cublas:
         library.cublasSetStream_v2.argtypes = [address, address]
         library.cublasSetWorkspace_v2.argtypes = [address, address, ctypes.c_size_t]
         operand_types = [address, integer, integer, long]
-        library.cublasGemmStridedBatchedEx.argtypes = [
-            address,
-            *[integer] * 5,
-            address,
-            *operand_types * 2,
-            address,
-            *operand_types,
-            integer,
-            integer,
-            integer,
-        ]
+        first = [address, *[integer] * 5, address, *operand_types * 2]
+        library.cublasGemmStridedBatchedEx.argtypes = [*first, address, *operand_types, *[integer] * 3]
         self._handle = address()
         self._check(library.cublasCreate_v2(ctypes.byref(self._handle)))
         self._workspace = allocate(WORKSPACE_BYTES)
@@ -164,25 +155,14 @@ class Cublas:
         name = z.dtype.name
         one, zero = self._factors[ctypes.c_double if name == "float64" else ctypes.c_float]
         compute = COMPUTE_TYPES["tf32" if self.uses_tf32 and x.dtype.name == name == "float32" else name]
-        operands = [
+        first, second, result = (
             (pointer(a), TYPES[a.dtype.name], o.leading, o.batch_stride)
             for a, o in ((y, gemm.first), (x, gemm.second), (z, gemm.result))
-        ]
-        self._check(
-            self._library.cublasGemmStridedBatchedEx(
-                self._handle,
-                *gemm.operations,
-                *gemm.extents,
-                ctypes.addressof(one),
-                *operands[0],
-                *operands[1],
-                ctypes.addressof(zero),
-                *operands[2],
-                gemm.count,
-                compute,
-                _DEFAULT_ALGORITHM,
-            )
         )
+        operands = ctypes.addressof(one), *first, *second, ctypes.addressof(zero), *result
+        options = gemm.count, compute, _DEFAULT_ALGORITHM
+        call = self._library.cublasGemmStridedBatchedEx
+        self._check(call(self._handle, *gemm.operations, *gemm.extents, *operands, *options))
 
     @staticmethod
     def _check(status: int) -> None:

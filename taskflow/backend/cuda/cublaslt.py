@@ -147,27 +147,11 @@ class CublasLt:
         self._aim(plan, bias, aux)
         one, zero = self._factors[ctypes.c_double if request.dtypes[2] == "float64" else ctypes.c_float]
         first, second, result = plan.layouts
-        to = self._pointer(z)
-        self._check(
-            self._library.cublasLtMatmul(
-                self._handle,
-                plan.description,
-                ctypes.addressof(one),
-                self._pointer(y),
-                first,
-                self._pointer(x),
-                second,
-                ctypes.addressof(zero),
-                to,
-                result,
-                to,
-                result,
-                ctypes.addressof(plan.heuristic),
-                self._workspace,
-                WORKSPACE_BYTES,
-                stream,
-            )
-        )
+        factors = ctypes.addressof(one), ctypes.addressof(zero)
+        a, b, c = self._pointer(y), self._pointer(x), self._pointer(z)
+        operands = factors[0], a, first, b, second, factors[1], c, result, c, result
+        options = ctypes.addressof(plan.heuristic), self._workspace, WORKSPACE_BYTES, stream
+        self._check(self._library.cublasLtMatmul(self._handle, plan.description, *operands, *options))
         return True
 
     def _alignment(self, array: Array) -> int:
@@ -233,15 +217,9 @@ class CublasLt:
             put, size = library.cublasLtMatmulPreferenceSetAttribute, ctypes.c_size_t(ctypes.sizeof(value))
             self._check(put(preference, attribute, ctypes.byref(value), size))
         a, b, z = plan.layouts
-        status = library.cublasLtMatmulAlgoGetHeuristic(
-            self._handle,
-            plan.description,
-            *(a, b, z, z),
-            preference,
-            1,
-            ctypes.byref(plan.heuristic),
-            ctypes.byref(found),
-        )
+        answer = 1, ctypes.byref(plan.heuristic), ctypes.byref(found)
+        ask = library.cublasLtMatmulAlgoGetHeuristic
+        status = ask(self._handle, plan.description, a, b, z, z, preference, *answer)
         library.cublasLtMatmulPreferenceDestroy(preference)
         return status == 0 and found.value > 0 and plan.heuristic.state == 0
 

@@ -9,6 +9,7 @@ memory before (`events`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Any
 
 from taskflow.backend import StreamBackend, Workspace
@@ -19,8 +20,16 @@ from taskflow.execute.gpu.replay import HOST, Item
 from taskflow.execute.program import Call, Compiler
 from taskflow.tasks.task_graph import Array
 
-STREAM_NAMES = ("compute", "sending", "receiving", "host copies", "outputs", "library")
-_SENDING, _RECEIVING, _OUTPUTS, _LIBRARY = 1, 2, 4, 5
+
+class StreamKind(IntEnum):
+    """What a stream of a device does; the first ones are those of `StreamTable`."""
+
+    COMPUTE = 0
+    SENDING = 1  # data leaves for other devices
+    RECEIVING = 2
+    HOST_COPIES = 3
+    OUTPUTS = 4  # data leaves for the host
+    LIBRARY = 5
 
 
 class ItemOrder:
@@ -32,11 +41,7 @@ class ItemOrder:
     """
 
     def __init__(
-        self,
-        compiler: Compiler,
-        backend: StreamBackend,
-        ledger: Ledger,
-        await_for: Callable[[int, list[int]], None],
+        self, compiler: Compiler, backend: StreamBackend, ledger: Ledger, await_for: Callable[[int, list[int]], None]
     ) -> None:
         self.graph, self.plan = compiler.graph, compiler.plan
         self.memory, self.transport = compiler.memory, compiler.transport
@@ -45,9 +50,9 @@ class ItemOrder:
         self.items: list[Item] = []
         self._devices = len(self.graph.machine.devices)
         self.streams = {
-            kind * self._devices + d: backend.make_stream(d, name)
+            self.number(kind, d): backend.make_stream(d, kind.name.lower().replace("_", " "))
             for d in self.memory.own
-            for kind, name in enumerate(STREAM_NAMES)
+            for kind in StreamKind
         }
         self._item_of: dict[int, int] = {}
         self._uses = MemoryUses(self.graph, self.plan)
@@ -85,7 +90,7 @@ class ItemOrder:
         """Append an item at the end of the step that copies an instance to the host, once all that use it are over."""
         before = tuple(self._uses.users(instance))
         row = max((self.items[k].row for k in before), default=0)
-        self.items.append(Item(call, self.outputs(device), row, "fetch", before))
+        self.items.append(Item(call, self.number(StreamKind.OUTPUTS, device), row, "fetch", before))
 
     def _poison(self, row: int, instance: int, stream: int) -> None:
         """Before `row`, if it is the first to use an instance: nobody may rely on what its memory holds."""
@@ -132,21 +137,9 @@ class ItemOrder:
         """The device of a stream."""
         return number % self._devices
 
-    def sending(self, device: int) -> int:
-        """The stream from which data leaves a device."""
-        return _SENDING * self._devices + device
-
-    def receiving(self, device: int) -> int:
-        """The stream on which data arrives at a device."""
-        return _RECEIVING * self._devices + device
-
-    def outputs(self, device: int) -> int:
-        """The stream on which outputs leave a device for the host."""
-        return _OUTPUTS * self._devices + device
-
-    def library(self, device: int) -> int:
-        """The stream of the library's calls."""
-        return _LIBRARY * self._devices + device
+    def number(self, kind: StreamKind, device: int) -> int:
+        """The stream of a device that does one kind of work."""
+        return kind * self._devices + device
 
     def pack(self, stream: int, offset: int, array: Array) -> Array:
         """Memory without gaps for the values of an array, for items of one stream that follow each other."""

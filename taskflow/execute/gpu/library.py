@@ -106,14 +106,9 @@ def _sum_pieces(
     wholes = dict.fromkeys(sources, whole)
     if sources.keys() == targets.keys() and are_slices([pieces[d] for d in group], whole, order):
         return LibraryPlan([[LibraryCall("reduce_scatter", group, sources, targets, wholes, pieces)]])
-    return LibraryPlan(
-        [
-            [
-                LibraryCall("reduce", group, sources, {d: targets[d]}, dict.fromkeys(sources, pieces[d]), pieces, d)
-                for d in sorted(targets)
-            ]
-        ]
-    )
+    same = {d: dict.fromkeys(sources, piece) for d, piece in pieces.items()}
+    calls = [LibraryCall("reduce", group, sources, {d: targets[d]}, same[d], pieces, d) for d in sorted(targets)]
+    return LibraryPlan([calls])
 
 
 # -- movement ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import numpy as np
 
 from taskflow.backend.ranks import COUNTERS, FLAG_BYTES
 from taskflow.core.errors import InternalError
-from taskflow.execute.gpu.issue import ItemOrder
+from taskflow.execute.gpu.issue import ItemOrder, StreamKind
 from taskflow.execute.program import Call
 from taskflow.execute.progress import foldable_in_place
 
@@ -76,14 +76,14 @@ class PeerRows:
         issue = self._issue
         instance = issue.graph.args(row)[0][0]
         issue.before([row])
-        call, stream = self._signal(row, device), issue.sending(self._rank)
+        call, stream = self._signal(row, device), issue.number(StreamKind.SENDING, self._rank)
         issue.add_crossing(call, row, "signal", stream, [instance], awaits=False)
         self._lent[row] = instance
 
     def _take(self, row: int, source: int) -> None:
         issue = self._issue
         (there, box, _), (here, _, _) = issue.graph.args(row)
-        stream = issue.receiving(self._rank)
+        stream = issue.number(StreamKind.RECEIVING, self._rank)
         issue.before([row], [here])
         issue.add_crossing(self._await(row), row, "await", stream, [], signals=False)
         copy = partial(issue.backend.xp.copyto, issue.memory.view(here, box), issue.memory.view(there, box))
@@ -108,7 +108,7 @@ class PeerRows:
     def _take_back(self, row: int) -> None:
         if row in self._lent:
             issue, instance = self._issue, self._lent.pop(row)
-            stream = issue.sending(self._rank)
+            stream = issue.number(StreamKind.SENDING, self._rank)
             item = issue.add_crossing(self._await(row), row, "await", stream, [instance], signals=False)
             issue.ends_with(row, item)
 

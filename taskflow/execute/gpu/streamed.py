@@ -33,7 +33,7 @@ from taskflow.execute.fold import fold
 from taskflow.execute.gpu.carriers import Carriers
 from taskflow.execute.gpu.device_memory import PinnedOutput
 from taskflow.execute.gpu.grouping import GroupedRows
-from taskflow.execute.gpu.issue import ItemOrder
+from taskflow.execute.gpu.issue import ItemOrder, StreamKind
 from taskflow.execute.gpu.ledger import CONSTANTS, SCRATCH, Ledger
 from taskflow.execute.gpu.peers import PeerRows
 from taskflow.execute.gpu.replay import StreamReplay
@@ -210,7 +210,7 @@ class StreamCompiler(Compiler):
         array = self.memory.view(instance, rect).transpose(order)
         pinned = self._pinned(array.shape, array.dtype)
         self.outputs[instance] = PinnedOutput(pinned, order)
-        packed = self._packed(self.issue.outputs(device), array)
+        packed = self._packed(self.issue.number(StreamKind.OUTPUTS, device), array)
         self.issue.add_fetch(partial(self._to_host, pinned, array, packed), device, instance)
 
     def _to_host(self, pinned: Array, array: Array, packed: Array) -> None:
@@ -248,9 +248,9 @@ class StreamCompiler(Compiler):
             self._before(row, [])
         parts, items = [self._message_part(row, 0) for row in rows], []
         for row, (array, pinned) in zip(rows, parts, strict=True):
-            stream, instance = self.issue.sending(int(self.graph.source[row])), self.graph.args(row)[0][0]
+            stream = self.issue.number(StreamKind.SENDING, int(self.graph.source[row]))
             call = partial(self._to_host, pinned, array, self._packed(stream, array))
-            items.append(self.issue.add(call, row, "send", stream, [instance]))
+            items.append(self.issue.add(call, row, "send", stream, [self.graph.args(row)[0][0]]))
         message = self.transport.sender([p for _, p in parts], int(self.graph.device[rows[0]]), rows[0])
         self.program.frees.append(message.free)
         self.issue.add_host(message.start, rows[0], "send", items)
@@ -272,7 +272,8 @@ class StreamCompiler(Compiler):
         for other in self.messages[row]:
             del self.pending[other]
             if other in self._arrives:
-                stream, instance = self.issue.receiving(int(self.graph.device[other])), self.graph.args(other)[1][0]
+                stream = self.issue.number(StreamKind.RECEIVING, int(self.graph.device[other]))
+                instance = self.graph.args(other)[1][0]
                 self._before(other, [instance])
                 array, pinned = self._arrives.pop(other)
                 call = partial(self._to_device, array, self._packed(stream, array), pinned)

@@ -12,7 +12,7 @@ from functools import partial
 
 from taskflow.backend import Communicator, GroupCall
 from taskflow.core.geometry import Rect
-from taskflow.execute.gpu.issue import ItemOrder
+from taskflow.execute.gpu.issue import ItemOrder, StreamKind
 from taskflow.execute.gpu.ledger import LIBRARY
 from taskflow.execute.gpu.library import LibraryCall, LibraryPlan
 from taskflow.execute.program import Call
@@ -133,7 +133,7 @@ class _Round:
     """The calls that go together, with the copies before and after them and the instances that they use."""
 
     def __init__(self, issue: ItemOrder, rank: int) -> None:
-        self._issue, self.stream = issue, issue.library(rank)
+        self._issue, self.stream = issue, issue.number(StreamKind.LIBRARY, rank)
         self.parts: list[GroupCall] = []
         self.before: list[Call] = []
         self.after: list[Call] = []
