@@ -1,4 +1,4 @@
-"""What the operators share when they build a graph: axis names, terms, checks and messages.
+"""What the operators share when they build a graph: launches, parameters, axis names, terms, checks and messages.
 
 Nothing here runs in a step; what kernels share is in `tiles`.
 """
@@ -39,6 +39,7 @@ def _on_graph_of_inputs(
     return launched
 
 
+# `Graph.launch` on the graph of the first input: its first output (others serve the backward operators), or all.
 launch_first = _on_graph_of_inputs(Graph.launch, first)
 launch_all = _on_graph_of_inputs(Graph.launch, several)
 

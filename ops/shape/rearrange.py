@@ -230,6 +230,11 @@ def _copy_transposed(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...])
 
 @partial(Kernel, is_captured=True, takes_half=True)
 def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> None:
+    place(ctx, args, dim, offsets)
+
+
+def place(ctx: Context, args: Sequence[Array], dim: int, offsets: Sequence[int]) -> None:
+    """Copy all arrays but the last into that, each to its offset along `dim` of the whole region."""
     *xs, y = args
     origin = ctx.rect(len(xs)).lo[dim]
     before = (slice(None),) * dim

@@ -10,9 +10,8 @@ from functools import partial
 from itertools import accumulate
 
 from ops.building import check_dim, check_positive, check_region, distinct, launch_all, launch_first, term, terms
+from ops.shape.rearrange import place
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
-
-_interval = slice  # the built-in, whose name an operator takes below
 
 
 def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = None) -> LogicalRegion:
@@ -130,9 +129,4 @@ def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> Non
     *xs, y = args
     if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:
         ctx.xp.copyto(y, 0)
-    origin = ctx.rect(len(xs)).lo[dim]
-    before = (_interval(None),) * dim
-    for k, x in enumerate(xs):
-        if x.size:
-            lo = ctx.rect(k).lo[dim] + starts[k] - origin
-            ctx.xp.copyto(y[(*before, _interval(lo, lo + x.shape[dim]))], x)
+    place(ctx, args, dim, starts)
