@@ -20,7 +20,7 @@ from taskflow.graph.differentiate import differentiate
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
-from taskflow.strategy.partition import partition
+from taskflow.strategy.partition import can_split, partition
 from taskflow.strategy.rules import leaders
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.tasks.task_graph import Array
@@ -95,7 +95,7 @@ def check_operator(
 
 def _config(op: Operator, axis: str, degree: int) -> ParallelConfig | None:
     """The axis split in `degree` parts, or None where it is too short or its group forbids it."""
-    if degree > op.extents[axis] or not all(axis in op.bound.term_axes[k] for k in op.writes):
+    if degree > op.extents[axis] or not can_split(op, axis):
         return None
     config = ParallelConfig({axis: degree})
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from taskflow.checkpoint.files import latest, load, save
 from taskflow.execute import Executor
@@ -90,7 +89,9 @@ class Keeper:
                 f"fit: '{self.folder}' holds '{found.name}' of another run; resume it or give another folder"
             )
         notes = load(self.step, found).notes
-        position = position_from(notes, str(found))
+        if "position" not in notes:
+            raise ValueError(f"fit: '{found}' was not saved by a training run: it has no position in it")
+        position = Position(**{**notes["position"], "history": History(**notes["position"]["history"])})
         if position.batch and position.batches != batches:
             raise ValueError(
                 f"fit: '{found}' was saved after batch {position.batch} of {position.batches} in its epoch; "
@@ -110,11 +111,3 @@ class Keeper:
         if self.folder is not None and self._saved != self.step.steps:
             save(self.step, self.folder, self.keep, {"position": asdict(position)})
             self._saved = self.step.steps
-
-
-def position_from(notes: Mapping[str, Any], where: str) -> Position:
-    """The position noted in a checkpoint; ValueError if it was not saved by `fit`."""
-    if "position" not in notes:
-        raise ValueError(f"fit: '{where}' was not saved by a training run: it has no position in it")
-    position = dict(notes["position"])
-    return Position(**{**position, "history": History(**position["history"])})

@@ -60,7 +60,11 @@ def differentiate(
             )
         for k, (region, gradient) in enumerate(zip(op.inputs, result, strict=True)):
             if gradient is not None:
-                _check_gradient(op, region, gradient)
+                if gradient.shape != region.shape:
+                    raise ValueError(
+                        f"differentiate: backward of '{op.name}' gives a gradient of shape {gradient.shape} for "
+                        f"'{region.name}', which is {region.shape}"
+                    )
                 if gradient.dtype != region.dtype and not is_cast(producer.get(region.name), gradient.dtype):
                     gradient = cast(gradient, region.dtype, op, k, f"{region.name}.gradient")
                 gradients.setdefault(region.name, []).append(gradient)
@@ -138,14 +142,6 @@ def _fill_seed(ctx: Context, *arrays: Array) -> None:
 @partial(Kernel, expression=Pointwise("x + y", ("x", "y")))
 def _add(ctx: Context, x: Array, y: Array, out: Array) -> None:
     ctx.xp.add(x, y, out=out)
-
-
-def _check_gradient(op: Operator, region: LogicalRegion, gradient: LogicalRegion) -> None:
-    if gradient.shape != region.shape:
-        raise ValueError(
-            f"differentiate: backward of '{op.name}' gives a gradient of shape {gradient.shape} for '{region.name}', "
-            f"which is {region.shape}"
-        )
 
 
 def _prune(graph: Graph, first: int, wanted: set[str]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
-from taskflow.strategy.partition import partition
+from taskflow.strategy.partition import can_split, partition
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, check_config
 
 
@@ -166,9 +166,7 @@ def _draw(op: Operator, machine: MachineModel, generator: np.random.Generator) -
     points = 1
     for axis in generator.permutation(list(op.split_axes)).tolist():
         most = min(op.extents[axis], max(count // points, 1), 8)
-        if most < 2 or generator.random() < 0.4:
-            continue
-        if not all(axis in op.bound.term_axes[k] for k in op.writes):
+        if most < 2 or generator.random() < 0.4 or not can_split(op, axis):
             continue
         degree = int(generator.integers(2, most + 1))
         degrees[axis] = degree
