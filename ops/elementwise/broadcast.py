@@ -13,9 +13,8 @@ from typing import Protocol, TypeVar
 
 from ops.building import check_region, distinct, launch_first, term, terms
 from ops.elementwise.pointwise import pointwise
-from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
-from ops.expressions.passes import evaluate
+from ops.expressions.passes import reduce
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Operand = LogicalRegion | float
@@ -198,19 +197,7 @@ def _evaluate_summed(
     axes: tuple[int, ...],
 ) -> None:
     """The last array = the sum over `axes` of `expression` of the others, called `names`, and of `numbers`."""
-    *inputs, out = arrays
-    named = dict(zip(names, inputs))
-    values: dict[str, Array | float] = {**numbers, **named}
-    if axes and ctx.is_cuda:
-        lead = (None,) * (max(a.ndim for a in inputs) - out.ndim)
-        cuda_source.reduce(ctx, expression, values, out[(*lead, ...)], axes)
-    elif expression.text in named:
-        sum_over(ctx, named[expression.text], out, axes=axes)
-    else:
-        shape = ctx.xp.broadcast_shapes(*(a.shape for a in inputs))
-        product = ctx.scratch("product", shape, out.dtype)
-        evaluate(ctx, expression, values, product)
-        sum_over(ctx, product, out, axes=axes)
+    reduce(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1], axes)
 
 
 @partial(Kernel, is_captured=True)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ops.building import launch_first
-from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
-from ops.expressions.passes import evaluate
+from ops.expressions.passes import evaluate, reduce
 from taskflow import Array, Context, Kernel, LogicalRegion
 
 Term = tuple[LogicalRegion, str]
@@ -94,14 +93,7 @@ def _evaluate(
         evaluate(ctx, expression, values, out)
         return
     axes = tuple(k for k, axis in enumerate(layouts[-1]) if axis is None)
-    if ctx.is_cuda:
-        cuda_source.reduce(ctx, expression, values, out, axes, reduction)
-        return
-    product = values.get(expression.text)
-    if product is None:
-        product = ctx.scratch("product", inputs[0].shape, out.dtype)
-        evaluate(ctx, expression, values, product)
-    (ctx.xp.sum if reduction == "sum" else ctx.xp.max)(product, axis=axes, keepdims=True, out=out)
+    reduce(ctx, expression, values, out, axes, reduction)
 
 
 def _aligned(ctx: Context, a: Array, layout: Sequence[str | None]) -> Array:

@@ -31,6 +31,27 @@ def evaluate(ctx: Context, expression: Expression, values: Mapping[str, Array | 
             getattr(ctx.xp, step.function)(*arguments, out=slots[step.slot])
 
 
+def reduce(
+    ctx: Context,
+    expression: Expression,
+    values: Mapping[str, Array | float],
+    out: Array,
+    axes: tuple[int, ...],
+    kind: str = "sum",
+) -> None:
+    """`out` = the sum or maximum (`kind`) over `axes`, of which it has one point each or, leading ones, none."""
+    arrays = [a for a in values.values() if not isinstance(a, int | float)]
+    out = out[(*[None] * (max(a.ndim for a in arrays) - out.ndim), ...)]
+    if ctx.is_cuda:
+        cuda_source.reduce(ctx, expression, values, out, axes, kind)
+        return
+    each = values.get(expression.text)
+    if each is None:
+        each = ctx.scratch("product", ctx.xp.broadcast_shapes(*(a.shape for a in arrays)), out.dtype)
+        evaluate(ctx, expression, values, each)
+    getattr(ctx.xp, kind)(each, axis=axes, keepdims=True, out=out)
+
+
 def run(ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[str, float]) -> None:
     """Run a pass on arrays and numbers by name."""
     known: dict[str, Array | float] = {**arrays, **numbers}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.optim.updating import Gradients, Rate, check_rates, prepare, update_each
+from ops.optim.updating import Gradients, Rate, check_rates, update_each
 from taskflow import LogicalRegion
 
 
@@ -24,11 +24,10 @@ def adagrad(
     """
     numbers = {"lr_decay": lr_decay, "eps": eps, "decay": weight_decay}
     check_rates("adagrad", loss, lr, clip_norm, initial_accumulator_value=initial_accumulator_value, **numbers)
-    gradients, controls = prepare(loss, lr, clip_norm)
     text = "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)"
     states, init = {"s": "adagrad_sum"}, initial_accumulator_value
     return update_each(
-        "adagrad", gradients, controls, text, states, numbers, "slow = 1 + (t - 1) * lr_decay", flops=7, init=init
+        "adagrad", loss, lr, clip_norm, text, states, numbers, "slow = 1 + (t - 1) * lr_decay", flops=7, init=init
     )
 
 
@@ -63,6 +62,5 @@ def rmsprop(
         states["v"] = "momentum"
         text, step = f"{text}; v = momentum * v + {step}", "v"
     text += f"; p = p - rate * ({step})"
-    gradients, controls = prepare(loss, lr, clip_norm)
     numbers = {"alpha": alpha, "eps": eps, "decay": weight_decay, "momentum": momentum}
-    return update_each("rmsprop", gradients, controls, text, states, numbers, flops=12)
+    return update_each("rmsprop", loss, lr, clip_norm, text, states, numbers, flops=12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.optim.updating import Gradients, Rate, check_betas, check_rates, prepare, update_each
+from ops.optim.updating import Gradients, Rate, check_betas, check_rates, update_each
 from taskflow import LogicalRegion
 
 _DECAYED = "d = g + decay * p; "
@@ -44,12 +44,11 @@ def sgd(
     check_rates("sgd", loss, lr, clip_norm, momentum=momentum, weight_decay=weight_decay)
     if nesterov and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
-    gradients, controls = prepare(loss, lr, clip_norm)
     numbers = {"decay": weight_decay}
     if not momentum:
-        return update_each("sgd", gradients, controls, _DECAYED + _STEP["plain"], {}, numbers, flops=2)
+        return update_each("sgd", loss, lr, clip_norm, _DECAYED + _STEP["plain"], {}, numbers, flops=2)
     text = f"{_DECAYED}v = momentum * v + d; {_STEP['nesterov' if nesterov else 'momentum']}"
-    return update_each("sgd", gradients, controls, text, {"v": "momentum"}, numbers | {"momentum": momentum}, flops=6)
+    return update_each("sgd", loss, lr, clip_norm, text, {"v": "momentum"}, numbers | {"momentum": momentum}, flops=6)
 
 
 def adam(
@@ -97,6 +96,5 @@ def _adam(
 ) -> Gradients:
     check_rates(kind, loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
     numbers = check_betas(kind, betas) | {"eps": eps, "decay": weight_decay}
-    gradients, controls = prepare(loss, lr, clip_norm)
     states = {"m": "adam_m", "v": "adam_v"}
-    return update_each(kind, gradients, controls, text, states, numbers, CORRECTIONS, flops=14)
+    return update_each(kind, loss, lr, clip_norm, text, states, numbers, CORRECTIONS, flops=14)

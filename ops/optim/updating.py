@@ -101,8 +101,9 @@ def _advance(ctx: Context, rate: Array, steps: Array, *, schedule: Named) -> Non
 
 def update_each(
     kind: str,
-    gradients: Mapping[LogicalRegion, LogicalRegion],
-    controls: Controls,
+    loss: LogicalRegion,
+    lr: Rate,
+    clip_norm: float | None,
     text: str,
     states: Mapping[str, str],
     numbers: Mapping[str, float],
@@ -113,9 +114,10 @@ def update_each(
 ) -> Gradients:
     """One operator per parameter, which updates it in place by a program (see `ops.expressions.program`).
 
-    The program calls the parameter `p`, its gradient `g`, the learning rate `rate`, and the states, of first value
-    `init`, by the keys of `states`.
+    The gradients are those of `loss`, clipped (see `prepare`). The program calls the parameter `p`, its gradient `g`,
+    the learning rate `rate`, and the states, of first value `init`, by the keys of `states`.
     """
+    gradients, controls = prepare(loss, lr, clip_norm)
     steps, scalars = controls.guard(
         program(text, " ".join(["p g", *states, "rate"]), numbers, each_step), [controls.rate]
     )

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import distinct, first, launch_first, terms
+from ops.building import distinct, launch_first, terms
 from ops.recurrent import products
 from ops.recurrent.cells import State, cell_gradients, launch_cell
+from ops.recurrent.layers import in_group, zero_state
 from ops.recurrent.weights import RecurrentWeights
 from taskflow import LogicalRegion, Operator, Window
 
@@ -22,26 +23,14 @@ def lstm_ahead(
     x: LogicalRegion, weights: RecurrentWeights, initial: State | None, group: int
 ) -> tuple[list[LogicalRegion], State]:
     """The hidden state after every step, (batch, 1, hidden) each, and the last state; `x` is (batch, steps, input)."""
-    graph = x.graph
     gates = _input_gates(x, weights)
-    h, c = initial or _zeros_like_steps(x, gates, weights)
+    h, c = initial or (zero_state((x.shape[0], 1), gates.axes[:2], weights),) * 2
     hs = []
     for t in range(x.shape[1]):
-        if t % group == 0:
+        with in_group(weights, t, group):
             h, c = _step(gates, t, h, c, weights)
-        else:
-            with graph.following(weights.steps[t - t % group]):
-                h, c = _step(gates, t, h, c, weights)
         hs.append(h)
     return hs, (h, c)
-
-
-def _zeros_like_steps(x: LogicalRegion, gates: LogicalRegion, weights: RecurrentWeights) -> State:
-    b, s = gates.axes[:2]
-    pattern, sizes = f"-> {b} {s} h", {b: x.shape[0], s: 1, "h": weights.hidden_size}
-    with x.graph.following(f"{weights.name}.t0"):
-        zero = x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=products.zero, sizes=sizes, dtype=x.dtype)
-    return first(zero), first(zero)
 
 
 def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.recurrent.cells import GRU, GRU_GRADIENT
-from ops.recurrent.layers import State, check_step, check_weights, steps_of, two_products, unroll
-from ops.recurrent.weights import RecurrentWeights, recurrent_weights
+from ops.recurrent.layers import State, steps_of, two_products, unroll, weights_of_step
+from ops.recurrent.weights import RecurrentWeights
 from ops.shape.rearrange import concat
 from taskflow import LogicalRegion, Operator
 
@@ -37,10 +37,7 @@ def gru_cell(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = check_step("gru_cell", x, [("h", h)], weights.name if weights else name or "gru_cell")
-    if weights is None:
-        weights = recurrent_weights(x.graph, name or "gru_cell", 3, x.shape[-1], h.shape[-1], dtype=x.dtype)
-    check_weights(where, x, h, weights, 3)
+    weights = weights_of_step("gru_cell", x, {"h": h}, 3, weights, name)
     chain, from_x, from_h = two_products(x, h, weights)
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
     wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))

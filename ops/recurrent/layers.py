@@ -6,7 +6,8 @@ them, whose backward runs last: one matrix product over all steps, and one sum o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from ops.building import check_positive, check_region, distinct, first, launch_first, term, terms
@@ -42,17 +43,14 @@ def unroll(
     for layer in range(layers):
         if layer:
             steps = [drop(x, dropout, training, f"{name}.l{layer}.drop{t}") for t, x in enumerate(steps)]
-        first_step, layer_name = steps[0], f"{name}.l{layer}"
+        one = steps[0]
         weights = recurrent_weights(
-            first_step.graph, layer_name, GATES[kind], first_step.shape[-1], hidden_size, bias, first_step.dtype
+            one.graph, f"{name}.l{layer}", GATES[kind], one.shape[-1], hidden_size, bias, one.dtype
         )
-        state = initial[layer] if initial else (_zero(first_step, weights),) * STATES[kind]
+        state = initial[layer] if initial else (zero_state(one.shape[:-1], one.axes[:-1], weights),) * STATES[kind]
         for t, x in enumerate(steps):
-            if t % group == 0:
+            with in_group(weights, t, group):
                 state = cell(x, state, weights)
-            else:
-                with x.graph.following(weights.steps[t - t % group]):
-                    state = cell(x, state, weights)
             steps[t] = state[0]
         states.append(state)
     return steps, states
@@ -75,29 +73,45 @@ def check_sequence(kind: str, x: LogicalRegion, name: str) -> None:
         raise ValueError(f"{kind} '{name}': '{x.name}' has shape {x.shape}, 3 dimensions are needed")
 
 
-def _zero(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
-    lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
-    sizes = {**dict(zip(lead, x.shape[:-1], strict=True)), "h": weights.hidden_size}
-    with x.graph.following(f"{weights.name}.t0"):
-        pattern = f"-> {term((*lead, 'h'))}"
-        zero = x.graph.launch(f"{weights.name}.zero", pattern, [], kernel=products.zero, sizes=sizes, dtype=x.dtype)
-    return first(zero)
+def in_group(weights: RecurrentWeights, step: int, group: int) -> AbstractContextManager[None]:
+    """Operators of `step`, launched inside, follow the first step of its group."""
+    graph = weights.regions[0].graph
+    return graph.following(weights.steps[step - step % group]) if step % group else nullcontext()
 
 
-def check_step(kind: str, x: LogicalRegion, states: Sequence[tuple[str, LogicalRegion]], name: str) -> str:
-    """ValueError unless the states are (..., hidden) of one shape beside the (..., input) of `x`; gives the place."""
+def zero_state(extents: Sequence[int], axes: Sequence[str], weights: RecurrentWeights) -> LogicalRegion:
+    """Zeros for the first step, (*extents, hidden), whose axes are called `axes` if operators' own names allow it."""
+    graph, lead = weights.regions[0].graph, distinct(axes, ("g", "h", "i", "m"))
+    sizes, pattern = {**dict(zip(lead, extents, strict=True)), "h": weights.hidden_size}, f"-> {term((*lead, 'h'))}"
+    name, dtype = f"{weights.name}.zero", weights.regions[0].dtype
+    with graph.following(f"{weights.name}.t0"):
+        return first(graph.launch(name, pattern, [], kernel=products.zero, sizes=sizes, dtype=dtype))
+
+
+def weights_of_step(
+    kind: str,
+    x: LogicalRegion,
+    states: Mapping[str, LogicalRegion],
+    gates: int,
+    weights: RecurrentWeights | None,
+    name: str | None,
+) -> RecurrentWeights:
+    """The weights of a step of kind `kind`: those that are given, or new ones called `name`.
+
+    Raises:
+        ValueError: the states are not (..., hidden) of one shape beside the (..., input) of `x`, or the weights are not
+            for these extents and so many gates.
+    """
+    name = weights.name if weights else name or kind
     where = f"{kind} '{name}'"
-    for role, region in (("x", x), *states):
+    for role, region in {"x": x, **states}.items():
         check_region(where, region, role)
-    shapes = {region.shape for _, region in states}
-    if len(shapes) > 1 or not (shape := states[0][1].shape) or shape[:-1] != x.shape[:-1]:
-        *others, last = [f"'{r.name}' is {r.shape}" for r in (x, *(r for _, r in states))]
+    h, shapes = states["h"], {region.shape for region in states.values()}
+    if len(shapes) > 1 or not h.shape or h.shape[:-1] != x.shape[:-1]:
+        *others, last = [f"'{r.name}' is {r.shape}" for r in (x, *states.values())]
         raise ValueError(f"{where}: {', '.join(others)} and {last}")
-    return where
-
-
-def check_weights(where: str, x: LogicalRegion, h: LogicalRegion, weights: RecurrentWeights, gates: int) -> None:
-    """ValueError unless the weights are for the extents of `x` and `h`, and have so many gates."""
+    if weights is None:
+        return recurrent_weights(x.graph, name, gates, x.shape[-1], h.shape[-1], dtype=x.dtype)
     if (weights.input_size, weights.hidden_size) != (x.shape[-1], h.shape[-1]):
         raise ValueError(
             f"{where}: the weights are for {weights.input_size} inputs and {weights.hidden_size} hidden units, "
@@ -105,6 +119,7 @@ def check_weights(where: str, x: LogicalRegion, h: LogicalRegion, weights: Recur
         )
     if weights.regions[0].shape[0] != gates:
         raise ValueError(f"{where}: the weights are for {weights.regions[0].shape[0]} gates, {gates} are needed")
+    return weights
 
 
 def two_products(

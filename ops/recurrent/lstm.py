@@ -23,7 +23,7 @@ from ops.recurrent import products
 from ops.recurrent.ahead import lstm_ahead
 from ops.recurrent.cells import State, launch_cell
 from ops.recurrent.fused import lstm_fused
-from ops.recurrent.layers import check_sequence, check_step, check_weights, product_backward, steps_of, unroll
+from ops.recurrent.layers import check_sequence, product_backward, steps_of, unroll, weights_of_step
 from ops.recurrent.weights import RecurrentWeights, lstm_weights
 from ops.shape.rearrange import concat
 from taskflow import LogicalRegion
@@ -52,11 +52,7 @@ def lstm_cell(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = check_step("lstm_cell", x, [("h", h), ("c", c)], weights.name if weights else name or "lstm_cell")
-    graph = x.graph
-    if weights is None:
-        weights = lstm_weights(graph, name or "lstm_cell", x.shape[-1], h.shape[-1], dtype=x.dtype)
-    check_weights(where, x, h, weights, 4)
+    weights = weights_of_step("lstm_cell", x, {"h": h, "c": c}, 4, weights, name)
     number = f"{weights.name}.t{len(weights.steps)}"
     chain = weights._chains.pop((h.name, c.name), number)  # a state that is continued twice begins two chains
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))

@@ -12,8 +12,8 @@ from functools import partial
 
 from ops.elementwise.activation import relu, tanh
 from ops.elementwise.arithmetic import add
-from ops.recurrent.layers import State, check_step, check_weights, steps_of, two_products, unroll
-from ops.recurrent.weights import RecurrentWeights, recurrent_weights
+from ops.recurrent.layers import State, steps_of, two_products, unroll, weights_of_step
+from ops.recurrent.weights import RecurrentWeights
 from ops.reduce.reductions import sum
 from ops.shape.rearrange import concat
 from taskflow import LogicalRegion
@@ -43,12 +43,10 @@ def rnn_cell(
     Raises:
         ValueError: the shapes do not agree, a dtype is wrong, or there is no such nonlinearity.
     """
-    where = check_step("rnn_cell", x, [("h", h)], weights.name if weights else name or "rnn_cell")
     if nonlinearity not in _NONLINEARITIES:
+        where = f"rnn_cell '{weights.name if weights else name or 'rnn_cell'}'"
         raise ValueError(f"{where}: nonlinearity is '{nonlinearity}', it is 'tanh' or 'relu'")
-    if weights is None:
-        weights = recurrent_weights(x.graph, name or "rnn_cell", 1, x.shape[-1], h.shape[-1], dtype=x.dtype)
-    check_weights(where, x, h, weights, 1)
+    weights = weights_of_step("rnn_cell", x, {"h": h}, 1, weights, name)
     chain, from_x, from_h = two_products(x, h, weights)
     number = weights.steps[-1]
     with x.graph.following(number):
