@@ -1,7 +1,7 @@
 """Kernels that compute one expression in every element, with broadcasting; how they run, and how two become one.
 
 What has a compiled loop is decided by the expression alone, never by how operators are fused: so a chain gives the
-bits of its operators one by one. Functions without a fast compiled form (`_BY_NUMPY`) are never fused; additions,
+bits of its operators one by one. Functions without a fast compiled form (`BY_PASSES`) are never fused; additions,
 products and the like give the same bits either way, so an expression of those alone runs by passes of NumPy, which
 need no compilation.
 """
@@ -12,20 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.expressions.assign import run_loop
+from ops.expressions.assign import BY_PASSES, DTYPES, run_loop
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
 from ops.expressions.program import OUT, result_of
 from taskflow import Array, Context, Kernel, Pointwise
 
-_BY_NUMPY = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}
 _COMPILED = {"maximum", "minimum", "exp", "tanh", "erf", "where"}
-_DTYPES = ("float32", "float64")
 
 
 def pointwise(expression: Expression, names: Sequence[str], numbers: Mapping[str, float]) -> Kernel:
     """The kernel whose last array = the value of `expression` of the others, called `names`, and of `numbers`."""
-    is_compiled = expression.functions & _COMPILED and not expression.functions & _BY_NUMPY
+    is_compiled = expression.functions & _COMPILED and not expression.functions & BY_PASSES
     return _kernel(_compiled_loop if is_compiled else _by_passes, expression, tuple(names), dict(numbers))
 
 
@@ -37,7 +35,7 @@ def _kernel(kernel: Kernel, expression: Expression, names: tuple[str, ...], numb
 def _join(outer: Pointwise, k: int, inner: Pointwise) -> Kernel | None:
     """See `taskflow.Pointwise`. Inputs are called `x0`, `x1`, ... and numbers `n0`, `n1`, ... in the kernel of both."""
     around, within = Expression.parse(outer.text), Expression.parse(inner.text)
-    if (around.functions | within.functions) & _BY_NUMPY:
+    if (around.functions | within.functions) & BY_PASSES:
         return None
     count, behind = len(inner.names), len(outer.names) - k - 1
     inner_names = {name: f"x{k + i}" for i, name in enumerate(inner.names)}
@@ -75,7 +73,7 @@ def _by_passes(
 def _compiled_loop(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
-    if any(a.dtype != arrays[-1].dtype for a in arrays) or arrays[-1].dtype.name not in _DTYPES:
+    if any(a.dtype != arrays[-1].dtype for a in arrays) or arrays[-1].dtype.name not in DTYPES:
         _by_passes(ctx, *arrays, expression=expression, names=names, numbers=numbers)
         return
     run_loop(ctx, result_of(expression), dict(zip((*names, OUT), arrays, strict=True)), numbers)

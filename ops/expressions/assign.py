@@ -13,8 +13,8 @@ from ops.expressions.program import Pass, Program
 from ops.tiles import contiguous, deliver, in_memory_order, work_array
 from taskflow import Array, Context, Kernel
 
-_DTYPES = ("float32", "float64")
-_BY_PASSES = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form
+DTYPES = ("float32", "float64")
+BY_PASSES = {"power", "expm1", "log", "log1p", "sin", "cos", "sign"}  # have no fast compiled form
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
@@ -84,11 +84,11 @@ def _along(a: Array, ndim: int, along: int) -> Array:
 
 def _run(ctx: Context, arrays: Sequence[Array], program: Program, numbers: Mapping[str, float]) -> None:
     dtypes = {a.dtype.name for a in arrays if a.ndim}
-    is_simple = len(dtypes) <= 1 and dtypes <= set(_DTYPES)
+    is_simple = len(dtypes) <= 1 and dtypes <= set(DTYPES)
     for one in program.passes:
         used = {n: a for n, a in zip(program.arguments, arrays, strict=True) if one.names & set(n.split())}
         known = {name: value for name, value in numbers.items() if name in one.reads}
-        if ctx.is_cuda or not is_simple or one.functions & _BY_PASSES:
+        if ctx.is_cuda or not is_simple or one.functions & BY_PASSES:
             passes.run(ctx, one, _views(list(used), list(used.values()), program.along), known)
         elif any(" " in names for names in used):
             _in_parts(ctx, one, used, known, program.contracts)

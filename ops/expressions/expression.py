@@ -32,6 +32,7 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Eq: "equal",
     ast.NotEq: "not_equal",
 }
+COMPARISONS = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
 _FUNCTIONS = {
     **{name: name for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sqrt", "sign", "erf", "where")},
     "abs": "absolute",

@@ -17,7 +17,7 @@ from typing import Any
 
 import taskflow
 from ops.expressions import math as cpu_math
-from ops.expressions.expression import Argument, Step
+from ops.expressions.expression import COMPARISONS, Argument, Step
 from ops.expressions.program import Assignment, Pass
 
 _PART = 256  # rows
@@ -35,17 +35,7 @@ _CODE = {
     "maximum": "{1} if {0} <= {1} or {1} != {1} else {0}",  # NaN where one is, as NumPy's
     "minimum": "{1} if {0} >= {1} or {1} != {1} else {0}",
     "where": "{1} if {0} != zero else {2}",
-    **{
-        name: f"one if {{}} {sign} {{}} else zero"
-        for name, sign in {
-            "less": "<",
-            "less_equal": "<=",
-            "greater": ">",
-            "greater_equal": ">=",
-            "equal": "==",
-            "not_equal": "!=",
-        }.items()
-    },
+    **{name: f"one if {{}} {sign} {{}} else zero" for name, sign in COMPARISONS.items()},
 }
 
 

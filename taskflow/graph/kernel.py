@@ -118,14 +118,9 @@ class Kernel:
 
     @property
     def for_points(self) -> Callable[[Context, Points], Call] | None:
-        """What makes one call of several points on a GPU, if the variant declares that.
-
-        A kernel around another one, which is among its options, can do so if the other one can.
-        """
+        """What makes one call of several points on a GPU, if the variant declares that."""
         make = self.cuda.together if self.cuda else None
-        if make is None or any(isinstance(o, Kernel) and o.for_points is None for o in self.options.values()):
-            return None
-        return partial(make, **self.options)
+        return partial(make, **self.options) if make else None
 
     def for_dtypes(self, arrays: Sequence[Array], is_read: Sequence[bool], is_written: Sequence[bool]) -> Kernel:
         """What runs on these arrays: itself, or itself between casts of those of half size."""

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ops.test_generated import Context as OnGpu
 
 from ops.expressions.assign import assign, assign_together
 from ops.expressions.program import Pass, Program, program
 from taskflow import Context
 from tests import shim
+from tests.ops.test_cuda_source import Context as OnGpu
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = Mapping[str, Array]
