@@ -165,13 +165,13 @@ class Bounds:
         from taskflow.searching.boundpass import bound_children  # numba: imported on first use
 
         self._bound_children: Callable[..., None] = bound_children
-        self._tables = tuple(map(tuple, bound_tables(tables)))
+        self._tables = tuple(bound_tables(tables))
         self.configs = tables.configs
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
         out = np.empty(len(self.configs[leader]))
-        self._bound_children(chosen, leader, *self._tables, out)
+        self._bound_children(chosen, leader, self._tables, out)
         return out
 
 
