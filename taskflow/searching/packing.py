@@ -72,7 +72,7 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
     collectives = 0
     for k in range(rows):
         collectives += s.row[k].kind == COLLECTIVE
-    short = lacking_column(p, rows, collectives, len(keys), versions, issuers)
+    short = lacking_column(p, rows, collectives, len(keys), versions, issuers, len(keys))
     if short != FITS:
         return int(short)
     row = p.filled[0].rows
@@ -95,17 +95,17 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
 
 
 @leaf
-def lacking_column(p: Packed, rows: int, collectives: int, edges: int, versions: int, issuers: int) -> int:
+def lacking_column(p: Packed, rows: int, collectives: int, within: int, versions: int, issuers: int, runs: int) -> int:
     """A column that has no room for so much more, or FITS."""
     if p.filled[0].rows + rows + 1 >= len(p.seconds):
         return ROW
-    if p.filled[0].within + edges > len(p.within):
+    if p.filled[0].within + within > len(p.within):
         return WITHIN
     if p.filled[0].versions + versions > len(p.version):
         return VERSION
     if p.filled[0].run_ptrs + issuers + 1 > len(p.run_ptr):
         return RUN_PTR
-    if p.filled[0].runs + edges > len(p.run):
+    if p.filled[0].runs + runs > len(p.run):
         return RUN
     if p.filled[0].fragments + 1 > len(p.fragment):
         return FRAGMENT

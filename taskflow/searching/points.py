@@ -57,29 +57,10 @@ def put_points(number: int, dtype: int, table: PointTable, rates: PointRates, fi
     begin, count, model = record.first_device, record.points, record.first_model
     for i in range(count):
         device = table.device[begin + i]
-        if i > 0 and is_like(table, begin + i, model + i, dtype, rates):
-            p.seconds[row + i] = p.seconds[row + i - 1]
-        else:
-            p.seconds[row + i] = point_seconds(table.flops[model + i], table.bytes[model + i], device, dtype, rates)
+        p.seconds[row + i] = point_seconds(table.flops[model + i], table.bytes[model + i], device, dtype, rates)
         p.streams[row + i] = first_set + device
         p.within_ptr[row + i + 1] = p.within_ptr[row]
     p.filled[0].rows = row + count
-
-
-@leaf
-def is_like(table: PointTable, at: int, i: int, dtype: int, rates: PointRates) -> bool:
-    """Whether a point takes as long as the one before it: most do, and a division takes longer than to see that.
-
-    `at` is the number of its device, `i` that of its flops.
-    """
-    device, before = table.device[at], table.device[at - 1]
-    if table.flops[i] != table.flops[i - 1] or table.bytes[i] != table.bytes[i - 1]:
-        return False
-    if rates.flops[dtype, device] != rates.flops[dtype, before] or rates.ramp[device] != rates.ramp[before]:
-        return False
-    moves = rates.moves
-    is_same = moves.bandwidth[device] == moves.bandwidth[before] and moves.ramp[device] == moves.ramp[before]
-    return bool(is_same and moves.overhead[device] == moves.overhead[before])
 
 
 @leaf

@@ -132,7 +132,7 @@ class Pool:
         """
         done, self._sketched_from = 0, self.packed.filled.copy()
         while done < len(regions):
-            tables = self._lives, tuple(self.lowering.store.table), self._links
+            tables = tuple(self.lowering.mover.table), tuple(self.lowering.store.table), self._links
             of_pool = self._are_moves_rated, tuple(self.packed)
             column, made, is_long = self._sketch(regions[done:], numbers, *tables, *of_pool, work, limit)
             done += made
@@ -145,11 +145,6 @@ class Pool:
     def drop_sketches(self) -> None:
         """Take the sketches out again."""
         self.packed.filled[:] = self._sketched_from
-
-    @cached_property
-    def _lives(self) -> tuple[Array, ...]:
-        """`Lives` as a plain tuple."""
-        return tuple(self.lowering.mover.table)
 
     @cached_property
     def _links(self) -> tuple[object, ...]:

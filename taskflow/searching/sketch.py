@@ -22,8 +22,8 @@ from taskflow.core.compiling import inner, leaf, njit
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.regionlife import load
-from taskflow.searching.packed import FITS, FRAGMENT, ROW, RUN, RUN_PTR, VERSION, Packed
-from taskflow.searching.packing import put_run
+from taskflow.searching.packed import FITS, Packed
+from taskflow.searching.packing import lacking_column, put_run
 from taskflow.searching.receiving import (
     LackingParts,
     Links,
@@ -70,7 +70,9 @@ def sketch(
     for number in range(len(regions)):
         life, points = load(regions[number], lives, points_of, table)
         x = LoadedRegion(life, points)
-        short = lacking_column(x, life.ops, len(links.hosts), links.streams, p)
+        versions = len(life.producer)
+        rows, issuers = versions * (2 * len(links.hosts) + links.streams), life.ops + versions
+        short = lacking_column(p, rows, 0, 0, versions, issuers, rows + (EDGES + 2) * len(points.device))
         if short != FITS:
             return short, number, False
         row = p.filled[0].rows
@@ -94,22 +96,6 @@ def add_work(work: Array, first: int, limit: float, links: Links, p: Packed) -> 
             work[links.stream[k]] += p.seconds[row]
             is_long = is_long or work[links.stream[k]] > limit
     return is_long
-
-
-@leaf
-def lacking_column(x: LoadedRegion, ops: int, devices: int, streams: int, p: Packed) -> int:
-    """A column that has no room for a sketch, or FITS."""
-    versions = len(x.life.producer)
-    rows = versions * (2 * devices + streams)
-    if p.filled[0].rows + rows + 1 >= len(p.seconds):
-        return ROW
-    if p.filled[0].versions + versions > len(p.version):
-        return VERSION
-    if p.filled[0].run_ptrs + ops + versions + 1 > len(p.run_ptr):
-        return RUN_PTR
-    if p.filled[0].runs + rows + (EDGES + 2) * len(x.points.device) > len(p.run):
-        return RUN
-    return FRAGMENT if p.filled[0].fragments + 1 > len(p.fragment) else FITS
 
 
 @inner

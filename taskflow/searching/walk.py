@@ -7,30 +7,14 @@ are counted by whoever calls them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator
 
 import numpy as np
 
+from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
 from taskflow.strategy.strategy import ParallelConfig, Strategy
-
-
-class Judges(Protocol):
-    """What a walk needs of `taskflow.searching.judge.Judge`."""
-
-    def start(self, strategy: Strategy) -> float:
-        """Make `strategy` the current one; its seconds."""
-
-    def propose(self, name: str, config: ParallelConfig, limit: float = math.inf) -> float:
-        """Seconds of the current strategy with another configuration of `name`; any number above a `limit` exceeded."""
-
-    def accept(self) -> None:
-        """Make the strategy that was proposed last the current one."""
-
-    def propose_all(self, changes: Mapping[str, ParallelConfig], limit: float = math.inf) -> float:
-        """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
 
 
 class Walk:
@@ -41,7 +25,7 @@ class Walk:
     """
 
     def __init__(
-        self, judge: Judges, proposals: Proposals, start: Strategy, beta: float, generator: np.random.Generator
+        self, judge: Judge, proposals: Proposals, start: Strategy, beta: float, generator: np.random.Generator
     ) -> None:
         self.judge, self.proposals, self.beta, self.generator = judge, proposals, beta, generator
         self.strategy = proposals.space.include(start)
@@ -72,7 +56,7 @@ class Descent:
     descent that is stopped early has treated all alike.
     """
 
-    def __init__(self, judge: Judges, space: Space, start: Strategy) -> None:
+    def __init__(self, judge: Judge, space: Space, start: Strategy) -> None:
         self.judge, self.space = judge, space
         self.strategy = space.include(start)
         self.seconds = judge.start(self.strategy)
