@@ -197,7 +197,8 @@ def _evaluate_summed(
     axes: tuple[int, ...],
 ) -> None:
     """The last array = the sum over `axes` of `expression` of the others, called `names`, and of `numbers`."""
-    reduce(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1], axes)
+    shape = ctx.xp.broadcast_shapes(*(a.shape for a in arrays[:-1]))
+    reduce(ctx, expression, {**numbers, **dict(zip(names, arrays))}, shape, arrays[-1], axes)
 
 
 @partial(Kernel, is_captured=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ops.expressions import cuda_source
@@ -35,19 +35,23 @@ def reduce(
     ctx: Context,
     expression: Expression,
     values: Mapping[str, Array | float],
+    shape: Sequence[int],
     out: Array,
     axes: tuple[int, ...],
     kind: str = "sum",
 ) -> None:
-    """`out` = the sum or maximum (`kind`) over `axes`, of which it has one point each or, leading ones, none."""
-    arrays = [a for a in values.values() if not isinstance(a, int | float)]
-    out = out[(*[None] * (max(a.ndim for a in arrays) - out.ndim), ...)]
+    """`out` = the sum or maximum (`kind`) over `axes`, of which it has one point each or, leading ones, none.
+
+    `shape` is what all arrays among `values` broadcast to.
+    """
+    if out.ndim < len(shape):
+        out = out[(*[None] * (len(shape) - out.ndim), ...)]
     if ctx.is_cuda:
         cuda_source.reduce(ctx, expression, values, out, axes, kind)
         return
     each = values.get(expression.text)
     if each is None:
-        each = ctx.scratch("product", ctx.xp.broadcast_shapes(*(a.shape for a in arrays)), out.dtype)
+        each = ctx.scratch("product", shape, out.dtype)
         evaluate(ctx, expression, values, each)
     getattr(ctx.xp, kind)(each, axis=axes, keepdims=True, out=out)
 
