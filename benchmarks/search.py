@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 
 import taskflow
-from taskflow.searching.collecting import collect_rarely
+from taskflow.searching.budget import collect_rarely
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space

@@ -1,9 +1,14 @@
-"""Budgets: how long a search goes on, by proposals, seconds, or both."""
+"""What a search may spend: proposals, seconds, or both; and how rarely it looks for garbage meanwhile."""
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+RARELY = 1_000_000  # containers that were made and not freed
 
 
 @dataclass
@@ -32,3 +37,18 @@ class Budget:
         if self.seconds is None:
             return by_count
         return max(by_count, (time.perf_counter() - self._begin) / self.seconds)
+
+
+@contextmanager
+def collect_rarely() -> Iterator[None]:
+    """Meanwhile, look for garbage in cycles rarely.
+
+    A search keeps very many containers, which the collector would walk through again and again (up to a twentieth of
+    the time), and makes hardly any cycles.
+    """
+    first, *others = gc.get_threshold()
+    gc.set_threshold(max(first, RARELY) if first else 0, *others)
+    try:
+        yield
+    finally:
+        gc.set_threshold(first, *others)

@@ -21,6 +21,7 @@ from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import overlaps, same, volume
 from taskflow.lowering.regionlife import RegionLife
 from taskflow.lowering.tiles import Points, by_number, tiles_of
+from taskflow.searching.tables import arrival_rates
 from taskflow.tasks.streams import StreamSets
 
 
@@ -52,9 +53,7 @@ class Links(NamedTuple):
 def links_of(rates: Rates, hosts: Array, few: int, sets: StreamSets) -> Links:
     """See `Links`."""
     (ptr, stream), first = sets.columns, sets.first_stream
-    is_own = np.eye(len(hosts), dtype=np.bool_)
-    latency, throughput = np.where(is_own, np.inf, rates.latency), np.where(is_own, 0.0, rates.throughput)
-    least, best = latency.min(axis=0), throughput.max(axis=0)
+    least, best = arrival_rates(rates)
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
     return Links(hosts, few, *of_links, ptr[: first + 1].copy(), stream[: ptr[first]].copy(), first, sets.count)
 

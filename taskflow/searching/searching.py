@@ -25,8 +25,7 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
-from taskflow.searching.budget import Budget
-from taskflow.searching.collecting import collect_rarely
+from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space, count_strategies

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.core.geometry import Rect
-from taskflow.cost.model import CostModel
+from taskflow.cost.model import CostModel, Rates
 from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import lower
-from taskflow.machine import MachineModel
 from taskflow.searching.space import Space
 from taskflow.strategy.partition import OperatorPoints, partition
 from taskflow.strategy.strategy import Strategy
@@ -54,7 +53,7 @@ class SpaceTables:
         self.family = [number[op.follows or op.name] for op in self.operators]
         self.configs = [list(space.configs(name)) for name in space.names]
         self.edges = list(_edges(self.operators))
-        self.latency, self.bandwidth = _arrival_rates(space.machine)
+        self.latency, self.throughput = arrival_rates(costs.rates())
         self.points = [
             [partition(op, config) for config in self.configs[f]]
             for op, f in zip(self.operators, self.family, strict=True)
@@ -109,7 +108,7 @@ class SpaceTables:
                     yield holders[device], p, 0.0
                 elif len(holders) == 1:
                     size = tile.intersect(box).volume * itemsize / share
-                    yield next(iter(holders.values())), p, float(self.latency[device] + size / self.bandwidth[device])
+                    yield next(iter(holders.values())), p, float(self.latency[device] + size / self.throughput[device])
 
 
 def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, dict[int, int]]]]:
@@ -133,18 +132,10 @@ def _edges(operators: Sequence[Operator]) -> Iterator[Edge]:
             made[op.args[k].name] = number, k
 
 
-def _arrival_rates(machine: MachineModel) -> tuple[Array, Array]:
-    """Per device the least latency and the largest bandwidth of transfers to it."""
-    count, large = len(machine.devices), 1e12
-    latency, bandwidth = np.zeros(count), np.full(count, np.inf)
-    for d in range(count):
-        others = [s for s in range(count) if s != d]
-        if others:
-            empty = [machine.transfer_seconds(s, d, 0) for s in others]
-            loaded = [machine.transfer_seconds(s, d, large) for s in others]
-            latency[d] = min(empty)
-            bandwidth[d] = max(large / max(b - a, 1e-300) for a, b in zip(empty, loaded, strict=True))
-    return latency, bandwidth
+def arrival_rates(rates: Rates) -> tuple[Array, Array]:
+    """Per device the least latency and the largest throughput of transfers to it."""
+    is_own = np.eye(len(rates.latency), dtype=np.bool_)
+    return np.where(is_own, np.inf, rates.latency).min(axis=0), np.where(is_own, 0.0, rates.throughput).max(axis=0)
 
 
 def subgraph(graph: Graph, operators: Sequence[Operator]) -> Graph:

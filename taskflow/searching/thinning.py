@@ -85,11 +85,8 @@ def thin(s: State, keys: Array, of_row: int, of_issuer: int, of_rows: RowStreams
     """Of the sorted edges (see `packing.edge_keys`), those that no other one implies; each once."""
     keys = last_awaited(s, keys, of_row, of_issuer, of_rows)
     row, issuer, streams, kept = (1 << of_row) - 1, (1 << of_issuer) - 1, of_rows.stream.max() + 1, 0
-    group, known, stream_known = (
-        np.full(streams, -1, np.int64),
-        np.empty(streams, np.int64),
-        np.empty(streams, np.int64),
-    )
+    group = np.full(streams, -1, np.int64)
+    known, stream_known = np.empty_like(group), np.empty_like(group)
     for key in keys:
         issuers, waiting, index = key >> (2 * of_row), (key >> of_row) & row, key & row
         stream = stream_of(s, issuers & issuer, index, of_rows)
