@@ -234,7 +234,7 @@ def replay_of(step: Executor) -> Any:
 
 def parts_of(step: Executor) -> list[bool]:
     """Whether each part of a step is a graph."""
-    return [part.is_captured for part in replay_of(step).parts]
+    return [segment.is_captured for segment in replay_of(step).segments]
 
 
 def median_seconds(call: Callable[[], object], count: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskflow.backend import Part, StreamBackend
+from taskflow.backend import GroupCall, StreamBackend
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import LocalTransport
 from taskflow.tasks.task_graph import Array
@@ -23,7 +23,7 @@ def all_reduce(backend: StreamBackend, count: int) -> tuple[bool, float]:
     (communicator,) = backend.communicators(0, [(0,)], OneRank(), 4 * count).values()
     clock = DeviceClock(backend, 0)
     source, target = clock.array((count,), "float32"), clock.array((count,), "float32")
-    calls = communicator.calls([Part("all_reduce", source, target)])
+    calls = communicator.calls([GroupCall("all_reduce", source, target)])
 
     def issue() -> None:
         for call in calls:
