@@ -202,6 +202,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windows, is_grouped: bool) -> None:
+    """y = x * weight + bias of one tile; the bias, if there is one, and y are `rest`."""
     *biases, y = rest
     bias = biases[0] if biases and ctx.interval("c")[0] == 0 else None  # once among the partial sums
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
@@ -251,6 +252,7 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool) -> None:
+    """The weight's gradient of one tile: sums over its images and points."""
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
     out = work_array(ctx, "gweight", channels_last(gweight))

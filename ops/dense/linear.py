@@ -81,6 +81,7 @@ def activated(name: str, inputs: list[LogicalRegion], activation: str, backward:
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def forward(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
+    """y = x Wᵀ + b of one tile; the bias, if there is one, and y are `rest`."""
     *bias, y = rest
     if ctx.interval("i")[0] != 0:
         bias = []  # once among the partial sums

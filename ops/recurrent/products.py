@@ -75,6 +75,7 @@ def _gate_rows(ctx: Context, slot: object, a: Array) -> Array:
 
 @partial(Kernel, is_captured=True)
 def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
+    """gx = ggates W, with the dimensions of all gates taken as one."""
     flat = result_matrix(ctx, "gx", gx)
     ctx.xp.matmul(_gate_rows(ctx, "ggates", ggates), _matrix(ctx, "weight", weight), out=flat)
     deliver_matrix(ctx, flat, gx)
@@ -156,6 +157,7 @@ def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
 
 @partial(Kernel, is_captured=True, cuda=gpu_rows.sums_of_rows)
 def bias_gradient(ctx: Context, *args: Array) -> None:
+    """The sum of the gradients of gates over samples and steps; the last argument is the result."""
     *all_gates, gbias = args
     part = ctx.scratch("part", gbias.shape, gbias.dtype)
     for k, ggates in enumerate(all_gates):
@@ -166,4 +168,5 @@ def bias_gradient(ctx: Context, *args: Array) -> None:
 
 @partial(Kernel, is_captured=True)
 def zero(ctx: Context, out: Array) -> None:
+    """A first state of zeros."""
     ctx.xp.copyto(out, 0)
