@@ -5,7 +5,7 @@ halves. The order is that of the source, not the compiler's: "reassoc" fast math
 where arrays lay. Written as IR because numba vectorizes no sum whose order is fixed (its SLP pass is off); one sum over
 128 numbers takes 12 ns, in the order of the numbers 63 ns.
 
-Called from compiled functions only, on contiguous rows; the functions in Python say what they compute.
+Called from compiled functions only, on contiguous rows.
 """
 
 from __future__ import annotations
@@ -17,71 +17,25 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
-
-from taskflow import Array
+from numba.extending import intrinsic
 
 _build: Any = cgutils  # has no types
 LANES = 32  # four registers of AVX2: enough additions under way to hide how long each takes
 _Combine = Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]
 
 
-def sum_of(row: Array) -> float:
+def _sum_of(typing: object, row: types.Array) -> tuple[Any, Callable[..., ir.Value]]:
     """The sum of a row; of an empty one 0."""
-    return _fold(row, 0, np.add)
+    return _folding(row, 0.0, lambda builder, a, b: builder.fadd(a, b))
 
 
-def max_of(row: Array) -> float:
+def _max_of(typing: object, row: types.Array) -> tuple[Any, Callable[..., ir.Value]]:
     """The largest number of a row, NaN left out; of an empty one minus infinity."""
-    return _fold(row, -np.inf, np.fmax)
+    return _folding(row, -np.inf, lambda builder, a, b: builder.select(builder.fcmp_ordered(">", b, a), b, a))
 
 
-def _fold(row: Array, start: float, combine: np.ufunc) -> float:
-    lanes = np.full(LANES, start, row.dtype)
-    for k in range(0, row.size, LANES):
-        part = row[k : k + LANES]
-        lanes[: part.size] = combine(lanes[: part.size], part)
-    while lanes.size > 1:
-        lanes = combine(lanes[: lanes.size // 2], lanes[lanes.size // 2 :])
-    return float(lanes[0])
-
-
-@overload(sum_of)
-def _sum_of(row: Array) -> Callable[[Array], float]:
-    def compiled(row: Array) -> float:
-        total: float = _lane_sum(row)
-        return total
-
-    return compiled
-
-
-@overload(max_of)
-def _max_of(row: Array) -> Callable[[Array], float]:
-    def compiled(row: Array) -> float:
-        most: float = _lane_max(row)
-        return most
-
-    return compiled
-
-
-def _add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
-    return builder.fadd(a, b)
-
-
-def _larger(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
-    return builder.select(builder.fcmp_ordered(">", b, a), b, a)
-
-
-def _sum_code(typing: object, row: types.Array) -> tuple[Any, Callable[..., ir.Value]]:
-    return _folding(row, 0.0, _add)
-
-
-def _max_code(typing: object, row: types.Array) -> tuple[Any, Callable[..., ir.Value]]:
-    return _folding(row, -np.inf, _larger)
-
-
-_lane_sum: Any = intrinsic(_sum_code)
-_lane_max: Any = intrinsic(_max_code)
+sum_of: Any = intrinsic(_sum_of)
+max_of: Any = intrinsic(_max_of)
 
 
 def _folding(row: types.Array, start: float, combine: _Combine) -> tuple[Any, Callable[..., ir.Value]]:

@@ -9,19 +9,18 @@ registers: eight of AVX2, enough additions under way to hide how long each takes
 numba keeps no array in registers. The scheme is that of Goto and van de Geijn, "Anatomy of high-performance matrix
 multiplication" (2008).
 
-Called from compiled functions only; the functions in Python say what they compute.
+Called from compiled functions only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 from numpy.typing import DTypeLike
 
 from taskflow import Array, njit
@@ -76,7 +75,7 @@ def add_product(a: Array, packed: Array, c: Array, edge: Array) -> None:
             column, right = panel * lanes, packed[part, panel]
             whole = rows - rows % ROWS if column + lanes <= columns else 0
             for row in range(0, whole, ROWS):
-                add_tile(left, row, right, c, row, column)
+                _add_tile(left, row, right, c, row, column)
             for row in range(whole, rows, ROWS):
                 _add_edge(left, row, right, c, column, edge)
 
@@ -89,38 +88,24 @@ def add_step(a: Array, step: int, packed: Array, c: Array, target: int, edge: Ar
 
 @njit(nogil=True, error_model="numpy")
 def _add_edge(a: Array, row: int, panel: Array, c: Array, column: int, edge: Array) -> None:
-    """`add_tile` where `c` ends within the tile."""
+    """`_add_tile` where `c` ends within the tile."""
     height, width = min(ROWS, c.shape[0] - row), min(panel.shape[1], c.shape[1] - column)
     for i in range(height):
         for k in range(width):
             edge[i, k] = c[row + i, column + k]
-    add_tile(a, row, panel, edge, 0, 0)
+    _add_tile(a, row, panel, edge, 0, 0)
     for i in range(height):
         for k in range(width):
             c[row + i, column + k] = edge[i, k]
 
 
-def add_tile(a: Array, row: int, panel: Array, c: Array, at: int, column: int) -> None:
+def _add_tile_code(
+    typing: object, a: types.Array, row: object, panel: types.Array, c: types.Array, at: object, column: object
+) -> tuple[Any, Any]:
     """Add the product of `ROWS` rows of `a` from `row` with a panel to `c` at (at, column).
 
     For rows behind the last one of `a` the last one is taken.
     """
-    rows = np.minimum(np.arange(row, row + ROWS), len(a) - 1)
-    c[at : at + ROWS, column : column + panel.shape[1]] += a[rows] @ panel[: a.shape[1]]
-
-
-@overload(add_tile)
-def _add_tile(a: Array, row: int, panel: Array, c: Array, at: int, column: int) -> Callable[..., None]:
-    def compiled(a: Array, row: int, panel: Array, c: Array, at: int, column: int) -> None:
-        _tile(a, row, panel, c, at, column)
-
-    return compiled
-
-
-def _tile_code(
-    typing: object, a: types.Array, row: object, panel: types.Array, c: types.Array, at: object, column: object
-) -> tuple[Any, Any]:
-    """Signature and code of `add_tile`."""
     numbers = types.intp
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
@@ -141,7 +126,7 @@ def _tile_code(
     return types.void(a, numbers, panel, c, numbers, numbers), generate
 
 
-_tile: Any = intrinsic(_tile_code)
+_add_tile: Any = intrinsic(_add_tile_code)
 
 
 def _row(builder: ir.IRBuilder, array: Any, row: ir.Value) -> ir.Value:

@@ -54,26 +54,19 @@ def _join(outer: Pointwise, k: int, inner: Pointwise) -> Kernel | None:
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, takes_half=True)
-def _on_gpu(
-    ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
-) -> None:
-    """One kernel that is made of the expression (`ops.expressions.cuda_source`)."""
-    evaluate(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
-
-
-@partial(Kernel, is_captured=True, cuda=_on_gpu)
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _by_passes(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
+    """On a GPU one kernel that is made of the expression (`ops.expressions.cuda_source`)."""
     evaluate(ctx, expression, {**numbers, **dict(zip(names, arrays))}, arrays[-1])
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=_on_gpu)
+@partial(Kernel, is_compiled=True, is_captured=True, takes_half_on_cuda=True)
 def _compiled_loop(
     ctx: Context, *arrays: Array, expression: Expression, names: Sequence[str], numbers: Mapping[str, float]
 ) -> None:
-    if any(a.dtype != arrays[-1].dtype for a in arrays) or arrays[-1].dtype.name not in DTYPES:
+    if ctx.is_cuda or any(a.dtype != arrays[-1].dtype for a in arrays) or arrays[-1].dtype.name not in DTYPES:
         _by_passes(ctx, *arrays, expression=expression, names=names, numbers=numbers)
         return
     run_loop(ctx, result_of(expression), dict(zip((*names, OUT), arrays, strict=True)), numbers)

@@ -15,7 +15,19 @@ from taskflow.backend import Context
 from .interpreter import first_values, run
 
 Array = np.ndarray[Any, np.dtype[Any]]
+FOLDS: dict[str, tuple[float, np.ufunc]] = {"sum_of": (0, np.add), "max_of": (-np.inf, np.fmax)}
 LENGTHS = (0, 1, 2, 31, 32, 33, 63, 64, 100, 257)
+
+
+def folded(row: Array, start: float, combine: np.ufunc) -> float:
+    """What they compute: every lane its numbers in their order, then half of the lanes on the other half."""
+    lanes = np.full(cpu_lanes.LANES, start, row.dtype)
+    for k in range(0, row.size, lanes.size):
+        part = row[k : k + lanes.size]
+        lanes[: part.size] = combine(lanes[: part.size], part)
+    while lanes.size > 1:
+        lanes = combine(lanes[: lanes.size // 2], lanes[lanes.size // 2 :])
+    return float(lanes[0])
 
 
 def compiled(name: str) -> Callable[[Array], Any]:
@@ -28,15 +40,15 @@ def compiled(name: str) -> Callable[[Array], Any]:
     return call  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("name", ["sum_of", "max_of"])
+@pytest.mark.parametrize("name", FOLDS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_compiled_gives_the_bits_of_its_definition(name: str, dtype: str) -> None:
-    call, define = compiled(name), getattr(cpu_lanes, name)
+    call = compiled(name)
     for length in LENGTHS:
         memory = np.random.default_rng(length).standard_normal(length + 3).astype(dtype)
         for start in range(3):
             row = memory[start : start + length]
-            assert call(row) == define(row)
+            assert call(row) == folded(row, *FOLDS[name])
 
 
 def test_nothing_behind_a_row_is_counted() -> None:

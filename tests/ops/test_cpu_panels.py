@@ -32,14 +32,3 @@ def test_rows_may_have_gaps_and_nothing_between_them_is_touched() -> None:
     cpu_panels.add_product(wide_a[:, 1], packed, wide_c[:, 0], edge)
     np.testing.assert_allclose(wide_c[:, 0], c + a @ matrix.T, rtol=1e-12)
     assert (wide_c[:, 1] == 7).all()
-
-
-def test_a_tile_in_python_says_what_the_compiled_one_does() -> None:
-    a, matrix, c, packed, edge = operands("float64", 5, 16, 10)
-    cpu_panels.pack(matrix, packed)
-    by_tiles = np.concatenate([c, np.zeros((3, 16))])
-    for row in (0, 4):
-        for column in (0, 8):
-            cpu_panels.add_tile(a, row, packed[0, column // 8], by_tiles, row, column)
-    cpu_panels.add_product(a, packed, c, edge)
-    np.testing.assert_allclose(by_tiles[:5], c, rtol=1e-12)
