@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from ops.building import check_region, distinct, launch_first, term, terms
-from ops.cuda import features as gpu_features
+from ops.cuda import kernels as gpu
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -63,7 +63,7 @@ def _launch(
     return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3)
 
 
-@partial(Kernel, cuda=gpu_features.turn)
+@partial(Kernel, cuda=gpu.turn)
 def _turn(
     ctx: Context, x: Array, y: Array, *, base: float, features: int, interleaved: bool, offset: int, sign: float
 ) -> None:

@@ -2,7 +2,7 @@
 
 Arrays are (batch, points, heads, features), statistics (batch, heads, queries). cuDNN takes float16 and bfloat16.
 
-Not yet run on hardware; see `gpu`.
+Not yet run on hardware; see `kernels`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from functools import partial
 
 from numpy.typing import DTypeLike
 
-from ops.cuda.kernels import FOLDER
+from ops.cuda.kernels import BLOCK, source
 from ops.tiles import contiguous, deliver, work_array
-from taskflow import Array, Context, CudaSource, Kernel
+from taskflow import Array, Context, Kernel
 
-ATTENTION = CudaSource(FOLDER / "attention.cu")
-_BLOCK = 256  # threads that share a row
+ATTENTION = source("attention")
 _BLOCK_BYTES = 64 << 20  # of the scores of some queries
 
 
@@ -34,7 +33,7 @@ def forward(
     for rows, (scores,), (weights,) in _blocks(ctx, query, key, kept.dtype, 1):
         ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
         numbers = _numbers(ctx, 0, scores, rows, kept, is_causal)
-        threads = scores.size // scores.shape[3] * _BLOCK
+        threads = scores.size // scores.shape[3] * BLOCK
         ctx.launch(ATTENTION, f"attention_weights_{q.dtype}", threads, scores, weights, kept, *numbers, scale)
         ctx.xp.matmul(weights, value, out=out[:, :, rows])
     ctx.xp.copyto(y, out.swapaxes(1, 2))
@@ -54,7 +53,7 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
         ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
         ctx.xp.matmul(g[:, :, rows], value.swapaxes(2, 3), out=products)
         numbers = _numbers(ctx, 3, scores, rows, kept, is_causal)
-        threads = scores.size // scores.shape[3] * _BLOCK
+        threads = scores.size // scores.shape[3] * BLOCK
         name = f"attention_slopes_{q.dtype}"
         ctx.launch(ATTENTION, name, threads, scores, products, kept, weights, slopes, *numbers, scale)
         ctx.xp.matmul(slopes, key, out=out[:, :, rows])

@@ -1,19 +1,15 @@
-"""Means and maxima of windows of images on GPUs, which lie in memory in any way; see `gpu` for the rest.
-
-Not yet run on hardware; the tests compile the source for GPUs, and run it as C++ against the NumPy kernels.
-"""
+"""Means and maxima of windows of images on GPUs, which lie in memory in any way; see `kernels` for the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from ops.cuda.kernels import in_dtype
+from ops.cuda.kernels import in_dtype, source
 from ops.tiles import origin
-from taskflow import Array, Context, CudaSource, Kernel, Rect, Window
+from taskflow import Array, Context, Kernel, Rect, Window
 
-POOLING = CudaSource(Path(__file__).parent / "pooling.cu")
+POOLING = source("pooling")
 Extents = Sequence[tuple[int, int]]
 
 

@@ -1,43 +1,152 @@
-"""Softmax and sums of rows on GPUs; see `gpu`.
+"""Kernels over rows on GPUs: layer norm, softmax, cross entropy, accuracy, the order of rows and their sums.
 
-Not yet run on hardware; the tests compile the source for GPUs, and run it as C++ against the NumPy kernels.
+See `kernels` for the rest.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
-from ops.cuda.kernels import in_dtype
+from ops.cuda.kernels import BLOCK, in_dtype, launch, source, wide
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
-from ops.tiles import deliver, last, rows, work_array
-from taskflow import Array, Context, CudaSource, Kernel
+from ops.tiles import last
+from taskflow import Array, Context, Kernel
 
-ROWS = CudaSource(Path(__file__).parent / "rows.cu")
-_BLOCK = 256
+SOFTMAX, LAYER_NORM, CLASSES, ROWS = map(source, ("softmax", "layer_norm", "classes", "rows"))
 _STEPS = 8  # that one kernel adds up
 _SUM = Expression.parse("a + b")
+_IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
+
+# -- normalization -----------------------------------------------------------------------------------------------------
+
+
+@partial(Kernel, takes_half=True)
+def normalize_rows(
+    ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
+) -> None:
+    """See `layer_norm`."""
+    inputs = [x, wide(ctx, "weight", weight), wide(ctx, "bias", bias)]
+    name = f"layer_norm_{x.dtype}"
+    launch(ctx, LAYER_NORM, name, mean.size * BLOCK, inputs, [y, mean, scale], x.shape[-1], float(eps))
+
+
+@partial(Kernel, takes_half=True)
+def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+    """See `layer_norm`."""
+    inputs = [gy, x, mean, scale, wide(ctx, "weight", weight)]
+    launch(ctx, LAYER_NORM, f"layer_norm_gradient_{x.dtype}", mean.size * BLOCK, inputs, [gx], x.shape[-1])
+
+
+@partial(Kernel, takes_half=True)
+def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+    """See `layer_norm`."""
+    inputs, outputs, width = [gy, x, mean, scale], [gweight, gbias], x.shape[-1]
+    launch(ctx, LAYER_NORM, f"layer_norm_sums_{x.dtype}", width, inputs, outputs, mean.size, width)
+
+
+# -- softmax and loss --------------------------------------------------------------------------------------------------
 
 
 @partial(Kernel, takes_half=True)
 def softmax(ctx: Context, x: Array, y: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
-    x, y = last(x, dim), last(y, dim)
-    work, width = work_array(ctx, "y", y), x.shape[-1]
-    read = rows(ctx, "x", in_dtype(ctx, "wide x", x, y.dtype))
-    ctx.launch(ROWS, f"softmax_{y.dtype}", y.size // width * _BLOCK, read, work, width)
-    deliver(ctx, work, y)
+    read, y = last(in_dtype(ctx, "cast", x, y.dtype), dim), last(y, dim)
+    width = y.shape[-1]
+    launch(ctx, ROWS, f"softmax_{y.dtype}", y.size // width * BLOCK, [read], [y], width)
 
 
 @partial(Kernel, takes_half=True)
 def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) -> None:
     """See `softmax.softmax`."""
-    gy, y, gx = (last(a, dim) for a in (gy, y, gx))
-    work, width = work_array(ctx, "gx", gx), gx.shape[-1]
-    read = [rows(ctx, k, in_dtype(ctx, ("cast", k), a, gx.dtype)) for k, a in enumerate((gy, y))]
-    ctx.launch(ROWS, f"softmax_gradient_{gx.dtype}", gx.size // width * _BLOCK, *read, work, width)
-    deliver(ctx, work, gx)
+    inputs = [last(in_dtype(ctx, ("cast", k), a, gx.dtype), dim) for k, a in enumerate((gy, y))]
+    width = gx.shape[dim]
+    launch(ctx, ROWS, f"softmax_gradient_{gx.dtype}", gx.size // width * BLOCK, inputs, [last(gx, dim)], width)
+
+
+@partial(Kernel, takes_half=True)
+def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
+    """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
+    losses = ctx.scratch("losses", (t.size,), loss.dtype)
+    name = f"cross_entropy_{y.dtype}_{t.dtype}"
+    launch(ctx, SOFTMAX, name, t.size * BLOCK, [y, t], [probability, losses], y.shape[-1])
+    ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, float(count))
+
+
+@partial(Kernel, takes_half=True)
+def cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
+    """See `softmax_cross_entropy`."""
+    name, numbers = f"cross_entropy_gradient_{gy.dtype}_{t.dtype}", (gy.shape[-1], gy.size, float(count))
+    launch(ctx, SOFTMAX, name, gy.size, [gloss, probability, t], [gy], *numbers)
+
+
+@partial(Kernel, takes_half=True)
+def entropy_sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None) -> None:
+    """See `cross_entropy`; a class out of range makes the loss NaN."""
+    y, largest, t, *outputs = arrays
+    most = wide(ctx, "largest", largest)
+    numbers = ctx.rect(0).lo[-1], y.shape[-1], classes, ignored is not None, ignored or 0, float(smoothing)
+    name = f"entropy_sums_{y.dtype}_{t.dtype}"
+    launch(ctx, CLASSES, name, t.size * BLOCK, [y, most, t], outputs, *numbers, dtype=most.dtype)
+
+
+@partial(Kernel, takes_half=True)
+def entropy_gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> None:
+    """See `cross_entropy`."""
+    gtotal, gright, y, largest, t, gy = arrays
+    g, h, most = (wide(ctx, k, a) for k, a in enumerate((gtotal, gright, largest)))
+    numbers = ctx.rect(2).lo[-1], y.shape[-1], classes, float(smoothing), gy.size
+    name = f"entropy_gradient_{y.dtype}_{t.dtype}"
+    launch(ctx, CLASSES, name, gy.size, [g, h, y, most, t], [gy], *numbers, dtype=most.dtype)
+
+
+@partial(Kernel, takes_half=True)
+def count_rows(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
+    """See `cross_entropy`."""
+    _sum(ctx, _DIFFERS, {"t": t, "ignored": ignored}, t, count)
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+@partial(Kernel, takes_half=True)
+def count_before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
+    """See `metrics.accuracy`."""
+    found, numbers = wide(ctx, "right", right), (ctx.rect(0).lo[-1], y.shape[-1])
+    name = f"count_before_{y.dtype}_{t.dtype}"
+    launch(ctx, CLASSES, name, before.size * BLOCK, [y, t, found], [before], *numbers, dtype=found.dtype)
+
+
+@partial(Kernel, takes_half=True)
+def share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int) -> None:
+    """See `metrics.accuracy`."""
+    _sum(ctx, _IS_BELOW, {"before": before, "k": k}, before, share, count)
+
+
+@partial(Kernel, takes_half=True)
+def in_order(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
+    """See `extremes.topk`; for each of the `k` the row is read once."""
+    read, values, indices = (last(a, dim) for a in (in_dtype(ctx, "cast", x, values.dtype), values, indices))
+    k, name = values.shape[-1], f"in_order_{values.dtype}"
+    launch(ctx, CLASSES, name, values.size // k * BLOCK, [read], [values, indices], x.shape[dim], k, largest)
+
+
+@partial(Kernel, takes_half=True)
+def points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
+    """See `extremes.argmax`."""
+    inputs = [last(x, dim), in_dtype(ctx, "cast", largest, x.dtype)]
+    numbers = ctx.rect(0).lo[dim], x.shape[dim], extent
+    launch(ctx, CLASSES, f"points_behind_{x.dtype}", behind.size * BLOCK, inputs, [behind], *numbers)
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+
+
+def _sum(
+    ctx: Context, expression: Expression, values: dict[str, Array | float], a: Array, out: Array, divisor: float = 1.0
+) -> None:
+    """A scalar: the sum of an expression over all of `a`."""
+    cuda_source.reduce(ctx, expression, values, out.reshape((1,) * a.ndim), range(a.ndim), divisor=divisor)
 
 
 @partial(Kernel, takes_half=True)

@@ -1,23 +1,18 @@
-"""Elements and rows by index on GPUs: embeddings, bags and gathers; see `gpu` for the rest.
+"""Elements and rows by index on GPUs: embeddings, bags and gathers; see `kernels` for the rest.
 
 Indices are not checked: one out of range makes its result NaN. Sums are taken in the order of the indices.
-
-Not yet run on hardware; the tests compile the sources for GPUs, and run them as C++ against the NumPy kernels.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from math import prod
-from pathlib import Path
 
-from ops.cuda.kernels import in_dtype
+from ops.cuda.kernels import BLOCK, in_dtype, launch, source
 from ops.tiles import contiguous, deliver, work_array
-from taskflow import Array, Context, CudaSource, Kernel
+from taskflow import Array, Context, Kernel
 
-_FOLDER = Path(__file__).parent
-EMBEDDING, GATHER = (CudaSource(_FOLDER / f"{name}.cu") for name in ("embedding", "gather"))
-_BLOCK = 256
+EMBEDDING, GATHER = source("embedding"), source("gather")
 
 
 @partial(Kernel, takes_half=True)
@@ -33,10 +28,9 @@ def sum_bags(ctx: Context, indices: Array, weight: Array, y: Array, *, count: in
 
 
 def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, count: int, bag: int) -> None:
-    work, table, index = work_array(ctx, "y", y), contiguous(ctx, "weight", weight), contiguous(ctx, "indices", indices)
-    name = f"sum_rows_{y.dtype}_{table.dtype}_{index.dtype}"
-    ctx.launch(EMBEDDING, name, y.size, index, table, work, ctx.interval("v")[0], *table.shape, count, bag, y.size)
-    deliver(ctx, work, y)
+    name = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}"
+    numbers = ctx.interval("v")[0], *weight.shape, count, bag, y.size
+    launch(ctx, EMBEDDING, name, y.size, [indices, weight], [y], *numbers)
 
 
 @partial(Kernel, takes_half=True)
@@ -52,17 +46,16 @@ def bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> Non
 
 
 def _scatter_rows(ctx: Context, indices: Array, gy: Array, gweight: Array, bag: int) -> None:
-    table, index = work_array(ctx, "table", gweight), contiguous(ctx, "index", indices)
-    gradients = contiguous(ctx, "gy", gy)
+    table = work_array(ctx, "table", gweight)
     table.fill(0)
-    scatter_add(ctx, gradients, index, ctx.interval("v")[0], table, bag)
+    scatter_add(ctx, contiguous(ctx, "gy", gy), contiguous(ctx, "index", indices), ctx.interval("v")[0], table, bag)
     deliver(ctx, table, gweight)
 
 
 def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1) -> None:
     """See `cpu.scatter_add`; each row of `gradients` is added for `bag` indices."""
     links = ctx.scratch("links", (index.size,), "int64")
-    threads = index.size * _BLOCK if table.size else 0
+    threads = index.size * BLOCK if table.size else 0
     ctx.launch(EMBEDDING, f"link_rows_{index.dtype}", threads, index, links, index.size)
     name = f"scatter_add_{gradients.dtype}_{table.dtype}_{index.dtype}"
     ctx.launch(EMBEDDING, name, threads, gradients, index, links, table, lo, *table.shape, bag, index.size)
@@ -88,15 +81,13 @@ def right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, c
 
 def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, extent: int) -> None:
     """y = the points of `x` along `dim` that `index` names, of `extent` points in all of the region."""
-    work, read = work_array(ctx, "y", y), contiguous(ctx, "x", in_dtype(ctx, "cast", x, y.dtype))
-    places = contiguous(ctx, "index", index)
     lines, width = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
     if not y.size:
         return
     picks, index_width = y.size // (lines * width), index.size * width // y.size
     numbers = ctx.rect(0).lo[dim], extent, x.shape[dim], picks, width, index_width, y.size
-    ctx.launch(GATHER, f"gather_{y.dtype}_{places.dtype}", y.size, read, places, work, *numbers)
-    deliver(ctx, work, y)
+    inputs = [in_dtype(ctx, "cast", x, y.dtype), index]
+    launch(ctx, GATHER, f"gather_{y.dtype}_{index.dtype}", y.size, inputs, [y], *numbers)
 
 
 @partial(Kernel, takes_half=True)
@@ -113,11 +104,9 @@ def gather_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: in
 
 def add_along(ctx: Context, gy: Array, index: Array, gx: Array, dim: int) -> None:
     """The gradient of `gather_along`: every point of `gx` gathers from all that may have picked it."""
-    work, read = work_array(ctx, "gx", gx), contiguous(ctx, "gy", in_dtype(ctx, "cast", gy, gx.dtype))
-    places = contiguous(ctx, "index", index)
     lines, width = prod(gx.shape[:dim]), prod(gx.shape[dim + 1 :])
     picks = gy.size // max(lines * width, 1)
     index_width = index.size * width // gy.size if gy.size else 1
     numbers = ctx.rect(2).lo[dim], gx.shape[dim], picks, width, index_width, gx.size
-    ctx.launch(GATHER, f"gather_gradient_{gx.dtype}_{places.dtype}", gx.size, read, places, work, *numbers)
-    deliver(ctx, work, gx)
+    inputs = [in_dtype(ctx, "cast", gy, gx.dtype), index]
+    launch(ctx, GATHER, f"gather_gradient_{gx.dtype}_{index.dtype}", gx.size, inputs, [gx], *numbers)

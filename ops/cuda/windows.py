@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from taskflow import Array, Context, CudaSource
+from ops.cuda.kernels import source
+from taskflow import Array, Context
 
-WINDOWS = CudaSource(Path(__file__).parent / "windows.cu")
+WINDOWS = source("windows")
 _Pair = tuple[int, int]  # of the vertical and the horizontal window
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ops.building import check_ndim, check_region, launch_all, launch_first
-from ops.cuda import features as gpu_features
+from ops.cuda import kernels as gpu
 from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -70,7 +70,7 @@ def _forward(ctx: Context, *args: Array) -> None:
     ctx.xp.matmul(features, features.transpose(0, 2, 1), out=products)
     lo, hi = ctx.interval("p")
     if ctx.is_cuda:
-        gpu_features.take_pairs(ctx, products, y, lo)
+        gpu.take_pairs(ctx, products, y, lo)
         return
     from ops.cpu import kernels as cpu
 
@@ -100,7 +100,7 @@ def _put_pairs(ctx: Context, gy: Array, weights: Array) -> None:
     """The gradient of each product for both orders of its pair; zeros for what is no pair of this tile."""
     lo, hi = ctx.interval("p")
     if ctx.is_cuda:
-        gpu_features.put_pairs(ctx, gy, weights, lo)
+        gpu.put_pairs(ctx, gy, weights, lo)
         return
     from ops.cpu import kernels as cpu
 

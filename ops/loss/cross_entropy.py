@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 
 from ops.building import distinct, launch_all, launch_first, term, terms
-from ops.cuda import classes as gpu_classes
+from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import formula
 from ops.loss.elementwise import check_reduction
 from ops.loss.softmax import check_targets
@@ -100,7 +100,7 @@ def _reduce_backward(
     return gtotal, gright, *[None] * (len(names) - 2)
 
 
-@partial(Kernel, cuda=gpu_classes.count_rows)
+@partial(Kernel, cuda=gpu_rows.count_rows)
 def _count(ctx: Context, t: Array, count: Array, *, ignored: int) -> None:
     count[...] = ctx.xp.count_nonzero(t != ignored)
 
@@ -134,7 +134,7 @@ def _check(ctx: Context, t: Array, classes: int, ignored: int | None) -> None:
     check_classes("cross_entropy: the target", t, classes)
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu_classes.entropy_sums)
+@partial(Kernel, is_compiled=True, cuda=gpu_rows.entropy_sums)
 def _sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored: int | None) -> None:
     y, largest, t, total, right = arrays
     from ops.cpu import rows as cpu_rows
@@ -149,7 +149,7 @@ def _sums(ctx: Context, *arrays: Array, classes: int, smoothing: float, ignored:
     deliver(ctx, made[1], right)
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu_classes.entropy_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_rows.entropy_gradient)
 def _gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> None:
     gtotal, gright, y, largest, t, gy = arrays
     from ops.cpu import rows as cpu_rows

@@ -9,7 +9,7 @@ from functools import partial
 from math import prod
 
 from ops.building import check_positive, check_region, distinct, launch_first, term
-from ops.cuda import classes as gpu_classes
+from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.functions import exp, sqrt
 from ops.loss.elementwise import mean_squared_error
@@ -76,7 +76,7 @@ def _right_scores(ctx: Context, y: Array, t: Array, right: Array, *, what: str, 
     take_along(ctx, what, y, t[..., None], right[..., None], y.ndim - 1, classes)
 
 
-@partial(Kernel, cuda=gpu_classes.count_before)
+@partial(Kernel, cuda=gpu_rows.count_before)
 def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """A row with NaN at its right class is as wrong as can be."""
     number = ctx.xp.arange(ctx.rect(0).lo[-1], ctx.rect(0).hi[-1])
@@ -90,7 +90,7 @@ def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> No
     ctx.xp.sum(is_before, axis=-1, out=before)
 
 
-@partial(Kernel, cuda=gpu_classes.share_below)
+@partial(Kernel, cuda=gpu_rows.share_below)
 def _share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int) -> None:
     share[...] = ctx.xp.count_nonzero(before < k) / count
 

@@ -6,7 +6,6 @@ from functools import partial
 from math import prod
 
 from ops.building import check_dim, check_integers, check_region, distinct, launch_first, term, terms
-from ops.cuda import kernels as gpu
 from ops.cuda import rows as gpu_rows
 from ops.loss.composed_softmax import composed_softmax
 from ops.tiles import check_classes, contiguous, deliver, last, rows, work_array
@@ -104,7 +103,7 @@ def check_targets(where: str, y: LogicalRegion, t: LogicalRegion) -> None:
         raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}, not {y.shape[:-1]}")
 
 
-@partial(Kernel, is_compiled=True, float32_outputs=(1,), cuda=gpu.cross_entropy)
+@partial(Kernel, is_compiled=True, float32_outputs=(1,), cuda=gpu_rows.cross_entropy)
 def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
     from ops.cpu import rows as cpu_rows
 
@@ -127,7 +126,7 @@ def _cross_entropy_backward(
     return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=2, dtype=y.dtype), None
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu.cross_entropy_gradient)
+@partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient)
 def _cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
     from ops.cpu import rows as cpu_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ops.building import check_region, distinct, launch_all, launch_first, parameters, term, terms
-from ops.cuda import kernels as gpu
+from ops.cuda import rows as gpu_rows
 from ops.initializers import Init
 from ops.norm.norms import composed_layer_norm
 from ops.tiles import contiguous, deliver, rows, work_array
@@ -68,7 +68,7 @@ def _layer_norm_backward(
     return gx, *launch_all(f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(1, 2), cuda=gpu.normalize_rows)
+@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(1, 2), cuda=gpu_rows.normalize_rows)
 def _normalize_rows(
     ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
 ) -> None:
@@ -81,7 +81,7 @@ def _normalize_rows(
         deliver(ctx, work, a)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu.gradient_rows)
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows)
 def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
     from ops.cpu import rows as cpu_rows
 
@@ -92,7 +92,7 @@ def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array,
     deliver(ctx, work, gx)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(0, 1), cuda=gpu.row_sums)
+@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(0, 1), cuda=gpu_rows.row_sums)
 def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
     from ops.cpu import rows as cpu_rows
 

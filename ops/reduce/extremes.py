@@ -19,7 +19,7 @@ from ops.building import (
     term,
     terms,
 )
-from ops.cuda import classes as gpu_classes
+from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import multiply
 from ops.elementwise.formula import formula
@@ -121,7 +121,7 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
         return launch_first(f"{name}.index", f"{row} -> {row}", [behind], kernel=kernel)
 
 
-@partial(Kernel, cuda=gpu_classes.points_behind)
+@partial(Kernel, cuda=gpu_rows.points_behind)
 def _points_behind(ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int) -> None:
     """How many points of the whole dimension are behind the first maximum, so that parts combine by their maximum."""
     row = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
@@ -181,7 +181,7 @@ def topk(
     return values, indices
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu_classes.in_order)
+@partial(Kernel, is_compiled=True, cuda=gpu_rows.in_order)
 def largest_of_rows(ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool) -> None:
     """The kernel of `topk`: as many as `values` has along `dim`."""
     from ops.cpu import rows as cpu_rows
