@@ -1,13 +1,17 @@
-"""Loops over the windows of images, for kernels that differ in nothing but the device that these run on."""
+"""Windows of images on GPUs: loops for kernels that differ in nothing but the device that these run on, and pools."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from ops.cuda.kernels import source
-from taskflow import Array, Context
+from ops.cuda.kernels import in_dtype, source
+from ops.tiles import origin
+from taskflow import Array, Context, Kernel, Rect, Window
 
-WINDOWS = source("windows")
+WINDOWS, POOLING = source("windows"), source("pooling")
+Extents = Sequence[tuple[int, int]]  # points and windows of both dimensions
 _Pair = tuple[int, int]  # of the vertical and the horizontal window
 
 
@@ -45,3 +49,40 @@ class WindowLoops:
         """See `ops.cpu.windows.max_pool_gradient`."""
         extents = *gx.shape[1:3], *gy.shape[1:]
         self._ctx.launch(WINDOWS, f"max_pool_gradient_{gx.dtype}", gx.size, gy, index, gx, *extents, *numbers, gx.size)
+
+
+# -- means of all windows, maxima of adaptive ones ---------------------------------------------------------------------
+#
+# Arrays lie in memory in any way. Windows are of one size (`windows`), or a number of them covers each dimension
+# (`extents`).
+
+
+@partial(Kernel, takes_half=True)
+def _pool(ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()) -> None:
+    _launch(ctx, kernel, arrays, arrays[1], _along(windows, extents, ctx.rect(1), ctx.rect(0)))
+
+
+@partial(Kernel, takes_half=True)
+def _pool_gradient(
+    ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()
+) -> None:
+    _launch(ctx, kernel, arrays, arrays[-1], _along(windows, extents, ctx.rect(0), ctx.rect(len(arrays) - 1)))
+
+
+mean, mean_gradient = _pool.bind(kernel="mean_pool"), _pool_gradient.bind(kernel="mean_pool_gradient")
+largest, largest_gradient = _pool.bind(kernel="most_pool"), _pool_gradient.bind(kernel="most_pool_gradient")
+
+
+def _launch(ctx: Context, kernel: str, arrays: Sequence[Array], out: Array, along: Sequence[int]) -> None:
+    arrays = [in_dtype(ctx, k, a, out.dtype) if a.dtype.kind != "i" else a for k, a in enumerate(arrays)]
+    steps = [stride // a.itemsize for a in arrays for stride in a.strides]
+    ctx.launch(POOLING, f"{kernel}_{out.dtype}", out.size, *map(origin, arrays), *steps, *along, out.shape[1], out.size)
+
+
+def _along(windows: Sequence[Window], extents: Extents, outputs: Rect, points: Rect) -> list[int]:
+    """`Along` of both dimensions, in coordinates that count the padding."""
+    kinds = [(w.stride, w.size, 0, 0, w.padding) for w in windows] or [(0, 0, *extent, 0) for extent in extents]
+    found = list[int]()
+    for (*kind, padding), d in zip(kinds, (2, 3), strict=True):
+        found += [*kind, outputs.lo[d], outputs.shape[d], points.lo[d] + padding, points.shape[d]]
+    return found

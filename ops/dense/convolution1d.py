@@ -58,10 +58,9 @@ def conv1d(
             f"{where}: a window of {dilation * (kernel_size - 1) + 1} points does not fit into the {x.shape[2]} points "
             f"of '{x.name}' and a padding of {padding}"
         )
-    inits, kernels = (
-        (weight_init, bias_init),
-        ConvolutionKernels(_forward, _gradient_x, _gradient_weight, _gradient_bias),
-    )
+    inits = weight_init, bias_init
+    forward, of_x, of_weight = (_on_lines.bind(kernel=kernel) for kernel in (convolve, gradient_x, gradient_weight))
+    kernels = ConvolutionKernels(forward, of_x, of_weight, _gradient_bias)
     return launch_convolution(where, name or "conv1d", x, [window], out_channels, groups, bias, inits, kernels)
 
 
@@ -82,23 +81,10 @@ class _OnLines:
         return box if len(box.lo) != 3 else Rect((*box.lo[:2], 0, box.lo[2]), (*box.hi[:2], 1, box.hi[2]))
 
 
-def _on_lines(kernel: Callable[..., None], ctx: Context, arrays: tuple[Array, ...], options: dict[str, object]) -> None:
+@partial(Kernel, is_compiled=True)
+def _on_lines(ctx: Context, *arrays: Array, kernel: Callable[..., None], **options: object) -> None:
+    """A kernel of images on sequences."""
     kernel(_OnLines(ctx), *(a[:, :, None] if a.ndim == 3 else a for a in arrays), **options)
-
-
-@partial(Kernel, is_compiled=True)
-def _forward(ctx: Context, *arrays: Array, **options: object) -> None:
-    _on_lines(convolve, ctx, arrays, options)
-
-
-@partial(Kernel, is_compiled=True)
-def _gradient_x(ctx: Context, *arrays: Array, **options: object) -> None:
-    _on_lines(gradient_x, ctx, arrays, options)
-
-
-@partial(Kernel, is_compiled=True)
-def _gradient_weight(ctx: Context, *arrays: Array, **options: object) -> None:
-    _on_lines(gradient_weight, ctx, arrays, options)
 
 
 @Kernel

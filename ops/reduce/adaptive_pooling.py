@@ -12,7 +12,7 @@ from functools import partial
 from numpy.typing import DTypeLike
 
 from ops.building import check_ndim, check_positive, check_region, launch_first, pair
-from ops.cuda import pooling as gpu_pooling
+from ops.cuda import windows as gpu_windows
 from ops.tiles import Interval, spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -104,7 +104,7 @@ def _shares(
     return shares
 
 
-@partial(Kernel, cuda=gpu_pooling.adaptive_mean)
+@partial(Kernel, cuda=gpu_windows.mean)
 def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     points, windows = spatial(ctx.rect(0)), spatial(ctx.rect(1))
     rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], x.dtype) for k, s in enumerate(("h", "w")))
@@ -113,7 +113,7 @@ def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]
     ctx.xp.matmul(rows, lines, out=y)
 
 
-@partial(Kernel, cuda=gpu_pooling.adaptive_mean_gradient)
+@partial(Kernel, cuda=gpu_windows.mean_gradient)
 def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     windows, points = spatial(ctx.rect(0)), spatial(ctx.rect(1))
     rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], gy.dtype) for k, s in enumerate(("h", "w")))
@@ -122,7 +122,7 @@ def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tupl
     ctx.xp.matmul(rows.T, lines, out=gx)
 
 
-@partial(Kernel, cuda=gpu_pooling.adaptive_max)
+@partial(Kernel, cuda=gpu_windows.largest)
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     (top, _), (left, _) = spatial(ctx.rect(1))
     for i in range(y.shape[2]):
@@ -134,7 +134,7 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tu
             index[:, :, i, j] = (a + at // (d - c)) * x.shape[3] + c + at % (d - c)
 
 
-@partial(Kernel, cuda=gpu_pooling.adaptive_max_gradient)
+@partial(Kernel, cuda=gpu_windows.largest_gradient)
 def _max_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     """Windows may overlap, so they are added one after the other."""
     gx.fill(0)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ops.building import check_ndim, check_region, launch_first, layout_channels_last
-from ops.cuda import pooling as gpu_pooling
+from ops.cuda import windows as gpu_windows
 from ops.cuda.windows import window_loops
 from ops.dense.convolution import Windows, image_windows
 from ops.tiles import channels_last, contiguous, deliver, overlap, pad_into, reach, spatial, taps, work_array
@@ -167,7 +167,7 @@ def _numbers(windows: Windows, outputs: Rect, tile: Rect) -> tuple[int, int, int
     return top, left, vertical.size, horizontal.size, vertical.stride, horizontal.stride
 
 
-@partial(Kernel, cuda=gpu_pooling.mean)
+@partial(Kernel, cuda=gpu_windows.mean)
 def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
     padded = _read(ctx, x, windows, 0)
     for (i, j), view in taps(padded, windows, y.shape[2:]):
@@ -178,7 +178,7 @@ def _mean(ctx: Context, x: Array, y: Array, *, windows: Windows) -> None:
     ctx.xp.multiply(y, 1 / (windows[0].size * windows[1].size), out=y)
 
 
-@partial(Kernel, cuda=gpu_pooling.mean_gradient)
+@partial(Kernel, cuda=gpu_windows.mean_gradient)
 def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Windows) -> None:
     gx.fill(0)
     if gy.size == 0:  # no window reads this tile
