@@ -114,6 +114,31 @@ def layout_channels_last(pattern: str) -> str:
     return " -> ".join(", ".join(turn(t) for t in side.split(",")) for side in pattern.split("->"))
 
 
+def checked(
+    kind: str,
+    name: str | None,
+    x: LogicalRegion,
+    role: str = "x",
+    *,
+    ndim: Sequence[int] = (),
+    least: int = 0,
+    floating: bool = True,
+) -> str:
+    """What messages call an operator, `<kind> '<name>'`; errors are for an operand that it does not take.
+
+    TypeError for what is no region, ValueError for another number of dimensions than one of `ndim` or `least` at least,
+    and, if it has to be `floating`, for another dtype.
+    """
+    where = f"{kind} '{name or kind}'"
+    check_region(where, x, role, floating)
+    if ndim:
+        check_ndim(where, x, ndim)
+    if x.ndim < least:
+        needed = ("", "one dimension is", "two dimensions are", "three dimensions are")[least]
+        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least {needed} needed")
+    return where
+
+
 def check_region(where: str, region: object, role: str = "x", floating: bool = True) -> None:
     """TypeError for what is no region, ValueError for a region that is not of floating point."""
     if not isinstance(region, LogicalRegion):

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from ops.building import check_region, distinct, launch_first, term, terms
+from ops.building import checked, distinct, launch_first, term, terms
 from ops.cuda import kernels as gpu
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -36,8 +36,7 @@ def rotary_embedding(
         ValueError: `x` has fewer than three dimensions or an odd number of features, `base` is not positive, or the
             dtype is wrong.
     """
-    where = f"rotary_embedding '{name or 'rotary_embedding'}'"
-    check_region(where, x)
+    where = checked("rotary_embedding", name, x)
     if x.ndim < 3 or x.shape[-1] % 2:
         raise ValueError(
             f"{where}: '{x.name}' has shape {x.shape}, at least three dimensions and an even extent "

@@ -15,40 +15,25 @@ from taskflow import Array, Context, Kernel
 EMBEDDING, GATHER = source("embedding"), source("gather")
 
 
+def _bag(indices: Array, y: Array) -> int:
+    """How many rows are summed: 1 of `embedding`, the last extent of `embedding_bag`."""
+    return indices.shape[-1] if indices.ndim == y.ndim else 1
+
+
 @partial(Kernel, takes_half=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
-    """See `embedding`."""
-    _sum_rows(ctx, indices, weight, y, count, 1)
-
-
-@partial(Kernel, takes_half=True)
-def sum_bags(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
-    """See `embedding_bag`."""
-    _sum_rows(ctx, indices, weight, y, count, indices.shape[-1])
-
-
-def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, count: int, bag: int) -> None:
+    """See `embedding` and `embedding_bag`."""
     name = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}"
-    numbers = ctx.interval("v")[0], *weight.shape, count, bag, y.size
+    numbers = ctx.interval("v")[0], *weight.shape, count, _bag(indices, y), y.size
     launch(ctx, EMBEDDING, name, y.size, [indices, weight], [y], *numbers)
 
 
 @partial(Kernel, takes_half=True)
 def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
-    """See `embedding`."""
-    _scatter_rows(ctx, indices, gy, gweight, 1)
-
-
-@partial(Kernel, takes_half=True)
-def bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
-    """See `embedding_bag`."""
-    _scatter_rows(ctx, indices, gy, gweight, indices.shape[-1])
-
-
-def _scatter_rows(ctx: Context, indices: Array, gy: Array, gweight: Array, bag: int) -> None:
-    table = work_array(ctx, "table", gweight)
+    """See `embedding` and `embedding_bag`."""
+    table, gradients = work_array(ctx, "table", gweight), contiguous(ctx, "gy", gy)
     table.fill(0)
-    scatter_add(ctx, contiguous(ctx, "gy", gy), contiguous(ctx, "index", indices), ctx.interval("v")[0], table, bag)
+    scatter_add(ctx, gradients, contiguous(ctx, "index", indices), ctx.interval("v")[0], table, _bag(indices, gy))
     deliver(ctx, table, gweight)
 
 
@@ -62,14 +47,8 @@ def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Ar
 
 
 @partial(Kernel, takes_half=True)
-def gather_rows(ctx: Context, x: Array, indices: Array, y: Array, *, count: int) -> None:
-    """See `gather_rows`."""
-    gather_along(ctx, x, indices, y, 1, count)
-
-
-@partial(Kernel, takes_half=True)
-def gather(ctx: Context, x: Array, index: Array, y: Array, *, dim: int, count: int) -> None:
-    """See `gather`."""
+def gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: int = 1) -> None:
+    """See `gather`, and `gather_rows`."""
     gather_along(ctx, x, index, y, dim, count)
 
 
@@ -91,14 +70,8 @@ def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, exten
 
 
 @partial(Kernel, takes_half=True)
-def gather_rows_gradient(ctx: Context, gy: Array, indices: Array, gx: Array) -> None:
-    """See `gather_rows`."""
-    add_along(ctx, gy, indices, gx, 1)
-
-
-@partial(Kernel, takes_half=True)
-def gather_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int) -> None:
-    """See `gather`, and `topk`."""
+def gather_gradient(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -> None:
+    """See `gather`, `gather_rows` and `topk`."""
     add_along(ctx, gy, index, gx, dim)
 
 

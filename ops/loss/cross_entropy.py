@@ -46,8 +46,7 @@ def cross_entropy(
     Raises:
         ValueError: the shapes do not agree, a dtype is wrong, there is no such reduction, or ε is out of range.
     """
-    where = f"cross_entropy '{name or 'cross_entropy'}'"
-    check_targets(where, y, t)
+    where = check_targets("cross_entropy", name, y, t)
     check_reduction(where, reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"{where}: label_smoothing is {label_smoothing}, it is in [0, 1]")
@@ -114,11 +113,8 @@ def _backward(
     y, largest, t = op.inputs
     pattern = f"{row}, {row}, {full}, {row}, {row} -> {full}"
     kernel = _gradient.bind(**options)
-    return (
-        launch_first(f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10),
-        None,
-        None,
-    )
+    gx = launch_first(f"{op.name}.dx", pattern, [gtotal, gright, y, largest, t], kernel=kernel, flops=10)
+    return gx, None, None
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_positive, check_region, distinct, launch_first, term
+from ops.building import check_positive, checked, distinct, launch_first, term
 from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.functions import exp, sqrt
@@ -57,7 +57,7 @@ def top_k_accuracy(y: LogicalRegion, t: LogicalRegion, k: int = 5, name: str | N
 
 
 def _share_of_right(kind: str, y: LogicalRegion, t: LogicalRegion, k: int, name: str | None) -> LogicalRegion:
-    check_targets(f"{kind} '{name or kind}'", y, t)
+    check_targets(kind, name, y, t)
     graph, name = y.graph, y.graph.unique_name(name or kind)
     axes = distinct(y.axes)
     full, row = term(axes), term(axes[:-1])
@@ -126,8 +126,7 @@ def perplexity(loss: LogicalRegion, name: str | None = None) -> LogicalRegion:
     Raises:
         ValueError: `loss` is not a scalar, or of another dtype.
     """
-    where = f"perplexity '{name or 'perplexity'}'"
-    check_region(where, loss, "loss")
+    where = checked("perplexity", name, loss, "loss")
     if loss.shape != ():
         raise ValueError(f"{where}: '{loss.name}' has shape {loss.shape}, it is a scalar")
     return exp(loss, name or "perplexity")

@@ -1,15 +1,23 @@
-"""Softmax, and the loss that is made of it; the classes stay whole, every other axis may be split."""
+"""Softmax, its logarithm, and the loss that is made of it. Every axis may be split but, in one operator, the classes.
+
+Composed, three operators read the scores: their maximum, the sum of exponentials, and the result; each combines the
+partial results of its tiles. `softmax` in one operator reads them once.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from math import prod
 
-from ops.building import check_dim, check_integers, check_region, distinct, launch_first, term, terms
+from ops.building import check_dim, check_integers, checked, distinct, launch_first, term, terms
 from ops.cuda import rows as gpu_rows
-from ops.loss.composed_softmax import composed_softmax
+from ops.elementwise.formula import formula
 from ops.tiles import check_classes, contiguous, deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+_VALUES = {"softmax": "exp(x - largest) / total", "log_softmax": "x - largest - log(total)"}
+_SUMS = {"softmax": "g * z", "log_softmax": "g"}
+_GRADIENTS = {"softmax": "(g - row) * z", "log_softmax": "g - row * exp(z)"}
 
 
 def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, composed: bool = False) -> LogicalRegion:
@@ -25,10 +33,8 @@ def softmax(x: LogicalRegion, dim: int = -1, name: str | None = None, *, compose
         ValueError: `dim` is out of range, or `x` is of another dtype.
     """
     if composed:
-        return composed_softmax("softmax", x, dim, name)
-    where = f"softmax '{name or 'softmax'}'"
-    check_region(where, x)
-    dim = check_dim(where, dim, x.ndim)
+        return _composed("softmax", x, dim, name)
+    dim = check_dim(checked("softmax", name, x), dim, x.ndim)
     axes = term([f"^{a}" if k == dim else a for k, a in enumerate(distinct(x.axes))])
     return launch_first(
         name or "softmax",
@@ -67,6 +73,45 @@ def _softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int)
     deliver(ctx, work, gx)
 
 
+def log_softmax(x: LogicalRegion, dim: int = -1, name: str | None = None) -> LogicalRegion:
+    """x - log(sum over `dim` of exp(x)), as torch.nn.functional.log_softmax.
+
+    Args:
+        x: any shape with at least one dimension, floating point.
+        dim: the dimension whose exponentials sum to one; it may be split.
+        name: of the operator; what it reads is made by `<name>.max` and `<name>.total`.
+
+    Returns:
+        The shape and dtype of `x`.
+
+    Raises:
+        ValueError: `dim` is out of range, or `x` is of another dtype.
+    """
+    return _composed("log_softmax", x, dim, name)
+
+
+def _composed(kind: str, x: LogicalRegion, dim: int, name: str | None) -> LogicalRegion:
+    """`kind` is a key of `_VALUES`."""
+    dim = check_dim(checked(kind, name, x), dim, x.ndim)
+    axes = distinct(x.axes)
+    full, row = term(axes), term((*axes[:dim], *axes[dim + 1 :]))
+    name = x.graph.unique_name(name or kind)
+    with x.graph.following(name):
+        largest = formula(f"{name}.max", "x", {"x": (x, full)}, row, "max")
+        inputs = {"x": (x, full), "largest": (largest, row)}
+        total = formula(f"{name}.total", "exp(x - largest)", inputs, row, flops=10)
+    inputs["total"] = total, row
+    return formula(name, _VALUES[kind], inputs, full, backward=partial(_composed_backward, kind=kind), flops=10)
+
+
+def _composed_backward(op: Operator, g: LogicalRegion, *, kind: str) -> tuple[LogicalRegion, None, None]:
+    """That of maximum and sum is in it already."""
+    (full, row, _), _ = terms(op)
+    flowing = {"g": (g, full), "z": (op.outputs[0], full)}
+    sums = formula(f"{op.name}.sums", _SUMS[kind], {k: v for k, v in flowing.items() if k in _SUMS[kind]}, row)
+    return formula(f"{op.name}.dx", _GRADIENTS[kind], flowing | {"row": (sums, row)}, full), None, None
+
+
 def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """The mean over all rows of -log softmax(y)[t], as torch.nn.functional.cross_entropy with integer targets.
 
@@ -81,8 +126,7 @@ def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None =
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = f"softmax_cross_entropy '{name or 'softmax_cross_entropy'}'"
-    check_targets(where, y, t)
+    check_targets("softmax_cross_entropy", name, y, t)
     *lead, classes = distinct(y.axes)
     y_term = term((*lead, f"^{classes}"))
     return launch_first(
@@ -95,12 +139,13 @@ def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None =
     )
 
 
-def check_targets(where: str, y: LogicalRegion, t: LogicalRegion) -> None:
-    """ValueError unless `y` is (..., classes) of floating point and `t` is (...) of integers."""
-    check_region(where, y, "y")
+def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegion) -> str:
+    """As `checked`: ValueError unless `y` is (..., classes) of floating point and `t` is (...) of integers."""
+    where = checked(kind, name, y, "y")
     check_integers(where, t, "t")
     if y.ndim == 0 or t.shape != y.shape[:-1]:
         raise ValueError(f"{where}: '{y.name}' is {y.shape} and '{t.name}' is {t.shape}, not {y.shape[:-1]}")
+    return where
 
 
 @partial(Kernel, is_compiled=True, float32_outputs=(1,), cuda=gpu_rows.cross_entropy)

@@ -18,6 +18,7 @@ from ops.building import (
     check_ndim,
     check_positive,
     check_region,
+    checked,
     distinct,
     gradient_of_first,
     launch_first,
@@ -51,8 +52,7 @@ def dispatch(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = f"dispatch '{name or 'dispatch'}'"
-    check_region(where, x)
+    where = checked("dispatch", name, x)
     check_positive(where, num_experts=num_experts, capacity=capacity, groups=groups)
     x_term, slot_term, expert_term, sizes = _write_terms(where, x, slots, groups)
     return launch_first(
@@ -83,8 +83,7 @@ def combine(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = f"combine '{name or 'combine'}'"
-    check_region(where, x)
+    where = checked("combine", name, x)
     check_region(where, weights, "weights")
     check_ndim(where, x, (3,))
     check_positive(where, groups=groups)

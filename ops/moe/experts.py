@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil, prod
 
-from ops.building import check_ndim, check_positive, check_region, first, launch_first
+from ops.building import check_positive, checked, first, launch_first
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
 from ops.initializers import Init, uniform
@@ -60,10 +60,7 @@ def mixture_of_experts(
     Raises:
         ValueError: the extents do not agree, or a dtype is wrong.
     """
-    where = f"mixture_of_experts '{name or 'experts'}'"
-    check_region(where, x)
-    if x.ndim < 2:
-        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least two dimensions are needed")
+    where = checked("mixture_of_experts", name or "experts", x, least=2)
     check_positive(where, num_experts=num_experts, hidden_features=hidden_features, k=k, groups=groups)
     graph, name = x.graph, x.graph.unique_name(name or "experts")
     capacity = _capacity(where, prod(x.shape[:-1]) // groups, num_experts, k, capacity_factor)
@@ -117,9 +114,7 @@ def _expert_linear(
     x: LogicalRegion, extent: int, bias: bool, name: str | None, i: str, o: str, init: Init | None = None
 ) -> LogicalRegion:
     """The axes of features have names, so that the second of two layers continues a split of the first."""
-    where = f"expert_linear '{name or 'expert_linear'}'"
-    check_region(where, x)
-    check_ndim(where, x, (3,))
+    where = checked("expert_linear", name, x, ndim=(3,))
     check_positive(where, out_features=extent)
     graph, (experts, _, features) = x.graph, x.shape
     name = graph.unique_name(name or "expert_linear")

@@ -9,7 +9,17 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_integers, check_positive, check_region, distinct, launch_all, launch_first, term, terms
+from ops.building import (
+    check_integers,
+    check_positive,
+    check_region,
+    checked,
+    distinct,
+    launch_all,
+    launch_first,
+    term,
+    terms,
+)
 from ops.cuda import experts as gpu_experts
 from ops.elementwise.arithmetic import multiply
 from ops.reduce.extremes import largest_of_rows
@@ -35,8 +45,7 @@ def top_k_gate(
     Raises:
         ValueError: `k` is not in 1..experts, or the dtype is wrong.
     """
-    where = f"top_k_gate '{name or 'top_k_gate'}'"
-    check_region(where, probabilities, "probabilities")
+    where = checked("top_k_gate", name, probabilities, "probabilities")
     if probabilities.ndim == 0 or not 1 <= k <= probabilities.shape[-1]:
         raise ValueError(f"{where}: k is {k}, and '{probabilities.name}' has shape {probabilities.shape}")
     lead = distinct(probabilities.axes[:-1], ("e", "k"))

@@ -9,17 +9,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import (
-    check_ndim,
-    check_region,
-    distinct,
-    launch_all,
-    launch_first,
-    layout_channels_last,
-    parameters,
-    term,
-    terms,
-)
+from ops.building import checked, distinct, launch_all, launch_first, layout_channels_last, parameters, term, terms
 from ops.expressions.assign import assign
 from ops.expressions.program import program
 from ops.initializers import Init
@@ -62,9 +52,7 @@ def batch_norm(
     Raises:
         ValueError: `x` has another number of dimensions, or training has one value per channel only.
     """
-    where = f"batch_norm '{name or 'batch_norm'}'"
-    check_region(where, x)
-    check_ndim(where, x, (2, 4))
+    where = checked("batch_norm", name, x, ndim=(2, 4))
     count = prod(x.shape) // x.shape[1]
     if training and count == 1:
         raise ValueError(f"{where}: '{x.name}' is {x.shape}: training needs more than one value per channel")

@@ -1,7 +1,7 @@
-"""Normalizations composed of operators: statistics, then the result; every axis may be split.
+"""Normalizations over layers and groups. Composed ones are split along every axis; a layer norm in one operator is not.
 
-Statistics and sums of gradients are operators of their own whose partial results are combined, so features may lie on
-several devices. They follow the main operator, which carries the name.
+Composed, statistics and sums of gradients are operators of their own whose partial results are combined, so features
+may lie on several devices. They follow the main operator, which carries the name.
 """
 
 from __future__ import annotations
@@ -10,10 +10,53 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
-from ops.building import check_positive, check_region, distinct, parameters, term, terms
+from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, term, terms
+from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import Term, axes_of, formula
 from ops.initializers import Init
-from taskflow import LogicalRegion, Operator
+from ops.tiles import contiguous, deliver, rows, work_array
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+
+def layer_norm(
+    x: LogicalRegion,
+    eps: float = 1e-5,
+    name: str | None = None,
+    *,
+    weight_init: Init = 1.0,
+    bias_init: Init = 0.0,
+    composed: bool = False,
+) -> LogicalRegion:
+    """(x - mean) / sqrt(var + eps) weight + bias over the last dimension (Ba, Kiros, Hinton 2016), as torch's.
+
+    Args:
+        x: (..., features), floating point; the last dimension is never split unless the operator is composed.
+        eps: added to the (biased) variance.
+        name: of the operator; its parameters are `<name>.weight` and `<name>.bias`, of shape (features,).
+        weight_init, bias_init: first values.
+        composed: of statistics and result, which read `x` three times, so that the features may be split.
+
+    Returns:
+        The shape and dtype of `x`.
+
+    Raises:
+        ValueError: `x` is a scalar, or of another dtype.
+    """
+    checked("layer_norm", name, x, least=1)
+    *lead, last = distinct(x.axes)
+    if composed:
+        full, count, row = term((*lead, last)), x.shape[-1], term(lead)
+        return _centred("layer_norm", x, full, row, last, eps, count, name, weight_init, bias_init, {})
+    name = x.graph.unique_name(name or "layer_norm")
+    x_term, row, c = term((*lead, f"^{last}")), term(lead), f"^{last}"
+    return launch_first(
+        name,
+        f"{x_term}, {c}, {c} -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
+        [x, *parameters(x, name, x.shape[-1:], True, weight_init, bias_init)],
+        kernel=_normalize_rows.bind(eps=eps),
+        backward=_layer_norm_backward,
+        flops=8,
+    )
 
 
 def rms_norm(x: LogicalRegion, eps: float = 1e-6, name: str | None = None, *, weight_init: Init = 1.0) -> LogicalRegion:
@@ -31,7 +74,7 @@ def rms_norm(x: LogicalRegion, eps: float = 1e-6, name: str | None = None, *, we
     Raises:
         ValueError: `x` is a scalar, or of another dtype.
     """
-    _check("rms_norm", x, name, least=1)
+    checked("rms_norm", name, x, least=1)
     axes = distinct(x.axes)
     full, row, last = term(axes), term(axes[:-1]), axes[-1]
     name = x.graph.unique_name(name or "rms_norm")
@@ -80,7 +123,7 @@ def group_norm(
     Raises:
         ValueError: `x` has fewer than two dimensions, the channels do not divide into groups, or a dtype is wrong.
     """
-    where = _check("group_norm", x, name, least=2)
+    where = checked("group_norm", name, x, least=2)
     check_positive(where, num_groups=num_groups)
     if x.shape[1] % num_groups:
         raise ValueError(f"{where}: {x.shape[1]} channels do not divide into {num_groups} groups")
@@ -88,15 +131,6 @@ def group_norm(
     full, row = term((batch, "(g c)", *rest)), term((batch, "g"))
     count = prod(x.shape[1:]) // num_groups
     return _centred("group_norm", x, full, row, "(g c)", eps, count, name, weight_init, bias_init, {"g": num_groups})
-
-
-def composed_layer_norm(
-    x: LogicalRegion, eps: float, name: str | None, weight_init: Init, bias_init: Init
-) -> LogicalRegion:
-    """`layer_norm` whose features may be split."""
-    axes = distinct(x.axes)
-    full, row, count = term(axes), term(axes[:-1]), x.shape[-1]
-    return _centred("layer_norm", x, full, row, axes[-1], eps, count, name, weight_init, bias_init, {})
 
 
 def _centred(
@@ -146,14 +180,6 @@ def _centred_backward(
     return gx, None, None, gweight, launch("dbias", "g", _pick(known, "g"), channel)
 
 
-def _check(kind: str, x: LogicalRegion, name: str | None, least: int) -> str:
-    where = f"{kind} '{name or kind}'"
-    check_region(where, x)
-    if x.ndim < least:
-        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least {least} dimensions are needed")
-    return where
-
-
 def _known(op: Operator, g: LogicalRegion, names: tuple[str, ...]) -> dict[str, Term]:
     """`g` and the inputs of an operator by name, with their terms."""
     read, (out,) = terms(op)
@@ -163,3 +189,51 @@ def _known(op: Operator, g: LogicalRegion, names: tuple[str, ...]) -> dict[str, 
 def _pick(known: Mapping[str, Term], short: str, *names: str) -> dict[str, Term]:
     """Some of them: those of one letter together, the others as they are."""
     return {name: known[name] for name in (*short, *names)}
+
+
+# -- a layer norm in one operator, whose features stay whole -----------------------------------------------------------
+
+
+def _layer_norm_backward(
+    op: Operator, gy: LogicalRegion | None, *others: LogicalRegion | None
+) -> tuple[LogicalRegion, ...]:
+    assert gy is not None, "only the first output is public"
+    (x_term, c, _), (_, row, _) = terms(op)
+    x, weight, _ = op.inputs
+    _, mean, scale = op.outputs
+    read, known = f"{x_term}, {x_term}, {row}, {row}", [gy, x, mean, scale]
+    pattern = f"{read}, {c} -> {x_term}"
+    gx = launch_first(f"{op.name}.dx", pattern, [*known, weight], kernel=_gradient_rows, flops=10)
+    return gx, *launch_all(f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=_row_sums, flops=5)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(1, 2), cuda=gpu_rows.normalize_rows)
+def _normalize_rows(
+    ctx: Context, x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, *, eps: float
+) -> None:
+    from ops.cpu import rows as cpu_rows
+
+    works = [work_array(ctx, k, a) for k, a in enumerate((y, mean, scale))]
+    matrix, m, s = works[0].reshape(-1, x.shape[-1]), works[1].reshape(-1), works[2].reshape(-1)
+    ctx.call(cpu_rows.layer_norm, rows(ctx, "x", x), weight, bias, matrix, m, s, eps)
+    for work, a in zip(works, (y, mean, scale), strict=True):
+        deliver(ctx, work, a)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.gradient_rows)
+def _gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array) -> None:
+    from ops.cpu import rows as cpu_rows
+
+    work = work_array(ctx, "gx", gx)
+    m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
+    out = work.reshape(-1, x.shape[-1])
+    ctx.call(cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out)
+    deliver(ctx, work, gx)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, float32_outputs=(0, 1), cuda=gpu_rows.row_sums)
+def _row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
+    from ops.cpu import rows as cpu_rows
+
+    m, s = contiguous(ctx, "mean", mean).reshape(-1), contiguous(ctx, "scale", scale).reshape(-1)
+    ctx.call(cpu_rows.layer_norm_sums, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, gweight, gbias)

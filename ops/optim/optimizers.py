@@ -1,9 +1,12 @@
-"""Stochastic gradient descent and Adam. What all optimizers share is in `updating`."""
+"""Stochastic gradient descent, Adam, LAMB, Adagrad and RMSProp. What all optimizers share is in `updating`."""
 
 from __future__ import annotations
 
-from ops.optim.updating import Gradients, Rate, check_betas, check_rates, update_each
-from taskflow import LogicalRegion
+from ops.expressions.assign import assign_each_step, assign_together
+from ops.expressions.program import program
+from ops.optim.gradients import Gradients
+from ops.optim.updating import Descent, Rate, by_parameter, check_betas, descent, state_of
+from taskflow import LogicalRegion, update
 
 _DECAYED = "d = g + decay * p; "
 _STEP = {"plain": "p = p - rate * d", "momentum": "p = p - rate * v", "nesterov": "p = p - rate * (d + momentum * v)"}
@@ -11,7 +14,16 @@ _MOMENTS = "m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * (d * 
 _WAY = "rate / correction * (m / (sqrt(v) / root + eps))"
 _ADAM = f"{_DECAYED}{_MOMENTS}; p = p - {_WAY}"
 _ADAMW = f"d = g; {_MOMENTS}; p = (1 - rate * decay) * p - {_WAY}"
-CORRECTIONS = "correction = 1 - beta1 ** t; root = sqrt(1 - beta2 ** t)"  # of the moments of a step
+_CORRECTIONS = "correction = 1 - beta1 ** t; root = sqrt(1 - beta2 ** t)"  # of the moments of a step
+_DIRECTION = (
+    "m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g); "
+    "way = 1 / correction * m / (sqrt(v) / root + eps) + decay * p; "
+    "weight_square += p * p; way_square += way * way"
+)
+_LAMB_STEP = (
+    "trust = where(min(weight_square, way_square) > 0, sqrt(weight_square) / sqrt(max(way_square, 1e-37)), 1); "
+    "p = p - rate * trust * way"
+)
 
 
 def sgd(
@@ -41,14 +53,14 @@ def sgd(
     Raises:
         ValueError: the loss is no scalar or lacks a parameter, a rate is negative, or nesterov without momentum.
     """
-    check_rates("sgd", loss, lr, clip_norm, momentum=momentum, weight_decay=weight_decay)
+    rule = descent("sgd", loss, lr, clip_norm, momentum=momentum, weight_decay=weight_decay)
     if nesterov and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
     numbers = {"decay": weight_decay}
     if not momentum:
-        return update_each("sgd", loss, lr, clip_norm, _DECAYED + _STEP["plain"], {}, numbers, flops=2)
+        return rule.update_each(_DECAYED + _STEP["plain"], {}, numbers, flops=2)
     text = f"{_DECAYED}v = momentum * v + d; {_STEP['nesterov' if nesterov else 'momentum']}"
-    return update_each("sgd", loss, lr, clip_norm, text, {"v": "momentum"}, numbers | {"momentum": momentum}, flops=6)
+    return rule.update_each(text, {"v": "momentum"}, numbers | {"momentum": momentum}, flops=6)
 
 
 def adam(
@@ -66,7 +78,8 @@ def adam(
 
     Args, returns and raises as `sgd`; each of `betas` is in [0, 1).
     """
-    return _adam("adam", loss, lr, betas, eps, weight_decay, clip_norm, _ADAM)
+    rule = descent("adam", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
+    return _adam(rule, _ADAM, betas, eps, weight_decay)
 
 
 def adamw(
@@ -81,20 +94,110 @@ def adamw(
 
     As `adam`, but the decay p = p (1 - lr weight_decay) comes first and does not enter the gradient.
     """
-    return _adam("adamw", loss, lr, betas, eps, weight_decay, clip_norm, _ADAMW)
+    rule = descent("adamw", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
+    return _adam(rule, _ADAMW, betas, eps, weight_decay)
 
 
-def _adam(
-    kind: str,
+def _adam(rule: Descent, text: str, betas: tuple[float, float], eps: float, weight_decay: float) -> Gradients:
+    numbers = check_betas(rule.kind, betas) | {"eps": eps, "decay": weight_decay}
+    return rule.update_each(text, {"m": "adam_m", "v": "adam_v"}, numbers, _CORRECTIONS, flops=14)
+
+
+def lamb(
     loss: LogicalRegion,
-    lr: Rate,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    clip_norm: float | None,
-    text: str,
+    lr: Rate = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
 ) -> Gradients:
-    check_rates(kind, loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
-    numbers = check_betas(kind, betas) | {"eps": eps, "decay": weight_decay}
-    states = {"m": "adam_m", "v": "adam_v"}
-    return update_each(kind, loss, lr, clip_norm, text, states, numbers, CORRECTIONS, flops=14)
+    """LAMB (You et al., ICLR 2020); the loss becomes the output `loss` of the graph.
+
+    m = β₁ m + (1 - β₁) g;  v = β₂ v + (1 - β₂) g²  (`<parameter>.lamb_m`, `.lamb_v`);
+    u = m / (1 - β₁ᵗ) / (sqrt(v / (1 - β₂ᵗ)) + eps) + weight_decay p;  p = p - lr |p| / |u| u, where t is the number of
+    this step, from 1, and |p| / |u| counts as 1 where one of them is 0. Two operators per parameter, the direction with
+    partial sums of both norms, and the step: so the norms are those of the whole parameter however it is split.
+
+    Args, returns and raises as `sgd`; each of `betas` is in [0, 1).
+    """
+    rule = descent("lamb", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
+    numbers = check_betas("lamb", betas) | {"eps": eps, "decay": weight_decay}
+    gradients, controls = rule.prepare()
+    direction = program(_DIRECTION, "p g m v way weight_square way_square", numbers, _CORRECTIONS)
+    step = program(_LAMB_STEP, "p way weight_square way_square rate")
+    for region, gradient in gradients.items():
+        kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
+        guarded, scalars = controls.guard(direction, outputs=3)
+        way, *norms = update(
+            f"{region.name}.way",
+            region,
+            [region, gradient, *kept],
+            kernel=assign_each_step.bind(program=guarded),
+            scalars=scalars,
+            writes=kept,
+            values=1,
+            sums=2,
+            flops=20,
+        )
+        guarded, scalars = controls.guard(step, [*norms, controls.rate])
+        kernel, inputs = assign_together.bind(program=guarded), [region, way]
+        update(f"{region.name}.lamb", region, inputs, kernel=kernel, scalars=scalars, writes=[region], flops=2)
+    return by_parameter(gradients)
+
+
+def adagrad(
+    loss: LogicalRegion,
+    lr: Rate = 1e-2,
+    lr_decay: float = 0.0,
+    weight_decay: float = 0.0,
+    initial_accumulator_value: float = 0.0,
+    eps: float = 1e-10,
+    clip_norm: float | None = None,
+) -> Gradients:
+    """Adagrad (Duchi, Hazan, Singer, JMLR 2011), as torch.optim.Adagrad; the loss becomes the output `loss`.
+
+    g = gradient + weight_decay p;  s = s + g² (`<parameter>.adagrad`);  p = p - lr / (1 + (t - 1) lr_decay) g /
+    (sqrt(s) + eps), where t is the number of this step, from 1.
+
+    Args, returns and raises as `sgd`; `initial_accumulator_value` is the first s.
+    """
+    numbers = {"lr_decay": lr_decay, "eps": eps, "decay": weight_decay}
+    rule = descent("adagrad", loss, lr, clip_norm, initial_accumulator_value=initial_accumulator_value, **numbers)
+    text = "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)"
+    states, each_step = {"s": "adagrad_sum"}, "slow = 1 + (t - 1) * lr_decay"
+    return rule.update_each(text, states, numbers, each_step, flops=7, init=initial_accumulator_value)
+
+
+def rmsprop(
+    loss: LogicalRegion,
+    lr: Rate = 1e-2,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
+    centered: bool = False,
+    clip_norm: float | None = None,
+) -> Gradients:
+    """RMSProp (Tieleman and Hinton 2012; centred: Graves 2013), as torch.optim.RMSprop.
+
+    g = gradient + weight_decay p;  s = α s + (1 - α) g²;  a = α a + (1 - α) g, only if centred;
+    d = g / (sqrt(s - a²) + eps);  v = momentum v + d, only if momentum is not 0;  p = p - lr v. The states are
+    `<parameter>.rmsprop_square`, `.rmsprop_mean` and `.momentum`.
+
+    Args, returns and raises as `sgd`; `alpha` is in [0, 1).
+    """
+    rule = descent("rmsprop", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay, momentum=momentum)
+    if not 0 <= alpha < 1:
+        raise ValueError(f"rmsprop: alpha is {alpha}, it is in [0, 1)")
+    states, spread, step = {"s": "rmsprop_square"}, "s", "d / (sqrt(spread) + eps)"
+    text = "d = g + decay * p; s = alpha * s + (1 - alpha) * (d * d)"
+    if centered:
+        states["a"], spread = "rmsprop_mean", "s - a * a"
+        text += "; a = alpha * a + (1 - alpha) * d"
+    text += f"; spread = {spread}"
+    if momentum:
+        states["v"] = "momentum"
+        text, step = f"{text}; v = momentum * v + {step}", "v"
+    text += f"; p = p - rate * ({step})"
+    numbers = {"alpha": alpha, "eps": eps, "decay": weight_decay, "momentum": momentum}
+    return rule.update_each(text, states, numbers, flops=12)

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from ops.building import check_region
 from ops.expressions.assign import assign_together
 from ops.expressions.program import Program, program
-from ops.optim.clipping import beside, clip_by_global_norm
-from ops.optim.loss_scaling import loss_scale, unscale
+from ops.optim.gradients import Gradients, beside, clip_by_global_norm, loss_scale, unscale
 from taskflow import Array, Context, Kernel, LogicalRegion, differentiate, update
 
 Rate = float | Callable[[int], float]
-Gradients = dict[LogicalRegion, LogicalRegion]
 
 
 @dataclass(frozen=True)
@@ -29,16 +27,6 @@ class Named:
 
     def __repr__(self) -> str:
         return str(getattr(self.schedule, "__qualname__", self.schedule))
-
-
-def check_rates(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, **rates: float) -> None:
-    """ValueError for a rate that is negative, or a norm that is not positive."""
-    check_region(kind, loss, "loss")
-    for key, value in (rates if callable(lr) else {"lr": lr, **rates}).items():
-        if not value >= 0:
-            raise ValueError(f"{kind}: {key} is {value}, it cannot be negative")
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(f"{kind}: clip_norm is {clip_norm}, it is positive")
 
 
 def check_betas(kind: str, betas: tuple[float, float]) -> dict[str, float]:
@@ -64,21 +52,66 @@ class Controls:
         return steps.unless("skip", len(steps.arguments) - outputs), [*scalars, self.overflow]
 
 
-def prepare(loss: LogicalRegion, lr: Rate, clip_norm: float | None) -> tuple[Gradients, Controls]:
-    """The gradients of all parameters, clipped, in the order in which they are made; and what steers updates."""
-    graph = loss.graph
-    scale = loss_scale(loss)
-    gradients = differentiate(loss, graph.parameters, scale)
-    graph.output("loss", loss)
-    made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
-    # an update need not wait for the all-reduce of a later gradient
-    order, overflow = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name])), None
-    if scale is not None:
-        order, overflow = unscale(order, scale, loss)
-    rate = _learning_rate(loss, lr)
-    if clip_norm is not None:
-        order = clip_by_global_norm(order, clip_norm, loss)
-    return order, Controls(rate, overflow)
+@dataclass(frozen=True)
+class Descent:
+    """What an optimizer of this kind descends along: the gradients of a loss, clipped, at a rate. See `descent`."""
+
+    kind: str
+    loss: LogicalRegion
+    lr: Rate
+    clip_norm: float | None
+
+    def prepare(self) -> tuple[Gradients, Controls]:
+        """The gradients of all parameters, clipped, in the order in which they are made; and what steers updates."""
+        loss, graph = self.loss, self.loss.graph
+        scale = loss_scale(loss)
+        gradients = differentiate(loss, graph.parameters, scale)
+        graph.output("loss", loss)
+        made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
+        # an update need not wait for the all-reduce of a later gradient
+        order, overflow = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name])), None
+        if scale is not None:
+            order, overflow = unscale(order, scale, loss)
+        rate = _learning_rate(loss, self.lr)
+        if self.clip_norm is not None:
+            order = clip_by_global_norm(order, self.clip_norm, loss)
+        return order, Controls(rate, overflow)
+
+    def update_each(
+        self,
+        text: str,
+        states: Mapping[str, str],
+        numbers: Mapping[str, float],
+        each_step: str = "",
+        *,
+        flops: float,
+        init: float = 0.0,
+    ) -> Gradients:
+        """One operator per parameter, which updates it in place by a program (see `ops.expressions.program`).
+
+        The program calls the parameter `p`, its gradient `g`, the learning rate `rate`, and the states, of first value
+        `init`, by the keys of `states`.
+        """
+        gradients, controls = self.prepare()
+        unguarded = program(text, " ".join(["p g", *states, "rate"]), numbers, each_step)
+        steps, scalars = controls.guard(unguarded, [controls.rate])
+        kernel = assign_together.bind(program=steps)
+        for p, g in gradients.items():
+            kept = [state_of(p, state, init) for state in states.values()]
+            inputs, writes = [p, g, *kept], [p, *kept]
+            update(f"{p.name}.{self.kind}", p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
+        return by_parameter(gradients)
+
+
+def descent(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, **rates: float) -> Descent:
+    """ValueError for a rate that is negative, or a norm that is not positive."""
+    check_region(kind, loss, "loss")
+    for key, value in (rates if callable(lr) else {"lr": lr, **rates}).items():
+        if not value >= 0:
+            raise ValueError(f"{kind}: {key} is {value}, it cannot be negative")
+    if clip_norm is not None and not clip_norm > 0:
+        raise ValueError(f"{kind}: clip_norm is {clip_norm}, it is positive")
+    return Descent(kind, loss, lr, clip_norm)
 
 
 def _learning_rate(loss: LogicalRegion, lr: Rate) -> LogicalRegion:
@@ -97,36 +130,6 @@ def _learning_rate(loss: LogicalRegion, lr: Rate) -> LogicalRegion:
 def _advance(ctx: Context, rate: Array, steps: Array, *, schedule: Named) -> None:
     rate[...] = schedule.schedule(int(steps))
     steps += 1
-
-
-def update_each(
-    kind: str,
-    loss: LogicalRegion,
-    lr: Rate,
-    clip_norm: float | None,
-    text: str,
-    states: Mapping[str, str],
-    numbers: Mapping[str, float],
-    each_step: str = "",
-    *,
-    flops: float,
-    init: float = 0.0,
-) -> Gradients:
-    """One operator per parameter, which updates it in place by a program (see `ops.expressions.program`).
-
-    The gradients are those of `loss`, clipped (see `prepare`). The program calls the parameter `p`, its gradient `g`,
-    the learning rate `rate`, and the states, of first value `init`, by the keys of `states`.
-    """
-    gradients, controls = prepare(loss, lr, clip_norm)
-    steps, scalars = controls.guard(
-        program(text, " ".join(["p g", *states, "rate"]), numbers, each_step), [controls.rate]
-    )
-    kernel = assign_together.bind(program=steps)
-    for p, g in gradients.items():
-        kept = [state_of(p, state, init) for state in states.values()]
-        inputs, writes = [p, g, *kept], [p, *kept]
-        update(f"{p.name}.{kind}", p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
-    return by_parameter(gradients)
 
 
 def by_parameter(gradients: Mapping[LogicalRegion, LogicalRegion]) -> Gradients:

@@ -11,7 +11,7 @@ from functools import partial
 
 from numpy.typing import DTypeLike
 
-from ops.building import check_ndim, check_positive, check_region, launch_first, pair
+from ops.building import check_positive, checked, launch_first, pair
 from ops.cuda import windows as gpu_windows
 from ops.tiles import Interval, spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -64,9 +64,7 @@ def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
 
 
 def _output_size(kind: str, x: LogicalRegion, output_size: int | Sequence[int], name: str | None) -> tuple[int, int]:
-    where = f"{kind} '{name or kind}'"
-    check_region(where, x)
-    check_ndim(where, x, (4,))
+    where = checked(kind, name, x, ndim=(4,))
     sizes = pair(where, "output_size", output_size)
     for size in sizes:
         check_positive(where, output_size=size)

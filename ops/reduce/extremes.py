@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import (
-    check_dim,
-    check_ndim,
-    check_positive,
-    check_region,
-    distinct,
-    launch_all,
-    launch_first,
-    term,
-    terms,
-)
+from ops.building import check_dim, check_positive, checked, distinct, launch_all, launch_first, term, terms
 from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import multiply
@@ -54,21 +44,8 @@ def min(x: LogicalRegion, dim: Dims = None, keepdim: bool = False, name: str | N
 
 
 def global_max_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
-    """The maximum of every channel of every image: torch's adaptive_max_pool2d to one point, flattened.
-
-    Args:
-        x: (batch, channels, height, width), floating point.
-        name: of the operator.
-
-    Returns:
-        (batch, channels).
-
-    Raises:
-        ValueError: `x` has not four dimensions, or is of another dtype.
-    """
-    where = f"global_max_pool2d '{name or 'global_max_pool2d'}'"
-    check_region(where, x)
-    check_ndim(where, x, (4,))
+    """The maximum of every channel of every image; args, returns and raises as `global_avg_pool2d`."""
+    checked("global_max_pool2d", name, x, ndim=(4,))
     return max(x, (2, 3), name=name or "global_max_pool2d")
 
 
@@ -105,8 +82,7 @@ def argmax(x: LogicalRegion, dim: int = -1, keepdim: bool = False, name: str | N
     Raises:
         ValueError: `dim` is out of range, or `x` is of another dtype.
     """
-    where = f"argmax '{name or 'argmax'}'"
-    check_region(where, x)
+    where = checked("argmax", name, x)
     dim = check_dim(where, dim, x.ndim)
     graph, name = x.graph, x.graph.unique_name(name or "argmax")
     axes = distinct(x.axes)
@@ -160,8 +136,7 @@ def topk(
     Raises:
         ValueError: `dim` or `k` is out of range, or `x` is of another dtype.
     """
-    where = f"topk '{name or 'topk'}'"
-    check_region(where, x)
+    where = checked("topk", name, x)
     dim = check_dim(where, dim, x.ndim)
     check_positive(where, k=k)
     if k > x.shape[dim]:

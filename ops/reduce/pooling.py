@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ops.building import check_ndim, check_region, launch_first, layout_channels_last
+from ops.building import checked, launch_first, layout_channels_last
 from ops.cuda import windows as gpu_windows
 from ops.cuda.windows import window_loops
 from ops.dense.convolution import Windows, image_windows
@@ -88,9 +88,7 @@ def _windows(
     padding: int | Sequence[int],
     name: str | None,
 ) -> Windows:
-    where = f"{kind} '{name or kind}'"
-    check_region(where, x)
-    check_ndim(where, x, (4,))
+    where = checked(kind, name, x, ndim=(4,))
     windows = image_windows(where, x, kernel_size, kernel_size if stride is None else stride, padding)
     for window in windows:
         if 2 * window.padding > window.size:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from ops.building import check_dim, check_ndim, check_region, distinct, gradient_of_first, launch_first, term
+from ops.building import check_dim, check_region, checked, distinct, gradient_of_first, launch_first, term
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
 from taskflow import Array, Context, Kernel, LogicalRegion
@@ -50,9 +50,7 @@ def global_avg_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegio
     Raises:
         ValueError: `x` has not four dimensions, or is of another dtype.
     """
-    where = f"global_avg_pool2d '{name or 'global_avg_pool2d'}'"
-    check_region(where, x)
-    check_ndim(where, x, (4,))
+    checked("global_avg_pool2d", name, x, ndim=(4,))
     return mean(x, (2, 3), name=name or "global_avg_pool2d")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_region, distinct, gradient_of_first, launch_first, term
+from ops.building import checked, distinct, gradient_of_first, launch_first, term
 from ops.elementwise.broadcast import sum_over
 from taskflow import Array, Context, Kernel, LogicalRegion
 
@@ -23,8 +23,7 @@ def sum_to(x: LogicalRegion, shape: LogicalRegion | Sequence[int], name: str | N
     Raises:
         ValueError: `shape` does not broadcast to the shape of `x`.
     """
-    where = f"sum_to '{name or 'sum_to'}'"
-    check_region(where, x)
+    where = checked("sum_to", name, x)
     target = shape.shape if isinstance(shape, LogicalRegion) else tuple(shape)
     if len(target) > x.ndim or any(b not in (1, a) for a, b in zip(x.shape[x.ndim - len(target) :], target)):
         raise ValueError(f"{where}: the shape {target} does not broadcast to that of '{x.name}', {x.shape}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, check_region, distinct, launch_first, term, terms
+from ops.building import check_dim, check_region, checked, distinct, launch_first, term, terms
 from ops.reduce.sum_to import sum_to
 from ops.shape.rearrange import reshape
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -22,8 +22,7 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
     Raises:
         ValueError: `x` does not broadcast to `shape`.
     """
-    where = f"expand '{name or 'expand'}'"
-    check_region(where, x, floating=False)
+    where = checked("expand", name, x, floating=False)
     lead = len(shape) - x.ndim
     target = tuple(x.shape[k - lead] if n == -1 and k >= lead else n for k, n in enumerate(shape))
     if lead < 0 or any(a not in (1, b) for a, b in zip(x.shape, target[lead:])) or any(n < 1 for n in target):
@@ -57,8 +56,7 @@ def squeeze(x: LogicalRegion, dim: int | Sequence[int] | None = None, name: str 
     Raises:
         ValueError: a dimension is out of range.
     """
-    where = f"squeeze '{name or 'squeeze'}'"
-    check_region(where, x, floating=False)
+    where = checked("squeeze", name, x, floating=False)
     named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     dims = {check_dim(where, d, x.ndim) for d in named}
     shape = [n for k, n in enumerate(x.shape) if n > 1 or k not in dims]
@@ -76,8 +74,7 @@ def unsqueeze(x: LogicalRegion, dim: int, name: str | None = None) -> LogicalReg
     Raises:
         ValueError: `dim` is out of range.
     """
-    where = f"unsqueeze '{name or 'unsqueeze'}'"
-    check_region(where, x, floating=False)
+    where = checked("unsqueeze", name, x, floating=False)
     dim = check_dim(where, dim, x.ndim + 1)
     return reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]), name or "unsqueeze")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, check_region, distinct, launch_first, term, terms
+from ops.building import check_dim, checked, distinct, launch_first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
@@ -26,8 +26,7 @@ def pad(x: LogicalRegion, pad: Sequence[int], value: float = 0.0, name: str | No
     >>> ops.pad(x, (1, 0, 2, 2)).shape
     (6, 4)
     """
-    where = f"pad '{name or 'pad'}'"
-    check_region(where, x, floating=False)
+    where = checked("pad", name, x, floating=False)
     if len(pad) % 2 or len(pad) > 2 * x.ndim or any(n < 0 for n in pad):
         raise ValueError(f"{where}: pad is {tuple(pad)}: pairs of numbers from 0, at most {x.ndim} of them, are needed")
     before, behind = _per_dimension(pad, x.ndim)
@@ -91,8 +90,7 @@ def reverse(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None
     Raises:
         ValueError: a dimension is out of range or named twice.
     """
-    where = f"reverse '{name or 'reverse'}'"
-    check_region(where, x, floating=False)
+    where = checked("reverse", name, x, floating=False)
     named = (dims,) if isinstance(dims, int) else tuple(dims)
     turned = tuple(check_dim(where, d, x.ndim) for d in named)
     if len(set(turned)) < len(turned):

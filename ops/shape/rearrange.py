@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import gcd, prod
 
-from ops.building import check_dim, check_region, distinct, fresh, gradient_of_first, launch_first, term, terms
+from ops.building import check_dim, check_region, checked, distinct, fresh, gradient_of_first, launch_first, term, terms
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
@@ -25,8 +25,7 @@ def reshape(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> 
     Raises:
         ValueError: the number of elements differs.
     """
-    where = f"reshape '{name or 'reshape'}'"
-    check_region(where, x, floating=False)
+    where = checked("reshape", name, x, floating=False)
     target = _resolve(where, x, tuple(shape))
     left, right, sizes = _common_axes(x, target)
     return launch_first(
@@ -46,8 +45,7 @@ def flatten(x: LogicalRegion, start_dim: int = 1, end_dim: int = -1, name: str |
     Raises:
         ValueError: a dimension is out of range, or they are in the wrong order.
     """
-    where = f"flatten '{name or 'flatten'}'"
-    check_region(where, x, floating=False)
+    where = checked("flatten", name, x, floating=False)
     start, end = check_dim(where, start_dim, x.ndim), check_dim(where, end_dim, x.ndim)
     if start > end:
         raise ValueError(f"{where}: start_dim {start_dim} stands behind end_dim {end_dim}")
@@ -61,8 +59,7 @@ def transpose(x: LogicalRegion, dims: Sequence[int], name: str | None = None) ->
     Raises:
         ValueError: `dims` is not a permutation of the dimensions.
     """
-    where = f"transpose '{name or 'transpose'}'"
-    check_region(where, x, floating=False)
+    where = checked("transpose", name, x, floating=False)
     order = tuple(check_dim(where, d, x.ndim) for d in dims)
     if sorted(order) != list(range(x.ndim)):
         raise ValueError(f"{where}: dims {tuple(dims)} is not a permutation of the {x.ndim} dimensions of '{x.name}'")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from ops.building import check_dim, check_positive, check_region, distinct, launch_all, launch_first, term, terms
+from ops.building import check_dim, check_positive, checked, distinct, launch_all, launch_first, term, terms
 from ops.shape.rearrange import place
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
@@ -26,8 +26,7 @@ def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = N
     Raises:
         ValueError: `dim` or the section is out of range.
     """
-    where = f"slice '{name or 'slice'}'"
-    check_region(where, x, floating=False)
+    where = checked("slice", name, x, floating=False)
     dim = check_dim(where, dim, x.ndim)
     if not 0 <= start < end <= x.shape[dim]:
         raise ValueError(f"{where}: the section {start}:{end} is empty or outside of '{x.name}', {x.shape}")
@@ -52,8 +51,7 @@ def split(
     Raises:
         ValueError: the sections do not add up to the extent of `dim`, or one is not positive.
     """
-    where = f"split '{name or 'split'}'"
-    check_region(where, x, floating=False)
+    where = checked("split", name, x, floating=False)
     dim = check_dim(where, dim, x.ndim)
     extent = x.shape[dim]
     if isinstance(split_size_or_sections, int):

@@ -1,4 +1,4 @@
-"""Look-up tables: one row of the weight for every index.
+"""Look-up tables: one row of the weight for every index, or the sum of a bag of rows; and learned positions.
 
 Splits over the axes of the indices, over `e` (columns of the table) and over `v` (rows: a task adds zero for the
 indices outside of its rows).
@@ -6,11 +6,11 @@ indices outside of its rows).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_integers, check_positive, distinct, launch_first, term, terms
+from ops.building import check_integers, check_positive, checked, distinct, launch_first, term, terms
 from ops.cuda import tables as gpu_tables
+from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
 from ops.tiles import check_classes, deliver, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -40,29 +40,54 @@ def embedding(
     Raises:
         ValueError: the indices are not integers, or an extent is not positive.
     """
-    where = f"embedding '{name or 'embedding'}'"
-    check_integers(where, indices, "indices")
-    check_positive(where, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-    lead = distinct(indices.axes, ("v", "e"))
-    shape, name = (num_embeddings, embedding_dim), indices.graph.unique_name(name or "embedding")
-    return launch_look_up(name, indices, lead, (), shape, dtype, weight_init, _look_up, _gradient)
+    return _look_up_rows("embedding", indices, (num_embeddings, embedding_dim), name, dtype, weight_init)
 
 
-def launch_look_up(
-    name: str,
+def embedding_bag(
     indices: LogicalRegion,
-    lead: Sequence[str],
-    bag: Sequence[str],
-    shape: tuple[int, int],
-    dtype: str,
-    weight_init: Init | None,
-    kernel: Kernel,
-    gradient: Kernel,
+    num_embeddings: int,
+    embedding_dim: int,
+    name: str | None = None,
+    *,
+    mode: str = "sum",
+    dtype: str = "float32",
+    weight_init: Init | None = None,
 ) -> LogicalRegion:
-    """Rows of `<name>.weight` of `shape` by indices (lead..., bag...); the kernel gives (lead..., features)."""
-    init = normal() if weight_init is None else weight_init
+    """y[..., e] = sum, or mean, over l of weight[indices[..., l], e], as torch.nn.functional.embedding_bag.
+
+    Args:
+        indices: (..., bag), integers in 0..num_embeddings - 1; another one is a ValueError when the step runs.
+        num_embeddings, embedding_dim: shape of the parameter `<name>.weight`.
+        name: of the operator.
+        mode: "sum" or "mean"; a mean is the operator `<name>`, a sum, and `<name>.mean`, which divides it.
+        dtype: of the weight and the result.
+        weight_init: first values; default normal, as torch's.
+
+    Returns:
+        (..., embedding_dim).
+
+    Raises:
+        ValueError: the indices are not integers or a scalar, an extent is not positive, or there is no such mode.
+    """
+    if mode not in ("sum", "mean"):
+        raise ValueError(f"embedding_bag '{name or 'embedding_bag'}': mode is 'sum' or 'mean', not {mode!r}")
+    total = _look_up_rows("embedding_bag", indices, (num_embeddings, embedding_dim), name, dtype, weight_init)
+    return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{total.name}.mean")
+
+
+def _look_up_rows(
+    kind: str, indices: LogicalRegion, shape: tuple[int, int], name: str | None, dtype: str, weight_init: Init | None
+) -> LogicalRegion:
+    """Rows of `<name>.weight` of `shape`; of a bag, the last dimension of the indices, their sum."""
+    is_bag = kind == "embedding_bag"
+    where = checked(kind, name, indices, "indices", least=int(is_bag), floating=False)
+    check_integers(where, indices, "indices")
+    check_positive(where, num_embeddings=shape[0], embedding_dim=shape[1])
+    lead = distinct(indices.axes[: indices.ndim - is_bag], ("l", "v", "e") if is_bag else ("v", "e"))
+    name, init = indices.graph.unique_name(name or kind), normal() if weight_init is None else weight_init
     weight = indices.graph.parameter(f"{name}.weight", shape, init, dtype)
-    pattern = f"{term((*lead, *bag))}, v e -> {term((*lead, 'e'))}"
+    pattern = f"{term((*lead, 'l') if is_bag else lead)}, v e -> {term((*lead, 'e'))}"
+    kernel, gradient = (_sum_rows, _bag_gradient) if is_bag else (_look_up, _gradient)
     bound, backward = kernel.bind(count=shape[0]), partial(_backward, gradient=gradient)
     return launch_first(name, pattern, [indices, weight], kernel=bound, backward=backward, flops=1 / shape[0])
 
@@ -81,12 +106,29 @@ def _backward(op: Operator, gy: LogicalRegion, *, gradient: Kernel) -> tuple[Non
     return None, gweight
 
 
+def position_embedding(x: LogicalRegion, name: str | None = None, *, weight_init: Init | None = None) -> LogicalRegion:
+    """x[..., s, e] + weight[s, e]: a learned vector for every position (Gehring et al., ICML 2017; GPT, BERT).
+
+    Args:
+        x: (..., positions, features), floating point, at least two dimensions.
+        name: of the operator; its parameter is `<name>.weight` of shape (positions, features).
+        weight_init: first values; default normal with a standard deviation of 0.02, as GPT-2's.
+
+    Raises:
+        ValueError: `x` has fewer dimensions, or is of another dtype.
+    """
+    checked("position_embedding", name, x, least=2)
+    name = x.graph.unique_name(name or "position_embedding")
+    init = normal(0.0, 0.02) if weight_init is None else weight_init
+    return add(x, x.graph.parameter(f"{name}.weight", x.shape[-2:], init, x.dtype), name)
+
+
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
 @partial(Kernel, float32_outputs=(), cuda=gpu_tables.look_up)
 def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
-    sum_rows(ctx, "embedding", indices[..., None], weight, y, count)
+    add_rows(ctx, "embedding", indices[..., None], weight, y, count)
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_tables.look_up_gradient)
@@ -94,7 +136,17 @@ def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     add_to_rows(ctx, indices[..., None], gy, gweight)
 
 
-def sum_rows(ctx: Context, kind: str, indices: Array, weight: Array, y: Array, count: int) -> None:
+@partial(Kernel, float32_outputs=(), cuda=gpu_tables.look_up)
+def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
+    add_rows(ctx, "embedding_bag", indices, weight, y, count)
+
+
+@partial(Kernel, is_compiled=True, cuda=gpu_tables.look_up_gradient)
+def _bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
+    add_to_rows(ctx, indices, gy, gweight)
+
+
+def add_rows(ctx: Context, kind: str, indices: Array, weight: Array, y: Array, count: int) -> None:
     """y[..., e] = sum over l of weight[indices[..., l], e], zero for the rows of all `count` that are not here."""
     check_classes(f"{kind}: the index", indices, count)
     lo, hi = ctx.interval("v")
@@ -115,7 +167,7 @@ def sum_rows(ctx: Context, kind: str, indices: Array, weight: Array, y: Array, c
 
 
 def add_to_rows(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
-    """The gradient of `sum_rows` with respect to the weight."""
+    """The gradient of `add_rows` with respect to the weight."""
     from ops.cpu import kernels as cpu
 
     table = work_array(ctx, "table", gweight)

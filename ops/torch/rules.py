@@ -21,11 +21,9 @@ from ops.elementwise.activation import elu, gelu, leaky_relu, relu, sigmoid, sil
 from ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ops.elementwise.dropout import dropout
 from ops.elementwise.functions import cos, exp, log, rsqrt, sin, sqrt
-from ops.loss.composed_softmax import log_softmax
-from ops.loss.softmax import softmax
+from ops.loss.softmax import log_softmax, softmax
 from ops.norm.batch_norm import batch_norm
-from ops.norm.layer_norm import layer_norm
-from ops.norm.norms import group_norm
+from ops.norm.norms import group_norm, layer_norm
 from ops.recurrent.lstm import lstm
 from ops.reduce import reductions
 from ops.reduce.adaptive_pooling import adaptive_avg_pool2d
@@ -34,8 +32,7 @@ from ops.reduce.reductions import mean
 from ops.shape import sections
 from ops.shape.expand import cast, squeeze, unsqueeze
 from ops.shape.rearrange import concat, flatten, reshape, transpose
-from ops.tables.embedding import embedding
-from ops.tables.embedding_bag import embedding_bag
+from ops.tables.embedding import embedding, embedding_bag
 from taskflow import LogicalRegion
 
 Rule = Callable[..., Any]

@@ -109,7 +109,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda r: ops.topk(r["x"], 4), "topk 'topk': k is 4, dim 1 of 'x' has 3 points"),
     (
         lambda r: ops.rms_norm(r["scalar"]),
-        "rms_norm 'rms_norm': 'scalar' has shape (), at least 1 dimensions are needed",
+        "rms_norm 'rms_norm': 'scalar' has shape (), at least one dimension is needed",
     ),
     (lambda r: ops.group_norm(r["image"], 2), "group_norm 'group_norm': 3 channels do not divide into 2 groups"),
     (lambda r: ops.log_softmax(r["x"], -3), "log_softmax 'log_softmax': dim is -3, the region has 2 dimensions"),

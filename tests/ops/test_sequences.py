@@ -206,7 +206,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     ),
     (
         lambda r: ops.embedding_bag(r["n"], 3, 2),
-        "embedding_bag 'embedding_bag': 'n' is a scalar, at least one dimension is needed",
+        "embedding_bag 'embedding_bag': 'n' has shape (), at least one dimension is needed",
     ),
     (
         lambda r: ops.gather_rows(r["cube"], r["i"]),

@@ -1,0 +1,112 @@
+"""What is done to gradients before they are used: the scale of the loss taken out, and their global norm clipped.
+
+Both are the same under any strategy, since partial sums are combined. Loss scaling: float16 loses what is below 6e-8,
+so the loss is differentiated times a large number. Gradients are divided by it as soon as they are float32. Elements
+that are not finite are counted over all gradients of all devices; every update reads that one number, so all ranks skip
+a step alike (Micikevicius et al., Mixed Precision Training, ICLR 2018). Schedules and corrections of Adam count skipped
+steps, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ops.building import launch_first
+from ops.expressions.assign import assign
+from ops.expressions.program import program
+from taskflow import Array, Context, Kernel, LogicalRegion, LossScale, update
+
+Gradients = dict[LogicalRegion, LogicalRegion]  # parameter -> gradient
+_TEXT = "all = g / scale; out = where(all - all == 0, all, 0); count += g / scale - g / scale != 0"
+_UNSCALE = assign.bind(program=program(_TEXT, "g scale out count"))  # infinity less infinity is no number
+_SQUARE = assign.bind(program=program("total += g * g", "g total"))
+
+
+def clip_by_global_norm(
+    gradients: Mapping[LogicalRegion, LogicalRegion], max_norm: float, loss: LogicalRegion
+) -> dict[LogicalRegion, LogicalRegion]:
+    """Each gradient times min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_.
+
+    The norm is that of all gradients as one vector (Pascanu et al., ICML 2013); it becomes the output `gradient_norm`.
+    A gradient's squares are summed where its parameter is updated, so a replica is not counted twice.
+
+    Args:
+        gradients: parameter -> gradient, floating point.
+        max_norm: positive.
+        loss: a scalar; the norm is made where it is made.
+
+    Returns:
+        parameter -> clipped gradient, in the same order.
+    """
+    graph = loss.graph
+    squares = [update(f"{p.name}.square", p, [g], kernel=_SQUARE, sums=1, flops=2)[0] for p, g in gradients.items()]
+    with beside(loss):
+        pattern = f"{', '.join('.' * len(squares))} -> ."
+        norm = launch_first("gradient_norm", pattern, squares, kernel=_root_of_sum, flops=len(squares))
+    graph.output("gradient_norm", norm)
+    kernel = assign.bind(program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm}))
+    return {
+        p: update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
+        for p, g in gradients.items()
+    }
+
+
+@contextmanager
+def beside(loss: LogicalRegion) -> Iterator[None]:
+    """Operators on scalars, launched inside, run where the loss is made, on each of its devices."""
+    maker = loss.graph.producer(loss)
+    assert maker is not None, "a loss that was differentiated is made by an operator"
+    with loss.graph.following(maker.follows or maker.name):
+        yield
+
+
+def _root_of_sum(ctx: Context, *arrays: Array) -> None:
+    *squares, norm = arrays
+    norm[...] = sum(squares) ** 0.5
+
+
+# -- loss scaling ------------------------------------------------------------------------------------------------------
+
+
+def loss_scale(loss: LogicalRegion) -> LogicalRegion | None:
+    """The state `loss_scale` of shape (), where the precision of the graph has one."""
+    policy = loss.graph.precision.loss_scale
+    if policy is None:
+        return None
+    return loss.graph.parameter("loss_scale", (), policy.first, "float32", trainable=False)
+
+
+def unscale(gradients: Gradients, scale: LogicalRegion, loss: LogicalRegion) -> tuple[Gradients, LogicalRegion]:
+    """The gradients divided by `scale`, and the number of their elements that are not finite, shape ().
+
+    The scale of the next step is set too: the state `loss_scale`, with `finite_steps` in a row since it changed.
+    """
+    graph, policy = loss.graph, loss.graph.precision.loss_scale
+    assert policy is not None
+    found, counts = {}, []
+    for p, g in gradients.items():
+        made = update(f"{p.name}.unscaled", p, [g], kernel=_UNSCALE, scalars=[scale], values=1, sums=1, flops=2)
+        found[p], count = made
+        counts.append(count)
+    finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)
+    with beside(loss):
+        pattern = f"{', '.join('.' * len(counts))} -> ."
+        overflow = launch_first("overflow", pattern, counts, kernel=_add_up, flops=len(counts))
+        kernel, states = _adjust.bind(policy=policy), [scale, finite]
+        graph.launch("loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1)
+    return found, overflow
+
+
+def _add_up(ctx: Context, *arrays: Array) -> None:
+    *counts, total = arrays
+    total[...] = sum(counts)
+
+
+@Kernel
+def _adjust(ctx: Context, scale: Array, finite: Array, overflow: Array, *, policy: LossScale) -> None:
+    is_finite = overflow == 0
+    ctx.xp.copyto(finite, (finite + 1) * is_finite)
+    grows = finite == policy.interval
+    scale *= ctx.xp.where(is_finite, ctx.xp.where(grows, policy.growth, 1.0), policy.backoff)
+    finite *= ~grows
