@@ -38,19 +38,19 @@ _SEVERAL = replace(_on_gpu, together=None)
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=_SEVERAL)
 def assign(ctx: Context, *arrays: Array, program: Program) -> None:
     """Run a program without numbers of its own in each step."""
-    _run(ctx, arrays, program, dict(program.numbers))
+    _run(ctx, arrays, program)
 
 
-@partial(Kernel, is_compiled=True, cuda=_on_gpu)
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_on_gpu)
 def assign_together(ctx: Context, *arrays: Array, program: Program) -> None:
     """Run a program of one pass without sums, on arrays of one shape and on scalars: on GPUs many of them at once."""
-    _run(ctx, arrays, program, program.known(ctx.step))
+    _run(ctx, arrays, program)
 
 
-@partial(Kernel, is_compiled=True, cuda=_SEVERAL)
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_SEVERAL)
 def assign_each_step(ctx: Context, *arrays: Array, program: Program) -> None:
     """Run a program with numbers of its own in each step."""
-    _run(ctx, arrays, program, program.known(ctx.step))
+    _run(ctx, arrays, program)
 
 
 def _cells(ctx: Context, program: Program) -> dict[str, Array]:
@@ -82,14 +82,19 @@ def _along(a: Array, ndim: int, along: int) -> Array:
 # -- on a CPU ----------------------------------------------------------------------------------------------------------
 
 
-def _run(ctx: Context, arrays: Sequence[Array], program: Program, numbers: Mapping[str, float]) -> None:
+def _run(ctx: Context, arrays: Sequence[Array], program: Program) -> None:
+    numbers, steps = program.known(ctx.step), program if program.each_step else None
     dtypes = {a.dtype.name for a in arrays if a.ndim}
     is_simple = len(dtypes) <= 1 and dtypes <= set(DTYPES)
     for one in program.passes:
         used = {n: a for n, a in zip(program.arguments, arrays, strict=True) if one.names & set(n.split())}
         known = {name: value for name, value in numbers.items() if name in one.reads}
         if ctx.is_cuda or not is_simple or one.functions & BY_PASSES:
-            passes.run(ctx, one, _views(list(used), list(used.values()), program.along), known)
+            views = _views(list(used), list(used.values()), program.along)
+            if steps:
+                ctx.each_step(_pass_in_step, one, views, tuple(known), steps)
+            else:
+                passes.run(ctx, one, views, known)
         elif any(" " in names for names in used):
             _in_parts(ctx, one, used, known, program.contracts)
         else:
@@ -97,7 +102,24 @@ def _run(ctx: Context, arrays: Sequence[Array], program: Program, numbers: Mappi
             if along is not None:
                 used = {names: _along(a, ndim, along) for names, a in used.items()}
                 used = {names: _turned(a, along) for names, a in used.items()}
-            run_loop(ctx, one, used, known, program.contracts, in_order=along is not None)
+            run_loop(ctx, one, used, known, program.contracts, along is not None, steps)
+
+
+def _pass_in_step(ctx: Context, one: Pass, views: Mapping[str, Array], names: Sequence[str], program: Program) -> None:
+    known = program.known(ctx.step)
+    passes.run(ctx, one, views, {name: known[name] for name in names})
+
+
+def _loop_in_step(
+    ctx: Context,
+    loop: Callable[..., None],
+    arrays: Sequence[Array],
+    number: Callable[[float], object],
+    names: Sequence[str],
+    program: Program,
+) -> None:
+    known = program.known(ctx.step)
+    loop(*arrays, *(number(known[name]) for name in names))
 
 
 def _turned(a: Array, along: int) -> Array:
@@ -112,10 +134,12 @@ def run_loop(
     numbers: Mapping[str, float],
     contracts: bool = False,
     in_order: bool = False,
+    program: Program | None = None,
 ) -> None:
     """Run a pass on arrays by name, aligned at the right: compiled, on rows and columns that need the fewest copies.
 
-    Rows and columns follow the memory of what is set, or the dimensions as they are (`in_order`).
+    Rows and columns follow the memory of what is set, or the dimensions as they are (`in_order`). The numbers have
+    these values, or in each step those of a program.
     """
     from ops.expressions.loops import compiled_loop
 
@@ -138,7 +162,10 @@ def run_loop(
     loop = compiled_loop(one, tuple(zip(padded, layouts, strict=True)), tuple(numbers), contracts)
     seen = [w.reshape(-1, columns) if layout == "matrix" else w.reshape(-1) for w, layout in zip(works, layouts)]
     dtype = next(w.dtype for w, layout in zip(works, layouts) if layout == "matrix")
-    ctx.call(loop, *seen, *map(dtype.type, numbers.values()))
+    if program:
+        ctx.each_step(_loop_in_step, loop, seen, dtype.type, tuple(numbers), program)
+    else:
+        ctx.call(loop, *seen, *map(dtype.type, numbers.values()))
     for (name, a), work in zip(padded.items(), works, strict=True):
         if name in one.targets:
             deliver(ctx, work, a)

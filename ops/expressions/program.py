@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from ops.expressions.expression import Expression
 
@@ -146,12 +146,9 @@ class Program:
         """In order."""
         return tuple(Pass.parse(part) for part in self.text.split("\n\n"))
 
-    def known(self, step: int) -> dict[str, float]:
+    def known(self, step: int) -> Mapping[str, float]:
         """The numbers in the step after so many steps."""
-        known = dict(self.numbers)
-        for a in Pass.parse(self.each_step).assignments:
-            known[a.target] = a.value.number(known | {"t": step + 1})
-        return known
+        return _known(self, step)
 
     def unless(self, skip: str, at: int) -> Program:
         """The program whose argument `at` is `skip`: if that is 1 or more, no state changes, and outputs are 0."""
@@ -169,6 +166,14 @@ class Program:
         return any(name in names.split() for names in self.arguments)
 
 
+@lru_cache(64)
+def _known(program: Program, step: int) -> Mapping[str, float]:
+    known = dict(program.numbers)
+    for a in Pass.parse(program.each_step).assignments:
+        known[a.target] = a.value.number(known | {"t": step + 1})
+    return known
+
+
 def program(
     text: str,
     arguments: str,
@@ -181,7 +186,7 @@ def program(
     names = tuple(a or b for a, b in re.findall(r"\(([\w ]+)\)|(\w+)", arguments))
     lines = "\n".join(line.strip() for line in text.strip().splitlines())
     found = Program(lines, names, tuple((numbers or {}).items()), each_step, along, contracts)
-    assert found.passes
+    assert found.passes and not (each_step and any(" " in name for name in names))
     return found
 
 

@@ -40,15 +40,19 @@ def _each(calls: Sequence[Call]) -> None:
 class _Noting(Context):
     """The context of a point on which calls are noted, and not made."""
 
-    __slots__ = ("calls", "xp")
+    __slots__ = ("calls", "plain", "xp")
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.rects, context.intervals, context._run, context._workspace, context.point)
         self.calls: list[Call] = []
+        self.plain = context
         self.xp = _Numpy(self.calls)
 
     def call(self, function: Callable[..., object], *args: object) -> None:
         self.calls.append(partial(function, *args))
+
+    def each_step(self, function: Callable[..., object], *args: object) -> None:
+        self.calls.append(partial(function, self.plain, *args))
 
 
 class _Numpy:

@@ -162,6 +162,10 @@ class Context:
         """Call a function that writes into arrays, a compiled one say; a captured kernel calls it through this."""
         function(*args)
 
+    def each_step(self, function: Callable[..., object], *args: object) -> None:
+        """Call `function(ctx, *args)`; a captured kernel has done in every step what depends on the step's number."""
+        function(self, *args)
+
     def uniform(self, out: Array, name: str, shape: Sequence[int], rect: Rect) -> None:
         """Uniform numbers in [0, 1) for `rect` of a region of `shape`: fixed by (seed, name, step, global index)."""
         uniform(out, random_key(self.seed, name, self.step), shape, rect)

@@ -52,8 +52,8 @@ class Kernel:
             step, on made-up values (numbers between 0.1 and 1, indices of 0) in memory that nobody else uses.
         is_captured: it does the same in every step, since its calls depend on shapes and strides, never on values. All
             that it does with values are calls of `ctx.xp` that write into `out`, `ctx.xp.copyto`, and what it calls
-            through `ctx.call`. So a CPU enters it once and repeats these calls. Beware of what copies values unseen:
-            `reshape` of what has gaps, and `fill`.
+            through `ctx.call`, or `ctx.each_step` where it depends on the step's number. So a CPU enters it once and
+            repeats these calls. Beware of what copies values unseen: `reshape` of what has gaps, and `fill`.
         takes_half: it takes arrays of float16 and bfloat16 as they are. Others get float32 copies of them, and what
             they write is rounded once.
         takes_half_on_cuda: the same on a GPU, where there is no variant for it.

@@ -39,6 +39,21 @@ def test_the_calls_are_repeated_and_the_rest_is_not():
     assert looked == [(4,)]
 
 
+def test_what_depends_on_the_step_is_done_in_every_step():
+    @partial(Kernel, is_captured=True)
+    def kernel(ctx, x, y):
+        ctx.xp.negative(x, out=y)
+        ctx.each_step(lambda ctx, y: np.add(y, ctx.step, out=y), y)
+
+    graph = Graph()
+    x = graph.input("x", (4,), "float64")
+    graph.output("y", graph.launch("negative", "a -> a", [x], kernel=kernel))
+    machine = MachineModel.local(1)
+    with Executor(lower(graph, single_device(graph, machine), machine)) as step:
+        for k in range(3):
+            np.testing.assert_array_equal(step({"x": np.ones(4)})["y"], np.full(4, k - 1.0))
+
+
 def test_a_step_does_not_enter_a_captured_kernel():
     entered = []
 
