@@ -1,12 +1,13 @@
 """The decorators of compiled functions: numba's, with a cache on disk that misses no change (see `code_cache`).
 
 `njit` is for what Python calls, `inner` and `leaf` for what only compiled functions call. Importing numba takes 0.3 s:
-it waits for the first decorated function, and modules with compiled functions are imported inside functions.
+it waits for the first call of one of these functions, so that their modules are imported like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property, partial, update_wrapper
 from typing import Any, TypeVar, overload
 
 __all__ = ["inlined", "inner", "leaf", "njit"]
@@ -25,17 +26,17 @@ def njit(function: Any = None, /, **options: Any) -> Any:
     Compiled code is kept in `NUMBA_CACHE_DIR`, or the user's folder for caches. A change in a file of compiled
     functions, or of a constant that they name, makes a new key for all that may use it.
     """
-    return _compile(options) if function is None else _compile(options)(function)
+    return partial(njit, **options) if function is None else _Compiled(function, options, True)
 
 
 def inner(function: _Function[_Result]) -> _Function[_Result]:
     """For a function that only compiled functions call: it is a part of theirs, and has no code of its own."""
-    return _compile({"no_cpython_wrapper": True}, is_kept=False)(function)
+    return _Compiled(function, {"no_cpython_wrapper": True})
 
 
 def leaf(function: _Function[_Result]) -> _Function[_Result]:
     """`inner` for a function that makes no array: without the counting of references to those it is given."""
-    return _compile({"no_cpython_wrapper": True, "_nrt": False}, is_kept=False)(function)
+    return _Compiled(function, {"no_cpython_wrapper": True, "_nrt": False})
 
 
 def inlined(function: _Function[_Result]) -> _Function[_Result]:
@@ -43,22 +44,33 @@ def inlined(function: _Function[_Result]) -> _Function[_Result]:
 
     A call copies every array that is passed on: a pass over 79,000 rows takes 2.0 ms with calls, 0.5 ms without.
     """
-    return _compile({"no_cpython_wrapper": True, "_nrt": False, "forceinline": True}, is_kept=False)(function)
+    return _Compiled(function, {"no_cpython_wrapper": True, "_nrt": False, "forceinline": True})
 
 
-def _compile(options: dict[str, Any], is_kept: bool = True) -> Callable[[_Function[_Result]], _Function[_Result]]:
-    import numba
+class _Compiled:
+    """A function of which numba makes a dispatcher when it is called, or met in one that is compiled."""
 
-    from taskflow.core.code_cache import CodeCache
-    from taskflow.core.linking import build_late
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], is_kept: bool = False) -> None:
+        update_wrapper(self, function)
+        self._function, self._options, self._is_kept = function, options, is_kept
 
-    build_late()
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._dispatcher(*args, **named)
 
-    def decorate(function: _Function[_Result]) -> _Function[_Result]:
+    def __getattr__(self, name: str) -> Any:
+        """What else numba, or who looks into it, asks of a dispatcher."""
+        return getattr(self._dispatcher, name)
+
+    @cached_property
+    def _dispatcher(self) -> Any:
+        import numba
+
+        from taskflow.core.code_cache import CodeCache
+        from taskflow.core.linking import build_late
+
+        build_late()
         decorator: Any = numba.njit  # has no types for the options that it does not speak of
-        dispatcher = decorator(no_cfunc_wrapper=True, **options)(function)
-        if is_kept and dispatcher is not function:  # NUMBA_DISABLE_JIT
-            dispatcher._cache = CodeCache(function, options)
-        return dispatcher  # type: ignore[no-any-return]
-
-    return decorate
+        found = decorator(no_cfunc_wrapper=True, **self._options)(self._function)
+        if self._is_kept and found is not self._function:  # NUMBA_DISABLE_JIT
+            found._cache = CodeCache(self._function, self._options)
+        return found

@@ -36,9 +36,6 @@ class _Library(codegen.JITCodeLibrary):
     def _ensure_finalized(self) -> None:
         """Not yet: linking into others needs the plain code alone."""
 
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
-
     @global_compiler_lock
     def finalize(self) -> None:
         """Link, optimise and make machine code."""

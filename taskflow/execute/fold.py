@@ -13,9 +13,11 @@ from functools import partial
 import numpy as np
 
 from taskflow.core.columns import Array
+from taskflow.core.compiling import njit
 from taskflow.core.dtypes import HALF
 
 _SMALL_BYTES = 1 << 15  # less stays in the cache anyway, and NumPy's calls are quicker to start
+_PART_BYTES = 8192  # of each array: those of two ranks stay in the first-level cache
 _COMPILED = ("float32", "float64", "int32", "int64")
 
 
@@ -58,7 +60,27 @@ def _is_plain(arrays: Sequence[Array]) -> bool:
 
 
 def _in_parts(combine: np.ufunc, arrays: Sequence[Array], folded: int) -> Callable[[], object]:
-    from taskflow.execute.foldpass import fold_in_parts  # numba: imported on first use
-
     fold_in_parts(tuple(a[:0] for a in arrays), folded, False)  # compiled before the first step
     return partial(fold_in_parts, tuple(arrays), folded, combine is np.maximum)
+
+
+@njit
+def fold_in_parts(arrays: Sequence[Array], folded: int, is_max: bool) -> None:
+    """`arrays[0]` = the combination of the first `folded` arrays; the others = a copy of it. All contiguous, 1-d."""
+    target = arrays[0]
+    step = _PART_BYTES // target.itemsize
+    for begin in range(0, target.size, step):
+        end = min(begin + step, target.size)
+        out = target[begin:end]
+        for k in range(1, folded):
+            part = arrays[k][begin:end]
+            if is_max:
+                for i in range(out.size):
+                    out[i] = np.maximum(out[i], part[i])
+            else:
+                for i in range(out.size):
+                    out[i] += part[i]
+        for k in range(folded, len(arrays)):
+            copy = arrays[k][begin:end]
+            for i in range(out.size):
+                copy[i] = out[i]

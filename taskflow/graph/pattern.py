@@ -153,7 +153,7 @@ class PatternTable:
 
     @property
     def columns(self) -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
-        """What `grid.make_points` wants."""
+        """What `partition.make_points` wants."""
         return self.extents, self.dim_ptr, self.dim_axis, self.dim_extent, self.window, self.reduced
 
 

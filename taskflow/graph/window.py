@@ -10,7 +10,7 @@ Interval = tuple[int, int]
 def image(
     lo: int, hi: int, extent: int, size: int, stride: int, padding: int, dilation: int, is_transposed: bool
 ) -> Interval:
-    """See `Window.image`; `strategy.grid` compiles it."""
+    """See `Window.image`; `partition` compiles it."""
     reach = (size - 1) * dilation
     if is_transposed:
         first, last = -((reach - lo - padding) // stride), (hi - 1 + padding) // stride
@@ -21,7 +21,7 @@ def image(
 
 
 def within(low: int, high: int, extent: int, first: int, end: int) -> tuple[int, int, bool]:
-    """The interval of a group of axes and one more axis to their right, of this extent; `strategy.grid` compiles it.
+    """The interval of a group of axes and one more axis to their right, of this extent; `partition` compiles it.
 
     Args:
         low, high: the interval of the group so far; (0, 1) of a group without axes.

@@ -11,7 +11,7 @@ from taskflow.core.columns import Array, pointers, record
 from taskflow.graph.graph import Operator
 from taskflow.strategy.partition import split_numbers
 
-FITS, FAULT = -2, -1  # what adding points may end with, see `addpoints.add_points`
+FITS, FAULT = -2, -1  # what adding points may end with, see `pointstore.add_points`
 DEVICE, BOX, COLOUR, PARTIAL, MODEL, RECORD = range(6)  # columns that fill up, by their number in `length`
 
 # Of some points: the first one's device and how many they are; their first box and the dimensions of all terms; their

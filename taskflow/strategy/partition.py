@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from taskflow.core.columns import Array
+from taskflow.core.compiling import leaf, njit
 from taskflow.core.geometry import Rect, subtract_all
+from taskflow.graph import window as window_rule
 from taskflow.graph.graph import LogicalRegion, Operator
 from taskflow.strategy.strategy import ParallelConfig, parts
 
@@ -103,8 +106,6 @@ def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
     Raises:
         ValueError: a group is split in a way that is not contiguous in memory.
     """
-    from taskflow.strategy.grid import make_points  # numba: imported on first use
-
     found = make_points(*cuts(op, config), np.array(config.devices, np.int64), *op.bound.table.columns)
     device, spans, boxes, colours, outputs, fault = found
     if fault >= 0:
@@ -113,7 +114,7 @@ def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
 
 
 def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
-    """Axes, numbers of parts and borders, as `grid.make_points` wants them; they depend on the degrees only."""
+    """Axes, numbers of parts and borders, as `make_points` wants them; they depend on the degrees only."""
     numbers = split_numbers(op)
     counts = [parts(d) for _, d in config.degrees]
     axes = [numbers.get(a, -1) if n > 1 else -1 for (a, _), n in zip(config.degrees, counts, strict=True)]
@@ -147,3 +148,157 @@ def _refuse(op: Operator, spans: Array) -> None:
             op.bound.rect(term, named)
     except ValueError as error:
         raise ValueError(f"operator '{op.name}': {error}") from error
+
+
+# -- compiled ----------------------------------------------------------------------------------------------------------
+
+image, within = leaf(window_rule.image), leaf(window_rule.within)
+
+
+@njit
+def place_points(axis: Any, parts: Any, devices: Any, kept: Any) -> tuple[Any, Any, Any]:
+    """Points by colour, then by device: `(device, colour, part of every kept axis)` of each point.
+
+    The points of `devices` are row-major over `parts`. Axes that are not kept (`axis[j]` < 0) make replicas: of each
+    colour there is one point per device, however often the device is named.
+    """
+    colours = 1
+    for j in range(len(parts)):
+        if axis[j] >= 0:
+            colours *= parts[j]
+    placed = np.full((colours, len(devices) // max(colours, 1)), -1, np.int64)
+    count = np.zeros(colours, np.int64)
+    for k in range(len(devices)):
+        rest, colour, weight = k, 0, 1
+        for j in range(len(parts) - 1, -1, -1):
+            part = rest % parts[j]
+            rest //= parts[j]
+            if axis[j] >= 0:
+                colour += weight * part
+                weight *= parts[j]
+        is_new = True
+        for i in range(count[colour]):
+            is_new = is_new and placed[colour, i] != devices[k]
+        if is_new:
+            placed[colour, count[colour]] = devices[k]
+            count[colour] += 1
+    total = count.sum()
+    device, colour_of, part_of = np.empty(total, np.int64), np.empty(total, np.int64), np.empty((total, kept), np.int64)
+    n = 0
+    for colour in range(colours):
+        for i in range(count[colour]):
+            device[n], colour_of[n], rest = placed[colour, i], colour, colour
+            column = kept - 1
+            for j in range(len(parts) - 1, -1, -1):
+                if axis[j] >= 0:
+                    part_of[n, column] = rest % parts[j]
+                    rest //= parts[j]
+                    column -= 1
+            n += 1
+    return device, colour_of, part_of
+
+
+@leaf
+def put_boxes(
+    boxes: Any, spans: Any, count: int, extents: Any, dim_ptr: Any, dim_axis: Any, dim_extent: Any, window: Any
+) -> int:
+    """The box of every term for the intervals of every point; the first point at fault, or -1.
+
+    All in one call: passing eight arrays on for every dimension of every point took most of the time.
+    """
+    fault = count
+    for d in range(len(dim_extent)):
+        for n in range(count):
+            if window[d, 0]:
+                axis = dim_axis[dim_ptr[d]]
+                boxes[n, d, 0], boxes[n, d, 1] = image(
+                    spans[n, axis, 0], spans[n, axis, 1], dim_extent[d], window[d, 1], window[d, 2], window[d, 3],
+                    window[d, 4], window[d, 5] != 0,
+                )  # fmt: skip
+                continue
+            low, high, is_contiguous = 0, 1, True
+            for k in range(dim_ptr[d], dim_ptr[d + 1]):
+                axis = dim_axis[k]
+                low, high, is_contiguous = within(low, high, extents[axis], spans[n, axis, 0], spans[n, axis, 1])
+                if not is_contiguous:
+                    fault = min(fault, n)
+            boxes[n, d, 0], boxes[n, d, 1] = low, high
+    return fault if fault < count else -1
+
+
+@njit
+def make_points(
+    axis: Any,
+    parts: Any,
+    bounds: Any,
+    devices: Any,
+    extents: Any,
+    dim_ptr: Any,
+    dim_axis: Any,
+    dim_extent: Any,
+    window: Any,
+    reduced: Any,
+) -> tuple[Any, Any, Any, Any, Any, int]:
+    """The points of an operator.
+
+    Args:
+        axis, parts: per axis of the configuration, the operator's axis (-1: makes replicas) and its number of parts.
+        bounds: (axes of the configuration, parts + 1) borders of the parts.
+        devices: of every point of the configuration, row-major.
+        others: see `taskflow.graph.pattern.PatternTable`.
+
+    Returns:
+        devices (n,), intervals (n, axes, 2), boxes (n, dimensions of all terms, 2), colours (n, outputs), number of
+        colours per output, and the point at fault (a group that is not contiguous) or -1.
+    """
+    kept = 0
+    for j in range(len(axis)):
+        kept += axis[j] >= 0
+    device, _, part_of = place_points(axis, parts, devices, kept)
+    count, axes, dims, outputs = len(device), len(extents), len(dim_extent), reduced.shape[0]
+    intervals, boxes = np.empty((count, axes, 2), np.int64), np.empty((count, dims, 2), np.int64)
+    colours, n = np.zeros((count, outputs), np.int64), 0
+    for p in range(count):
+        for a in range(axes):
+            intervals[n, a, 0], intervals[n, a, 1] = 0, extents[a]
+        is_empty, column = False, 0
+        for j in range(len(axis)):
+            if axis[j] >= 0:
+                low, high = bounds[j, part_of[p, column]], bounds[j, part_of[p, column] + 1]
+                intervals[n, axis[j], 0], intervals[n, axis[j], 1] = low, high
+                is_empty = is_empty or high <= low
+                for k in range(outputs):
+                    if reduced[k, axis[j]]:
+                        colours[n, k] = colours[n, k] * parts[j] + part_of[p, column]
+                column += 1
+        if is_empty:
+            for k in range(outputs):
+                colours[n, k] = 0
+            continue
+        device[n] = device[p]
+        n += 1
+    fault = put_boxes(boxes, intervals, n, extents, dim_ptr, dim_axis, dim_extent, window)
+    return device[:n], intervals[:n], boxes[:n], colours[:n], number_colours(colours[:n]), fault
+
+
+@njit
+def number_colours(colours: Any) -> Any:
+    """Number the colours of every output from 0 in order of appearance, in place; how many there are per output."""
+    found = np.zeros(colours.shape[1], np.int64)
+    for k in range(colours.shape[1]):
+        number = np.full(1 if not len(colours) else colours[:, k].max() + 1, -1, np.int64)
+        for p in range(len(colours)):
+            if number[colours[p, k]] < 0:
+                number[colours[p, k]] = found[k]
+                found[k] += 1
+            colours[p, k] = number[colours[p, k]]
+    return found
+
+
+@leaf
+def volume(spans: Any, p: int) -> float:
+    """Number of points in the intervals of point `p`, as a float."""
+    found = 1.0
+    for a in range(spans.shape[1]):
+        found *= spans[p, a, 1] - spans[p, a, 0]
+    return found

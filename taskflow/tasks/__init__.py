@@ -1,5 +1,5 @@
 """The task graph: what `simulate` and `Executor` read, and what can be said of it without costs.
 
-`task_graph` has the columns, `streams` the queues that rows occupy, `memory` the arenas, `onepass` the start of every
-row, `timeline` when rows ran; `threads` divides points over the cores of a CPU device.
+`task_graph` has the columns, `streams` the queues that rows occupy, `memory` the arenas, `timeline` when
+rows ran; `threads` divides points over the cores of a CPU device.
 """

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taskflow.core.compiling import njit
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 ALIGNMENT = 64
@@ -69,7 +70,8 @@ def plan_memory(task_graph: TaskGraph, reuse: bool = True, borrowed: Sequence[in
         pinned, passing = here[persistent[here]], here[~persistent[here] & (last[here] >= 0)]
         offset[pinned] = np.cumsum(size[pinned]) - size[pinned]
         held[device] = size[pinned].sum()
-        offset[passing] = held[device] + _place(size[passing], first[passing], last[passing])
+        order = np.lexsort((np.arange(len(passing)), first[passing], -size[passing]))
+        offset[passing] = held[device] + _first_fit(order, size[passing], first[passing], last[passing])
         peak[device] = max(held[device], int((offset[passing] + size[passing]).max(initial=0)))
     return MemoryPlan(offset, size, first, last, peak, held, receive)
 
@@ -105,11 +107,30 @@ def receive_rows(task_graph: TaskGraph) -> Array:
     That is the last point that the target device computes before the copy (so the message can arrive meanwhile), but
     behind every row of that device which still uses the memory. (A collective counts as a row of any device.)
     """
-    from taskflow.tasks.firstfit import post_rows  # numba: imported on first use
-
     graph = task_graph
     columns = graph.kind, graph.source, graph.device, graph.is_transfer, graph.dep_ptr, graph.dep_row
-    receive: Array = post_rows(*columns, len(graph.machine.devices))
+    receive: Array = _post_rows(*columns, len(graph.machine.devices))
+    return receive
+
+
+@njit
+def _post_rows(
+    kind: Array, source: Array, device: Array, transfer: Array, dep_ptr: Array, dep_row: Array, devices: int
+) -> Array:
+    """See `receive_rows`."""
+    receive, last_point = np.full(len(kind), -1, np.int64), np.full(devices, -1, np.int64)
+    for row in range(len(kind)):
+        here = device[row]
+        if transfer[row]:
+            local = -1
+            for k in range(dep_ptr[row], dep_ptr[row + 1]):
+                d = dep_row[k]
+                if device[d] == here or source[d] == here or kind[d] == Kind.COLLECTIVE:
+                    local = max(local, d)
+            early = last_point[here] if last_point[here] >= 0 else row
+            receive[row] = min(max(early, local + 1), row)
+        elif kind[row] == Kind.POINT:
+            last_point[here] = row
     return receive
 
 
@@ -153,9 +174,22 @@ def _lifetimes(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Arr
     return first, last, persistent
 
 
-def _place(size: Array, first: Array, last: Array) -> Array:
-    """First fit by decreasing size: the lowest offset at which no placed instance that lives meanwhile is hit."""
-    from taskflow.tasks.firstfit import first_fit  # numba: imported on first use
-
-    offset: Array = first_fit(np.lexsort((np.arange(len(size)), first, -size)), size, first, last)
+@njit
+def _first_fit(order: Array, size: Array, first: Array, last: Array) -> Array:
+    """Offsets: in `order`, each at the lowest one at which nothing that was placed and lives meanwhile is hit."""
+    offset, placed = np.zeros(len(size), np.int64), np.empty(len(size), np.int64)  # `placed` by offset
+    for n in range(len(order)):
+        k, start = order[n], 0
+        for i in range(n):
+            rival = placed[i]
+            if first[rival] <= last[k] and last[rival] >= first[k]:
+                if offset[rival] >= start + size[k]:
+                    break
+                start = max(start, offset[rival] + size[rival])
+        offset[k] = start
+        i = n
+        while i > 0 and offset[placed[i - 1]] > start:
+            placed[i] = placed[i - 1]
+            i -= 1
+        placed[i] = k
     return offset

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from taskflow.core import code_cache
@@ -166,6 +167,19 @@ def test_what_is_typed_in_is_compiled_and_not_kept(tmp_path: Path, monkeypatch: 
     exec("from taskflow import njit\n\n@njit\ndef typed(x):\n    return x + 1\n", typed)
     assert typed["typed"](2) == 3
     assert not list(tmp_path.iterdir())
+
+
+def test_loops_become_vector_instructions() -> None:
+    typed: dict[str, Any] = {"__name__": "typed"}
+    loops = (
+        "from taskflow import njit\n\n@njit\ndef add_where(y, at, x):\n    for n in range(y.shape[0]):\n"
+        "        row, where = y[n], at[n]\n        for k in range(4):\n            into = x[n, k]\n"
+        "            for c in range(row.size):\n                into[c] += row[c] if where[c] == k else 0\n"
+    )
+    exec(loops, typed)
+    typed["add_where"](np.ones((2, 8), "f4"), np.zeros((2, 8), "i4"), np.zeros((2, 4, 8), "f4"))
+    (code,) = typed["add_where"].inspect_llvm().values()
+    assert "vector.body" in code
 
 
 def test_a_folder_is_kept_from_growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

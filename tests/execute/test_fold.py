@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.execute.fold import fold_call
-from taskflow.execute.foldpass import fold_in_parts
+from taskflow.execute.fold import fold_call, fold_in_parts
 
 
 def arrays(count, size, dtype):
