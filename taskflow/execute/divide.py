@@ -13,8 +13,7 @@ from itertools import pairwise
 from taskflow.execute.program import Compiler, RankProgram
 from taskflow.tasks.threads.calls import section_calls
 from taskflow.tasks.threads.division import Part
-from taskflow.tasks.threads.sections import sections
-from taskflow.tasks.threads.touching import PlannedBytes
+from taskflow.tasks.threads.sections import PlannedBytes, sections
 
 
 def divide_program(compiler: Compiler, program: RankProgram) -> dict[int, Sequence[Part]]:

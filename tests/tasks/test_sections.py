@@ -11,9 +11,8 @@ from taskflow import Device, Executor, Graph, MachineModel, lower, single_device
 from taskflow.execute import divide
 from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import Kind, access
-from taskflow.tasks.threads.options import MEETING_SECONDS, best_alone, options
-from taskflow.tasks.threads.sections import sections
-from taskflow.tasks.threads.touching import PlannedBytes
+from taskflow.tasks.threads.division import MEETING_SECONDS, best_alone, options
+from taskflow.tasks.threads.sections import PlannedBytes, sections
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy
 

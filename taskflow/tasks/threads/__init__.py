@@ -2,9 +2,8 @@
 
 From a point to the threads:
 
-* `division`: a point is split once more by its pattern, into parts that write disjoint boxes;
-* `options`: the ways to compute one row of a task graph, whole or divided, and what each takes;
-* `sections`: successive rows whose parts threads compute without a meeting in between; `touching`: whether they may;
+* `division`: a point is split once more by its pattern, into parts that write disjoint boxes; what each way takes;
+* `sections`: successive rows whose parts threads compute without a meeting in between;
 * `calls`: what each thread does in a section;
 * `crew`: the threads that do it; `spin`: how they wait for each other.
 

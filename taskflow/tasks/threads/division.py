@@ -1,7 +1,9 @@
-"""Division: a point is split once more by its pattern, for cores that share one memory.
+"""Division: a point is split once more by its pattern, for cores that share one memory; and what each way takes.
 
-Takes a bound pattern and a point's intervals; gives the intervals and boxes of parts that write disjoint boxes of every
-output. So parts may run side by side in place of the point, on views of its tiles, and nothing has to be combined.
+`divisions` takes a bound pattern and a point's intervals; it gives the intervals and boxes of parts that write disjoint
+boxes of every output. So parts may run side by side in place of the point, on views of its tiles, and nothing has to be
+combined. `options` takes a row of a task graph. Its seconds are those of the device's peak rates, not measured ones:
+they decide how points are divided, and that must be the same from run to run.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from itertools import pairwise
 from taskflow.core.geometry import Rect
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.window import Interval
+from taskflow.tasks.task_graph import TaskGraph, access
 
+# What it takes to hand parts to other threads and to wait for them: 30 to 130 us were measured.
+MEETING_SECONDS = 5e-5
 _STRIDED = 1.0  # of an element's cost: what is not contiguous in memory is visited more slowly, or copied
 
 
@@ -31,6 +36,19 @@ class Division:
 
     parts: Sequence[Part]
     share: float
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to compute a point: its parts, one a thread; and what the longest takes at the device's peak rates."""
+
+    parts: Sequence[Part]
+    seconds: float
+
+    @property
+    def lone_seconds(self) -> float:
+        """With a meeting of the threads for this point alone."""
+        return self.seconds + MEETING_SECONDS * (len(self.parts) > 1)
 
 
 def divisions(
@@ -106,3 +124,46 @@ def _is_contiguous(part: Rect, whole: Rect, order: Sequence[int]) -> bool:
     """Whether a part of a box is contiguous in its memory."""
     split = [k for k, d in enumerate(order) if part.shape[d] != whole.shape[d]]
     return not split or all(part.shape[d] == 1 for d in order[: split[-1]])
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def options(task_graph: TaskGraph, row: int, count: int) -> list[Option]:
+    """The ways to compute a point on `count` threads, the fastest first; whole is always one."""
+    device = task_graph.machine.devices[int(task_graph.device[row])]
+    computing = float(task_graph.flops[row] / device.flops_per_second)
+    moving = float(task_graph.bytes[row] / device.memory_bandwidth)
+    whole, launch = whole_part(task_graph, row), task_graph.launches[int(task_graph.launch[row])]
+    found = [Option([whole], computing + moving)]
+    if count > 1:
+        orders = [task_graph.order(n) for n in launch.args]
+        for way in divisions(launch.bound, whole.intervals, _is_written(task_graph, row), orders, count):
+            if _are_apart(task_graph, row, way.parts):
+                found.append(Option(way.parts, computing / len(way.parts) + moving * way.share))
+    return sorted(found, key=lambda option: option.seconds)
+
+
+def whole_part(task_graph: TaskGraph, row: int) -> Part:
+    """A point as its only part."""
+    launch = task_graph.launches[int(task_graph.launch[row])]
+    return Part(launch.intervals(int(task_graph.point[row])), tuple(rect for _, rect, _ in task_graph.args(row)))
+
+
+def best_alone(task_graph: TaskGraph, row: int, count: int) -> Option:
+    """The way that is fastest for a point with nothing before or after it."""
+    return min(options(task_graph, row, count), key=lambda option: option.lone_seconds)
+
+
+def _are_apart(task_graph: TaskGraph, row: int, parts: Sequence[Part]) -> bool:
+    """Whether no part reads what another one overwrites: an argument that lies in an output's memory has its boxes."""
+    args, is_written = task_graph.args(row), _is_written(task_graph, row)
+    for k, (instance, _, _) in enumerate(args):
+        homes = [j for j, (other, _, _) in enumerate(args) if is_written[j] and j != k and other == instance >= 0]
+        if any(part.rects[j] != part.rects[k] for j in homes for part in parts):
+            return False
+    return True
+
+
+def _is_written(task_graph: TaskGraph, row: int) -> list[bool]:
+    return access([privilege for _, _, privilege in task_graph.args(row)])[1]
