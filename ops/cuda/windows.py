@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from ops.cpu import windows
 from ops.cuda.kernels import in_dtype, source
 from ops.tiles import origin
 from taskflow import Array, Context, Kernel, Rect, Window
@@ -19,8 +20,6 @@ def window_loops(ctx: Context) -> Any:
     """The functions of `ops.cpu.windows` for the device of a context."""
     if ctx.is_cuda:
         return WindowLoops(ctx)
-    from ops.cpu import windows
-
     return windows
 
 

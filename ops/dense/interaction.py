@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ops.building import check_ndim, check_region, launch_all, launch_first
+from ops.cpu import kernels as cpu
 from ops.cuda import kernels as gpu
 from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -72,8 +73,6 @@ def _forward(ctx: Context, *args: Array) -> None:
     if ctx.is_cuda:
         gpu.take_pairs(ctx, products, y, lo)
         return
-    from ops.cpu import kernels as cpu
-
     work, (i, j) = work_array(ctx, "y", y), _pairs(len(xs))
     ctx.call(cpu.take_pairs, products, i[lo:hi], j[lo:hi], work)
     deliver(ctx, work, y)
@@ -102,7 +101,5 @@ def _put_pairs(ctx: Context, gy: Array, weights: Array) -> None:
     if ctx.is_cuda:
         gpu.put_pairs(ctx, gy, weights, lo)
         return
-    from ops.cpu import kernels as cpu
-
     i, j = (index[lo:hi] for index in _pairs(weights.shape[1]))
     ctx.call(cpu.put_pairs, contiguous(ctx, "gy", gy), i, j, weights)

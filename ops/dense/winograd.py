@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ops.cpu import winograd as cpu_winograd
 from ops.tiles import contiguous
 from taskflow import Array, Context, Window
 
@@ -38,8 +39,6 @@ def fits(windows: tuple[Window, Window], groups: int, x: Array, y: Array) -> boo
 
 def forward(ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array, corner: tuple[int, int]) -> None:
     """y = x convolved with weight, + bias; the first window stands at `corner` of `x`."""
-    from ops.cpu import winograd as cpu_winograd
-
     out_channels, channels = weight.shape[0], weight.shape[3]
     nine = contiguous(ctx, "nine", weight.reshape(out_channels, 9, channels).transpose(1, 2, 0))
     matrices = ctx.scratch("matrices", (16, channels, out_channels), weight.dtype)
@@ -56,8 +55,6 @@ def forward(ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array,
 
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[int, int]) -> None:
     """Add to gx what follows from gy."""
-    from ops.cpu import winograd as cpu_winograd
-
     out_channels, channels = weight.shape[0], weight.shape[3]
     nine = weight.reshape(out_channels, 9, channels)
     matrices = ctx.scratch("matrices", (16, out_channels, channels), weight.dtype)
@@ -71,8 +68,6 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[
 
 def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, corner: tuple[int, int]) -> None:
     """The gradient of the weights."""
-    from ops.cpu import winograd as cpu_winograd
-
     out_channels, channels = gy.shape[3], x.shape[3]
     total = ctx.scratch("total", (16, out_channels, channels), x.dtype)
     line, gradient_line = _lines(ctx, "line", x, gy), _lines(ctx, "gradient line", gy, gy)

@@ -1,8 +1,8 @@
-"""Activations: elementwise functions of one region; every axis may be split."""
+"""Activations and functions of one region, element by element; every axis may be split."""
 
 from __future__ import annotations
 
-from math import pi, sqrt
+import math
 
 from ops.elementwise.broadcast import elementwise, launch, of_one
 from ops.elementwise.pointwise import pointwise
@@ -18,6 +18,13 @@ silu = of_one(
     "x σ(x) (Hendrycks and Gimpel 2016), as torch's.",
     elementwise("x * sigmoid(x)", 9, x="g * sigmoid(x) * (1 + x * (1 - sigmoid(x)))"),
 )
+exp = of_one("exp", "e to the power of x.", elementwise("exp(x)", 8, x="g * z"))
+log = of_one("log", "Natural logarithm.", elementwise("log(x)", 8, x="g / x"))
+sin = of_one("sin", "Sine.", elementwise("sin(x)", 8, x="g * cos(x)"))
+cos = of_one("cos", "Cosine.", elementwise("cos(x)", 8, x="-g * sin(x)"))
+sqrt = of_one("sqrt", "Square root.", elementwise("sqrt(x)", 4, x="0.5 * g / z"))
+rsqrt = of_one("rsqrt", "1 / square root.", elementwise("1 / sqrt(x)", 5, x="-0.5 * g * z * z * z"))
+abs = of_one("abs", "Absolute value, with a gradient of 0 at 0.", elementwise("abs(x)", x="g * sign(x)"))
 
 
 def leaky_relu(x: LogicalRegion, negative_slope: float = 0.01, name: str | None = None) -> LogicalRegion:
@@ -80,17 +87,36 @@ def gelu(x: LogicalRegion, approximate: str = "none", name: str | None = None) -
     return launch("gelu", _GELU[approximate], {"x": x}, name)
 
 
-_NORMAL = f"(0.5 + 0.5 * erf(x * {sqrt(0.5)}))"
-_DENSITY = f"({1 / sqrt(2 * pi)} * exp(-0.5 * x * x))"
+def clip(
+    x: LogicalRegion, min: float = float("-inf"), max: float = float("inf"), name: str | None = None
+) -> LogicalRegion:
+    """x, but at least `min` and at most `max`, as torch.clip; at the ends the gradient is that of x.
+
+    Args:
+        x: any shape, floating point.
+        min, max: numbers.
+        name: of the operator.
+
+    Raises:
+        ValueError: `min` is above `max`, or `x` is of another dtype.
+    """
+    if not min <= max:
+        raise ValueError(f"clip '{name or 'clip'}': min is {min} and max is {max}")
+    return launch("clip", _CLIP, {"x": x, "low": min, "high": max}, name)
+
+
+_NORMAL = f"(0.5 + 0.5 * erf(x * {math.sqrt(0.5)}))"
+_DENSITY = f"({1 / math.sqrt(2 * math.pi)} * exp(-0.5 * x * x))"
 
 
 # -- mathematics -------------------------------------------------------------------------------------------------------
 
+_CLIP = elementwise("min(max(x, low), high)", 2, x="g * (x >= low) * (x <= high)")
 _LEAKY_RELU = elementwise("max(x, 0) + slope * min(x, 0)", 4, x="g * ((x > 0) + slope * (x <= 0))")
 _ELU = elementwise("max(x, 0) + alpha * expm1(min(x, 0))", 12, x="g * ((x > 0) + alpha * (x <= 0) * exp(min(x, 0)))")
 _SOFTPLUS = elementwise("(max(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta", 20, x="g * sigmoid(beta * x)")
 
-_ROOT, _CUBIC = sqrt(2 / pi), 0.044715
+_ROOT, _CUBIC = math.sqrt(2 / math.pi), 0.044715
 _INNER = f"tanh(x * ({_ROOT} + {_CUBIC * _ROOT} * x * x))"
 _GELU = {
     "none": elementwise(f"x * {_NORMAL}", 20, x=f"g * ({_NORMAL} + x * {_DENSITY})"),

@@ -43,11 +43,6 @@ def erf(x: Any) -> Any:
     return math.erf(x)
 
 
-def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x)), by the hyperbolic tangent, which does not overflow."""
-    return 0.5 + 0.5 * math.tanh(0.5 * x)
-
-
 def plus(x: Any, y: Any) -> Any:
     """x + y, in a sum whose order does not matter: so it vectorizes."""
     return x + y
@@ -56,11 +51,6 @@ def plus(x: Any, y: Any) -> Any:
 @overload(plus, jit_options={"fastmath": {"reassoc"}})
 def _plus(x: Any, y: Any) -> Callable[[Any, Any], Any]:
     return plus
-
-
-def _sigmoid_single(x: Any) -> Any:
-    half = np.float32(0.5)
-    return half + half * tanh(half * x)
 
 
 def _exp_single(x: Any) -> Any:
@@ -121,4 +111,3 @@ def _erf_single(x: Any) -> Any:
 _compiled(exp, _exp_single)
 _compiled(tanh, _tanh_single)
 _compiled(erf, _erf_single)
-_compiled(sigmoid, _sigmoid_single)

@@ -11,7 +11,7 @@ from math import prod
 from ops.building import check_positive, checked, distinct, launch_first, term
 from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
-from ops.elementwise.functions import exp, sqrt
+from ops.elementwise.activation import exp, sqrt
 from ops.loss.elementwise import mean_squared_error
 from ops.loss.softmax import check_targets
 from ops.tiles import take_along

@@ -25,6 +25,7 @@ from ops.building import (
     term,
     terms,
 )
+from ops.cpu import experts as cpu_experts
 from ops.cuda import experts as gpu_experts
 from ops.moe.gate import token_axis
 from ops.tiles import contiguous, deliver, rows, work_array
@@ -138,8 +139,6 @@ def _combine_backward(op: Operator, gy: LogicalRegion, *, places: int) -> tuple[
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.scatter)
 def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
-    from ops.cpu import experts as cpu_experts
-
     *weights, y = rest
     work = work_array(ctx, "y", y)
     tile = ctx.rect(2 + len(weights)).lo
@@ -150,8 +149,6 @@ def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) ->
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.gather)
 def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
-    from ops.cpu import experts as cpu_experts
-
     *weights, y = rest
     work = work_array(ctx, "y", y)
     tile, given, flat = ctx.rect(0).lo, _weights(ctx, weights, x.dtype), work.reshape(-1, y.shape[-1])
@@ -161,8 +158,6 @@ def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.gather_products)
 def _gather_products(ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int) -> None:
-    from ops.cpu import experts as cpu_experts
-
     work, tile = work_array(ctx, "out", out), ctx.rect(1).lo
     read = rows(ctx, "gy", gy), contiguous(ctx, "x", x), rows(ctx, "slots", slots)
     cpu_experts.gather_products(*read, tile[0], tile[1], places, work.reshape(-1, out.shape[-1]))

@@ -20,6 +20,7 @@ from ops.building import (
     term,
     terms,
 )
+from ops.cpu import experts as cpu_experts
 from ops.cuda import experts as gpu_experts
 from ops.elementwise.arithmetic import multiply
 from ops.reduce.extremes import largest_of_rows
@@ -65,8 +66,6 @@ def top_k_gate(
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k)
 def _top_k(ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool) -> None:
-    from ops.cpu import experts as cpu_experts
-
     work = work_array(ctx, "weights", weights)
     largest_of_rows(ctx, p, work, choices, dim=p.ndim - 1, largest=True)
     if normalize:
@@ -84,8 +83,6 @@ def _top_k_backward(op: Operator, gweights: LogicalRegion, gchoices: None, *, no
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k_gradient)
 def _top_k_gradient(ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool) -> None:
-    from ops.cpu import experts as cpu_experts
-
     read = rows(ctx, "gweights", gweights), rows(ctx, "choices", choices), rows(ctx, "p", p)
     work = work_array(ctx, "gp", gp)
     cpu_experts.top_k_gradient(*read, normalize, work.reshape(-1, gp.shape[-1]))
@@ -159,8 +156,6 @@ def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, .
 def _slots(
     ctx: Context, choices: Array, slots: Array, *, experts: int, capacity: int, group_rows: int, places: int
 ) -> None:
-    from ops.cpu import experts as cpu_experts
-
     check_classes("expert_slots: the choice", choices, experts)
     read, k = ctx.rect(0), choices.shape[-1]
     made = ctx.scratch("slots", choices.shape, choices.dtype)

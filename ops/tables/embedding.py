@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from ops.building import check_integers, check_positive, checked, distinct, launch_first, term, terms
+from ops.cpu import kernels as cpu
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
@@ -168,8 +169,6 @@ def add_rows(ctx: Context, kind: str, indices: Array, weight: Array, y: Array, c
 
 def add_to_rows(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """The gradient of `add_rows` with respect to the weight."""
-    from ops.cpu import kernels as cpu
-
     table = work_array(ctx, "table", gweight)
     table.fill(0)
     gradient = rows(ctx, "gy", gy)

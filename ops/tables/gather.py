@@ -6,6 +6,7 @@ from functools import partial
 from math import prod
 
 from ops.building import check_dim, check_integers, checked, distinct, gradient_of_first, launch_first, term
+from ops.cpu import kernels as cpu
 from ops.cuda import tables as gpu_tables
 from ops.tiles import deliver, rows, take_along, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion
@@ -88,8 +89,6 @@ def _gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: 
 @partial(Kernel, is_compiled=True, cuda=gpu_tables.gather_gradient)
 def _scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -> None:
     """Seen as (..., points of `dim`, what is picked with a point): one number, or a row."""
-    from ops.cpu import kernels as cpu
-
     if index.ndim == gx.ndim:
         gy, index, gx = gy.swapaxes(dim, -1)[..., None], index.swapaxes(dim, -1), gx.swapaxes(dim, -1)[..., None]
     table, extent = work_array(ctx, "table", gx), gx.shape[-2]

@@ -16,11 +16,10 @@ from ops.dense.convolution import conv2d
 from ops.dense.convolution1d import conv1d
 from ops.dense.linear import linear
 from ops.dense.product import batch_matmul, einsum, matmul
-from ops.elementwise import arithmetic, functions
-from ops.elementwise.activation import elu, gelu, leaky_relu, relu, sigmoid, silu, tanh
+from ops.elementwise import activation, arithmetic
+from ops.elementwise.activation import cos, elu, exp, gelu, leaky_relu, log, relu, rsqrt, sigmoid, silu, sin, sqrt, tanh
 from ops.elementwise.arithmetic import add, divide, multiply, subtract
 from ops.elementwise.dropout import dropout
-from ops.elementwise.functions import cos, exp, log, rsqrt, sin, sqrt
 from ops.loss.softmax import log_softmax, softmax
 from ops.norm.batch_norm import batch_norm
 from ops.norm.norms import group_norm, layer_norm
@@ -246,7 +245,7 @@ def _unary(function: Rule) -> Rule:
     return lambda input, inplace=False: function(input)
 
 
-_UNARY = (functions.abs, cos, exp, log, relu, rsqrt, sigmoid, silu, sin, sqrt, tanh)
+_UNARY = (activation.abs, cos, exp, log, relu, rsqrt, sigmoid, silu, sin, sqrt, tanh)
 
 CALLS: dict[str, Rule] = {
     **{function.__name__: _unary(function) for function in _UNARY},

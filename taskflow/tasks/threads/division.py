@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from taskflow.core.geometry import Rect
+from taskflow.core.geometry import Rect, balanced_bounds
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.window import Interval
 from taskflow.tasks.task_graph import TaskGraph, access
@@ -104,9 +104,8 @@ def _is_leading(bound: BoundPattern, axis: str, intervals: Mapping[str, Interval
 
 def _along(bound: BoundPattern, axis: str, intervals: Mapping[str, Interval], count: int) -> list[Part]:
     lo, hi = intervals[axis]
-    count = min(count, hi - lo)
-    ends = [lo + (hi - lo) * k // count for k in range(count + 1)]
-    return [_part(bound, {**intervals, axis: (a, b)}) for a, b in pairwise(ends)]
+    bounds = balanced_bounds(hi - lo, min(count, hi - lo))
+    return [_part(bound, {**intervals, axis: (lo + a, lo + b)}) for a, b in pairwise(bounds)]
 
 
 def _visits(parts: Sequence[Part], whole: Part, orders: Sequence[Sequence[int]]) -> float:
