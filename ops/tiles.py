@@ -102,24 +102,24 @@ def _is_even(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return all(outer == n * inner for (_, outer), (n, inner) in pairwise(steps))
 
 
-def matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
-    """`a` as an operand of BLAS: its first `rows` dimensions (default: all but the last) by the others.
+def matrix(ctx: Context, slot: object, a: Array, rows: int = -1) -> Array:
+    """`a` as an operand of BLAS: its first `rows` dimensions (if negative: all but so many) by the others.
 
     Rows may have gaps between them; what is scattered more than that is copied to scratch memory.
     """
-    rows = a.ndim - 1 if rows is None else rows
+    rows %= a.ndim
     return merged(a if _is_operand(a, rows) else contiguous(ctx, slot, a), 0, rows)
 
 
-def result_matrix(ctx: Context, slot: object, a: Array, rows: int | None = None) -> Array:
+def result_matrix(ctx: Context, slot: object, a: Array, rows: int = -1) -> Array:
     """Where BLAS puts the output `a` as such a matrix: in its place, or in memory that `deliver_matrix` copies."""
-    rows = a.ndim - 1 if rows is None else rows
+    rows %= a.ndim
     return merged(a if _is_operand(a, rows) else ctx.scratch(slot, a.shape, a.dtype), 0, rows)
 
 
-def deliver_matrix(ctx: Context, work: Array, a: Array, rows: int | None = None) -> None:
+def deliver_matrix(ctx: Context, work: Array, a: Array, rows: int = -1) -> None:
     """Bring a `result_matrix` to its place."""
-    if not _is_operand(a, a.ndim - 1 if rows is None else rows):
+    if not _is_operand(a, rows % a.ndim):
         ctx.xp.copyto(a, work.reshape(a.shape))
 
 

@@ -8,22 +8,21 @@ inputs, one that of each weight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from ops.building import distinct, launch_first, terms
 from ops.recurrent import products
 from ops.recurrent.cells import State, cell_gradients, launch_cell
-from ops.recurrent.layers import in_group, zero_state
-from ops.recurrent.weights import RecurrentWeights
-from taskflow import LogicalRegion, Operator, Window
+from ops.recurrent.layers import RecurrentWeights, in_group, zero_state
+from ops.shape.rearrange import put_together
+from taskflow import Kernel, LogicalRegion, Operator
 
 
 def lstm_ahead(
     x: LogicalRegion, weights: RecurrentWeights, initial: State | None, group: int
 ) -> tuple[list[LogicalRegion], State]:
     """The hidden state after every step, (batch, 1, hidden) each, and the last state; `x` is (batch, steps, input)."""
-    gates = _input_gates(x, weights)
+    gates = input_gates(x, weights, is_time_first=True)
     h, c = initial or (zero_state((x.shape[0], 1), gates.axes[:2], weights),) * 2
     hs = []
     for t in range(x.shape[1]):
@@ -33,52 +32,46 @@ def lstm_ahead(
     return hs, (h, c)
 
 
-def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:
-    """W_ih x + biases for all steps, (batch, steps, 4, hidden)."""
+def input_gates(x: LogicalRegion, weights: RecurrentWeights, is_time_first: bool) -> LogicalRegion:
+    """`<name>.x`: W_ih x for all steps, (batch, steps, 4, hidden). Time first in memory, it has the biases, too."""
     weight_ih, _, *biases = weights.regions
+    inputs = [x, weight_ih, *biases] if is_time_first else [x, weight_ih]
     b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
-    added = ", g h" * len(biases)
     return launch_first(
         f"{weights.name}.x",
-        f"{b} {s} i, g h i{added} -> {b} {s} g h",
-        [x, weight_ih, *biases],
-        kernel=products.input_gates,
-        backward=_input_gates_backward,
-        layout=f"{s} {b} i, g h i{added} -> {s} {b} g h",
+        pattern := f"{b} {s} i, g h i{', g h' * (len(inputs) - 2)} -> {b} {s} g h",
+        inputs,
+        kernel=products.product.bind(axis="i", is_time_first=is_time_first),
+        backward=partial(_input_gates_backward, is_time_first=is_time_first),
+        layout=_time_first(pattern, b, s) if is_time_first else None,
     )
 
 
-def _input_gates_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+def _time_first(pattern: str, b: str, s: str) -> str:
+    """The pattern with these axes exchanged wherever they lead a term: a `layout`."""
+    return pattern.replace(f"{b} {s} ", f"{s} {b} ")
+
+
+def _input_gates_backward(op: Operator, gy: LogicalRegion, *, is_time_first: bool) -> tuple[LogicalRegion, ...]:
     (x_term, weight_term, *biases), (y_term,) = terms(op)
     x, weight = op.inputs[:2]
-    gx = launch_first(
-        f"{op.name}.dx",
-        f"{y_term}, {weight_term} -> {x_term}",
-        [gy, weight],
-        kernel=products.inputs_gradient,
-        layout=f"{_time_first(y_term)}, {weight_term} -> {_time_first(x_term)}",
-    )
-    gweight = launch_first(
-        f"{op.name}.dweight_ih",
-        f"{y_term}, {x_term} -> {weight_term}",
-        [gy, x],
-        kernel=products.input_weight_gradient,
-        layout=f"{_time_first(y_term)}, {_time_first(x_term)} -> {weight_term}",
-    )
-    gradients = [gx, gweight]
-    if biases:
-        gbias = launch_first(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=products.bias_gradient, flops=1)
-        gradients += [gbias] * 2
-    return tuple(gradients)
+    b, s = y_term.split()[:2]
 
+    def launch(what: str, pattern: str, inputs: list[LogicalRegion], kernel: Kernel) -> LogicalRegion:
+        layout = _time_first(pattern, b, s) if is_time_first else None
+        bound = kernel.bind(is_time_first=is_time_first)
+        return launch_first(f"{op.name}.{what}", pattern, inputs, kernel=bound, layout=layout)
 
-def _time_first(text: str) -> str:
-    b, s, *rest = text.split()
-    return " ".join([s, b, *rest])
+    gx = launch("dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], products.input_gradient)
+    gweight = launch("dweight_ih", f"{y_term}, {x_term} -> {weight_term}", [gy, x], products.weight_gradient)
+    if not biases:
+        return gx, gweight
+    gbias = launch_first(f"{op.name}.dbias", f"{y_term} -> g h", [gy], kernel=products.bias_gradient, flops=1)
+    return gx, gweight, gbias, gbias
 
 
 def _step(inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights) -> State:
-    """The state after step `t`; `h` and `c` are (batch, 1, hidden), `inputs` what `_input_gates` made."""
+    """The state after step `t`; `h` and `c` are (batch, 1, hidden), `inputs` what `input_gates` made."""
     b, s = distinct(inputs.axes[:2], ("g", "h", "i", "m"))
     chain = f"{weights.name}.t0"
     gates = launch_first(
@@ -110,26 +103,12 @@ def _cell_backward(
     if op.name != f"{chain}.cell":
         return ggates, None, gc_before
     parts = [part for (part,) in reversed(pending.pop((*call, "gates")))]
-    ggates_all = _side_by_side(op, parts, weights)
+    b, s = terms(op)[1][0].split()[:2]
+    count, axes, layout = op.inputs[1].shape[1], (b, f"{s}_all", "g", "h"), partial(_time_first, b=b, s=f"{s}_all")
+    name, starts = f"{weights.name}.dgates", range(len(parts))
+    ggates_all = put_together(name, parts, axes, 1, starts, count, has_gaps=True, layout=layout)
     pending[*call, "all gates"] = [(ggates_all,)]
     return ggates, ggates_all, gc_before
-
-
-def _side_by_side(op: Operator, parts: Sequence[LogicalRegion], weights: RecurrentWeights) -> LogicalRegion:
-    """The gradients of the gates of all steps, time first in memory."""
-    inputs = op.inputs[1]
-    b, s = terms(op)[1][0].split()[:2]
-    keys, every = [f"{s}{t}" for t in range(len(parts))], f"{s}_all"
-    return launch_first(
-        f"{weights.name}.dgates",
-        f"{', '.join(f'{b} {key} g h' for key in keys)} -> {b} {every} g h",
-        parts,
-        kernel=products.side_by_side,
-        sizes={every: inputs.shape[1]},
-        windows={key: Window(every, padding=t) for t, key in enumerate(keys)},
-        layout=f"{', '.join(f'{b} {key} g h' for key in keys)} -> {every} {b} g h",
-        flops=1,
-    )
 
 
 def _step_backward(

@@ -14,8 +14,9 @@ from functools import partial
 from ops.building import distinct, launch_all, launch_first, terms
 from ops.expressions.assign import run_parts
 from ops.recurrent import products
+from ops.recurrent.ahead import input_gates
 from ops.recurrent.cells import State, lstm_gradient, lstm_program
-from ops.recurrent.weights import RecurrentWeights
+from ops.recurrent.layers import RecurrentWeights
 from ops.tiles import contiguous, deliver, deliver_matrix, matrix, result_matrix, work_array, zeros
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -23,15 +24,9 @@ from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | None) -> tuple[LogicalRegion, State]:
     """The hidden states, (batch, steps, hidden), and the last state, (batch, 1, hidden) each; `x` as they are."""
     b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
-    weight_ih, weight_hh, *biases = weights.regions
+    _, weight_hh, *biases = weights.regions
     state = initial or ()
-    gates = launch_first(
-        f"{weights.name}.x",
-        f"{b} {s} i, g h i -> {b} {s} g h",
-        [x, weight_ih],
-        kernel=products.product.bind(axis="i"),
-        backward=_inputs_backward,
-    )
+    gates = input_gates(x, weights, is_time_first=False)
     wide, narrow, last = f"{b} ^{s} ^g ^h", f"{b} ^{s} ^h", f"{b} 1 ^h"
     before = [f"{b} 1 ^m", last] if state else []
     read = [wide, "^g ^h ^m", *["^g ^h"] * len(biases), *before]
@@ -45,15 +40,6 @@ def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | Non
     )
     weights.steps.append(f"{weights.name}.steps")
     return hs, (h, c)
-
-
-def _inputs_backward(op: Operator, ggates: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
-    (x_term, weight_term), (y_term,) = terms(op)
-    x, weight = op.inputs
-    name, pattern = op.name, f"{y_term}, {weight_term} -> {x_term}"
-    gx = launch_first(f"{name}.dx", pattern, [ggates, weight], kernel=products.input_gradient)
-    pattern = f"{y_term}, {x_term} -> {weight_term}"
-    return gx, launch_first(f"{name}.dweight_ih", pattern, [ggates, x], kernel=products.weight_gradient)
 
 
 def _steps_backward(

@@ -1,4 +1,4 @@
-"""What recurrent layers share: steps over regions or a dimension, layers, and products with shared weights.
+"""What recurrent layers share: their weights, steps over regions or a dimension, layers, and products with weights.
 
 Steps share their weights. A step that continues another leaves its part of the weights' gradient to the first of
 them, whose backward runs last: one matrix product over all steps, and one sum over devices instead of one per step.
@@ -8,69 +8,167 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 
-from ops.building import check_positive, check_region, distinct, first, launch_first, term, terms
-from ops.elementwise.dropout import dropout as drop
+from ops.building import check_positive, check_region, checked, distinct, first, launch_first, term, terms
+from ops.elementwise.dropout import dropout
+from ops.initializers import Init, uniform
 from ops.recurrent import products
-from ops.recurrent.weights import RecurrentWeights, recurrent_weights
 from ops.shape.sections import split
-from taskflow import LogicalRegion, Operator
+from taskflow import Graph, LogicalRegion, Operator
 
 State = tuple[LogicalRegion, ...]
-Cell = Callable[[LogicalRegion, State, RecurrentWeights], State]
-
-
-def unroll(
-    kind: str,
-    cell: Cell,
-    xs: Sequence[LogicalRegion],
-    hidden_size: int,
-    layers: int,
-    initial: Sequence[State] | None,
-    bias: bool,
-    dropout: float,
-    training: bool,
-    group: int,
-    name: str,
-) -> tuple[list[LogicalRegion], list[State]]:
-    """Layers of steps that are regions of their own: the last layer's hidden states, and the last state of each."""
-    where = f"{kind} '{name}'"
-    check_positive(where, hidden_size=hidden_size, layers=layers, group=group)
-    if not xs or (initial is not None and len(initial) != layers):
-        raise ValueError(f"{where}: {len(xs)} steps and {len(initial or ())} states were given for {layers} layers")
-    steps, states = list(xs), []
-    for layer in range(layers):
-        if layer:
-            steps = [drop(x, dropout, training, f"{name}.l{layer}.drop{t}") for t, x in enumerate(steps)]
-        one = steps[0]
-        weights = recurrent_weights(
-            one.graph, f"{name}.l{layer}", GATES[kind], one.shape[-1], hidden_size, bias, one.dtype
-        )
-        state = initial[layer] if initial else (zero_state(one.shape[:-1], one.axes[:-1], weights),) * STATES[kind]
-        for t, x in enumerate(steps):
-            with in_group(weights, t, group):
-                state = cell(x, state, weights)
-            steps[t] = state[0]
-        states.append(state)
-    return steps, states
-
-
+Part = tuple[LogicalRegion, ...]  # of a step: the gradients of its products and what those are products with
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 STATES = {"lstm": 2, "gru": 1, "rnn": 1}
 
 
-def steps_of(kind: str, x: LogicalRegion, name: str) -> tuple[LogicalRegion, ...]:
-    """The steps of `x`, (batch, 1, input) each; ValueError unless it is (batch, steps, input)."""
-    check_sequence(kind, x, name)
-    return split(x, 1, 1, f"{name}.split")
+@dataclass(eq=False)
+class RecurrentWeights:
+    """The parameters of a layer, shared by its steps.
+
+    Attributes:
+        name: of the layer; its parameters are `<name>.weight_ih` (gates, hidden, input), `.weight_hh` (gates, hidden,
+            hidden) and, if there are any, `.bias_ih` and `.bias_hh` (gates, hidden). The gates are i, f, g, o of an
+            LSTM, r, z, n of a GRU; a plain RNN has one.
+        regions: those parameters.
+        steps: names of the steps' operators, in program order.
+    """
+
+    name: str
+    regions: tuple[LogicalRegion, ...]
+    steps: list[str] = field(default_factory=list)
+    # State after a step -> the first step before it; first step (and differentiation) -> what the gradient is made of.
+    _chains: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _pending: dict[object, list[Part]] = field(default_factory=dict)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.regions[0].shape[1]
+
+    @property
+    def input_size(self) -> int:
+        return self.regions[0].shape[2]
 
 
-def check_sequence(kind: str, x: LogicalRegion, name: str) -> None:
-    """ValueError unless `x` is (batch, steps, input)."""
-    check_region(f"{kind} '{name}'", x)
-    if x.ndim != 3:
-        raise ValueError(f"{kind} '{name}': '{x.name}' has shape {x.shape}, 3 dimensions are needed")
+def recurrent_weights(
+    graph: Graph,
+    name: str,
+    gates: int,
+    input_size: int,
+    hidden_size: int,
+    bias: bool = True,
+    dtype: str = "float32",
+    init: Init | None = None,
+) -> RecurrentWeights:
+    """Parameters for the steps of one layer; first values are torch's, uniform in ±1/sqrt(hidden_size).
+
+    Args:
+        graph: that gets the parameters.
+        name: of the layer.
+        gates: 4 for an LSTM, 3 for a GRU, 1 for a plain RNN.
+        input_size, hidden_size: extents.
+        bias: whether there are biases.
+        dtype: of the parameters.
+        init: other first values.
+
+    Raises:
+        ValueError: an extent is not positive, or the graph has regions of these names.
+    """
+    check_positive(f"recurrent layer '{name}'", gates=gates, input_size=input_size, hidden_size=hidden_size)
+    bound = hidden_size**-0.5
+    init = uniform(-bound, bound) if init is None else init
+    shapes: dict[str, tuple[int, ...]] = {
+        "weight_ih": (gates, hidden_size, input_size),
+        "weight_hh": (gates, hidden_size, hidden_size),
+    }
+    if bias:
+        shapes |= {"bias_ih": (gates, hidden_size), "bias_hh": (gates, hidden_size)}
+    return RecurrentWeights(name, tuple(graph.parameter(f"{name}.{k}", s, init, dtype) for k, s in shapes.items()))
+
+
+def lstm_weights(
+    graph: Graph,
+    name: str,
+    input_size: int,
+    hidden_size: int,
+    bias: bool = True,
+    dtype: str = "float32",
+    init: Init | None = None,
+) -> RecurrentWeights:
+    """`recurrent_weights` with the four gates of an LSTM."""
+    return recurrent_weights(graph, name, 4, input_size, hidden_size, bias, dtype, init)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers of one kind, one upon the other, called `<name>.l0`, `<name>.l1`, ...; see `lstm_steps`."""
+
+    kind: str
+    hidden_size: int
+    layers: int
+    bias: bool
+    dropout: float
+    training: bool
+    group: int
+    name: str
+
+    def check(self, steps: int, initial: Sequence[object] | None) -> None:
+        """ValueError for extents that are not positive, no steps, or first states for other than every layer."""
+        where = f"{self.kind} '{self.name}'"
+        check_positive(where, hidden_size=self.hidden_size, layers=self.layers, group=self.group)
+        if not steps or (initial is not None and len(initial) != self.layers):
+            given = f"{steps} steps and {len(initial or ())} states were given"
+            raise ValueError(f"{where}: {given} for {self.layers} layers")
+
+    def weights(self, layer: int, x: LogicalRegion) -> RecurrentWeights:
+        """The weights of a layer that gets `x`."""
+        name, gates = f"{self.name}.l{layer}", GATES[self.kind]
+        return recurrent_weights(x.graph, name, gates, x.shape[-1], self.hidden_size, self.bias, x.dtype)
+
+    def drop(self, layer: int, x: LogicalRegion, step: int | str = "") -> LogicalRegion:
+        """What the layer below gave, with dropout."""
+        return dropout(x, self.dropout, self.training, f"{self.name}.l{layer}.drop{step}") if layer else x
+
+    def steps_of(self, x: LogicalRegion) -> tuple[LogicalRegion, ...]:
+        """The steps of `x`, (batch, 1, input) each; ValueError unless it is (batch, steps, input)."""
+        checked(self.kind, self.name, x, ndim=(3,))
+        return split(x, 1, 1, f"{self.name}.split")
+
+    def unroll(
+        self, cell: Callable[..., State], xs: Sequence[LogicalRegion], initial: Sequence[State] | None
+    ) -> tuple[list[LogicalRegion], list[State]]:
+        """Steps that are regions of their own: the last layer's hidden states, and the last state of each layer.
+
+        `cell(x, *state, weights)` gives the state after a step.
+        """
+        self.check(len(xs), initial)
+        steps, states = list(xs), []
+        for layer in range(self.layers):
+            steps = [self.drop(layer, x, t) for t, x in enumerate(steps)]
+            one, weights = steps[0], self.weights(layer, steps[0])
+            if initial:
+                state = initial[layer]
+            else:
+                state = (zero_state(one.shape[:-1], one.axes[:-1], weights),) * STATES[self.kind]
+            for t, x in enumerate(steps):
+                with in_group(weights, t, self.group):
+                    state = cell(x, *state, weights)
+                steps[t] = state[0]
+            states.append(state)
+        return steps, states
+
+    def unroll_hidden(
+        self,
+        cell: Callable[..., LogicalRegion],
+        xs: Sequence[LogicalRegion],
+        initial: Sequence[LogicalRegion] | None,
+    ) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
+        """`unroll` where a state is h alone."""
+        states = None if initial is None else [(h,) for h in initial]
+        steps, last = self.unroll(lambda x, h, weights: (cell(x, h, weights),), xs, states)
+        return steps, [h for (h,) in last]
 
 
 def in_group(weights: RecurrentWeights, step: int, group: int) -> AbstractContextManager[None]:

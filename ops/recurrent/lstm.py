@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_positive, distinct, launch_first, term
-from ops.elementwise.dropout import dropout as drop
+from ops.building import checked, distinct, launch_first, term
 from ops.recurrent import products
 from ops.recurrent.ahead import lstm_ahead
 from ops.recurrent.cells import State, launch_cell
 from ops.recurrent.fused import lstm_fused
-from ops.recurrent.layers import check_sequence, product_backward, steps_of, unroll, weights_of_step
-from ops.recurrent.weights import RecurrentWeights, lstm_weights
+from ops.recurrent.layers import RecurrentWeights, Stack, product_backward, weights_of_step
 from ops.shape.rearrange import concat
 from taskflow import LogicalRegion
 
@@ -101,12 +99,9 @@ def lstm_steps(
     Raises:
         ValueError: there are no steps, `initial` has not one state per layer, or as `lstm_cell`.
     """
-    steps, last = unroll("lstm", _next, xs, hidden_size, layers, initial, bias, dropout, training, group, name)
+    stack = Stack("lstm", hidden_size, layers, bias, dropout, training, group, name)
+    steps, last = stack.unroll(lstm_cell, xs, initial)
     return steps, [(h, c) for h, c in last]
-
-
-def _next(x: LogicalRegion, state: tuple[LogicalRegion, ...], weights: RecurrentWeights) -> State:
-    return lstm_cell(x, state[0], state[1], weights)
 
 
 def lstm(
@@ -142,39 +137,20 @@ def lstm(
     """
     if fused and group != 1:
         raise ValueError(f"lstm '{name}': group is {group!r}, but fused steps are one operator")
-    if ahead or fused:
-        check_sequence("lstm", x, name)
-        return _layers(x, hidden_size, layers, initial, bias, dropout, training, group, name, fused)
-    xs = steps_of("lstm", x, name)
-    hs, states = lstm_steps(xs, hidden_size, layers, initial, bias, dropout, training, group, name)
-    return concat(hs, 1, f"{name}.concat"), states
-
-
-def _layers(
-    x: LogicalRegion,
-    hidden_size: int,
-    layers: int,
-    initial: Sequence[State] | None,
-    bias: bool,
-    dropout: float,
-    training: bool,
-    group: int,
-    name: str,
-    fused: bool,
-) -> tuple[LogicalRegion, list[State]]:
-    check_positive(f"lstm '{name}'", hidden_size=hidden_size, layers=layers, group=group)
-    if initial is not None and len(initial) != layers:
-        raise ValueError(f"lstm '{name}': {x.shape[1]} steps and {len(initial)} states were given for {layers} layers")
-    states = []
+    stack = Stack("lstm", hidden_size, layers, bias, dropout, training, group, name)
+    if not (ahead or fused):
+        hs, states = stack.unroll(lstm_cell, stack.steps_of(x), initial)
+        return concat(hs, 1, f"{name}.concat"), [(h, c) for h, c in states]
+    checked("lstm", name, x, ndim=(3,))
+    stack.check(x.shape[1], initial)
+    last = []
     for layer in range(layers):
-        if layer:
-            x = drop(x, dropout, training, f"{name}.l{layer}.drop")
-        weights = lstm_weights(x.graph, f"{name}.l{layer}", x.shape[-1], hidden_size, bias, x.dtype)
-        before = initial[layer] if initial else None
+        x = stack.drop(layer, x)
+        weights, before = stack.weights(layer, x), initial[layer] if initial else None
         if fused:
             x, state = lstm_fused(x, weights, before)
         else:
-            hs, state = lstm_ahead(x, weights, before, group)
-            x = concat(hs, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
-        states.append(state)
-    return x, states
+            steps, state = lstm_ahead(x, weights, before, group)
+            x = concat(steps, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
+        last.append(state)
+    return x, last

@@ -16,30 +16,31 @@ from taskflow import Array, Context, Kernel
 def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array) -> None:
     """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
     *biases, y = rest
-    flat = result_matrix(ctx, "y", y, y.ndim - 2)
+    flat = result_matrix(ctx, "y", y, -2)
     added: list[Array] = []
     is_first = {axis: ctx.interval(axis)[0] == 0 for axis in ("i", "m")}
     if is_first["m"]:
-        ctx.xp.matmul(matrix(ctx, "x", x), _matrix(ctx, "weight_ih", weight_ih).T, out=flat)
+        ctx.xp.matmul(matrix(ctx, "x", x), matrix(ctx, "weight_ih", weight_ih, 2).T, out=flat)
     else:
         ctx.xp.copyto(flat, 0)
     if is_first["i"]:
         product = ctx.scratch("product", flat.shape, flat.dtype)
-        ctx.xp.matmul(matrix(ctx, "h", h), _matrix(ctx, "weight_hh", weight_hh).T, out=product)
+        ctx.xp.matmul(matrix(ctx, "h", h), matrix(ctx, "weight_hh", weight_hh, 2).T, out=product)
         added = [product]
     _add(ctx, flat, added, biases if is_first["i"] and is_first["m"] else ())
-    deliver_matrix(ctx, flat, y, y.ndim - 2)
+    deliver_matrix(ctx, flat, y, -2)
 
 
 @partial(Kernel, is_captured=True)
-def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str) -> None:
-    """W x + bias; of partial sums over `axis` the first part adds the bias."""
+def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str, is_time_first: bool = False) -> None:
+    """W x + biases; of partial sums over `axis` the first part adds these."""
     *biases, y = rest
-    flat = result_matrix(ctx, "y", y, y.ndim - 2)
-    ctx.xp.matmul(matrix(ctx, "x", x), _matrix(ctx, "weight", weight).T, out=flat)
+    x, y = _turned(is_time_first, x, y)
+    flat = result_matrix(ctx, "y", y, -2)
+    ctx.xp.matmul(matrix(ctx, "x", x), matrix(ctx, "weight", weight, 2).T, out=flat)
     if biases and ctx.interval(axis)[0] == 0:
         _add(ctx, flat, [], biases)
-    deliver_matrix(ctx, flat, y, y.ndim - 2)
+    deliver_matrix(ctx, flat, y, -2)
 
 
 def _add(ctx: Context, flat: Array, whole: Sequence[Array], biases: Sequence[Array]) -> None:
@@ -63,30 +64,21 @@ def _flat(ctx: Context, slot: object, a: Array) -> Array:
     return contiguous(ctx, slot, a).reshape(-1)
 
 
-def _matrix(ctx: Context, slot: object, a: Array) -> Array:
-    """(g, h, ...) as a matrix of (g h, rest)."""
-    return matrix(ctx, slot, a, 2)
-
-
-def _gate_rows(ctx: Context, slot: object, a: Array) -> Array:
-    """(..., g, h) as a matrix of (rows, g h)."""
-    return matrix(ctx, slot, a, a.ndim - 2)
-
-
 @partial(Kernel, is_captured=True)
-def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
+def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array, *, is_time_first: bool = False) -> None:
     """gx = ggates W, with the dimensions of all gates taken as one."""
+    ggates, gx = _turned(is_time_first, ggates, gx)
     flat = result_matrix(ctx, "gx", gx)
-    ctx.xp.matmul(_gate_rows(ctx, "ggates", ggates), _matrix(ctx, "weight", weight), out=flat)
+    ctx.xp.matmul(matrix(ctx, "ggates", ggates, -2), matrix(ctx, "weight", weight, 2), out=flat)
     deliver_matrix(ctx, flat, gx)
 
 
 @partial(Kernel, is_captured=True)
-def weight_gradient(ctx: Context, *args: Array) -> None:
+def weight_gradient(ctx: Context, *args: Array, is_time_first: bool = False) -> None:
     """The sum over steps of ggatesᵀ x, as one product of the steps one after the other."""
-    *inputs, gweight = args
+    inputs, gweight = _turned(is_time_first, *args[:-1]), args[-1]
     count = len(inputs) // 2
-    left = _stacked(ctx, "ggates", [_gate_rows(ctx, ("ggates", k), a) for k, a in enumerate(inputs[:count])])
+    left = _stacked(ctx, "ggates", [matrix(ctx, ("ggates", k), a, -2) for k, a in enumerate(inputs[:count])])
     right = _stacked(ctx, "x", [matrix(ctx, ("x", k), a) for k, a in enumerate(inputs[count:])])
     flat = result_matrix(ctx, "gweight", gweight)
     ctx.xp.matmul(left.T, right, out=flat)
@@ -103,52 +95,16 @@ def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
     return out
 
 
-@partial(Kernel, is_captured=True)
-def input_gates(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
-    """W_ih x + biases for all steps, time first in memory."""
-    *biases, y = rest
-    target = _time_first(y)
-    flat = result_matrix(ctx, "y", target, 2)
-    ctx.xp.matmul(matrix(ctx, "x", _time_first(x)), _matrix(ctx, "weight", weight).T, out=flat)
-    if biases and ctx.interval("i")[0] == 0:  # once among the partial sums
-        _add(ctx, flat, [], biases)
-    deliver_matrix(ctx, flat, target, 2)
-
-
-def _time_first(a: Array) -> Array:
-    """(batch, steps, ...) as (steps, batch, ...)."""
-    return a.transpose(1, 0, *range(2, a.ndim))
-
-
-@partial(Kernel, is_captured=True)
-def inputs_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> None:
-    """The gradient of the inputs of all steps."""
-    input_gradient(ctx, _time_first(ggates), weight, _time_first(gx))
-
-
-@partial(Kernel, is_captured=True)
-def input_weight_gradient(ctx: Context, ggates: Array, x: Array, gweight: Array) -> None:
-    """The sum over steps and samples of ggatesᵀ x."""
-    weight_gradient(ctx, _time_first(ggates), _time_first(x), gweight)
-
-
-@partial(Kernel, is_captured=True)
-def side_by_side(ctx: Context, *args: Array) -> None:
-    """The gradients of the steps' gates in their places, zeros for later steps that have none."""
-    *parts, y = args
-    first_step = ctx.rect(len(parts)).lo[1]
-    if sum(part.shape[1] for part in parts if part.size) < y.shape[1]:
-        ctx.xp.copyto(y, 0)
-    for k, part in enumerate(parts):
-        if part.size:
-            ctx.xp.copyto(y[:, k - first_step : k - first_step + 1], part)
+def _turned(is_time_first: bool, *arrays: Array) -> Sequence[Array]:
+    """(batch, steps, ...) as (steps, batch, ...), if they lie so in memory."""
+    return [a.swapaxes(0, 1) for a in arrays] if is_time_first else arrays
 
 
 @partial(Kernel, is_captured=True)
 def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
     """The sum over steps of ggatesᵀ h, as one product; `ggates` has all steps, of which the last may have no h."""
     *hs, gweight = args
-    left = _gate_rows(ctx, "ggates", _time_first(ggates)[: len(hs)])
+    left = matrix(ctx, "ggates", ggates.swapaxes(0, 1)[: len(hs)], -2)
     right = _stacked(ctx, "h", [matrix(ctx, ("h", k), h) for k, h in enumerate(hs)])
     flat = result_matrix(ctx, "gweight", gweight)
     ctx.xp.matmul(left.T, right, out=flat)

@@ -6,7 +6,7 @@ and so on; a part of a dimension that falls apart differently in both shapes sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import gcd, prod
 
@@ -89,19 +89,39 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
             )
         if x.dtype != xs[0].dtype:
             raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].dtype} and '{x.name}' is {x.dtype}")
-    axes = distinct(xs[0].axes)
+    offsets = tuple(sum(x.shape[dim] for x in xs[:k]) for k in range(len(xs)))
+    extent, backward = sum(x.shape[dim] for x in xs), partial(_concat_backward, dim=dim)
+    return put_together(name or "concat", xs, distinct(xs[0].axes), dim, offsets, extent, backward=backward)
+
+
+def put_together(
+    name: str,
+    xs: Sequence[LogicalRegion],
+    axes: Sequence[str],
+    dim: int,
+    offsets: Sequence[int],
+    extent: int,
+    *,
+    has_gaps: bool = False,
+    backward: Callable[..., object] | None = None,
+    dtype: str | None = None,
+    layout: Callable[[str], str] | None = None,
+) -> LogicalRegion:
+    """`xs` at `offsets` along `dim` of a region of `extent` points there and of these axes, zeros in gaps."""
+    at = tuple(offsets)
+    kernel = _place.bind(dim=dim, starts=at) if has_gaps else _join.bind(dim=dim, offsets=at)
     parts = distinct([f"{axes[dim]}{k}" for k in range(len(xs))], axes)
-    offsets = [sum(x.shape[dim] for x in xs[:k]) for k in range(len(xs))]
     read = ", ".join(term((*axes[:dim], part, *axes[dim + 1 :])) for part in parts)
     return launch_first(
-        name or "concat",
-        f"{read} -> {term(axes)}",
+        name,
+        pattern := f"{read} -> {term(axes)}",
         xs,
-        kernel=_join.bind(dim=dim, offsets=tuple(offsets)),
-        sizes={axes[dim]: sum(x.shape[dim] for x in xs)},
-        windows={p: Window(axes[dim], padding=offset) for p, offset in zip(parts, offsets, strict=True)},
-        backward=partial(_concat_backward, dim=dim),
-        dtype=xs[0].dtype,
+        kernel=kernel,
+        sizes={axes[dim]: extent},
+        windows={part: Window(axes[dim], padding=offset) for part, offset in zip(parts, offsets, strict=True)},
+        backward=backward,
+        dtype=dtype or xs[0].dtype,
+        layout=layout and layout(pattern),
     )
 
 
@@ -227,10 +247,10 @@ def _copy_transposed(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...])
 
 @partial(Kernel, is_captured=True, takes_half=True)
 def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> None:
-    place(ctx, args, dim, offsets)
+    _copy_all(ctx, args, dim, offsets)
 
 
-def place(ctx: Context, args: Sequence[Array], dim: int, offsets: Sequence[int]) -> None:
+def _copy_all(ctx: Context, args: Sequence[Array], dim: int, offsets: Sequence[int]) -> None:
     """Copy all arrays but the last into that, each to its offset along `dim` of the whole region."""
     *xs, y = args
     origin = ctx.rect(len(xs)).lo[dim]
@@ -239,3 +259,11 @@ def place(ctx: Context, args: Sequence[Array], dim: int, offsets: Sequence[int])
         if x.size:
             lo = ctx.rect(k).lo[dim] + offsets[k] - origin
             ctx.xp.copyto(y[(*before, slice(lo, lo + x.shape[dim]))], x)
+
+
+@partial(Kernel, is_captured=True, takes_half=True)
+def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> None:
+    *xs, y = args
+    if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:
+        ctx.xp.copyto(y, 0)
+    _copy_all(ctx, args, dim, starts)

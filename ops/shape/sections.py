@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
-from ops.building import check_dim, check_positive, checked, distinct, launch_all, launch_first, term, terms
-from ops.shape.rearrange import place
+from ops.building import check_dim, check_positive, checked, distinct, launch_all, term, terms
+from ops.shape.rearrange import put_together
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
@@ -97,21 +97,10 @@ def _backward(
     op: Operator, *gradients: LogicalRegion | None, dim: int, starts: tuple[int, ...]
 ) -> tuple[LogicalRegion | None, ...]:
     """The sections' gradients in their places, zeros where there is none."""
-    axes = terms(op)[1][0].replace("^", "").split()
-    x = op.inputs[0]
-    whole = distinct([x.axes[dim]], [a for k, a in enumerate(axes) if k != dim])[0]
-    known = [(g, start) for g, start in zip(gradients, starts, strict=True) if g is not None]
-    keys = distinct([f"{whole}{k}" for k in range(len(known))], (*axes, whole))
-    read = ", ".join(term((*axes[:dim], key, *axes[dim + 1 :])) for key in keys)
-    gx = launch_first(
-        f"{op.name}.dx",
-        f"{read} -> {term((*axes[:dim], whole, *axes[dim + 1 :]))}",
-        [g for g, _ in known],
-        kernel=_place.bind(dim=dim, starts=tuple(start for _, start in known)),
-        sizes={whole: x.shape[dim]},
-        windows={key: Window(whole, padding=start) for key, (_, start) in zip(keys, known, strict=True)},
-        dtype=x.dtype,
-    )
+    x, axes = op.inputs[0], terms(op)[1][0].replace("^", "").split()
+    axes[dim : dim + 1] = distinct([x.axes[dim]], [a for k, a in enumerate(axes) if k != dim])
+    found, at = zip(*((g, start) for g, start in zip(gradients, starts, strict=True) if g is not None), strict=True)
+    gx = put_together(f"{op.name}.dx", found, axes, dim, at, x.shape[dim], has_gaps=True, dtype=x.dtype)
     return gx, *[None] * (len(op.inputs) - 1)
 
 
@@ -120,11 +109,3 @@ def _copy_each(ctx: Context, *args: Array) -> None:
     count = len(args) // 2
     for x, y in zip(args[:count], args[count:], strict=True):
         ctx.xp.copyto(y, x)
-
-
-@partial(Kernel, is_captured=True, takes_half=True)
-def _place(ctx: Context, *args: Array, dim: int, starts: tuple[int, ...]) -> None:
-    *xs, y = args
-    if sum(x.shape[dim] if x.size else 0 for x in xs) < y.shape[dim]:
-        ctx.xp.copyto(y, 0)
-    place(ctx, args, dim, starts)
