@@ -1,9 +1,8 @@
 """Compiled kernels for what NumPy lacks or does in many passes.
 
-Kernels over rows are in `rows`, over the windows of images in `windows`, and so on. Imported inside the kernels that
-need it, since importing numba costs 0.3 s. Arrays are C-contiguous: one variant per dtype is compiled (and kept on
-disk). Not numba.vectorize: its loops take a strided output for a contiguous one
-where the inputs are contiguous (numba 0.68, np/ufunc/wrappers.py, `unit_strided`).
+Kernels over rows are in `rows`, over the windows of images in `windows`, and so on. Arrays are C-contiguous: one
+variant per dtype is compiled (and kept on disk). Not numba.vectorize: its loops take a strided output for a
+contiguous one where the inputs are contiguous (numba 0.68, np/ufunc/wrappers.py, `unit_strided`).
 """
 
 from __future__ import annotations
