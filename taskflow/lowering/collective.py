@@ -12,10 +12,8 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import covers, intersect, overlaps, put, same, volume
-from taskflow.lowering.moves import add_arg, add_collective
-from taskflow.lowering.naming import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER
-from taskflow.lowering.needs import cut_out, missing, needs_of
-from taskflow.lowering.owners import owners_of
+from taskflow.lowering.moves import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER, add_arg, add_collective
+from taskflow.lowering.needs import cut_out, missing, needs_of, owners_of
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import READ, READ_WRITE, WRITE, State, add_instance, find_instance, hold, note_write
 from taskflow.lowering.tiles import Points, Tile, by_number

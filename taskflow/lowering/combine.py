@@ -10,7 +10,7 @@ from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import put
 from taskflow.lowering.collective import reduce_together
 from taskflow.lowering.moves import add_arg, add_copy, add_row, copy_in_rounds
-from taskflow.lowering.owners import owners_of
+from taskflow.lowering.needs import owners_of
 from taskflow.lowering.state import (
     FOLD,
     READ,

@@ -1,7 +1,7 @@
 """Lowering: graph + strategy + machine -> task graph.
 
 Decides nothing about order or time: it partitions every operator, moves every region (`movement`), and lays the rows
-out in program order (`issue`). Points of an operator are kept by its configuration (`pointstore`), and what happens to
+out in program order (`rows`). Points of an operator are kept by its configuration (`pointstore`), and what happens to
 a region by the points that touch it (`fragments`): equal layers share both, and a search that changes one operator
 lowers only that operator and its neighbours again. The columns of a task graph are gathered from these parts, all at
 once (`rows`).
@@ -21,11 +21,10 @@ from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.orders import memory_orders
 from taskflow.lowering.fragments import Found, Fragments
-from taskflow.lowering.issue import IssueOrder
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
-from taskflow.lowering.rows import Shape, in_order, move_columns, padded, point_columns, shape_of
+from taskflow.lowering.rows import IssueOrder, Shape, in_order, move_columns, padded, point_columns, shape_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config

@@ -19,7 +19,7 @@ from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf
 from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import overlaps, same, volume
-from taskflow.lowering.regionlife import RegionLife
+from taskflow.lowering.life import RegionLife
 from taskflow.lowering.tiles import Points, by_number, tiles_of
 from taskflow.searching.tables import arrival_rates
 from taskflow.tasks.streams import StreamSets
@@ -59,7 +59,7 @@ def links_of(rates: Rates, hosts: Array, few: int, sets: StreamSets) -> Links:
 
 
 class LoadedRegion(NamedTuple):
-    """The life of a region and the points of all its events (see `regionlife.load`)."""
+    """The life of a region and the points of all its events (see `life.load`)."""
 
     life: RegionLife
     points: Points

@@ -19,9 +19,8 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf, njit
-from taskflow.lowering.life import Lives
+from taskflow.lowering.life import Lives, load
 from taskflow.lowering.pointtable import PointTable
-from taskflow.lowering.regionlife import load
 from taskflow.searching.packed import FITS, Packed
 from taskflow.searching.packing import lacking_column, put_run
 from taskflow.searching.receiving import (

@@ -15,7 +15,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.regionlife import RegionLife
+from taskflow.lowering.life import RegionLife
 from taskflow.lowering.state import COLLECTIVE, COPY, FEED, State
 
 COMPUTING, RECEIVING, HOST, SENDING = range(4)  # rows of `RowStreams.stream`
