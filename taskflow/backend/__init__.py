@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from taskflow.backend.capture import note_calls
 from taskflow.backend.context import Array, Context, Run, Workspace
-from taskflow.backend.cuda.folding import fold_launch
-from taskflow.backend.cuda.inspecting import inspect_launch, poison_launch
 from taskflow.backend.half import in_float32
 from taskflow.backend.ranks import Communicator, GroupCall, RankGpu
 from taskflow.backend.sources import CudaSource
@@ -60,10 +58,7 @@ __all__ = [
     "StreamContext",
     "Workspace",
     "find_gpus",
-    "fold_launch",
     "in_float32",
-    "inspect_launch",
     "make_backend",
     "note_calls",
-    "poison_launch",
 ]

@@ -29,10 +29,11 @@ def note_calls(function: Callable[..., None], context: Context, arrays: Sequence
     noting = _Noting(context)
     function(noting, *arrays)
     calls = noting.calls
-    return calls[0] if len(calls) == 1 else partial(_each, calls)
+    return calls[0] if len(calls) == 1 else partial(call_each, calls)
 
 
-def _each(calls: Sequence[Call]) -> None:
+def call_each(calls: Sequence[Call]) -> None:
+    """Several calls as one."""
     for call in calls:
         call()
 

@@ -10,30 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from taskflow.backend.context import Array
 
 FLAG_BYTES = 8
 COUNTERS = 3  # of a slot: signals that arrived, those that were awaited, those that were sent
-
-
-class Ranks(Protocol):
-    """What a backend needs of a transport, to meet other ranks; all ranks call these together."""
-
-    @property
-    def rank(self) -> int:
-        """Of this process."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-
-    def gather(self, value: object) -> list[Any]:
-        """The `value` of every rank, on every rank."""
-
-    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
-        """One zeroed byte array per rank of one host, that all of them read and write."""
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,7 @@ class StreamContext(Context):
 
     def launch(self, source: CudaSource, name: str, threads: int, *args: object, block: int = 256) -> None:
         """See `Context.launch`."""
-        if threads:
-            self._backend.kernel(source.text, name)(threads, block, args)
+        self._backend.launch(source, name, threads, args, block)
 
     def library(self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], **options: object) -> bool:
         """See `Context.library`."""

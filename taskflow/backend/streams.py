@@ -9,14 +9,19 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from taskflow.backend.context import Array
 from taskflow.backend.cuda.cudnn import CudnnPlan
-from taskflow.backend.ranks import Communicator, RankGpu, Ranks
+from taskflow.backend.cuda.folding import fold_kernel
+from taskflow.backend.cuda.inspecting import inspect_kernel, poison_kernel
+from taskflow.backend.ranks import Communicator, RankGpu
+from taskflow.backend.sources import CudaSource
+from taskflow.comm.transport import Transport
 
 Call = Callable[[], object]
 Stream = Any
@@ -114,6 +119,23 @@ class StreamBackend(ABC):
         """The CUDA kernel `name` of a text: a call of how many threads there are at least, how many in a block, and
         the arguments."""
 
+    def launch(self, source: CudaSource, name: str, threads: int, args: Sequence[Any], block: int = 256) -> None:
+        """Launch `kernel` on the current stream, unless there is nothing to do."""
+        if threads:
+            self.kernel(source.text, name)(threads, block, args)
+
+    def fold(self, combine: str, target: Array, parts: Sequence[Array]) -> Call:
+        """A call that launches target = the sum or maximum (`combine`) of `parts`; the first may be `target`."""
+        return partial(self.launch, *fold_kernel(combine, target, parts))
+
+    def poison(self, array: Array) -> Call:
+        """A call that launches: fill an array with the pattern of checked memory."""
+        return partial(self.launch, *poison_kernel(array))
+
+    def inspect(self, array: Array, out: Array) -> Call:
+        """A call that launches: out[0] = how many elements hold the pattern, out[1] = a sum over all bits; 64-bit."""
+        return partial(self.launch, *inspect_kernel(array, out))
+
     @contextmanager
     def tf32(self, is_used: bool) -> Iterator[None]:
         """What is launched within the block may round to TensorFloat-32, or may not."""
@@ -155,7 +177,7 @@ class StreamBackend(ABC):
         """Where this rank works: host, GPU and what that reaches."""
 
     @abstractmethod
-    def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
+    def shared_zeros(self, device: int, size_bytes: int, ranks: Transport) -> list[Array] | None:
         """One zeroed byte array in the memory of every rank's GPU, which the streams of all ranks read and write.
 
         All ranks call it, each with a device and the size of its own array; None where that is not possible.
@@ -174,7 +196,7 @@ class StreamBackend(ABC):
 
     @abstractmethod
     def communicators(
-        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
+        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Transport, most_bytes: int
     ) -> dict[tuple[int, ...], Communicator]:
         """A communicator for each of `groups` that has this rank; all ranks call it with the same arguments.
 
@@ -190,14 +212,10 @@ class StreamBackend(ABC):
         while not is_over():
             os.sched_yield()
 
-    def range_begins(self, name: str) -> None:  # noqa: B027 - most have no profiler
-        """What is issued from here to `range_ends` is shown under this name by a profiler, if `is_profiled`."""
+    def range(self, name: str) -> AbstractContextManager[object]:
+        """What is issued within the block is shown under this name by a profiler, if `is_profiled`."""
+        return nullcontext()
 
-    def range_ends(self) -> None:  # noqa: B027
-        """See `range_begins`."""
-
-    def step_begins(self) -> None:  # noqa: B027 - most check nothing
-        """From here to `step_ends` nothing may be allocated and nobody may wait for a stream, when this is checked."""
-
-    def step_ends(self) -> None:  # noqa: B027
-        """See `step_begins`."""
+    def warm_step(self) -> AbstractContextManager[object]:
+        """Within the block nothing may be allocated and nobody may wait for a stream, when this is checked."""
+        return nullcontext()

@@ -23,7 +23,7 @@ import numpy as np
 from taskflow.core.errors import InternalError
 from taskflow.core.system import wake_on_time
 from taskflow.execute.program import Compiler, RankProgram
-from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import RowsBefore
 
 _AHEAD_SECONDS = 1e-3  # how early a row is issued: ranks that share a core come to rows of the same time in turn
@@ -38,7 +38,7 @@ class EmulatedCompiler(Compiler):
     def compile(self) -> RankProgram:
         """See `Compiler.compile`; `seconds` (per row) is set before."""
         graph = self.graph
-        calls = {r: self._make_call(r) for r in range(len(graph)) if self.transport.drives(int(graph.device[r]))}
+        calls = {r: self._call(r) for r in range(len(graph)) if self.transport.drives(int(graph.device[r]))}
         shared = self.transport.shared_arrays(8 * len(graph) if self.transport.rank == 0 else 0)
         if shared is None and self.transport.size > 1:
             raise InternalError("emulated devices need shared memory")
@@ -46,13 +46,6 @@ class EmulatedCompiler(Compiler):
         self.replay = Replay(graph, self.seconds, calls, done, partial(self.transport.barrier, in_step=True))
         self.program.add(self.replay, 0, "run")
         return self.program
-
-    def _make_call(self, row: int) -> Callable[[], object]:
-        if self.graph.kind[row] != Kind.COPY:
-            return self._call(row)
-        (source, rect, _), (target, _, _) = self.graph.args(row)
-        into, from_ = self.memory.view(target, rect), self.memory.view(source, rect)
-        return partial(np.copyto, into, from_)
 
 
 class Replay:

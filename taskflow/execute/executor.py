@@ -283,9 +283,7 @@ class Executor:
 
     def _output(self, instance: int, rect: Rect) -> Array:
         """A copy of what an instance holds after a step."""
-        if self._streamed is not None:
-            return self._streamed.outputs[instance].value()
-        return self.memory.view(instance, rect).copy()
+        return (self._streamed.outputs[instance] if self._streamed else self.memory.view(instance, rect)).copy()
 
     # -- persistent regions ----------------------------------------------------------------------------------------
 

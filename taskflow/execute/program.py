@@ -168,6 +168,7 @@ class Compiler:
     """
 
     fuses = False
+    xp: Any = np  # the array module of the devices
 
     def __init__(
         self,
@@ -263,7 +264,7 @@ class Compiler:
         if kind == Kind.POINT:
             return self._point(row, views, [rect for _, rect, _ in args])
         if kind == Kind.COPY:
-            return partial(np.copyto, views[1], views[0])
+            return partial(self.xp.copyto, views[1], views[0])
         if kind == Kind.FOLD:
             return self._fold(row, views)
         return partial(self.feeds[int(self.graph.region[row])].into, views[0], args[0][1])
@@ -275,25 +276,27 @@ class Compiler:
         return self._latest[1]
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
-        combine = np.maximum if self.graph.combine[int(self.graph.region[row])] == "max" else np.add
-        args = self._args(row)
+        combine, args = self.graph.combine[int(self.graph.region[row])], self._args(row)
         first = views[0] if args[0][:2] == args[1][:2] else views[1]
-        return fold_call(combine, views[0], [first, *views[2:]], copies)
+        return self.fold_call(combine, views[0], [first, *views[2:]], copies)
+
+    def fold_call(self, combine: str, target: Array, parts: Sequence[Array], copies: Sequence[Array]) -> Call:
+        """See `taskflow.execute.fold.fold_call`; `combine` is `sum` or `max`."""
+        return fold_call(np.maximum if combine == "max" else np.add, target, parts, copies)
 
     def _view(self, row: int, k: int, instance: int, rect: Rect) -> Array:
         if instance >= 0:
             return self._one(self.memory.view(instance, rect))
         region = self.graph.regions[self.graph.launches[int(self.graph.launch[row])].args[k]]
-        return self._one(self._empty(tuple(max(n, 0) for n in rect.shape), region.dtype))
-
-    def _empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        return np.empty(shape, dtype)
+        return self._one(self.xp.empty(tuple(max(n, 0) for n in rect.shape), region.dtype))
 
     def _one(self, view: Array, writeable: bool = True) -> Array:
-        """One array object for equal views: rows whose instances take turns in some memory share it.
+        """One array object for equal views of the host: rows whose instances take turns in some memory share it.
 
         A step of thousands of small rows waits for its own objects to come from memory more than it computes.
         """
+        if self.xp is not np:
+            return view
         key = (view.__array_interface__["data"][0] if view.size else 0, view.shape, view.strides, view.dtype, writeable)
         if key not in self._views:
             self._views[key] = view.view()

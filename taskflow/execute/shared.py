@@ -83,13 +83,12 @@ class SharedCompiler(Compiler):
             self.program.add(partial(_wait, self._cells, self._base, cells), row, "wait")
 
     def _call(self, row: int) -> Call:
-        if self.graph.kind[row] != Kind.COPY:
-            return super()._call(row)
-        (source, rect, _), (target, _, _) = self.graph.args(row)
-        into, out_of = (self._one(self.memory.view(k, rect)) for k in (target, source))
-        if into.flags.c_contiguous and out_of.flags.c_contiguous and 0 < into.nbytes <= _SMALL_BYTES:
-            return partial(_put, self._bytes(into), self._bytes(out_of))
-        return partial(np.copyto, into, out_of)
+        call: Any = super()._call(row)
+        if self.graph.kind[row] == Kind.COPY:
+            into, out_of = call.args
+            if into.flags.c_contiguous and out_of.flags.c_contiguous and 0 < into.nbytes <= _SMALL_BYTES:
+                return partial(_put, self._bytes(into), self._bytes(out_of))
+        return call  # type: ignore[no-any-return]
 
     def _bytes(self, array: Array) -> memoryview:
         return self._buffers.setdefault(id(array), array.reshape(-1).view(np.uint8).data)  # `_one` keeps it alive

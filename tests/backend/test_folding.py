@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.backend.cuda.folding import fold_launch, fold_source
+from taskflow.backend.cuda.folding import fold_source
 from taskflow.execute.fold import fold
 from tests import shim
 
@@ -38,7 +38,7 @@ def test_a_fold_has_the_bits_of_the_cpu(dtype, combine):
         ufunc = np.maximum if combine == "max" else np.add
         with np.errstate(invalid="ignore"):
             fold(ufunc, expected, [expected, *parts[1:]], ())
-        fold_launch(shim.ShimStreams(), combine, found, [found, *parts[1:]])()
+        shim.ShimStreams().fold(combine, found, [found, *parts[1:]])()
         np.testing.assert_array_equal(*(a.astype(np.float64) for a in (found, expected)))  # bfloat16 knows no NaN
 
 
@@ -46,6 +46,6 @@ def test_a_fold_has_the_bits_of_the_cpu(dtype, combine):
 def test_a_target_apart_from_its_parts_and_one_of_nothing():
     a, b = np.arange(6.0), np.ones(6)
     out = np.empty(6)
-    fold_launch(shim.ShimStreams(), "sum", out, [a, b])()
+    shim.ShimStreams().fold("sum", out, [a, b])()
     np.testing.assert_array_equal(out, a + b)
-    fold_launch(shim.ShimStreams(), "sum", out[:0], [a[:0], b[:0]])()
+    shim.ShimStreams().fold("sum", out[:0], [a[:0], b[:0]])()

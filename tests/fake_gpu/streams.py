@@ -15,15 +15,19 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from taskflow.backend.context import Array
-from taskflow.backend.ranks import Communicator, RankGpu, Ranks
+from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
+from taskflow.comm.transport import Transport
 from taskflow.core.errors import InternalError
 from taskflow.core.system import host_name
+from taskflow.execute.check import poison, poisoned_elements
+from taskflow.execute.fold import fold
 from tests.fake_gpu.ranks import FakeCommunicator, Gate, flag_gate, flag_signal, mailbox_bytes
 
 _CHANGES_ITS_MIND = 0.1
@@ -210,7 +214,7 @@ class FakeStreams(StreamBackend):
         gpu = self._gpu or f"gpu {device}"
         return RankGpu(host_name(), gpu, (gpu, *(f"gpu {k}" for k in range(64))), 1 if self._library else 0)
 
-    def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
+    def shared_zeros(self, device: int, size_bytes: int, ranks: Transport) -> list[Array] | None:
         return ranks.shared_arrays(size_bytes)
 
     def signal(self, there: Array, sent: Array) -> Call:
@@ -220,7 +224,7 @@ class FakeStreams(StreamBackend):
         return flag_gate(here, awaited)
 
     def communicators(
-        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
+        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Transport, most_bytes: int
     ) -> dict[tuple[int, ...], Communicator]:
         size = mailbox_bytes(ranks.size, most_bytes)
         shared = ranks.shared_arrays(size * len(groups))
@@ -261,6 +265,17 @@ class FakeStreams(StreamBackend):
     def kernel(self, source: str, name: str) -> Callable[[int, int, Sequence[Any]], object]:
         raise InternalError(f"fake streams run NumPy kernels, not the CUDA kernel '{name}'")
 
+    def fold(self, combine: str, target: Array, parts: Sequence[Array]) -> Call:
+        if self.uses_variants:
+            return super().fold(combine, target, parts)
+        return partial(fold, np.maximum if combine == "max" else np.add, target, parts, ())
+
+    def poison(self, array: Array) -> Call:
+        return super().poison(array) if self.uses_variants else partial(poison, array)
+
+    def inspect(self, array: Array, out: Array) -> Call:
+        return super().inspect(array, out) if self.uses_variants else partial(_inspect, array, out)
+
     def read(self, array: Array) -> Array:
         self._finish()
         return np.array(array)
@@ -291,6 +306,11 @@ class FakeStreams(StreamBackend):
         for stream, items in recorded:
             stream.queue, stream.given, stream.done = deque(items), len(items), 0
         self._work_off([s for s, _ in recorded], None)
+
+
+def _inspect(array: Array, out: Array) -> None:
+    out[0] = poisoned_elements(array)
+    out[1] = np.ascontiguousarray(array).reshape(-1).view(np.uint8).sum(dtype=np.uint64)
 
 
 def _ready(streams: Sequence[FakeStream]) -> list[FakeStream]:

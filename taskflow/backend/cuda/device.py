@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -33,8 +33,9 @@ from taskflow.backend.cuda.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda.cudnn import Cudnn, CudnnPlan, find_cudnn
 from taskflow.backend.cuda.kernels import KernelTable
 from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of, share
-from taskflow.backend.ranks import Communicator, RankGpu, Ranks
+from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.streams import Call, NoRoom, NotCapturable, StreamBackend
+from taskflow.comm.transport import Transport
 from taskflow.core.errors import InternalError
 from taskflow.core.jobs import gpu_of
 
@@ -108,7 +109,6 @@ class CudaStreams(StreamBackend):
         self._cudnn: dict[int, Cudnn | None] = {}
         self._kernels = KernelTable(_load_kernel)
         self._current: _Stream | None = None
-        self._guard: ExitStack | None = None
 
     def gpu(self, device: int) -> int:
         """The GPU of a device."""
@@ -201,20 +201,20 @@ class CudaStreams(StreamBackend):
     def rank_gpu(self, device: int) -> RankGpu:
         return rank_gpu_of(self.gpu(device))
 
-    def shared_zeros(self, device: int, size_bytes: int, ranks: Ranks) -> list[Array] | None:
+    def shared_zeros(self, device: int, size_bytes: int, ranks: Transport) -> list[Array] | None:
         arrays, failure = share(self.zeros(device, max(size_bytes, 1)), self.gpu(device), ranks)
         if failure:
             _log.warning("CUDA IPC: %s", failure)
         return arrays
 
     def signal(self, there: Array, sent: Array) -> Call:
-        return lambda: self.kernel(FLAGS.text, "signal_flag")(1, 1, (there, sent))
+        return partial(self.launch, FLAGS, "signal_flag", 1, (there, sent), 1)
 
     def awaits(self, here: Array, awaited: Array) -> Call:
-        return lambda: self.kernel(FLAGS.text, "await_flag")(1, 1, (here, awaited))
+        return partial(self.launch, FLAGS, "await_flag", 1, (here, awaited), 1)
 
     def communicators(
-        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Ranks, most_bytes: int
+        self, device: int, groups: Sequence[tuple[int, ...]], ranks: Transport, most_bytes: int
     ) -> dict[tuple[int, ...], Communicator]:
         return make_communicators(self.gpu(device), groups, ranks)
 
@@ -306,22 +306,21 @@ class CudaStreams(StreamBackend):
         launch.memory = pool  # type: ignore[attr-defined]  # what kernels allocated is at fixed addresses of the graph
         return launch
 
-    def range_begins(self, name: str) -> None:
+    @contextmanager
+    def range(self, name: str) -> Iterator[None]:
         nvtx.RangePush(name)
+        try:
+            yield
+        finally:
+            nvtx.RangePop()
 
-    def range_ends(self) -> None:
-        nvtx.RangePop()
-
-    def step_begins(self) -> None:
-        if self._is_checked:
-            self._guard = ExitStack()
-            self._guard.enter_context(cupyx.allow_synchronize(False))
-            self._guard.enter_context(cupy.cuda.using_allocator(_refuse_memory))
-
-    def step_ends(self) -> None:
-        if self._guard is not None:
-            self._guard.close()
-            self._guard = None
+    @contextmanager
+    def warm_step(self) -> Iterator[None]:
+        if not self._is_checked:
+            yield
+            return
+        with cupyx.allow_synchronize(False), cupy.cuda.using_allocator(_refuse_memory):
+            yield
 
 
 def _load_kernel(source: str, name: str) -> Any:

@@ -8,15 +8,13 @@ Not yet run on hardware; the tests compile the source for GPUs and run it as C++
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from taskflow.backend.context import Array, origin
 from taskflow.backend.sources import CudaSource
-from taskflow.backend.streams import StreamBackend
 
 _FILE = Path(__file__).with_name("fold.cu")
 _TYPES = {  # as they are stored, and added up
@@ -29,25 +27,19 @@ _TYPES = {  # as they are stored, and added up
     **{name: (kind, kind) for name, kind in (("uint32", "unsigned"), ("int64", "long long"))},
     "uint64": ("unsigned long long", "unsigned long long"),
 }
-_BLOCK = 256
 
 
-def fold_launch(backend: StreamBackend, combine: str, target: Array, parts: Sequence[Array]) -> Callable[[], object]:
-    """A call that launches target = the sum or maximum (`combine`) of `parts`, of which the first may be `target`."""
+def fold_kernel(
+    combine: str, target: Array, parts: Sequence[Array]
+) -> tuple[CudaSource, str, int, tuple[Array | int, ...]]:
+    """What `StreamBackend.launch` gets for a `StreamBackend.fold`."""
     arrays = [*parts, target]
     if all(a.flags.c_contiguous for a in arrays):
         arrays = [a.reshape(-1) for a in arrays]
-    shape = target.shape if arrays[-1] is target else arrays[-1].shape
+    shape = arrays[-1].shape
     source, name = fold_source(combine, target.dtype.name, len(parts), len(shape))
     steps = [stride // a.itemsize for a in arrays for stride in a.strides]
-    return partial(
-        _launch, backend, source.text, name, prod(shape), (*map(origin, arrays), *shape, *steps, prod(shape))
-    )
-
-
-def _launch(backend: StreamBackend, text: str, name: str, count: int, args: Sequence[Any]) -> None:
-    if count:
-        backend.kernel(text, name)(count, _BLOCK, args)
+    return source, name, prod(shape), (*map(origin, arrays), *shape, *steps, prod(shape))
 
 
 @cache

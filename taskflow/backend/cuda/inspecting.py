@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from taskflow.backend.context import Array, origin
 from taskflow.backend.sources import MOST_DIMENSIONS, CudaSource
-from taskflow.backend.streams import StreamBackend
 
 CHECK = CudaSource(Path(__file__).with_name("check.cu"))
-_BLOCK = 256
+_THREADS = 256  # one block
+Launch = tuple[CudaSource, str, int, tuple[Array | int, ...]]
 
 
-def poison_launch(backend: StreamBackend, array: Array) -> Callable[[], object]:
-    """A call that launches: fill an array with the pattern."""
-    return partial(_launch, backend, f"poison_{array.itemsize * 8}", array.size, (origin(array), *_layout(array)))
+def poison_kernel(array: Array) -> Launch:
+    """What `StreamBackend.launch` gets for a `StreamBackend.poison`."""
+    return CHECK, f"poison_{array.itemsize * 8}", array.size, (origin(array), *_layout(array))
 
 
-def inspect_launch(backend: StreamBackend, array: Array, out: Array) -> Callable[[], object]:
-    """A call that launches: out[0] = how many elements hold the pattern, out[1] = a sum over all bits; both 64-bit."""
-    return partial(_launch, backend, f"inspect_{array.itemsize * 8}", _BLOCK, (origin(array), out, *_layout(array)))
-
-
-def _launch(backend: StreamBackend, name: str, threads: int, args: tuple[Any, ...]) -> None:
-    if threads:
-        backend.kernel(CHECK.text, name)(threads, _BLOCK, args)
+def inspect_kernel(array: Array, out: Array) -> Launch:
+    """What `StreamBackend.launch` gets for a `StreamBackend.inspect`."""
+    return CHECK, f"inspect_{array.itemsize * 8}", _THREADS, (origin(array), out, *_layout(array))
 
 
 def _layout(array: Array) -> tuple[int, ...]:

@@ -23,8 +23,9 @@ from cupy.cuda import runtime
 
 from taskflow.backend.context import Array, pointer
 from taskflow.backend.cuda.nccl import NcclBuffers, NcclRanks, is_short_of_memory
-from taskflow.backend.ranks import Communicator, RankGpu, Ranks
+from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.sources import CudaSource
+from taskflow.comm.transport import Transport
 from taskflow.core.system import host_name
 
 FLAGS = CudaSource(Path(__file__).with_name("flags.cu"))
@@ -52,7 +53,7 @@ def _library_version() -> int:
 # -- memory of other processes -----------------------------------------------------------------------------------------
 
 
-def share(array: Array, gpu: int, ranks: Ranks) -> tuple[list[Array] | None, str]:
+def share(array: Array, gpu: int, ranks: Transport) -> tuple[list[Array] | None, str]:
     """The arrays of all ranks, this one's own being `array`; or None, and why."""
     handles = ranks.gather(_handle(array))
     failure = next((h for h in handles if isinstance(h, str)), "")
@@ -106,7 +107,7 @@ def _map(shared: tuple[bytes, int, int], gpu: int) -> Array:
 
 
 def make_communicators(
-    gpu: int, groups: Sequence[tuple[int, ...]], ranks: Ranks
+    gpu: int, groups: Sequence[tuple[int, ...]], ranks: Transport
 ) -> dict[tuple[int, ...], Communicator]:
     """A communicator for each group with this rank, made in the order of `groups`; all ranks call it."""
     from cupy.cuda import nccl

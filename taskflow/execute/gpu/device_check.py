@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend import StreamBackend, inspect_launch, poison_launch
-from taskflow.execute.check import poison, poisoned_elements
+from taskflow.backend import StreamBackend
+from taskflow.backend.capture import call_each
 from taskflow.execute.gpu.ledger import Ledger
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
@@ -49,10 +49,6 @@ class DeviceChecks:
         self._used = dict.fromkeys(devices, 0)
         self._arguments: list[_Argument] = []
 
-    def poison(self, array: Array) -> Call:
-        """A call that fills an array with the pattern."""
-        return poison_launch(self._backend, array) if self._backend.uses_variants else partial(poison, array)
-
     def checked(
         self, task: str, device: int, views: Sequence[Array], privileges: Sequence[Privilege], call: Call
     ) -> Call:
@@ -61,10 +57,10 @@ class DeviceChecks:
         before, after = [], []
         for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
             counters = self._note(task, k - made[0] if k in made else k, device, privilege, view)
-            before.append(self.poison(view) if k in made else self._inspect(view, counters[0]))
+            before.append(self._backend.poison(view) if k in made else self._backend.inspect(view, counters[0]))
             if privilege != Privilege.READ_WRITE:
-                after.append(self._inspect(view, counters[1]))
-        return partial(_all, (*before, call, *after))
+                after.append(self._backend.inspect(view, counters[1]))
+        return partial(call_each, (*before, call, *after))
 
     def verify(self) -> None:
         """At the end of a step.
@@ -92,18 +88,3 @@ class DeviceChecks:
         self._used[device] += 1
         self._arguments.append(_Argument(task, number, privilege, view.size, device, pair))
         return self._counters[device][pair]
-
-    def _inspect(self, array: Array, out: Array) -> Call:
-        if self._backend.uses_variants:
-            return inspect_launch(self._backend, array, out)
-        return partial(_inspect, array, out)
-
-
-def _all(calls: Sequence[Call]) -> None:
-    for call in calls:
-        call()
-
-
-def _inspect(array: Array, out: Array) -> None:
-    out[0] = poisoned_elements(array)
-    out[1] = np.ascontiguousarray(array).reshape(-1).view(np.uint8).sum(dtype=np.uint64)

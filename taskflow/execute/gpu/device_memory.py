@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,15 +47,3 @@ class DeviceMemory(Memory):
         value = np.empty(view.shape, view.dtype)
         values(value)
         self.backend.write(view, value)
-
-
-@dataclass(frozen=True)
-class PinnedOutput:
-    """Where a fetched instance arrives: pinned memory in the order in which the instance lies in memory."""
-
-    pinned: Array
-    order: tuple[int, ...]
-
-    def value(self) -> Array:
-        """A copy, in the region's own order of dimensions."""
-        return self.pinned.transpose(np.argsort(self.order)).copy()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any
 
 from taskflow.backend import StreamBackend, Workspace
 from taskflow.execute.gpu.device_check import DeviceChecks
@@ -97,9 +96,8 @@ class ItemOrder:
         region = self.graph.regions[int(self.graph.instance_region[instance])]
         if instance in self._born or region.is_persistent or not self.drives_instance(instance):
             return
-        assert self.checks is not None, "only checked programs poison"
         self._born.add(instance)
-        call = self.checks.poison(self.memory.array(instance))
+        call = self.backend.poison(self.memory.array(instance))
         self._poisoned[instance] = self.add(call, row, "poison", stream, [instance])
 
     def add_crossing(
@@ -128,10 +126,6 @@ class ItemOrder:
         """Await what `rows` read from messages, and what they write, or `uses` takes over, from those who read it."""
         for row in rows:
             self._await_for(row, list(uses))
-
-    def stream(self, number: int) -> Any:
-        """A stream by its number."""
-        return self.streams[number]
 
     def device(self, number: int) -> int:
         """The device of a stream."""

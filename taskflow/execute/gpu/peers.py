@@ -40,6 +40,8 @@ class PeerRows:
                 self._folds.setdefault(fold, {})[k] = copy
         self._merged = {copy for copies in self._folds.values() for copy in copies.values()}
         size = COUNTERS * len(rows) * FLAG_BYTES
+        if not rows:
+            return
         shared = issue.backend.shared_zeros(self._rank, size, issue.transport)
         if shared is None:
             raise InternalError("the ranks share memory, but not that of their flags")

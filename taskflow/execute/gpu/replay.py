@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -133,12 +134,10 @@ class StreamReplay:
         self._backend.synchronize(self._end)
 
     def _launch(self) -> None:
-        if self.is_warm:
-            self._backend.step_begins()
-        for call in self._calls:
-            call()
-        self._backend.record(self._lead, self._end)
-        self._backend.step_ends()
+        with self._backend.warm_step() if self.is_warm else nullcontext():
+            for call in self._calls:
+                call()
+            self._backend.record(self._lead, self._end)
 
     # -- segments --------------------------------------------------------------------------------------------------
 
@@ -197,11 +196,8 @@ class StreamReplay:
         return calls
 
     def _in_range(self, name: str, call: Call) -> None:
-        self._backend.range_begins(name)
-        try:
+        with self._backend.range(name):
             call()
-        finally:
-            self._backend.range_ends()
 
     def _issue(self, segment: Segment) -> None:
         position = 0

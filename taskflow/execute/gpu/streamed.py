@@ -26,12 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from taskflow.backend import StreamBackend, StreamContext, Workspace, fold_launch
+from taskflow.backend import StreamBackend, StreamContext, Workspace
 from taskflow.comm.transport import Message
 from taskflow.core.geometry import Rect
-from taskflow.execute.fold import fold
 from taskflow.execute.gpu.carriers import Carriers
-from taskflow.execute.gpu.device_memory import PinnedOutput
 from taskflow.execute.gpu.grouping import GroupedRows
 from taskflow.execute.gpu.issue import ItemOrder, StreamKind
 from taskflow.execute.gpu.ledger import CONSTANTS, SCRATCH, Ledger
@@ -52,12 +50,12 @@ class StreamCompiler(Compiler):
 
     def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger) -> None:
         super().__init__(*args)
-        self.backend, self.carriers, self.ledger = backend, carriers, ledger
+        self.backend, self.carriers, self.ledger, self.xp = backend, carriers, ledger, backend.xp
         backend.uses_tf32 = self.graph.uses_tf32
 
     def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
-        self.outputs: dict[int, PinnedOutput] = {}
+        self.outputs: dict[int, Array] = {}  # where what is fetched arrives, in pinned memory
         self._arrives: dict[int, tuple[Array, Array]] = {}  # transfer under way -> where it goes, and its pinned memory
         self.issue = ItemOrder(self, self.backend, self.ledger, self._before)
         self.staging = Staging(self.backend, self.ledger, self.memory.own)
@@ -68,8 +66,7 @@ class StreamCompiler(Compiler):
         can_be = self.backend.uses_variants and not self.times and not self.check  # else each row has its own item
         self._groups = GroupedRows(self.issue, self._together if can_be else None)
         super().compile()
-        if self._peers is not None:
-            self._peers.take_all_back()
+        self._peers.take_all_back()
         self._fetch_all()
         self.staging.freeze()
         self.replay = StreamReplay(
@@ -98,22 +95,15 @@ class StreamCompiler(Compiler):
         crosses = graph.is_transfer if self.transport.size > 1 else np.zeros(len(graph), np.bool_)
         self._is_sent: Array = crosses & (way == "messages")
         shared, called = (np.flatnonzero(crosses & (way == name)).tolist() for name in ("shared", "nccl"))
-        plans = self.carriers.plans
-        self._peers = PeerRows(self.issue, shared) if shared else None
-        self._shared = set(shared)
-        self._library = LibraryRows(self.issue, plans, called) if called or plans else None
-        self._called = self._library.rows if self._library else set()
+        self._peers = PeerRows(self.issue, shared)
+        library = LibraryRows(self.issue, self.carriers.plans, called)
+        self._ways = dict.fromkeys(shared, self._peers.add) | dict.fromkeys(library.rows, library.add)
 
     def _sent_rows(self) -> Array:
         return self._is_sent
 
     def _unsent(self, row: int) -> None:
-        if row in self._shared and self._peers:
-            self._peers.add(row)
-        elif row in self._called and self._library:
-            self._library.add(row)
-        else:
-            super()._unsent(row)
+        self._ways.get(row, super()._unsent)(row)
 
     def _reach(self, row: int) -> None:
         self._groups.reach(row)
@@ -121,59 +111,39 @@ class StreamCompiler(Compiler):
     def _local(self, row: int) -> None:
         if row in self._groups.rows:
             return
-        elsewhere, stream = self._parts_of_peers(row), int(self.graph.streams[row, 0])
+        elsewhere, stream = self._peers.parts_of(row), int(self.graph.streams[row, 0])
         uses = [i for k, (i, _, _) in enumerate(self.graph.args(row)) if i >= 0 and k not in elsewhere]
         self._before(row, uses)
-        if self._peers:
-            self._peers.await_parts(row, stream)
+        self._peers.await_parts(row, stream)
         self.issue.add(self._call(row), row, "run", stream, uses)
-        if self._peers:
-            self._peers.give_back(row, stream)
+        self._peers.give_back(row, stream)
 
     def _before(self, row: int, instances: list[int]) -> None:
         """Await the messages that bring what `row` reads; within this rank, memory is the matter of events."""
         for dep in self.graph.deps(row):
             if dep in self.pending and self.transport.drives(int(self.graph.device[dep])):
                 self._await(dep)
-        if self._peers is not None:
-            self._peers.take_back(row, instances)
+        self._peers.take_back(row, instances)
 
     def _call(self, row: int) -> Call:
-        args, kind = self.graph.args(row), self.graph.kind[row]
-        if kind == Kind.FEED:
-            (instance, rect, _), device = args[0], int(self.graph.device[row])
-            region = int(self.graph.region[row])
-            part = self.staging.add(device, self.feeds[region], rect, self.graph.regions[region].dtype)
-            return partial(self._feed, self.memory.view(instance, rect), part)
-        if kind == Kind.COPY:
-            return partial(self._copy, self.memory.view(*args[1][:2]), self.memory.view(*args[0][:2]))
-        return super()._call(row)
-
-    def _copy(self, target: Array, source: Array) -> None:
-        self.backend.xp.copyto(target, source)
+        if self.graph.kind[row] != Kind.FEED:
+            return super()._call(row)
+        (instance, rect, _), region = self._args(row)[0], int(self.graph.region[row])
+        dtype = self.graph.regions[region].dtype
+        part = self.staging.add(int(self.graph.device[row]), self.feeds[region], rect, dtype)
+        return partial(self._feed, self.memory.view(instance, rect), part)
 
     def _feed(self, target: Array, part: FeedBox) -> None:
-        self.backend.xp.copyto(target, part.array)
+        self.xp.copyto(target, part.array)
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
-        args, combine = self.graph.args(row), self.graph.combine[int(self.graph.region[row])]
-        for k, source in self._parts_of_peers(row).items():
-            views[k] = self.memory.view(source, args[k][1])
-        parts = [views[0] if args[0][:2] == args[1][:2] else views[1], *views[2:]]
-        if self.backend.uses_variants:
-            return fold_launch(self.backend, combine, views[0], parts)
-        return partial(fold, np.maximum if combine == "max" else np.add, views[0], parts, ())
+        for k, source in self._peers.parts_of(row).items():
+            views[k] = self.memory.view(source, self._args(row)[k][1])
+        return super()._fold(row, views, copies)
 
-    def _parts_of_peers(self, row: int) -> dict[int, int]:
-        """Argument of a fold -> the instance in another rank's memory that it reads in place."""
-        return self._peers.parts_of(row) if self._peers else {}
-
-    def _one(self, view: Array, writeable: bool = True) -> Array:
-        return super()._one(view, writeable) if self.backend.xp is np else view
-
-    def _empty(self, shape: tuple[int, ...], dtype: str) -> Array:
-        found: Array = self.backend.xp.empty(shape, dtype)
-        return found
+    def fold_call(self, combine: str, target: Array, parts: Sequence[Array], copies: Sequence[Array]) -> Call:
+        """See `StreamBackend.fold`."""
+        return self.backend.fold(combine, target, parts)
 
     def _context(self, row: int, rects: list[Rect]) -> StreamContext:
         device, point = int(self.graph.device[row]), int(self.graph.point[row])
@@ -206,22 +176,22 @@ class StreamCompiler(Compiler):
                 self._fetch(*here)
 
     def _fetch(self, device: int, instance: int, rect: Rect) -> None:
-        order = self.memory.order_of(instance)
+        order = self.memory.order_of(instance)  # as it lies in memory
         array = self.memory.view(instance, rect).transpose(order)
         pinned = self._pinned(array.shape, array.dtype)
-        self.outputs[instance] = PinnedOutput(pinned, order)
+        self.outputs[instance] = pinned.transpose(np.argsort(order))
         packed = self._packed(self.issue.number(StreamKind.OUTPUTS, device), array)
         self.issue.add_fetch(partial(self._to_host, pinned, array, packed), device, instance)
 
     def _to_host(self, pinned: Array, array: Array, packed: Array) -> None:
         if packed is not array:
-            self.backend.xp.copyto(packed, array)
+            self.xp.copyto(packed, array)
         self.backend.copy(pinned, packed)()
 
     def _to_device(self, array: Array, packed: Array, pinned: Array) -> None:
         self.backend.copy(packed, pinned)()
         if packed is not array:
-            self.backend.xp.copyto(array, packed)
+            self.xp.copyto(array, packed)
 
     def _packed(self, stream: int, array: Array) -> Array:
         """`array`, or memory for the same values without gaps."""

@@ -32,10 +32,9 @@ class LibraryRows:
         self._issue, self._plans = issue, plans
         self._rank, graph = issue.transport.rank, issue.graph
         self._transfers = group_transfers(graph, transfers)
-        world = tuple(range(issue.transport.size))
-        groups = [world, *(g for plan in plans.values() for g in plan.groups if g)]
-        self._communicators = self._connect(list(dict.fromkeys(groups)))
-        self._world = self._communicators[world]
+        self._world = tuple(range(issue.transport.size))
+        groups = [self._world, *(g for plan in plans.values() for g in plan.groups if g)]
+        self._communicators = self._connect(list(dict.fromkeys(groups))) if self.rows else {}
 
     @property
     def rows(self) -> set[int]:
@@ -87,7 +86,7 @@ class LibraryRows:
                 target = round_.get(*graph.args(row)[1][:2])
                 round_.parts.append(GroupCall("receive", target=target, peer=int(graph.source[row])))
         if mine:
-            self._emit(mine, round_, self._world)
+            self._emit(mine, round_, self._communicators[self._world])
 
     # -- collectives -----------------------------------------------------------------------------------------------
 
@@ -98,8 +97,7 @@ class LibraryRows:
                 round_ = _Round(self._issue, self._rank)
                 for call in mine:
                     self._add_call(row, call, round_)
-                group = mine[0].group
-                self._emit([row], round_, self._communicators[group] if group else self._world)
+                self._emit([row], round_, self._communicators[mine[0].group or self._world])
 
     def _add_call(self, row: int, call: LibraryCall, round_: _Round) -> None:
         args, rank, graph = self._issue.graph.args(row), self._rank, self._issue.graph

@@ -82,7 +82,7 @@ def _written(compiler: StreamCompiler, item: Item) -> set[int]:
 
 def _run(compiler: StreamCompiler, number: int, row: int, call: Callable[[], object], over: object) -> None:
     """Have a stream do something, and wait for it."""
-    backend, stream = compiler.backend, compiler.issue.stream(number)
+    backend, stream = compiler.backend, compiler.issue.streams[number]
     try:
         backend.run(stream, call)
         backend.record(stream, over)

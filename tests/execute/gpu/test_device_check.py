@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, lower
-from taskflow.backend.cuda.inspecting import inspect_launch, poison_launch
 from taskflow.execute.check import poison, poisoned_elements
 from tests import laws, shim, tiny
 from tests.execute.gpu.test_streamed import feeds, network
@@ -118,13 +117,13 @@ def test_arrays_are_looked_at_where_they_lie(dtype):
     view, out, backend = whole[1:, ::2, 3:10:3].transpose(1, 2, 0), np.zeros(2, np.uint64), shim.ShimStreams()
     expected = whole.copy()
     poison(expected[1:, ::2, 3:10:3])
-    inspect_launch(backend, view, out)()
+    backend.inspect(view, out)()
     before = out.copy()
-    poison_launch(backend, view)()
+    backend.poison(view)()
     np.testing.assert_array_equal(whole, expected)
-    inspect_launch(backend, view, out)()
+    backend.inspect(view, out)()
     assert out[0] == poisoned_elements(view) == (view.size if view.itemsize > 1 else 0)
     assert before[0] == 0 and before[1] != out[1]
     view[0, 0, 0], view[0, 1, 0] = 0, 1
-    inspect_launch(backend, view, out)()
+    backend.inspect(view, out)()
     assert out[0] == (view.size - 2 if view.itemsize > 1 else 0)

@@ -1,5 +1,6 @@
 """Programs for GPUs on fake streams: the laws, missing events, captured steps, feeds and outputs."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -324,10 +325,10 @@ class ProfiledStreams(FakeStreams):
         super().__init__()
         self.notes = []
 
-    def range_begins(self, name):
+    @contextmanager
+    def range(self, name):
         self.notes.append(name)
-
-    def range_ends(self):
+        yield
         self.notes.append("end")
 
 
