@@ -1,4 +1,4 @@
-"""The command line: `taskflow run -n 4 script.py ...` or `python -m taskflow ...`; one file for each subcommand."""
+"""The command line: `taskflow run -n 4 script.py ...` or `python -m taskflow ...`; a file for related subcommands."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from taskflow.cli import explain, run, search, simulate
 from taskflow.cli import machine as machine_command
+from taskflow.cli import run, search, simulate
 from taskflow.report.console import make_console, show_compiling
 
-SUBCOMMANDS = (run, search, simulate, explain, machine_command)
+SUBCOMMANDS = (run, search, simulate, machine_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,15 +1,16 @@
-"""`taskflow simulate` and `taskflow trace`: the predicted step of a strategy, with no GPU and no mpirun."""
+"""`taskflow simulate`, `trace` and `explain`: the predicted step of a strategy, with no GPU and no mpirun."""
 
 from __future__ import annotations
 
 import argparse
 
 from taskflow.cli.inputs import Problem, add_problem, add_strategy, find_strategy, read_problem
-from taskflow.cli.output import add_dot, output_file, show, show_table, write_dot
-from taskflow.cli.types import Commands
+from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
+from taskflow.cli.types import Act, Commands, natural, positive
 from taskflow.lowering import lower
+from taskflow.report import explain
 from taskflow.report.breakdown import break_down
-from taskflow.report.explanation import step_table
+from taskflow.report.explanation import explanation_parts, step_table
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.timeline import Timeline
@@ -17,16 +18,23 @@ from taskflow.tasks.timeline import Timeline
 
 def add_parser(commands: Commands) -> None:
     """Add the subcommands to argparse's `commands`."""
-    parser = commands.add_parser("simulate", help="predict the step of a strategy")
-    add_problem(parser)
-    add_strategy(parser)
-    add_dot(parser)
-    parser.set_defaults(act=_simulate)
-    parser = commands.add_parser("trace", help="write the predicted step for chrome://tracing or Perfetto")
-    add_problem(parser)
-    add_strategy(parser)
+    add_dot(_add(commands, "simulate", _simulate, "predict the step of a strategy"))
+    parser = _add(commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto")
     parser.add_argument("--out", type=output_file, required=True, metavar="FILE", help="the trace, a JSON file")
-    parser.set_defaults(act=_trace)
+    parser = _add(commands, "explain", _explain, "say what a strategy does, what it saves, and why")
+    parser.add_argument(
+        "--alternatives", type=natural, default=16, help="try other configurations of that many operators (default: 16)"
+    )
+    parser.add_argument("--rows", type=positive, default=30, help="rows of a table at most (default: 30)")
+    add_dot(parser)
+
+
+def _add(commands: Commands, name: str, act: Act, help: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=help)
+    add_problem(parser)
+    add_strategy(parser)
+    parser.set_defaults(act=act)
+    return parser
 
 
 def _simulate(options: argparse.Namespace) -> int:
@@ -43,6 +51,29 @@ def _trace(options: argparse.Namespace) -> int:
     timeline = _timeline(problem, find_strategy(options.strategy, problem))
     timeline.save_trace(options.out)
     show(f"written: {options.out} ({len(timeline.task_graph)} tasks)")
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    problem = read_problem(options)
+    strategy = find_strategy(options.strategy, problem)
+    with progress_bar() as show_progress:
+        found = explain(
+            problem.graph,
+            strategy,
+            problem.machine,
+            problem.costs,
+            options.alternatives,
+            progress=lambda done, total: show_progress(done, total, "alternatives"),
+        )
+    for number, part in enumerate(explanation_parts(found, options.rows)):
+        if number:
+            show("")
+        if isinstance(part, str):
+            show(part)
+        else:
+            show_table(part)
+    write_dot(options, problem, strategy)
     return 0
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Act = Callable[[argparse.Namespace], int]  # what a subcommand does; gives the exit status
 
 
 def positive(text: str) -> int:
     """A whole number above zero."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"is a positive number, not '{text}'")
-    return number
+    return int(text)
 
 
 def natural(text: str) -> int:

@@ -107,25 +107,15 @@ class Replay:
 
     def _earliest(self, row: int) -> tuple[float, bool]:
         """When everything that `row` waits for is over, and whether that is known; else a moment not after it."""
-        done, latest, is_known = self._done, 0.0, True
-        for other in self._before[row]:
-            end = done[other]
-            if end == 0.0:
-                end, is_known = self._due(other), False
-            if end > latest:
-                latest = end
-        return latest, is_known
+        others = self._before[row]
+        ends = [self._done[other] for other in others]
+        latest = max((end or self._due(other) for other, end in zip(others, ends)), default=0.0)
+        return latest, 0.0 not in ends
 
     def _due(self, row: int) -> float:
         """When a row that has not started ends at the earliest, as far as the ends of what it waits for are known."""
-        done, latest = self._done, 0.0
-        for other in self._before[row]:
-            end = done[other]
-            if end == 0.0:
-                return time.monotonic() + self._seconds[row]
-            if end > latest:
-                latest = end
-        return latest + self._seconds[row]
+        ends = [self._done[other] for other in self._before[row]]
+        return (time.monotonic() if 0.0 in ends else max(ends, default=0.0)) + self._seconds[row]
 
 
 def sleep_until(moment: float) -> None:

@@ -154,48 +154,28 @@ class _Expander:
         return found
 
     def _dependences(self) -> tuple[Array, Array]:
-        """What every row waits for, by the memory that it touches."""
-        tracker = _Dependences()
+        """What every row waits for: those who wrote what it reads, and who wrote or read what it overwrites.
+
+        Rejected: regions instead of instances, which would order writers of two copies of one region for no reason.
+        """
+        writers, readers = (defaultdict[int, list[tuple[Rect, int]]](list) for _ in range(2))  # since: by instance
+        found: set[tuple[int, int]] = set()
         for row, args in enumerate(self.args):
             touched = [self._memory(instance, box, privilege) for instance, box, privilege in args if instance >= 0]
             for instance, box, privilege in touched:
                 if privilege in (Privilege.READ, Privilege.READ_WRITE):
-                    tracker.read(instance, box, row)
+                    found.update((row, other) for b, other in writers[instance] if b.overlaps(box))
+                    readers[instance].append((box, row))
             for instance, box, privilege in touched:
                 if privilege != Privilege.READ:
-                    tracker.write(instance, box, row)
-        edges = np.array(sorted(tracker.edges), np.int64).reshape(-1, 2)
+                    found.update((row, k) for b, k in writers[instance] + readers[instance] if b.overlaps(box))
+                    for latest in (readers, writers):
+                        latest[instance] = [(b, other) for b, other in latest[instance] if not box.covers(b)]
+                    writers[instance].append((box, row))
+        edges = np.array(sorted(edge for edge in found if edge[0] != edge[1]), np.int64).reshape(-1, 2)
         return pointers(np.bincount(edges[:, 0], minlength=len(self.args))), edges[:, 1]
 
     def _memory(self, instance: int, box: Rect, privilege: Privilege) -> Argument:
         """Pieces that pass through one scratch memory use all of it."""
         root = self.lies_in[instance]
         return (instance, box, privilege) if root == instance else (root, self.graph.instance_rect(root), privilege)
-
-
-class _Dependences:
-    """Who must wait for whom, by what they touch: the last writers of every instance and the readers since.
-
-    Rejected: regions instead of instances, which would order writers of two copies of one region for no reason.
-
-    Attributes:
-        edges: row -> row that it waits for: it reads what that wrote, or overwrites what that wrote or read.
-    """
-
-    def __init__(self) -> None:
-        self._writers = defaultdict[int, list[tuple[Rect, int]]](list)
-        self._readers = defaultdict[int, list[tuple[Rect, int]]](list)
-        self.edges: set[tuple[int, int]] = set()
-
-    def read(self, instance: int, rect: Rect, row: int) -> None:
-        self._wait(row, self._writers[instance], rect)
-        self._readers[instance].append((rect, row))
-
-    def write(self, instance: int, rect: Rect, row: int) -> None:
-        writers, readers = self._writers[instance], self._readers[instance]
-        self._wait(row, writers + readers, rect)
-        self._readers[instance] = [(r, other) for r, other in readers if not rect.covers(r)]
-        self._writers[instance] = [(r, other) for r, other in writers if not rect.covers(r)] + [(rect, row)]
-
-    def _wait(self, row: int, others: list[tuple[Rect, int]], rect: Rect) -> None:
-        self.edges.update((row, other) for r, other in others if other != row and r.overlaps(rect))

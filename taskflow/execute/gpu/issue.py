@@ -68,21 +68,28 @@ class ItemOrder:
         role: str,
         stream: int,
         uses: Sequence[int],
-        before: Sequence[int] = (),
         of: Sequence[int] = (),
+        signals: bool = False,
+        awaits: bool = False,
     ) -> int:
-        """Append an item that uses these instances, for `row`, or for all rows `of`; its number."""
+        """Append an item that uses these instances, for `row`, or for all rows `of`; its number.
+
+        Other ranks wait for it (it `signals`), or it waits for others (`awaits`): see `peers`.
+        """
         for instance in uses if self.checks else ():
             self._poison(row, instance, stream)
         item = len(self.items)
         deps = [dep for r in of or (row,) for dep in self.graph.deps(r)]
-        waits = {self._item_of[dep] for dep in deps if dep in self._item_of} | set(before)
+        waits = {self._item_of[dep] for dep in deps if dep in self._item_of}
+        waits.update(self._crossings.values() if awaits else ())
         for instance in uses:
             waits.update(self._uses.use(instance, stream, item))
         waits.update(self._poisoned[instance] for instance in uses if instance in self._poisoned)
         name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
         self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
         self._item_of[row] = item
+        if signals:
+            self._crossings[stream] = item
         return item
 
     def add_fetch(self, call: Call, device: int, instance: int) -> None:
@@ -99,24 +106,6 @@ class ItemOrder:
         self._born.add(instance)
         call = self.backend.poison(self.memory.array(instance))
         self._poisoned[instance] = self.add(call, row, "poison", stream, [instance])
-
-    def add_crossing(
-        self,
-        call: Call,
-        row: int,
-        role: str,
-        stream: int,
-        uses: Sequence[int],
-        signals: bool = True,
-        awaits: bool = True,
-        of: Sequence[int] = (),
-    ) -> int:
-        """Append an item that other ranks wait for (`signals`), or that waits for others (`awaits`): see `peers`."""
-        before = sorted(self._crossings.values()) if awaits else ()
-        item = self.add(call, row, role, stream, uses, before, of)
-        if signals:
-            self._crossings[stream] = item
-        return item
 
     def ends_with(self, row: int, item: int) -> None:
         """What depends on `row` waits for this item."""

@@ -1,5 +1,7 @@
 """The memory of GPUs by purpose: what an executor takes of each, refused with numbers where there is no room.
 
+The largest part are the arenas: `DeviceMemory` has the instances in them.
+
 All memory of an executor is taken through a ledger before its first step: the arena, blocks for feeds, cells, flags,
 and, in a trial of its kernels, their scratch memory. Workspaces of libraries are counted too. The buffers that NCCL
 allocates when it connects ranks are estimated.
@@ -11,8 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from taskflow.backend import NoRoom, StreamBackend
+from taskflow.core.geometry import Rect
+from taskflow.execute.program import Memory
 from taskflow.tasks.task_graph import Array
 
 INSTANCES, SCRATCH, PACKING, CONSTANTS = "instances", "scratch memory", "packing", "constants of kernels"
@@ -75,3 +82,38 @@ class Ledger:
         parts += [f"{size} of {purpose}" for purpose, size in libraries.items()]
         held = " and ".join(parts)
         return f"this executor holds {held or 'nothing'}, and {free} of {total} bytes are free"
+
+
+class DeviceMemory(Memory):
+    """The arenas of this rank's devices as one slab of each GPU."""
+
+    def __init__(self, *args: Any, backend: StreamBackend, ledger: Ledger) -> None:
+        self.backend, self.ledger = backend, ledger
+        super().__init__(*args)
+
+    def share(self, size_bytes: int) -> list[Array] | None:
+        """See `Memory.share`."""
+        rank = self.transport.rank
+        with self.ledger.room(rank, INSTANCES, size_bytes):
+            shared = self.backend.shared_zeros(rank, size_bytes, self.transport)
+        self.ledger.taken[rank][INSTANCES] += size_bytes if shared else 0
+        return shared
+
+    def make_arena(self, device: int, size_bytes: int) -> Array:
+        """See `Memory.make_arena`."""
+        return self.ledger.take(device, INSTANCES, size_bytes)
+
+    def get(self, instance: int, rect: Rect) -> Array:
+        """See `Memory.get`."""
+        return self.backend.read(self.view(instance, rect))
+
+    def put(self, instance: int, rect: Rect, value: Array) -> None:
+        """See `Memory.put`."""
+        self.backend.write(self.view(instance, rect), value)
+
+    def fill(self, instance: int, rect: Rect, values: Callable[[Array], object]) -> None:
+        """See `Memory.fill`."""
+        view = self.view(instance, rect)
+        value = np.empty(view.shape, view.dtype)
+        values(value)
+        self.backend.write(view, value)

@@ -154,12 +154,13 @@ def _sends(x: Exchange) -> list[LibraryCall]:
         for s in sorted(range(x.sources), key=lambda s: (x.devices[s] != device, x.distance(x.devices[s], device), s)):
             for box in [p.intersect(x.boxes[s]) for p in missing if p.overlaps(x.boxes[s])]:
                 if x.instances[s] != x.instances[k]:
-                    calls.append(_send(x.devices[s], device, s, k, box))
+                    calls.append(send(x.devices[s], device, s, k, box))
             missing = [rest for p in missing for rest in p.subtract(x.boxes[s])]
     return calls
 
 
-def _send(source: int, device: int, s: int, k: int, box: Rect) -> LibraryCall:
+def send(source: int, device: int, s: int, k: int, box: Rect) -> LibraryCall:
+    """A box from argument `s`, on the device `source`, to argument `k`."""
     kind = "copy" if source == device else "send"
     return LibraryCall(kind, (), {source: s}, {device: k}, {source: box}, {device: box}, source)
 

@@ -8,8 +8,7 @@ from typing import Any
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.comm.transport import Transport
 from taskflow.execute.gpu.carriers import Carriers, choose_carriers
-from taskflow.execute.gpu.device_memory import DeviceMemory
-from taskflow.execute.gpu.ledger import Ledger
+from taskflow.execute.gpu.ledger import DeviceMemory, Ledger
 from taskflow.execute.gpu.streamed import StreamCompiler
 from taskflow.execute.gpu.trial import try_kernels
 from taskflow.tasks.memory import MemoryPlan

@@ -65,32 +65,31 @@ class PeerRows:
         """Before a fold on a stream: what it reads of others is ready."""
         for copy in self._folds.get(fold, {}).values():
             self._issue.before([copy])
-            self._issue.add_crossing(self._await(copy), copy, "await", stream, [], signals=False)
+            self._issue.add(self._await(copy), copy, "await", stream, [], awaits=True)
 
     def give_back(self, fold: int, stream: int) -> None:
         """After a fold: what it has read of others is theirs again."""
         issue = self._issue
         for copy in self._folds.get(fold, {}).values():
             call = self._signal(copy, int(issue.graph.source[copy]))
-            issue.add_crossing(call, copy, "signal", stream, [], awaits=False)
+            issue.add(call, copy, "signal", stream, [], signals=True)
 
     def _lend(self, row: int, device: int) -> None:
         issue = self._issue
-        instance = issue.graph.args(row)[0][0]
+        self._lent[row] = instance = issue.graph.args(row)[0][0]
         issue.before([row])
-        call, stream = self._signal(row, device), issue.number(StreamKind.SENDING, self._rank)
-        issue.add_crossing(call, row, "signal", stream, [instance], awaits=False)
-        self._lent[row] = instance
+        stream = issue.number(StreamKind.SENDING, self._rank)
+        issue.add(self._signal(row, device), row, "signal", stream, [instance], signals=True)
 
     def _take(self, row: int, source: int) -> None:
         issue = self._issue
         (there, box, _), (here, _, _) = issue.graph.args(row)
         stream = issue.number(StreamKind.RECEIVING, self._rank)
         issue.before([row], [here])
-        issue.add_crossing(self._await(row), row, "await", stream, [], signals=False)
+        issue.add(self._await(row), row, "await", stream, [], awaits=True)
         copy = partial(issue.backend.xp.copyto, issue.memory.view(here, box), issue.memory.view(there, box))
         item = issue.add(copy, row, "receive", stream, [here])
-        issue.add_crossing(self._signal(row, source), row, "signal", stream, [], awaits=False)
+        issue.add(self._signal(row, source), row, "signal", stream, [], signals=True)
         issue.ends_with(row, item)
 
     def take_back(self, row: int, uses: list[int]) -> None:
@@ -111,7 +110,7 @@ class PeerRows:
         if row in self._lent:
             issue, instance = self._issue, self._lent.pop(row)
             stream = issue.number(StreamKind.SENDING, self._rank)
-            item = issue.add_crossing(self._await(row), row, "await", stream, [instance], signals=False)
+            item = issue.add(self._await(row), row, "await", stream, [instance], awaits=True)
             issue.ends_with(row, item)
 
     def _signal(self, row: int, to: int) -> Call:

@@ -38,7 +38,6 @@ class FeedBox:
 
     feed: Feed
     rect: Rect
-    shape: tuple[int, ...]
     dtype: str
     begin: int
     end: int
@@ -46,7 +45,7 @@ class FeedBox:
 
     def view(self, block: Array) -> Array:
         """Its part of a block."""
-        found: Array = block[self.begin : self.end].view(self.dtype).reshape(self.shape)
+        found: Array = block[self.begin : self.end].view(self.dtype).reshape(self.rect.shape)
         return found
 
 
@@ -64,7 +63,7 @@ class Staging:
         """Room for a box of a feed."""
         begin = -(-self._size(device) // _ALIGNMENT) * _ALIGNMENT
         size = prod(rect.shape) * np.dtype(dtype).itemsize
-        self._parts[device].append(FeedBox(feed, rect, rect.shape, dtype, begin, begin + size))
+        self._parts[device].append(FeedBox(feed, rect, dtype, begin, begin + size))
         return self._parts[device][-1]
 
     def _size(self, device: int) -> int:

@@ -14,7 +14,7 @@ from taskflow.backend import Communicator, GroupCall
 from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.issue import ItemOrder, StreamKind
 from taskflow.execute.gpu.ledger import LIBRARY
-from taskflow.execute.gpu.library import LibraryCall, LibraryPlan
+from taskflow.execute.gpu.library import LibraryCall, LibraryPlan, send
 from taskflow.execute.program import Call
 from taskflow.tasks.memory import ALIGNMENT
 from taskflow.tasks.task_graph import Array, TaskGraph
@@ -79,12 +79,8 @@ class LibraryRows:
         graph, round_ = self._issue.graph, _Round(self._issue, self._rank)
         mine = [row for row in rows if self._rank in (graph.source[row], graph.device[row])]
         for row in mine:
-            if int(graph.source[row]) == self._rank:
-                source = round_.give(*graph.args(row)[0][:2])
-                round_.parts.append(GroupCall("send", source=source, peer=int(graph.device[row])))
-            else:
-                target = round_.get(*graph.args(row)[1][:2])
-                round_.parts.append(GroupCall("receive", target=target, peer=int(graph.source[row])))
+            box = graph.args(row)[0][1]
+            self._add_call(row, send(int(graph.source[row]), int(graph.device[row]), 0, 1, box), round_)
         if mine:
             self._emit(mine, round_, self._communicators[self._world])
 
@@ -122,7 +118,7 @@ class LibraryRows:
         calls = communicator.calls(round_.parts) if round_.parts else ()
         item = -1
         for call in (*round_.before, *calls, *round_.after):
-            item = issue.add_crossing(call, rows[0], "together", round_.stream, round_.uses, of=rows)
+            item = issue.add(call, rows[0], "together", round_.stream, round_.uses, of=rows, signals=True, awaits=True)
         for row in rows:
             issue.ends_with(row, item)
 
