@@ -139,7 +139,7 @@ class Trainer:
         keeper = Keeper(self.step, checkpoint, every, keep)
         position = keeper.resume(len(batches), resume)
         if self.step.steps:
-            self._print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
+            self.console.print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
         with Interrupts(self.transport) as interrupts:
             try:
                 self._train(batches, epochs, validation, position, keeper, interrupts)
@@ -147,7 +147,7 @@ class Trainer:
                 interrupts.exchange()
             except Interrupted as stop:
                 keeper.save(position)
-                self._print(f"stopped by {stop} after step {self.step.steps}")
+                self.console.print(f"stopped by {stop} after step {self.step.steps}")
                 raise Stopped(128 + stop.number) from None
             except SystemExit as leave:
                 end_all_leaving(leave)
@@ -207,10 +207,7 @@ class Trainer:
     def _print_epoch(self, epoch: int, history: History) -> None:
         parts = [f"{name} {values[-1]:.4f}" for name, values in history.outputs.items()]
         parts += [f"validation {name} {values[-1]:.4f}" for name, values in history.validation.items()]
-        self._print(f"epoch {epoch}: " + ", ".join(parts))
-
-    def _print(self, text: str) -> None:
-        self.console.print(text)
+        self.console.print(f"epoch {epoch}: " + ", ".join(parts))
 
     def report(self, history: History | None = None) -> None:
         """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""

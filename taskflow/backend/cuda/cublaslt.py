@@ -78,7 +78,7 @@ class ProductPlan:
     """Descriptors of cuBLASLt and an algorithm."""
 
     description: ctypes.c_void_p
-    layouts: tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    layouts: list[ctypes.c_void_p]  # of y, x and z
     heuristic: Heuristic
 
 
@@ -147,9 +147,8 @@ class CublasLt:
         self._aim(plan, bias, aux)
         one, zero = self._factors[ctypes.c_double if request.dtypes[2] == "float64" else ctypes.c_float]
         first, second, result = plan.layouts
-        factors = ctypes.addressof(one), ctypes.addressof(zero)
         a, b, c = self._pointer(y), self._pointer(x), self._pointer(z)
-        operands = factors[0], a, first, b, second, factors[1], c, result, c, result
+        operands = ctypes.addressof(one), a, first, b, second, ctypes.addressof(zero), c, result, c, result
         options = ctypes.addressof(plan.heuristic), self._workspace, WORKSPACE_BYTES, stream
         self._check(self._library.cublasLtMatmul(self._handle, plan.description, *operands, *options))
         return True
@@ -158,10 +157,17 @@ class CublasLt:
         address = self._pointer(array)
         return min(_ALIGNED, address & -address) if address else _ALIGNED
 
+    def _set(
+        self, put: Callable[..., int], thing: ctypes.c_void_p, number: int, value: ctypes._SimpleCData[Any]
+    ) -> None:
+        """Set attribute `number` of a descriptor, layout or preference by its function `put`."""
+        self._check(put(thing, number, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
+
     def _aim(self, plan: ProductPlan, bias: Array | None, aux: Array | None) -> None:
+        put = self._library.cublasLtMatmulDescSetAttribute
         for attribute, array in ((_BIAS_POINTER, bias), (_AUX_POINTER, aux)):
             if array is not None:
-                self._describe(plan.description, attribute, ctypes.c_void_p(self._pointer(array)))
+                self._set(put, plan.description, attribute, ctypes.c_void_p(self._pointer(array)))
 
     def _plan(self, request: ProductRequest, bias: Array | None, aux: Array | None) -> ProductPlan | None:
         if request not in self._plans:
@@ -175,22 +181,19 @@ class CublasLt:
     def _make(self, request: ProductRequest) -> ProductPlan:
         description, gemm = ctypes.c_void_p(), request.gemm
         scale = TYPES["float64" if request.dtypes[2] == "float64" else "float32"]
-        make = self._library.cublasLtMatmulDescCreate
+        make, put = self._library.cublasLtMatmulDescCreate, self._library.cublasLtMatmulDescSetAttribute
         self._check(make(ctypes.byref(description), request.compute_type, scale))
         for attribute, operation in zip((_TRANSPOSE_A, _TRANSPOSE_B), gemm.operations, strict=True):
-            self._describe(description, attribute, ctypes.c_int32(operation))
-        self._describe(description, _EPILOGUE, ctypes.c_uint32(EPILOGUES[request.epilogue]))
+            self._set(put, description, attribute, ctypes.c_int32(operation))
+        self._set(put, description, _EPILOGUE, ctypes.c_uint32(EPILOGUES[request.epilogue]))
         if request.aux_leading:
-            self._describe(description, _AUX_LEADING, ctypes.c_int64(request.aux_leading))
+            self._set(put, description, _AUX_LEADING, ctypes.c_int64(request.aux_leading))
         m, n, k = gemm.extents
-        extents = (m, k), (k, n), (m, n)
-        operands = gemm.first, gemm.second, gemm.result
-        turned = (*gemm.operations, 0)
-        layouts = [
-            self._layout(dtype, extent[::-1] if is_turned else extent, operand, gemm.count)
-            for dtype, extent, operand, is_turned in zip(request.dtypes, extents, operands, turned, strict=True)
+        extents = [
+            pair[::-1] if turned else pair for pair, turned in zip(((m, k), (k, n), (m, n)), (*gemm.operations, 0))
         ]
-        return ProductPlan(description, (layouts[0], layouts[1], layouts[2]), Heuristic())
+        operands = zip(request.dtypes, extents, (gemm.first, gemm.second, gemm.result), strict=True)
+        return ProductPlan(description, [self._layout(*each, gemm.count) for each in operands], Heuristic())
 
     def _layout(self, dtype: str, extents: tuple[int, int], operand: Operand, count: int) -> ctypes.c_void_p:
         layout = ctypes.c_void_p()
@@ -198,34 +201,24 @@ class CublasLt:
         rows, columns = (ctypes.c_uint64(n) for n in extents)
         self._check(make(ctypes.byref(layout), TYPES[dtype], rows, columns, ctypes.c_int64(operand.leading)))
         if count != 1:
-            for attribute, value in (
-                (_BATCH_COUNT, ctypes.c_int32(count)),
-                (_BATCH_STRIDE, ctypes.c_int64(operand.batch_stride)),
-            ):
-                self._check(put(layout, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
+            self._set(put, layout, _BATCH_COUNT, ctypes.c_int32(count))
+            self._set(put, layout, _BATCH_STRIDE, ctypes.c_int64(operand.batch_stride))
         return layout
 
     def _choose(self, plan: ProductPlan, request: ProductRequest) -> bool:
         """Ask the heuristic; False where it knows no algorithm."""
         library, preference, found = self._library, ctypes.c_void_p(), ctypes.c_int()
         self._check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
-        wishes: list[tuple[int, Any]] = [(_MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))]
-        first, second, result = request.alignments
-        for k, alignment in enumerate((first, second, result, result)):
-            wishes.append((_ALIGNMENT_A + k, ctypes.c_uint32(alignment)))
-        for attribute, value in wishes:
-            put, size = library.cublasLtMatmulPreferenceSetAttribute, ctypes.c_size_t(ctypes.sizeof(value))
-            self._check(put(preference, attribute, ctypes.byref(value), size))
+        put = library.cublasLtMatmulPreferenceSetAttribute
+        self._set(put, preference, _MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
+        for k, alignment in enumerate((*request.alignments, request.alignments[2])):
+            self._set(put, preference, _ALIGNMENT_A + k, ctypes.c_uint32(alignment))
         a, b, z = plan.layouts
         answer = 1, ctypes.byref(plan.heuristic), ctypes.byref(found)
         ask = library.cublasLtMatmulAlgoGetHeuristic
         status = ask(self._handle, plan.description, a, b, z, z, preference, *answer)
         library.cublasLtMatmulPreferenceDestroy(preference)
         return status == 0 and found.value > 0 and plan.heuristic.state == 0
-
-    def _describe(self, description: ctypes.c_void_p, attribute: int, value: ctypes._SimpleCData[Any]) -> None:
-        size = ctypes.c_size_t(ctypes.sizeof(value))
-        self._check(self._library.cublasLtMatmulDescSetAttribute(description, attribute, ctypes.byref(value), size))
 
     @staticmethod
     def _check(status: int) -> None:

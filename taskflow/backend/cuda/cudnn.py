@@ -55,11 +55,6 @@ class CudnnRequest:
     uses_tf32: bool
     is_aligned: bool
 
-    @property
-    def keeps_float32(self) -> bool:
-        """Whether operands are float32 and may not be rounded."""
-        return not self.uses_tf32 and self.inputs[0].dtype == "float32"
-
 
 @dataclass(frozen=True)
 class CudnnPlan:
@@ -147,7 +142,11 @@ class Cudnn:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([library.heur_mode.A, library.heur_mode.FALLBACK])
-        graph.deselect_numeric_notes(_refused_notes(library, request))
+        notes = library.numerical_note  # of algorithms whose results change, or have fewer digits than their operands
+        refused = [notes.NONDETERMINISTIC, notes.REDUCED_PRECISION_REDUCTION]
+        if request.inputs[0].dtype == "float32" and not request.uses_tf32:
+            refused += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS]
+        graph.deselect_numeric_notes(refused)
         graph.deselect_workspace_greater_than(_MOST_WORKSPACE)
         graph.check_support()
         graph.build_plans()
@@ -197,13 +196,6 @@ def _type(library: ModuleType, dtype: str) -> Any:
     return getattr(library.data_type, _TYPES[dtype])
 
 
-def _refused_notes(library: ModuleType, request: CudnnRequest) -> list[Any]:
-    """What an algorithm may not be: of changing results, or of fewer digits than its operands."""
-    notes = library.numerical_note
-    rounds = [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS] if request.keeps_float32 else []
-    return [notes.NONDETERMINISTIC, notes.REDUCED_PRECISION_REDUCTION, *rounds]
-
-
 # -- operations --------------------------------------------------------------------------------------------------------
 #
 # Images are (images, channels, height, width), weights (out channels, channels of a group, height, width), in any
@@ -230,30 +222,23 @@ def _convolution_gradient_weight(library: ModuleType, graph: Any, given: Sequenc
     return [graph.conv_wgrad(image=image, loss=loss, **_windows(**windows))]
 
 
-def _windows(before: Sequence[int], after: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Any:
-    return {
-        "pre_padding": list(before),
-        "post_padding": list(after),
-        "stride": list(stride),
-        "dilation": list(dilation),
-    }
+def _windows(before: Sequence[int], after: Sequence[int], **others: Sequence[int]) -> dict[str, list[int]]:
+    """The stride and the dilation have the frontend's names already."""
+    return {name: list(n) for name, n in {"pre_padding": before, "post_padding": after, **others}.items()}
 
 
 def _attention(library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
     """Queries, keys and values to result and statistics."""
     q, k, v = given
-    made: list[Any] = graph.sdpa(q=q, k=k, v=v, attn_scale=scale, generate_stats=True, **_mask(library, mask))
-    return made
+    return list(graph.sdpa(q=q, k=k, v=v, attn_scale=scale, generate_stats=True, **_mask(library, mask)))
 
 
 def _attention_gradient(library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str) -> list[Any]:
     """Gradient of the result, result, statistics, queries, keys and values to the gradients of the last three."""
     g, y, statistics, q, k, v = given
     operands = {"q": q, "k": k, "v": v, "o": y, "dO": g, "stats": statistics}
-    made: list[Any] = graph.sdpa_backward(
-        **operands, attn_scale=scale, use_deterministic_algorithm=True, **_mask(library, mask)
-    )
-    return made
+    settings = {"attn_scale": scale, "use_deterministic_algorithm": True, **_mask(library, mask)}
+    return list(graph.sdpa_backward(**operands, **settings))
 
 
 def _mask(library: ModuleType, mask: str) -> dict[str, Any]:

@@ -85,25 +85,27 @@ class NcclRanks(Communicator):
         return [partial(self._launch, made)] if made else []
 
     def _launch(self, calls: Sequence[Callable[[int], object]]) -> None:
+        stream = self._current_stream()
         try:
-            self._launch_group(calls, self._current_stream())
+            self._nccl.groupStart()
+            try:
+                for call in calls:
+                    call(stream)
+            finally:
+                self._nccl.groupEnd()
         except Exception as error:
             if self._is_short(error):
                 raise MemoryError("buffers of NCCL") from error
             raise
 
-    def _launch_group(self, calls: Sequence[Callable[[int], object]], stream: int) -> None:
-        self._nccl.groupStart()
-        try:
-            for call in calls:
-                call(stream)
-        finally:
-            self._nccl.groupEnd()
-
     def _bind(self, part: GroupCall) -> Callable[[int], object]:
-        """The call of one part, but for its stream; what is only moved travels as bytes."""
+        """The call of one part, but for its stream; what is only moved travels as bytes. Counts are those of a rank."""
         source, target = (0 if a is None else pointer(a) for a in (part.source, part.target))
-        count, kind, peer = self._extent(part), self._kind(part), self._peer(part)
+        array = part.target if part.kind in ("reduce_scatter", "receive") or part.source is None else part.source
+        assert array is not None, "a part has a source or a target"
+        count, name = (array.size, array.dtype.name) if part.kind in SUMS else (array.nbytes, "uint8")
+        kind = int(getattr(self._nccl, f"NCCL_{name.upper()}"))
+        peer = self.group.index(part.peer) if part.peer >= 0 else -1
         op = self._nccl.NCCL_MAX if part.combine == "max" else self._nccl.NCCL_SUM
         comm = self._comm
         calls: dict[str, tuple[Any, ...]] = {
@@ -117,18 +119,3 @@ class NcclRanks(Communicator):
         }
         call, *args = calls[part.kind]
         return partial(call, *args)
-
-    def _extent(self, part: GroupCall) -> int:
-        """Numbers that are summed, or bytes that are moved: those of one rank."""
-        array = part.target if part.kind in ("reduce_scatter", "receive") or part.source is None else part.source
-        assert array is not None, "a part has a source or a target"
-        return int(array.size if part.kind in SUMS else array.nbytes)
-
-    def _kind(self, part: GroupCall) -> int:
-        array = part.target if part.source is None else part.source
-        assert array is not None, "a part has a source or a target"
-        name = array.dtype.name if part.kind in SUMS else "uint8"
-        return int(getattr(self._nccl, f"NCCL_{name.upper()}"))
-
-    def _peer(self, part: GroupCall) -> int:
-        return self.group.index(part.peer) if part.peer >= 0 else -1

@@ -29,33 +29,24 @@ def group_rows(graph: TaskGraph, plan: MemoryPlan, keys: Mapping[int, Hashable])
         keys: per row that may be part of a group, what the others of the group have in common with it.
     """
     found: Groups = {}
-    waiting: dict[Hashable, _WaitingRows] = {}
+    waiting: dict[Hashable, tuple[list[int], Array]] = {}  # the rows of a group so far, and the instances that they use
+
+    def must_follow(row: int, own: Array, rows: list[int], used: Array) -> bool:
+        """Whether a row that uses the instances `own`, or the end, has to come after the rows of a group."""
+        if row == len(graph) or not set(rows).isdisjoint(graph.deps(row)):
+            return True
+        return bool(plan.share_bytes(graph, np.setdiff1d(own, used)[:, None], used).any())
+
     for row in range(len(graph) + 1):
-        used = _used_by(graph, row) if waiting and row < len(graph) else None
-        for key in [k for k, group in waiting.items() if used is None or group.is_needed(row, graph, plan, used)]:
-            group = waiting.pop(key)
-            if len(group.rows) > 1:
-                found.setdefault(row, []).append(group.rows)
+        own = _used_by(graph, row) if row < len(graph) and (waiting or row in keys) else np.zeros(0, np.int64)
+        for key in [key for key, group in waiting.items() if must_follow(row, own, *group)]:
+            rows, _ = waiting.pop(key)
+            if len(rows) > 1:
+                found.setdefault(row, []).append(rows)
         if row in keys:
-            waiting.setdefault(keys[row], _WaitingRows()).add(row, _used_by(graph, row))
+            rows, used = waiting.get(keys[row], ([], own))
+            waiting[keys[row]] = [*rows, row], np.union1d(used, own)
     return found
-
-
-class _WaitingRows:
-    """Rows that wait, and the instances that they use."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.used = np.zeros(0, np.int64)
-
-    def add(self, row: int, used: Array) -> None:
-        self.rows.append(row)
-        self.used = np.union1d(self.used, used)
-
-    def is_needed(self, row: int, graph: TaskGraph, plan: MemoryPlan, used: Array) -> bool:
-        """Whether `row`, which uses these instances, has to come after the rows of the group."""
-        waits = not set(self.rows).isdisjoint(graph.deps(row))
-        return waits or bool(plan.share_bytes(graph, np.setdiff1d(used, self.used)[:, None], self.used).any())
 
 
 def _used_by(graph: TaskGraph, row: int) -> Array:

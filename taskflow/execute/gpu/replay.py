@@ -60,12 +60,10 @@ class Segment:
     """Consecutive items as calls that issue them.
 
     Attributes:
-        first: the number of its first item.
         calls: in order; `of[k]` is the item that call k belongs to, -1 for the fork and the join.
         is_captured: whether it is to become a graph.
     """
 
-    first: int
     calls: tuple[Call, ...]
     of: tuple[int, ...]
     is_captured: bool
@@ -166,7 +164,7 @@ class StreamReplay:
             made = self._calls_of(plan, k, streams[k], item)
             calls += made
             of += [item] * len(made)
-        return Segment(first, tuple(calls), tuple(of), is_captured)
+        return Segment(tuple(calls), tuple(of), is_captured)
 
     def _waits(self, item: int, first: int) -> list[int]:
         """What an item waits for within its segment, whose fork is number 0; host items are over when they are issued.
