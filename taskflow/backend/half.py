@@ -27,7 +27,8 @@ def in_float32(
     halves = [k for k, a in enumerate(arrays) if a.dtype.itemsize == 2 and a.dtype.name in HALF]
     if not halves:
         return function
-    arguments = tuple(_HalfArgument(k, _memory_order(arrays[k].strides), is_read[k], is_written[k]) for k in halves)
+    orders = [np.argsort([-s for s in arrays[k].strides], kind="stable").tolist() for k in halves]
+    arguments = tuple(_HalfArgument(k, tuple(order), is_read[k], is_written[k]) for k, order in zip(halves, orders))
     return partial(_between_casts, function=function, arguments=arguments)
 
 
@@ -39,10 +40,6 @@ class _HalfArgument:
     order: tuple[int, ...]
     is_read: bool
     is_written: bool
-
-
-def _memory_order(strides: Sequence[int]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
 
 
 def _between_casts(

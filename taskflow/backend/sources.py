@@ -32,16 +32,11 @@ class CudaSource:
 @cache
 def _read(path: Path) -> str:
     lines = path.read_text(encoding="utf-8").splitlines()
-    return "\n".join(_read(_included(path, line.split('"')[1])) if _is_include(line) else line for line in lines)
-
-
-def _included(path: Path, name: str) -> Path:
-    folder, _, file = name.rpartition("/")
-    return _CUDA / file if folder == "taskflow" else path.parent / name
-
-
-def _is_include(line: str) -> bool:
-    return line.startswith('#include "')
+    for k, line in enumerate(lines):
+        if line.startswith('#include "'):
+            folder, _, file = line.split('"')[1].rpartition("/")
+            lines[k] = _read((_CUDA if folder == "taskflow" else path.parent / folder) / file)
+    return "\n".join(lines)
 
 
 RANDOM = CudaSource(_CUDA / "random.cu")

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,9 @@ class DeviceChecks:
         made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
         before, after = [], []
         for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
-            counters = self._note(task, k - made[0] if k in made else k, device, privilege, view)
+            counters, number = self._counters[device][self._used[device]], k - made[0] if k in made else k
+            self._arguments.append(_Argument(task, number, privilege, view.size, device, self._used[device]))
+            self._used[device] += 1
             before.append(self._backend.poison(view) if k in made else self._backend.inspect(view, counters[0]))
             if privilege != Privilege.READ_WRITE:
                 after.append(self._backend.inspect(view, counters[1]))
@@ -82,9 +83,3 @@ class DeviceChecks:
                 raise PermissionError(f"{where}: argument {k}: reads {unread} elements that no task wrote")
             elif argument.privilege == Privilege.READ and bits != bits_after:
                 raise PermissionError(f"{where}: argument {k}: is only read, and has been written")
-
-    def _note(self, task: str, number: int, device: int, privilege: Privilege, view: Array) -> Any:
-        pair = self._used[device]
-        self._used[device] += 1
-        self._arguments.append(_Argument(task, number, privilege, view.size, device, pair))
-        return self._counters[device][pair]

@@ -55,24 +55,17 @@ class Ledger:
         return partial(self.take, device, purpose)
 
     @contextmanager
-    def room(self, device: int, purpose: str, size_bytes: int) -> Iterator[None]:
-        """Turn a failure to allocate within the block into one with numbers."""
+    def room(self, device: int, purpose: str = "", size_bytes: int = 0) -> Iterator[None]:
+        """Turn a failure to allocate within the block into one with numbers.
+
+        Without a purpose it is the backend that allocates: workspaces of libraries, and what kernels allocate.
+        """
         try:
             yield
         except MemoryError as error:
-            raise self._refusal(device, f"{size_bytes} bytes of {purpose}") from error
-
-    @contextmanager
-    def trial(self, device: int) -> Iterator[None]:
-        """The same where it is the backend that allocates: workspaces of libraries, and what kernels allocate."""
-        try:
-            yield
-        except MemoryError as error:
-            what = error if isinstance(error, NoRoom) else f"what a kernel allocates ({error})"
-            raise self._refusal(device, str(what)) from error
-
-    def _refusal(self, device: int, what: str) -> ValueError:
-        return ValueError(f"device {device}: no room for {what}; {self.describe(device)}")
+            what = str(error) if isinstance(error, NoRoom) else f"what a kernel allocates ({error})"
+            what = f"{size_bytes} bytes of {purpose}" if purpose else what
+            raise ValueError(f"device {device}: no room for {what}; {self.describe(device)}") from error
 
     def describe(self, device: int) -> str:
         """What is taken, what libraries take, and what is free."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -127,8 +126,7 @@ class StepCells:
         self._pinned = {d: [backend.pinned(size) for _ in range(2)] for d in devices}
         self._blocks = {d: ledger.take(d, "numbers of a step", size) for d in devices}
         self._turn = 0
-        self._made: dict[int, list[Callable[[Run], float]]] = {d: [] for d in devices}
-        self._types: dict[int, list[Any]] = {d: [] for d in devices}
+        self._made: dict[int, list[tuple[Callable[[Run], float], DTypeLike]]] = {d: [] for d in devices}
 
     def add(self, device: int, dtype: DTypeLike, value: Callable[[Run], float]) -> Array:
         """A cell of this step and all later ones, as an array of shape (1,); call it within the first step.
@@ -139,8 +137,7 @@ class StepCells:
         begin, end = number * _CELL_BYTES, (number + 1) * _CELL_BYTES
         if end > len(self._blocks[device]):
             raise InternalError(f"device {device}: no kernel has more than {CELLS_A_POINT} numbers of a step")
-        self._made[device].append(value)
-        self._types[device].append(dtype)
+        self._made[device].append((value, dtype))
         host = self._pinned[device][self._turn][begin:end]
         host.view(dtype)[0] = value(self._run)
         cell: Array = self._blocks[device][begin:end]
@@ -153,9 +150,6 @@ class StepCells:
         for device, made in self._made.items():
             if made:
                 host, size = self._pinned[device][self._turn], len(made) * _CELL_BYTES
-                for number, (value, dtype) in enumerate(zip(made, self._types[device], strict=True)):
+                for number, (value, dtype) in enumerate(made):
                     host[number * _CELL_BYTES : (number + 1) * _CELL_BYTES].view(dtype)[0] = value(self._run)
-                self._backend.run(lead, partial(self._upload, device, host, size))
-
-    def _upload(self, device: int, host: Array, size: int) -> None:
-        self._backend.copy(self._blocks[device][:size], host[:size])()
+                self._backend.run(lead, self._backend.copy(self._blocks[device][:size], host[:size]))

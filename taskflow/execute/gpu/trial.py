@@ -51,7 +51,7 @@ def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: object) -> 
         for instance in sorted(written - kept):
             _run(compiler, item.stream, item.row, _filling(compiler, instance), over)
     elif item.role in ("await", "signal", "send", "fetch") or not written & kept:
-        with compiler.ledger.trial(compiler.issue.device(item.stream)):  # a product is the first to need its library
+        with compiler.ledger.room(compiler.issue.device(item.stream)):  # a product is the first to need its library
             _run(compiler, item.stream, item.row, item.call, over)
 
 
