@@ -31,9 +31,9 @@ from pathlib import Path
 import numpy as np
 
 import taskflow
-from taskflow.searching.budget import collect_rarely
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
+from taskflow.searching.searching import collect_rarely
 from taskflow.searching.space import Space
 from taskflow.searching.walk import Walk
 

@@ -31,13 +31,22 @@ FORMAT, VERSION = "taskflow-costs", 1
 
 
 class Rates(NamedTuple):
-    """What decides how long rows that move data take: (devices, devices) of transfers, (devices,) of all others."""
+    """What decides how long rows take.
+
+    Attributes:
+        latency, throughput: (devices, devices) of transfers.
+        overhead, bandwidth, ramp: per device, of what moves data within it.
+        flops, compute_ramp: (dtypes, devices) flop/s, and per device the seconds of the ramp of what computes; of no
+            meaning but for analytic costs.
+    """
 
     latency: Array
     throughput: Array
     overhead: Array
     bandwidth: Array
     ramp: Array
+    flops: Array
+    compute_ramp: Array
 
 
 class CostModel(ABC):
@@ -109,7 +118,8 @@ class CostModel(ABC):
 
     def rates(self) -> Rates:
         """The rates of the machine."""
-        return Rates(self._latency, self._throughput, self._overhead, self._bandwidth, self._memory_ramp)
+        compute = np.ones((len(_DTYPES), len(self._overhead))), np.zeros(len(self._overhead))
+        return Rates(self._latency, self._throughput, self._overhead, self._bandwidth, self._memory_ramp, *compute)
 
     def collective_seconds(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
         """Seconds of a collective among devices by host and number, which moves so many bytes in all."""
@@ -177,9 +187,9 @@ class AnalyticCosts(CostModel):
         )
         return seconds
 
-    def compute_rates(self) -> tuple[Array, Array]:
-        """(dtypes, devices) flop/s, and per device the seconds of the ramp of what computes."""
-        return self._rates, self._compute_ramp
+    def rates(self) -> Rates:
+        """The rates of the machine, and of what computes."""
+        return super().rates()._replace(flops=self._rates, compute_ramp=self._compute_ramp)
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         device, flops, size = task_graph.device[rows], task_graph.flops[rows], task_graph.bytes[rows]

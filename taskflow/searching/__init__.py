@@ -1,8 +1,8 @@
 """Search: graph + machine + costs -> the best strategy found, and how good it is.
 
-`searching` is the whole; it walks (`walk`, `budget`) over strategies (`space`, `placement`, `proposal`) that a `judge`
+`searching` is the whole; it walks (`walk`) over strategies (`space`, `placement`, `proposal`) that a `judge`
 times. The judge keeps packed rows in a `pool` and re-simulates only what changed (`resimulate`). `bound` says what no
-strategy can beat, `exhaustive` proves an optimum (with `boundpass`, `tables` and `arrivals`), and `chain` is the
+strategy can beat, `exhaustive` proves an optimum (with `tables`, `boundtables` and `boundpass`), and `chain` is the
 dynamic programme for chains.
 """
 

@@ -16,8 +16,7 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf, njit
 from taskflow.core.start_rule import occupy, start_of
-from taskflow.searching.laying import Rows
-from taskflow.searching.passing import more_streams
+from taskflow.searching.laying import Rows, more_streams
 from taskflow.searching.program import Path, ProgramTables
 
 NEAR = 128  # rows of the path on either side of a laid span that are looked at one by one
@@ -207,7 +206,7 @@ def pass_laid(span: np.record, p: Path, x: Shift, rows: Rows, t: ProgramTables, 
 
 @leaf
 def reached(row: np.record, p: Path, x: Shift, link: Array, now: int) -> float:
-    """`passing.awaited`, as far as ends are known."""
+    """`laying.awaited`, as far as ends are known."""
     done = max(end_of(p, x, row.awaits[0], now), end_of(p, x, row.awaits[1], now))
     at = row.link
     while at > 0:

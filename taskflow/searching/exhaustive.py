@@ -197,9 +197,6 @@ def _renamed(config: ParallelConfig, name: Sequence[int]) -> ParallelConfig:
 
 def _is_same_machine(machine: MachineModel, name: Sequence[int]) -> bool:
     """Whether renamed devices have the same rates, and the same latency and bandwidth between them."""
-    pairs = [(a, b) for a in range(len(name)) for b in range(len(name))]
-    return all(machine.devices[a] == machine.devices[b] for a, b in enumerate(name)) and all(
-        machine.transfer_seconds(a, b, size) == machine.transfer_seconds(name[a], name[b], size)
-        for a, b in pairs
-        for size in (0, 1 << 30)
-    )
+    matrices, order = (machine.latency_seconds, machine.bandwidth), np.ix_(name, name)
+    is_same = all(machine.devices[a] == machine.devices[b] for a, b in enumerate(name))
+    return is_same and all(np.array_equal(matrix, matrix[order]) for matrix in matrices)

@@ -52,8 +52,7 @@ class Judge:
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
         from taskflow.searching.critical import trace  # numba: imported on first use
-        from taskflow.searching.peaks import alive_peak
-        from taskflow.searching.resimulate import resimulate
+        from taskflow.searching.resimulate import alive_peak, resimulate
 
         self._resimulate, self._trace, self._alive_peak = resimulate, trace, alive_peak
         self.graph, self.machine, self.costs = graph, machine, costs
@@ -77,7 +76,9 @@ class Judge:
         self.index = Index(self.layout, self._devices)
         self.strategy = Strategy({})
         self._own: dict[int, str] = {}  # operators that are named although they follow another
-        self._alike = {name: self._likeness(ops) for name, ops in self._followers.items()}
+        kinds = list(zip(self.lowering.op_kind, self.lowering.cost_kind, strict=True))
+        # operators with the same have the same points and rows, and so have those that follow them
+        self._alike = {name: tuple(kinds[op] for op in ops) for name, ops in self._followers.items()}
         self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
         self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
         streams = STREAMS * self._devices + len(self.machine.links)
@@ -93,8 +94,7 @@ class Judge:
         check_strategy(self.graph, strategy, self._devices)
         seconds = self.seconds(strategy)
         if self._proposed is None:
-            own, columns = self._all_columns(strategy)
-            self._judge(_Proposal(strategy.copy(), own), columns, math.inf, is_forced=True)
+            self._judge(*self._read(strategy.copy()), math.inf, is_forced=True)
         self.accept()
         self._allowed = self._capacity
         if math.isfinite(seconds):  # its plan fits
@@ -112,27 +112,17 @@ class Judge:
         """Seconds of the current strategy with other configurations of some operators; `limit` as for `propose`."""
         self._forget()
         try:
-            own = self._own | {self._number[n]: n for n in changes if self._known[n].follows}
-            columns = [self._columns(name, config, own) for name, config in changes.items()]
+            proposal, columns = self._read(changes)
         except CostError:
             raise
         except ValueError as error:
             self.last_refusal = str(error)
             return math.inf
-        return self._judge(_Proposal(changes, own), columns, limit)
+        return self._judge(proposal, columns, limit)
 
     def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
         """Seconds of any strategy; `limit` as for `propose`. It counts as proposed."""
-        self._forget()
-        try:
-            check_strategy(self.graph, strategy, self._devices)
-            own, columns = self._all_columns(strategy)
-        except CostError:
-            raise
-        except ValueError as error:
-            self.last_refusal = str(error)
-            return math.inf
-        return self._judge(_Proposal(strategy.copy(), own), columns, limit)
+        return self.propose_all(strategy.copy(), limit)
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
@@ -178,10 +168,14 @@ class Judge:
 
     # -- what changes --------------------------------------------------------------------------------------------------
 
-    def _all_columns(self, strategy: Strategy) -> tuple[dict[int, str], list[Array]]:
-        """What is named although it follows, and see `_columns`, for a whole strategy."""
-        own = {self._number[name]: name for name in strategy if self._known[name].follows}
-        return own, [self._columns(name, config, own) for name, config in strategy.items()]
+    def _read(self, changes: Mapping[str, ParallelConfig]) -> tuple[_Proposal, list[Array]]:
+        """A proposal, and see `_columns`: a `Strategy` is judged as a whole."""
+        own = self._own
+        if isinstance(changes, Strategy):
+            check_strategy(self.graph, changes, self._devices)
+            own = {}
+        own = own | {self._number[name]: name for name in changes if self._known[name].follows}
+        return _Proposal(changes, own), [self._columns(name, config, own) for name, config in changes.items()]
 
     def _columns(self, name: str, config: ParallelConfig, own: Mapping[int, str]) -> Array:
         """(3, n): the operators that have the configuration of `name`, the numbers of their points and of the rows.
@@ -208,17 +202,10 @@ class Judge:
             if len(self._prepared) > PREPARED:
                 self._prepared.clear()
             check_config(self._known[name], config, self._devices)
-            held = self._prepared[key] = config, self._prepare(self._followers[name], config)
+            ops = self._followers[name]
+            numbers = self.lowering.store.numbers(ops, config)
+            held = self._prepared[key] = config, np.array([numbers, self.pool.add_points(ops, numbers)], np.int64)
         return held[1]
-
-    def _likeness(self, ops: Sequence[int]) -> tuple[int, ...]:
-        """Operators with the same have the same points and rows, and so have those that follow them."""
-        return tuple(kind for op in ops for kind in (self.lowering.op_kind[op], self.lowering.cost_kind[op]))
-
-    def _prepare(self, ops: Sequence[int], config: ParallelConfig) -> Array:
-        """Numbers of the points of operators, and of their rows; (2, n)."""
-        numbers = self.lowering.store.numbers(ops, config)
-        return np.array([numbers, self.pool.add_points(ops, numbers)], np.int64)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 

@@ -78,11 +78,10 @@ def lay_out(lowering: Lowering) -> Layout:
             waits[b].append((number, issuer))
     regions = [[number for number, _ in waits[number_of[op, -1, -1]]] for op in range(len(lowering.operators))]
     kinds: dict[tuple[int, int], int] = {}
-    wait_ptr, wait = _flat(waits)
     return Layout(
         _records(number_of, SPAN),
-        wait_ptr,
-        _records(wait, WAIT),
+        pointers([len(wait) for wait in waits]),
+        _records(chain.from_iterable(waits), WAIT),
         *_numbers([life.ops for life in lives]),
         *_numbers(issuers),
         *_numbers(regions),
@@ -90,10 +89,6 @@ def lay_out(lowering: Lowering) -> Layout:
         np.array([_depends(life, k in lowering.fetched) for k, life in enumerate(lives)], np.int64),
         _records((_alive(lowering, number) for number in range(len(lives))), LIFETIME),
     )
-
-
-def _flat(parts: Sequence[Sequence[tuple[int, int]]]) -> tuple[Array, list[tuple[int, int]]]:
-    return pointers([len(part) for part in parts]), list(chain.from_iterable(parts))
 
 
 def _numbers(parts: Sequence[Sequence[int]]) -> tuple[Array, Array]:
@@ -110,12 +105,9 @@ def _records(values: Iterable[tuple[int, ...]], dtype: np.dtype[np.void]) -> Arr
 
 def _depends(life: Life, is_fetched: bool) -> int:
     """A scalar that is only read is held, and nothing else, by every device on which anybody reads it."""
-    is_constant = life.region.is_persistent and not life.region.ndim and len(life.ops) and not _is_written(life)
+    is_written = bool(life.event["role"].any())
+    is_constant = life.region.is_persistent and not life.region.ndim and len(life.ops) and not is_written
     return BY_POINTS_AND_USED if is_fetched else BY_DEVICES if is_constant else BY_POINTS
-
-
-def _is_written(life: Life) -> bool:
-    return bool(life.event["role"].any())
 
 
 def _alive(lowering: Lowering, number: int) -> tuple[int, int]:

@@ -8,9 +8,8 @@ import numpy as np
 
 from taskflow.core.columns import Array
 
-# Columns that grow together, by the number that compiled code gives for those with too little room.
-ROW, WITHIN, VERSION, RUN_PTR, RUN, FRAGMENT, PENDING, MEMBER = range(8)
-FITS = -2  # there is room in all
+# Columns that grow together; compiled code gives the number of those with too little room.
+ROW, FITS = 0, -2  # `seconds` and so on; there is room in all
 GROWING = (
     ("seconds", "streams", "within_ptr"),
     ("within",),

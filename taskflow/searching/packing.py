@@ -1,4 +1,4 @@
-"""Packing what the events of a region cause into the pool of a search, compiled by numba; see `packed`.
+"""Packing points, and what the events of a region cause, into the pool of a search, compiled by numba; see `packed`.
 
 A row becomes its seconds and the number of a set of streams. Dependences become runs.
 """
@@ -12,14 +12,58 @@ from taskflow.core.compiling import inner, leaf, njit
 from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import volume
 from taskflow.lowering.moving import DONE, NOBODY, play_region, world_of
+from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import COLLECTIVE, COPY, FEED, State
-from taskflow.searching.packed import FITS, FRAGMENT, MEMBER, PENDING, ROW, RUN, RUN_PTR, VERSION, WITHIN, Packed
+from taskflow.searching.packed import FITS, Packed
 from taskflow.searching.thinning import RowStreams, first_points, is_implied, thin
 
 WAITS_FOR_ITSELF = -1
 ALIGNMENT = 64  # of memory.ALIGNMENT
 NO_POOL = 4  # a column of the pool has too little room; follows the ends of `moving`
+
+
+@njit
+def pack_points(
+    points: Array,
+    store: tuple[Array, ...],
+    all_rates: tuple[Array, ...],
+    first_set: int,
+    pool: tuple[Array, ...],
+    found: Array,
+) -> int:
+    """Append the rows of the points of some operators; of how many there is room for.
+
+    Args:
+        points: (n, 2) number of the points, and of the dtype in which they compute.
+        store, all_rates, pool: `PointTable`, `Rates` and `Packed` as plain tuples.
+        first_set: the set of the stream in which the first device computes; those of the others follow.
+        found: gets ROWS.
+    """
+    table, rates, p = PointTable(*store), Rates(*all_rates), Packed(*pool)
+    for k in range(len(points)):
+        record, row = table.record[points[k, 0]], p.filled[0].rows
+        if row + record.points + 1 >= len(p.seconds):
+            return k
+        for i in range(record.points):
+            device, at = table.device[record.first_device + i], record.first_model + i
+            p.seconds[row + i] = point_seconds(table.flops[at], table.bytes[at], device, points[k, 1], rates)
+            p.streams[row + i] = first_set + device
+            p.within_ptr[row + i + 1] = p.within_ptr[row]
+        p.filled[0].rows = row + record.points
+        found[k].first, found[k].count = row, record.points
+    return len(points)
+
+
+@leaf
+def point_seconds(flops: float, size: int, device: int, dtype: int, rates: Rates) -> float:
+    """`AnalyticCosts.task_seconds` of one point, to the last bit."""
+    compute, memory = flops / rates.flops[dtype, device], size / rates.bandwidth[device]
+    both, ramps = compute + memory, 0.0
+    if both > 0.0:
+        share = compute / both
+        ramps = share * rates.compute_ramp[device] + (1.0 - share) * rates.ramp[device]
+    return float(rates.overhead[device] + (max(compute, memory) + ramps))
 
 
 @njit
@@ -96,23 +140,15 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
 
 @leaf
 def lacking_column(p: Packed, rows: int, collectives: int, within: int, versions: int, issuers: int, runs: int) -> int:
-    """A column that has no room for so much more, or FITS."""
-    if p.filled[0].rows + rows + 1 >= len(p.seconds):
-        return ROW
-    if p.filled[0].within + within > len(p.within):
-        return WITHIN
-    if p.filled[0].versions + versions > len(p.version):
-        return VERSION
-    if p.filled[0].run_ptrs + issuers + 1 > len(p.run_ptr):
-        return RUN_PTR
-    if p.filled[0].runs + runs > len(p.run):
-        return RUN
-    if p.filled[0].fragments + 1 > len(p.fragment):
-        return FRAGMENT
-    if p.filled[0].pending + collectives > len(p.pending):
-        return PENDING
-    if p.filled[0].members + collectives * p.bytes.shape[1] > len(p.member):
-        return MEMBER
+    """The first of the groups of columns (`packed.GROWING`) that has no room for so much more, or FITS."""
+    of, members = p.filled[0], collectives * p.bytes.shape[1]
+    first = of.rows + rows + 2, of.within + within, of.versions + versions, of.run_ptrs + issuers + 1
+    last = of.runs + runs, of.fragments + 1, of.pending + collectives, of.members + members
+    first_room = len(p.seconds), len(p.within), len(p.version), len(p.run_ptr)
+    used, room = first + last, (*first_room, len(p.run), len(p.fragment), len(p.pending), len(p.member))
+    for column in range(len(used)):
+        if used[column] > room[column]:
+            return column
     return FITS
 
 

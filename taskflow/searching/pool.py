@@ -37,19 +37,18 @@ class Pool:
     """See the module."""
 
     def __init__(self, lowering: Lowering, costs: CostModel) -> None:
-        from taskflow.searching.points import pack_points  # numba: imported on first use
+        from taskflow.searching.packing import pack_points  # numba: imported on first use
         from taskflow.searching.sketch import sketch
 
         self.lowering, self.costs = lowering, costs
-        self._pack, self._sketch = pack_points, sketch
-        self.rates = costs.rates()
+        self._pack, self._sketch, self._rates = pack_points, sketch, tuple(costs.rates())
         self.packed = empty(len(lowering.machine.devices))
         self._column_bytes, self._members = table_bytes(self.packed), 0
         self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
-        self._are_moves_rated = isinstance(costs, AnalyticCosts)
+        self._is_rated = isinstance(costs, AnalyticCosts)  # else every row is asked for
         self._sketched_from = self.packed.filled.copy()
         self._groups: dict[bytes, _Group] = {}  # by the members
 
@@ -77,30 +76,24 @@ class Pool:
         """Append the rows of operators with points of these numbers; ROWS of each."""
         dtypes = (self.lowering.compute_dtype[op] for op in ops)
         points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
-        known = tuple(self.lowering.store.table), *self._point_rates, self.sets.first_compute
+        known = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
         found, done = np.zeros(len(points), ROWS), 0
         while done < len(points):
             done += self._pack(points[done:], *known, tuple(self.packed), found[done:])
             if done < len(points):
                 self._grow(ROW)
-        if not isinstance(self.costs, AnalyticCosts):
+        if not self._is_rated:
             rows = slice(found["first"][0], found["first"][-1] + found["count"][-1])
             sample = self.lowering.sample(list(zip(ops, numbers, strict=True)), [])
             self.packed.seconds[rows] = self.costs.seconds(sample)
         return found
-
-    @cached_property
-    def _point_rates(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """`points.PointRates` as plain tuples; of costs that are not those of rates, nothing that counts."""
-        costs = self.costs if isinstance(self.costs, AnalyticCosts) else AnalyticCosts(self.costs.machine)
-        return tuple(costs.compute_rates()), tuple(self.rates)
 
     def add_fragments(self, regions: Array, numbers: Array, used: Array) -> None:
         """Append the fragments of some regions, given the points of all operators and the devices in use."""
         row = int(self.packed.filled["rows"][0])
         self._pack_regions(regions, numbers, used)
         self._settle_collectives()
-        if not isinstance(self.costs, AnalyticCosts):
+        if not self._is_rated:
             made = [(int(k), self.lowering.mover.move(k, numbers, used, self.lowering.store)) for k in regions.tolist()]
             end = int(self.packed.filled["rows"][0])
             self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
@@ -109,11 +102,11 @@ class Pool:
         from taskflow.lowering import moving  # numba: imported on first use
         from taskflow.searching import packing
 
-        mover, rates, done = self.lowering.mover, tuple(self.rates), 0
+        mover, done = self.lowering.mover, 0
         world, end = mover.world(numbers, used, self.lowering.store), -1
         while end != moving.DONE:
             args = regions[done:], world, mover.streams, mover.memory, mover.room
-            end, at, more = packing.pack_regions(*args, tuple(self.packed), rates)
+            end, at, more = packing.pack_regions(*args, tuple(self.packed), self._rates)
             done += at
             if end == packing.NO_POOL:
                 self._grow(more)
@@ -133,7 +126,7 @@ class Pool:
         done, self._sketched_from = 0, self.packed.filled.copy()
         while done < len(regions):
             tables = tuple(self.lowering.mover.table), tuple(self.lowering.store.table), self._links
-            of_pool = self._are_moves_rated, tuple(self.packed)
+            of_pool = self._is_rated, tuple(self.packed)
             column, made, is_long = self._sketch(regions[done:], numbers, *tables, *of_pool, work, limit)
             done += made
             if is_long:
@@ -152,7 +145,7 @@ class Pool:
         from taskflow.searching.receiving import links_of  # numba: imported on first use
 
         mover = self.lowering.mover
-        return tuple(links_of(self.rates, mover.hosts, mover.direct_devices, self.sets))
+        return tuple(links_of(self.costs.rates(), mover.hosts, mover.direct_devices, self.sets))
 
     def _settle_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""

@@ -2,7 +2,7 @@
 
 Which spans there are, and in what order, depends on the graph alone (`layout`); what is in them is a fragment of a
 pool (`pool`). So a changed strategy changes fragments; the spans that they have to do with are laid anew into a
-program (`laying`), and the pass goes on through all others as they are (`passing`).
+program (`laying`), and the pass goes on through all others as they are. Peaks of memory are looked at quickly.
 
 Starts and ends are the same to the last bit as those of the whole pass over the task graph: a start is the largest of
 some numbers, in whatever order they are compared.
@@ -15,10 +15,9 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf, njit
 from taskflow.searching.critical import pass_path
-from taskflow.searching.laying import Rows, lay_changed
+from taskflow.searching.laying import Rows, lay_changed, pass_spans
 from taskflow.searching.layout import Chosen, Layout
 from taskflow.searching.packed import Packed
-from taskflow.searching.passing import pass_spans
 from taskflow.searching.program import Path, ProgramTables
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
@@ -223,3 +222,56 @@ def catch_up(first: int, t: ProgramTables) -> None:
         for k in range(t.free.shape[1]):
             t.new_free[mark, k], t.new_done[mark, k] = t.free[mark, k], t.done[mark, k]
     counter.first_differing = first
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def alive_peak(
+    change: Array,
+    alive: Array,
+    regions: Array,
+    old: Array,
+    new: Array,
+    sizes: Array,
+    peak: Array,
+    affected: Array,
+    keeps: bool,
+) -> None:
+    """The most bytes that are alive on each device at any time, if all instances of a region live as long as it does.
+
+    Args:
+        change: (devices, operators + 1) bytes that become alive before each operator, less those that die before it.
+        alive: see `Layout`.
+        regions, old, new: those that change, and the fragments of all regions in the current and the proposed strategy.
+        sizes: (fragments, devices) bytes.
+        peak: of the devices before the change; gets those after it.
+        affected: (devices,) memory for whether a device has other sizes.
+        keeps: leave `change` changed.
+    """
+    affected[:] = False
+    change_sizes(change, alive, regions, old, new, sizes, affected, 1)
+    for device in range(len(peak)):
+        if affected[device]:
+            now, most = 0, 0
+            for op in range(change.shape[1]):
+                now += change[device, op]
+                most = max(most, now)
+            peak[device] = most
+    if not keeps:
+        change_sizes(change, alive, regions, old, new, sizes, affected, -1)
+
+
+@leaf
+def change_sizes(
+    change: Array, alive: Array, regions: Array, old: Array, new: Array, sizes: Array, affected: Array, sign: int
+) -> None:
+    """Exchange the fragments of some regions in `change`, or take that back."""
+    for r in regions:
+        for device in range(len(affected)):
+            more = sizes[new[r], device] - (sizes[old[r], device] if old[r] >= 0 else 0)
+            if more != 0:
+                affected[device] = True
+                change[device, alive[r].first] += sign * more
+                change[device, alive[r].last + 1] -= sign * more

@@ -12,10 +12,13 @@ Under mpirun every rank walks with random numbers of its own, and all return the
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,7 +28,6 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
-from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space, count_strategies
@@ -41,6 +43,7 @@ BETA = 100.0  # a strategy slower by a part d of the best start's time is accept
 WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
+RARELY = 1_000_000  # look for garbage: containers that were made and not freed
 RANDOM_STARTS = 20  # tried when no rule gives a strategy that fits into memory
 
 
@@ -300,3 +303,49 @@ class _Search:
             if not self._kept:
                 raise ValueError(f"search: no strategy that fits into memory was found; {self.judge.last_refusal}")
             (self.strategy, self.seconds), self.is_local = self._kept[-1], False
+
+
+# -- the budget ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Budget:
+    """`used` grows from 0 to 1, by whichever of the two is spent sooner; with proposals alone it ignores the clock.
+
+    Raises:
+        ValueError: there is nothing to spend.
+    """
+
+    proposals: int | None
+    seconds: float | None
+    done: int = 0
+    _begin: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        if self.proposals is not None and self.proposals < 1:
+            raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"search: the budget is a positive number of seconds, not {self.seconds}")
+
+    @property
+    def used(self) -> float:
+        """The part that is spent; 1 or more: stop."""
+        by_count = self.done / self.proposals if self.proposals is not None else 0.0
+        if self.seconds is None:
+            return by_count
+        return max(by_count, (time.perf_counter() - self._begin) / self.seconds)
+
+
+@contextmanager
+def collect_rarely() -> Iterator[None]:
+    """Meanwhile, look for garbage in cycles rarely.
+
+    A search keeps very many containers, which the collector would walk through again and again (up to a twentieth of
+    the time), and makes hardly any cycles.
+    """
+    first, *others = gc.get_threshold()
+    gc.set_threshold(max(first, RARELY) if first else 0, *others)
+    try:
+        yield
+    finally:
+        gc.set_threshold(first, *others)
