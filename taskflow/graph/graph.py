@@ -143,6 +143,11 @@ class Operator:
         """Regions of all terms: inputs then outputs."""
         return self.inputs + self.outputs
 
+    @property
+    def written(self) -> tuple[LogicalRegion, ...]:
+        """Regions of which it makes a version: outputs, then the inputs that it updates."""
+        return (*self.outputs, *(self.inputs[k] for k in self.writes))
+
     @cached_property
     def split_axes(self) -> tuple[str, ...]:
         """The axes that may be split, in order of appearance in the pattern."""

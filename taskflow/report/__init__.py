@@ -1,8 +1,7 @@
 """Explaining: what a strategy does to every operator, what that costs and saves, and what was weighed against it.
 
-`explaining` is the whole; `breakdown` adds up a timeline, `describe` puts configurations into words, `repeats` finds
-operators that do the same, `alternatives` judges the neighbours. `explanation` holds what is found and prints it; `dot`
-draws.
+`explaining` is the whole; `breakdown` adds up a timeline, `describe` puts configurations into words. `explanation`
+holds what is found and prints it; `dot` draws.
 """
 
 from taskflow.report.explaining import explain

@@ -144,7 +144,7 @@ def _makers(graph: Graph, task_graph: TaskGraph) -> Array:
     number = {region.name: k for k, region in enumerate(task_graph.regions)}
     makers = np.full(len(task_graph.regions), -1, np.int64)
     for position, op in enumerate(graph.operators):
-        for region in (*op.outputs, *(op.inputs[k] for k in op.writes)):
+        for region in op.written:
             makers[number[region.name]] = position
     return makers
 

@@ -2,12 +2,13 @@
 
 Takes what a search takes and a strategy; gives an `Explanation`: records for programs, `str()` for people. Everything
 is read off the simulated timelines of this strategy, of data parallelism, and of strategies that differ in one
-operator; nothing is estimated beside them.
+operator (its alternatives: what else could be done, and what it would cost); nothing is estimated beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,15 +17,13 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
-from taskflow.report.alternatives import Alternative, best_alternative, candidates, without_entry
 from taskflow.report.breakdown import Breakdown, break_down
-from taskflow.report.describe import describe_config, soap_letters
-from taskflow.report.explanation import Explanation, OperatorExplanation, by_label
-from taskflow.report.repeats import label_repeats
+from taskflow.report.describe import describe_config, label_repeats, soap_letters
+from taskflow.report.explanation import Alternative, Explanation, OperatorExplanation, by_label
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import schedule, simulate
 from taskflow.strategy.rules import axis_kinds, data_parallel
-from taskflow.strategy.strategy import Strategy
+from taskflow.strategy.strategy import ParallelConfig, Strategy, effective_config
 from taskflow.tasks.timeline import Timeline
 
 
@@ -90,10 +89,40 @@ class _Explainer:
         op = self.operators[entry.name]
         if entry.is_data_parallel:
             others = [c for c in candidates(op, len(self.machine.devices)) if c != entry.config]
-            return best_alternative(self.judge, op.name, others, self.step, self._divide)
+            return self._best_of(op.name, others)
         if op.name in self.data_parallel:
-            return best_alternative(self.judge, op.name, [self.data_parallel[op.name]], self.step, self._divide)
-        return without_entry(self.judge, op, self.step, self._divide)
+            return self._best_of(op.name, [self.data_parallel[op.name]])
+        return self._without_entry(op)
+
+    def _best_of(self, name: str, configs: Sequence[ParallelConfig]) -> Alternative | None:
+        """The fastest of `configs` for the entry `name` instead of its own; None if there are none to try."""
+        best, best_seconds, refusal = None, math.inf, ""
+        for config in configs:
+            seconds = self.judge.propose(name, config, best_seconds)
+            if seconds < best_seconds:
+                best, best_seconds = config, seconds
+            elif math.isinf(seconds):
+                refusal = self.judge.last_refusal
+        if best is None:
+            return Alternative(None, len(configs), refusal=refusal) if configs else None
+        changed = self.strategy.copy()
+        changed[name] = best
+        return self._compare(best, len(configs), changed)
+
+    def _without_entry(self, op: Operator) -> Alternative:
+        """What it would mean for an operator with an entry of its own to follow its forward operator instead."""
+        changed = self.strategy.copy()
+        del changed[op.name]
+        is_possible, refusal = math.isfinite(self.judge.start(changed)), self.judge.last_refusal
+        self.judge.start(self.strategy)
+        if not is_possible:
+            return Alternative(None, 1, refusal=refusal)
+        return self._compare(effective_config(op, changed)[0], 1, changed)
+
+    def _compare(self, config: ParallelConfig, tried: int, strategy: Strategy) -> Alternative:
+        step, changed = self.step, self._divide(strategy)
+        compute = changed.path_seconds("compute") - step.path_seconds("compute")
+        return Alternative(config, tried, changed.seconds, compute, changed.exposed_seconds - step.exposed_seconds)
 
     def _group(self, op: Operator) -> str:
         return op.name if op.name in self.strategy else op.follows or op.name
@@ -106,3 +135,11 @@ class _Explainer:
         task_graph = self.lowering.lower(strategy)
         timeline = Timeline(task_graph, *schedule(task_graph, self.costs.seconds(task_graph)), np.zeros(0, np.int64))
         return break_down(timeline, self.graph, self._group)
+
+
+def candidates(op: Operator, devices: int) -> list[ParallelConfig]:
+    """Every axis of `op` over all devices, over half of them, and `op` whole on device 0."""
+    degrees = [degree for degree in dict.fromkeys((devices, devices // 2)) if degree > 1]
+    splits = [(axis, min(degree, op.extents[axis])) for axis in op.split_axes for degree in degrees]
+    configs = [ParallelConfig({axis: degree}) for axis, degree in splits if degree > 1]
+    return list(dict.fromkeys([*configs, ParallelConfig({}, (0,))]))

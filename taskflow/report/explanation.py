@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from textwrap import fill
 
 from taskflow.machine import MachineModel
-from taskflow.report.alternatives import Alternative
 from taskflow.report.breakdown import Breakdown, RegionMovement, Share
 from taskflow.report.describe import describe_bytes, describe_change, describe_seconds, describe_split
 from taskflow.strategy.strategy import ParallelConfig
@@ -17,6 +16,26 @@ from taskflow.strategy.strategy import ParallelConfig
 Table = list[tuple[str, ...]]
 
 WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The best of some other configurations of one operator.
+
+    Attributes:
+        config: the best; None where none is possible, see `refusal`.
+        tried: how many there were.
+        seconds: of a step with it (inf: none is possible).
+        compute_seconds, communication_seconds: what computation and communication on the critical path grow by.
+        refusal: why the last one that is not possible is not.
+    """
+
+    config: ParallelConfig | None
+    tried: int
+    seconds: float = math.inf
+    compute_seconds: float = 0.0
+    communication_seconds: float = 0.0
+    refusal: str = ""
 
 
 @dataclass(frozen=True)

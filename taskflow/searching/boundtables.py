@@ -162,7 +162,7 @@ def _of_families(tables: SpaceTables, families: tuple[int, ...], regions: Sequen
     made: dict[tuple[int, str], Movement] = {}
     for k in members:
         op = tables.operators[k]
-        for region in (*op.outputs, *(op.inputs[j] for j in op.writes)):
+        for region in op.written:
             if region.name in regions:
                 made[k, region.name] = _empty(tables, k, region.name, families)
     for numbers in np.ndindex(*(len(tables.configs[f]) for f in families)):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class AddedCosts:
         for op in space.graph.operators:
             self.members[op.follows or op.name].append(op)
         self._touched = [frozenset(r.name for op in ops for r in op.args) for ops in self.members.values()]
-        self._written = [frozenset(name for op in ops for name in _writes(op)) for ops in self.members.values()]
+        self._written = [frozenset(r.name for op in ops for r in op.written) for ops in self.members.values()]
         self._known: dict[object, float] = {}
         self.configs, self.nodes = [], []
         for name in space.names:
@@ -90,11 +91,8 @@ class AddedCosts:
             cheapest = np.argsort(seconds, kind="stable")[:most]
             self.configs.append([every[k] for k in cheapest])
             self.nodes.append(seconds[cheapest])
-        self.edges = {(a, b): self._edge(a, b) for a, b in self._pairs()}
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        count = len(self.space.names)
-        return [(a, b) for a in range(count) for b in range(a + 1, count) if self._shared(a, b)]
+        pairs = combinations(range(len(space.names)), 2)
+        self.edges = {(a, b): self._edge(a, b) for a, b in pairs if self._shared(a, b)}
 
     def _shared(self, a: int, b: int) -> frozenset[str]:
         """The regions that both operators touch and one of them writes."""
@@ -135,10 +133,6 @@ class AddedCosts:
         valid = streams >= 0
         spread = np.broadcast_to(seconds[moves][:, None], streams.shape)
         return float(np.bincount(streams[valid], spread[valid], minlength=1).max())
-
-
-def _writes(op: Operator) -> list[str]:
-    return [r.name for r in (*op.outputs, *(op.inputs[k] for k in op.writes))]
 
 
 def minimise(nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> tuple[list[int], float, bool]:

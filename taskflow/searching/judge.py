@@ -19,9 +19,8 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
-from taskflow.searching.index import Index
 from taskflow.searching.layout import Chosen, lay_out
-from taskflow.searching.pool import Pool
+from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
 from taskflow.tasks.memory import plan_memory

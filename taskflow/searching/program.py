@@ -103,15 +103,18 @@ class JudgedProgram:
         self.rows = 0
         self.path: Path
         of_spans = [np.zeros(spans, dtype) for dtype in (LAID, LAID, np.int64, np.int64)]
-        of_marks = [np.zeros(remembered) for _ in range(4)]
-        self.tables = ProgramTables._make([np.zeros(1, COUNTERS), *of_spans, *_rows(0), *of_marks])
+        of_rows, of_marks = [np.zeros(0)] * 5, [np.zeros(remembered) for _ in range(4)]
+        self.tables = ProgramTables(np.zeros(1, COUNTERS), *of_spans, *of_rows, *of_marks)
         self.tables.counter["every"] = every
         self._make_room(0)
 
     def _make_room(self, rows: int) -> None:
-        row, seconds, link, end, new_end = _rows(rows)
-        self.tables = self.tables._replace(row=row, seconds=seconds, link=link, end=end, new_end=new_end)
-        self.path, self.is_traced = no_path(len(self.tables.span), rows, rows + 1), False
+        row, link, ends = np.zeros(rows, ROW), np.zeros(rows, LINK), rows + 1
+        of_ends = {"end": np.zeros(ends), "new_end": np.zeros(ends)}
+        self.tables = self.tables._replace(row=row, seconds=np.zeros(rows), link=link, **of_ends)
+        of_path = np.zeros(ends, PATH_ROW), np.zeros(ends), np.zeros(len(self.tables.span) + 1, np.int64)
+        self.path = Path(*of_path, np.zeros(ends, np.int32), np.zeros(ends), np.zeros(ends, np.int64))
+        self.is_traced = False
 
     def clear(self, more: int) -> None:
         """No rows, all of which are to be laid anew, and room for `more`; the ends of the current strategy stay."""
@@ -154,15 +157,3 @@ class JudgedProgram:
         first = np.cumsum(count) - count
         found: Array = self.tables.end[np.arange(count.sum()) + np.repeat(self.tables.span["end"] - first, count)]
         return found
-
-
-def _rows(count: int) -> tuple[Array, Array, Array, Array, Array]:
-    """Rows, their seconds, links, and ends of the current and the proposed strategy."""
-    return np.zeros(count, ROW), np.zeros(count), np.zeros(count, LINK), np.zeros(count + 1), np.zeros(count + 1)
-
-
-def no_path(spans: int, rows: int, ends: int) -> Path:
-    """Memory for a path of so many rows."""
-    laid_end, known = np.zeros(ends), np.zeros(ends, np.int64)
-    row, finish = np.zeros(rows + 1, PATH_ROW), np.zeros(rows + 1)
-    return Path(row, finish, np.zeros(spans + 1, np.int64), np.zeros(ends, np.int32), laid_end, known)

@@ -16,8 +16,8 @@ from taskflow import (
     random_strategy,
     simulate,
 )
-from taskflow.report.alternatives import candidates
 from taskflow.report.describe import describe_bytes, describe_seconds
+from taskflow.report.explaining import candidates
 from taskflow.report.explanation import comparison_table, explanation_parts, operator_table, path_table
 from tests import tiny
 from tests.simple_costs import SimpleCosts

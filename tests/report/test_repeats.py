@@ -3,7 +3,7 @@
 import pytest
 
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel
-from taskflow.report.repeats import label_repeats
+from taskflow.report.describe import label_repeats
 from tests import tiny
 
 TWO = MachineModel.uniform(2)
