@@ -70,16 +70,6 @@ def last(a: Array, dim: int) -> Array:
     return a.transpose(*(d for d in range(a.ndim) if d != dim), dim)
 
 
-def in_memory_order(*arrays: Array) -> list[Array]:
-    """Views with the dimensions in the order in which those of the first array lie in memory.
-
-    To an elementwise kernel it makes no difference, and what lies without gaps becomes contiguous.
-    """
-    strides = arrays[0].strides
-    order = sorted(range(len(strides)), key=lambda d: -strides[d])
-    return [a.transpose(order) for a in arrays]
-
-
 def rows(ctx: Context, slot: object, a: Array) -> Array:
     """`a` as a matrix: its last dimension by all the others."""
     return contiguous(ctx, slot, a).reshape(prod(a.shape[:-1]), a.shape[-1])

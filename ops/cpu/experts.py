@@ -1,4 +1,4 @@
-"""Compiled kernels of mixtures of experts: rows of tokens to slots of experts and back. See `ops.cpu.kernels`.
+"""Compiled kernels of mixtures of experts: rows of tokens to slots of experts and back. See `ops.cpu`.
 
 A slot is a number, expert * (slots per expert) + place, or -1 for none. Arrays are C-contiguous: tokens are rows
 (n, d), their slots (n, k) and weights (n, k), or (0, 0) where every weight is one. `experts` is a tile of (experts,

@@ -1,4 +1,4 @@
-"""Compiled kernels over the rows of matrices: softmax, cross entropy, layer norm; see `kernels` as well.
+"""Compiled kernels over the rows of matrices: softmax, cross entropy, layer norm; see `ops.cpu` as well.
 
 A row is read and written while it is in the first-level cache, so memory is passed once. What is summed stands in the
 row of the result first, since `sum_of` gives the sum of a row the same bits wherever it lies.

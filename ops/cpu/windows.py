@@ -1,4 +1,4 @@
-"""Compiled kernels over the windows of images; see `kernels` for what holds for all of them.
+"""Compiled kernels over the windows of images; see `ops.cpu` for what holds for all of them.
 
 Images are channels-last, (images, height, width, channels): what a window reads of a row is one stretch of memory, and
 loops over channels vectorize. `top` and `left` are where the first window starts in the array; what lies outside of it

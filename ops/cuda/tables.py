@@ -38,7 +38,7 @@ def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) ->
 
 
 def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1) -> None:
-    """See `cpu.scatter_add`; each row of `gradients` is added for `bag` indices."""
+    """See `ops.tables.embedding.scatter_add`; each row of `gradients` is added for `bag` indices."""
     links = ctx.scratch("links", (index.size,), "int64")
     threads = index.size * BLOCK if table.size else 0
     ctx.launch(EMBEDDING, f"link_rows_{index.dtype}", threads, index, links, index.size)

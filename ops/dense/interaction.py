@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from ops.building import check_ndim, check_region, launch_all, launch_first
-from ops.cpu import kernels as cpu
 from ops.cuda import kernels as gpu
 from ops.tiles import contiguous, deliver, work_array
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, njit
 
 
 def dot_interaction(xs: Sequence[LogicalRegion], name: str | None = None) -> LogicalRegion:
@@ -74,7 +73,7 @@ def _forward(ctx: Context, *args: Array) -> None:
         gpu.take_pairs(ctx, products, y, lo)
         return
     work, (i, j) = work_array(ctx, "y", y), _pairs(len(xs))
-    ctx.call(cpu.take_pairs, products, i[lo:hi], j[lo:hi], work)
+    ctx.call(take_pairs, products, i[lo:hi], j[lo:hi], work)
     deliver(ctx, work, y)
 
 
@@ -88,18 +87,30 @@ def _gradient(ctx: Context, gy: Array, *args: Array) -> None:
     count = len(args) // 2
     features = _stacked(ctx, args[:count])
     weights = ctx.scratch("weights", (gy.shape[0], count, count), gy.dtype)
-    _put_pairs(ctx, gy, weights)
+    lo, hi = ctx.interval("p")
+    if ctx.is_cuda:
+        gpu.put_pairs(ctx, gy, weights, lo)
+    else:
+        i, j = _pairs(count)
+        ctx.call(put_pairs, contiguous(ctx, "gy", gy), i[lo:hi], j[lo:hi], weights)
     gradients = ctx.scratch("gradients", features.shape, gy.dtype)
     ctx.xp.matmul(weights, features, out=gradients)
     for k, gx in enumerate(args[count:]):
         ctx.xp.copyto(gx, gradients[:, k])
 
 
-def _put_pairs(ctx: Context, gy: Array, weights: Array) -> None:
-    """The gradient of each product for both orders of its pair; zeros for what is no pair of this tile."""
-    lo, hi = ctx.interval("p")
-    if ctx.is_cuda:
-        gpu.put_pairs(ctx, gy, weights, lo)
-        return
-    i, j = (index[lo:hi] for index in _pairs(weights.shape[1]))
-    ctx.call(cpu.put_pairs, contiguous(ctx, "gy", gy), i, j, weights)
+@njit(nogil=True)
+def take_pairs(products: Array, i: Array, j: Array, y: Array) -> None:
+    """y[n, p] = products[n, i[p], j[p]]."""
+    for n in range(y.shape[0]):
+        for p in range(y.shape[1]):
+            y[n, p] = products[n, i[p], j[p]]
+
+
+@njit(nogil=True)
+def put_pairs(gy: Array, i: Array, j: Array, weights: Array) -> None:
+    """The gradient of `take_pairs`, for both orders of a pair; zeros for what is no pair of this tile."""
+    for n in range(gy.shape[0]):
+        weights[n] = 0
+        for p in range(gy.shape[1]):
+            weights[n, i[p], j[p]] = weights[n, j[p], i[p]] = gy[n, p]

@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ops.cpu import winograd as cpu_winograd
 from ops.tiles import contiguous
-from taskflow import Array, Context, Window
+from taskflow import Array, Context, Window, njit
 
 _BLOCK_BYTES = 2 << 20  # transformed tiles of as many outputs at a time as stay near the core
 _REUSE = 1  # or of so many times the bytes of the transformed weights, so that reading those costs little
@@ -48,9 +47,9 @@ def forward(ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array,
         ctx.xp.copyto(bias, 0)
     line, short_line = _lines(ctx, "line", x, y), ctx.scratch("short line", (4, y.shape[3]), y.dtype)
     for images, lines, inputs, outputs in _blocks(ctx, x, y):
-        ctx.call(cpu_winograd.read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
+        ctx.call(read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         ctx.xp.matmul(_as_matrices(inputs), matrices, out=_as_matrices(outputs))
-        ctx.call(cpu_winograd.write_outputs, outputs, _flat(y[images, lines]), short_line, bias)
+        ctx.call(write_outputs, outputs, _flat(y[images, lines]), short_line, bias)
 
 
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[int, int]) -> None:
@@ -61,9 +60,9 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[
     ctx.xp.matmul(_weights_transform(weight.dtype), nine, out=matrices.transpose(1, 0, 2))
     line, gradient_line = _lines(ctx, "line", gx, gy), _lines(ctx, "gradient line", gy, gy)
     for images, lines, inputs, outputs in _blocks(ctx, gx, gy):
-        ctx.call(cpu_winograd.spread_outputs, _flat(gy[images, lines]), outputs, gradient_line)
+        ctx.call(spread_outputs, _flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs), matrices, out=_as_matrices(inputs))
-        ctx.call(cpu_winograd.add_tiles, inputs, _flat(gx[images]), line, corner[0] + lines.start, corner[1])
+        ctx.call(add_tiles, inputs, _flat(gx[images]), line, corner[0] + lines.start, corner[1])
 
 
 def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, corner: tuple[int, int]) -> None:
@@ -73,8 +72,8 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, corner: t
     line, gradient_line = _lines(ctx, "line", x, gy), _lines(ctx, "gradient line", gy, gy)
     for k, (images, lines, inputs, outputs) in enumerate(_blocks(ctx, x, gy)):
         part = ctx.scratch("part", total.shape, x.dtype) if k else total  # of many channels it is large
-        ctx.call(cpu_winograd.read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
-        ctx.call(cpu_winograd.spread_outputs, _flat(gy[images, lines]), outputs, gradient_line)
+        ctx.call(read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
+        ctx.call(spread_outputs, _flat(gy[images, lines]), outputs, gradient_line)
         ctx.xp.matmul(_as_matrices(outputs).transpose(0, 2, 1), _as_matrices(inputs), out=part)
         if k:
             ctx.xp.add(total, part, out=total)
@@ -125,3 +124,120 @@ def _flat(images: Array) -> Array:
 
 def _as_matrices(tiles: Array) -> Array:
     return tiles.reshape(16, prod(tiles.shape[1:4]), tiles.shape[4])
+
+
+# -- compiled transforms -----------------------------------------------------------------------------------------------
+#
+# Images have the last two dimensions as one here, (images, height, width * channels). Tiles are (16, images, tile rows,
+# tile columns, channels): the first dimension is row and column within a tile of 4 by 4. A transform is one of rows, on
+# whole lines of an image in scratch memory `lines` (4, columns that the tiles span * channels), and one of columns. A
+# loop makes one result of two or three stretches of memory: the compiler gives up vectorizing over more.
+
+_B = ((0, 2, -1), (1, 2, 1), (2, 1, -1), (1, 3, -1))  # row k of Bᵀ d: d[a] + s d[b]
+_A = ((0, 1, 2, 1), (1, 2, 3, -1))  # row k of Aᵀ m: m[a] + s (m[b] + m[c])
+_A_ROWS = ((1, 0), (1, 1), (1, -1), (0, -1))  # A
+
+
+@njit(nogil=True)
+def read_tiles(x: Array, tiles: Array, lines: Array, top: int, left: int) -> None:
+    """tiles = Bᵀ d B for every tile d of 4 by 4 points of `x`, two apart; the first stands at (top, left)."""
+    number = x.dtype.type
+    _, images, rows, columns, channels = tiles.shape
+    first = max(0, left) * channels
+    count = min(x.shape[2], left * channels + lines.shape[1]) - first
+    for n in range(images):
+        for r in range(rows):
+            lines[:] = 0
+            for k in range(4):
+                a, b, s = _B[k]
+                for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
+                    if 0 <= row < x.shape[1]:
+                        target, source = lines[k, first - left * channels :], x[n, row, first:]
+                        for c in range(count):
+                            target[c] += sign * source[c]
+            for w in range(columns):
+                for i in range(4):
+                    for k in range(4):
+                        a, b, s = _B[k]
+                        target, sign = tiles[4 * i + k, n, r, w], number(s)
+                        p, q = lines[i, (2 * w + a) * channels :], lines[i, (2 * w + b) * channels :]
+                        for c in range(channels):
+                            target[c] = p[c] + sign * q[c]
+
+
+@njit(nogil=True)
+def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None:
+    """The transpose of `read_tiles`: B m Bᵀ of every tile m is added to `x` where the tile stands."""
+    number = x.dtype.type
+    _, images, rows, columns, channels = tiles.shape
+    first = max(0, left) * channels
+    count = min(x.shape[2], left * channels + lines.shape[1]) - first
+    for n in range(images):
+        for r in range(rows):
+            lines[:] = 0
+            for w in range(columns):
+                for i in range(4):
+                    for k in range(4):
+                        a, b, s = _B[k]
+                        source, sign = tiles[4 * i + k, n, r, w], number(s)
+                        p, q = lines[i, (2 * w + a) * channels :], lines[i, (2 * w + b) * channels :]
+                        for c in range(channels):
+                            p[c] += source[c]
+                        for c in range(channels):
+                            q[c] += sign * source[c]
+            for k in range(4):
+                a, b, s = _B[k]
+                for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
+                    if 0 <= row < x.shape[1]:
+                        source, target = lines[k, first - left * channels :], x[n, row, first:]
+                        for c in range(count):
+                            target[c] += sign * source[c]
+
+
+@njit(nogil=True)
+def write_outputs(tiles: Array, y: Array, lines: Array, bias: Array) -> None:
+    """y = Aᵀ m A + bias for every tile m; outputs of a tile that are outside of `y` are dropped."""
+    number = y.dtype.type
+    _, images, rows, columns, channels = tiles.shape
+    for n in range(images):
+        for r in range(rows):
+            for w in range(columns):
+                for i in range(2):
+                    a, b, d, s = _A[i]
+                    if 2 * r + i < y.shape[1]:
+                        for k in range(4):
+                            target, sign = lines[k], number(s)
+                            p, q, t = tiles[4 * a + k, n, r, w], tiles[4 * b + k, n, r, w], tiles[4 * d + k, n, r, w]
+                            for c in range(channels):
+                                target[c] = p[c] + sign * (q[c] + t[c])
+                        for k in range(2):
+                            a2, b2, d2, s2 = _A[k]
+                            if (2 * w + k) * channels < y.shape[2]:
+                                target, sign = y[n, 2 * r + i, (2 * w + k) * channels :], number(s2)
+                                p, q, t = lines[a2], lines[b2], lines[d2]
+                                for c in range(channels):
+                                    target[c] = p[c] + sign * (q[c] + t[c]) + bias[c]
+
+
+@njit(nogil=True)
+def spread_outputs(y: Array, tiles: Array, lines: Array) -> None:
+    """The transpose of `write_outputs`: tiles = A g Aᵀ for the outputs g of every tile; those outside of `y` are 0."""
+    number = y.dtype.type
+    _, images, rows, columns, channels = tiles.shape
+    for n in range(images):
+        for r in range(rows):
+            lines[:] = 0
+            upper = y[n, 2 * r]
+            is_even = 2 * r + 1 < y.shape[1]
+            lower = y[n, 2 * r + 1] if is_even else upper
+            for k in range(4):
+                p, q, target = number(_A_ROWS[k][0]), number(_A_ROWS[k][1] * is_even), lines[k]
+                for c in range(y.shape[2]):
+                    target[c] = p * upper[c] + q * lower[c]
+            for w in range(columns):
+                for i in range(4):
+                    left, right = lines[i, 2 * w * channels :], lines[i, (2 * w + 1) * channels :]
+                    for k in range(4):
+                        p, q, target = number(_A_ROWS[k][0]), number(_A_ROWS[k][1]), tiles[4 * i + k, n, r, w]
+                        for c in range(channels):
+                            target[c] = p * left[c] + q * right[c]

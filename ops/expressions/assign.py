@@ -10,7 +10,7 @@ from typing import Any
 
 from ops.expressions import cuda_source, passes
 from ops.expressions.program import Pass, Program
-from ops.tiles import contiguous, deliver, in_memory_order, work_array
+from ops.tiles import contiguous, deliver, last, work_array
 from taskflow import Array, Context, Kernel
 
 DTYPES = ("float32", "float64")
@@ -100,8 +100,8 @@ def _run(ctx: Context, arrays: Sequence[Array], program: Program) -> None:
         else:
             ndim, along = max(a.ndim for a in used.values()), program.along
             if along is not None:
-                used = {names: _along(a, ndim, along) for names, a in used.items()}
-                used = {names: _turned(a, along) for names, a in used.items()}
+                seen = {names: _along(a, ndim, along) for names, a in used.items()}
+                used = {names: last(a, along) if a.ndim > along else a for names, a in seen.items()}
             run_loop(ctx, one, used, known, program.contracts, along is not None, steps)
 
 
@@ -120,11 +120,6 @@ def _loop_in_step(
 ) -> None:
     known = program.known(ctx.step)
     loop(*arrays, *(number(known[name]) for name in names))
-
-
-def _turned(a: Array, along: int) -> Array:
-    """A view whose dimension `along` is the last."""
-    return a.transpose(*(d for d in range(a.ndim) if d != along), along) if a.ndim > along else a
 
 
 def run_loop(
@@ -146,9 +141,9 @@ def run_loop(
     ndim = max(a.ndim for a in arrays.values())
     padded = {name: a[(*(None,) * (ndim - a.ndim), ...)] for name, a in arrays.items()}
     if not in_order:
-        first = next((name for name in arrays if name in one.maps), next(iter(arrays)))
-        found = in_memory_order(padded[first], *padded.values())[1:]
-        padded = dict(zip(padded, found, strict=True))
+        first = padded[next((name for name in arrays if name in one.maps), next(iter(arrays)))]
+        order = sorted(range(ndim), key=lambda d: -first.strides[d])  # what has no gaps becomes contiguous
+        padded = {name: a.transpose(order) for name, a in padded.items()}
     shapes = tuple(a.shape for a in padded.values())
     shape = ctx.xp.broadcast_shapes(*shapes)
     columns, lying = _layouts(shape, shapes)

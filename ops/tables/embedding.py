@@ -9,12 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from ops.building import check_integers, check_positive, checked, distinct, launch_first, term, terms
-from ops.cpu import kernels as cpu
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
 from ops.tiles import check_classes, deliver, rows, work_array
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator, njit
 
 
 def embedding(
@@ -174,5 +173,15 @@ def add_to_rows(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None
     gradient = rows(ctx, "gy", gy)
     for k in range(indices.shape[-1]):
         index = rows(ctx, "index", indices[..., k : k + 1])[:, 0]
-        cpu.scatter_add(gradient, index, ctx.interval("v")[0], table)
+        scatter_add(gradient, index, ctx.interval("v")[0], table)
     deliver(ctx, table, gweight)
+
+
+@njit(nogil=True)
+def scatter_add(rows: Array, index: Array, lo: int, table: Array) -> None:
+    """table[index[k] - lo] += rows[k] for every index that lies in the table."""
+    for k in range(index.shape[0]):
+        at = index[k] - lo
+        if 0 <= at < table.shape[0]:
+            for e in range(table.shape[1]):
+                table[at, e] += rows[k, e]

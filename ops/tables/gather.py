@@ -6,8 +6,8 @@ from functools import partial
 from math import prod
 
 from ops.building import check_dim, check_integers, checked, distinct, gradient_of_first, launch_first, term
-from ops.cpu import kernels as cpu
 from ops.cuda import tables as gpu_tables
+from ops.tables.embedding import scatter_add
 from ops.tiles import deliver, rows, take_along, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion
 
@@ -97,5 +97,5 @@ def _scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) 
     elsewhere = (local < 0) | (local >= extent)
     local += extent * ctx.xp.arange(prod(gx.shape[:-2])).reshape(*gx.shape[:-2], 1)
     local[elsewhere] = -1
-    cpu.scatter_add(rows(ctx, "gy", gy), local.reshape(-1), 0, table.reshape(-1, gx.shape[-1]))
+    scatter_add(rows(ctx, "gy", gy), local.reshape(-1), 0, table.reshape(-1, gx.shape[-1]))
     deliver(ctx, table, gx)
