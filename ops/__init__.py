@@ -114,7 +114,7 @@ from ops.reduce.pooling import max_pool2d as max_pool2d
 from ops.reduce.reductions import global_avg_pool2d as global_avg_pool2d
 from ops.reduce.reductions import mean as mean
 from ops.reduce.reductions import sum as sum
-from ops.reduce.sum_to import sum_to as sum_to
+from ops.reduce.reductions import sum_to as sum_to
 from ops.shape.expand import cast as cast
 from ops.shape.expand import expand as expand
 from ops.shape.expand import squeeze as squeeze

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 
 from ops.attention.fused_attention import fused_attention
-from ops.attention.linear_attention import memory_linear_attention
-from ops.building import check_ndim, check_positive, check_region, distinct, launch_all, launch_first, parameters, terms
+from ops.attention.linear_attention import check_heads, memory_linear_attention
+from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, terms
 from ops.cuda import attention as gpu_attention
 from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Plan, contract, multiply_matrices
@@ -58,11 +58,9 @@ def multihead_attention(
         ValueError: the shapes do not agree, the features do not divide into heads, a dtype is wrong, there is dropout
             where there can be none, or both `memory_linear` and `fused` are asked for.
     """
-    where = f"multihead_attention '{name or 'attention'}'"
     source = x if memory is None else memory
-    for role, region in (("x", x), ("memory", source)):
-        check_region(where, region, role)
-        check_ndim(where, region, (3,))
+    where = checked("multihead_attention", name or "attention", x, ndim=(3,))
+    checked("multihead_attention", name or "attention", source, "memory", ndim=(3,))
     check_positive(where, num_heads=num_heads)
     if x.shape[2] % num_heads:
         raise ValueError(f"{where}: {x.shape[2]} features do not divide into {num_heads} heads")
@@ -110,12 +108,7 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = f"scaled_dot_product_attention '{name or 'attention'}'"
-    for role, region in (("q", q), ("k", k), ("v", v)):
-        check_region(where, region, role)
-        check_ndim(where, region, (4,))
-    if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
-        raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
+    check_heads("scaled_dot_product_attention", name, q, k, v, alike=4)
     graph, name = q.graph, q.graph.unique_name(name or "attention")
     b, s, heads, d = distinct(q.axes, ("t",))
     pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
@@ -168,41 +161,34 @@ def _scores_backward(op: Operator, gy: LogicalRegion, *, scale: float) -> tuple[
 def _to_heads(x: LogicalRegion, features: int, heads: int, bias: bool, name: str) -> LogicalRegion:
     """y[b, s, k, d] = sum over i of x[b, s, i] weight[(k d), i] + bias[(k d)]"""
     b, s = distinct(x.axes[:2], ("i", "k", "d"))
-    return _project(x, (features, x.shape[2]), heads, bias, name, f"{b} {s} i", "(k ^d)", "i", f"{b} {s} k ^d")
+    pattern = f"{b} {s} i, (k ^d) i -> {b} {s} k ^d"
+    return _project(x, (features, x.shape[2]), heads, bias, name, pattern, "(k ^d)", "i")
 
 
 def _from_heads(x: LogicalRegion, bias: bool, name: str) -> LogicalRegion:
     """y[b, s, o] = sum over k, d of x[b, s, k, d] weight[o, (k d)] + bias[o]"""
     b, s = distinct(x.axes[:2], ("o", "k", "d"))
     features, heads = x.shape[2] * x.shape[3], x.shape[2]
-    return _project(x, (features, features), heads, bias, name, f"{b} {s} k ^d", "o", "(k ^d)", f"{b} {s} o")
+    pattern = f"{b} {s} k ^d, o (k ^d) -> {b} {s} o"
+    return _project(x, (features, features), heads, bias, name, pattern, "o", "k")
 
 
 def _project(
-    x: LogicalRegion,
-    shape: tuple[int, int],
-    heads: int,
-    bias: bool,
-    name: str,
-    x_term: str,
-    rows_term: str,
-    columns_term: str,
-    y_term: str,
+    x: LogicalRegion, shape: tuple[int, int], heads: int, bias: bool, name: str, pattern: str, rows: str, summed: str
 ) -> LogicalRegion:
-    """A product with `<name>.weight` whose rows or columns are grouped by heads."""
-    weight_term, summed = f"{rows_term} {columns_term}", "i" if columns_term == "i" else "k"
-    sizes = {"k": heads}
+    """A product with `<name>.weight` whose rows or columns are grouped by heads; a bias has the axes of its rows."""
+    sizes, (read, y_term) = {"k": heads}, pattern.split(" -> ")
+    biased = f", {rows}" if bias else ""
 
     def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-        x, weight, *_ = op.inputs
+        (x, weight, *_), ((x_term, weight_term, *_), _) = op.inputs, terms(op)
         gx = launch_first(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx, sizes=sizes)
-        gradient = f"{y_term}, {x_term} -> {weight_term}{f', {rows_term}' if bias else ''}"
+        gradient = f"{y_term}, {x_term} -> {weight_term}{biased}"
         kernel = replace(_gradient_parameters.bind(summed=summed), float32_outputs=(1,) if bias else None)
         return gx, *launch_all(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes)
 
-    pattern = f"{x_term}, {weight_term}{f', {rows_term}' if bias else ''} -> {y_term}"
     kernel, inputs = _forward.bind(summed=summed), [x, *parameters(x, name, shape, bias)]
-    return launch_first(name, pattern, inputs, kernel=kernel, sizes=sizes, backward=backward)
+    return launch_first(name, f"{read}{biased} -> {y_term}", inputs, kernel=kernel, sizes=sizes, backward=backward)
 
 
 def _flat(ctx: Context, slot: str, a: Array) -> Array:

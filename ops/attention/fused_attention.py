@@ -33,7 +33,7 @@ def fused_attention(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    check_heads(f"fused_attention '{name or 'attention'}'", q, k, v)
+    check_heads("fused_attention", name, q, k, v)
     name = q.graph.unique_name(name or "attention")
     b, s, h, d = distinct(q.axes, ("t", "e"))
     pattern = f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from ops.building import check_ndim, check_region, distinct, launch_all, launch_first, term, terms
+from ops.building import checked, distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from ops.elementwise.formula import formula
 from ops.tiles import contiguous, deliver, work_array
@@ -41,7 +41,7 @@ def memory_linear_attention(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    check_heads(f"memory_linear_attention '{name or 'attention'}'", q, k, v)
+    check_heads("memory_linear_attention", name, q, k, v)
     graph, name = q.graph, q.graph.unique_name(name or "attention")
     options = {"scale": q.shape[3] ** -0.5, "is_causal": is_causal}
     b, s, h, d = distinct(q.axes, ("t", "e"))
@@ -58,12 +58,13 @@ def memory_linear_attention(
         return formula(f"{name}.value", "x / total", read, full, backward=_value_backward)
 
 
-def check_heads(where: str, q: LogicalRegion, k: LogicalRegion, v: LogicalRegion) -> None:
-    """Refuse what are not queries, keys and values of the same heads, with a ValueError."""
+def check_heads(
+    kind: str, name: str | None, q: LogicalRegion, k: LogicalRegion, v: LogicalRegion, alike: int = 3
+) -> None:
+    """ValueError unless these are of the same heads, and so many dimensions of keys and values are alike."""
     for role, region in (("q", q), ("k", k), ("v", v)):
-        check_region(where, region, role)
-        check_ndim(where, region, (4,))
-    if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
+        where = checked(kind, name or "attention", region, role, ndim=(4,))
+    if k.shape[:alike] != v.shape[:alike] or q.shape[0] != k.shape[0] or q.shape[2:] != k.shape[2:]:
         raise ValueError(f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}")
 
 

@@ -14,17 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from ops.building import (
-    check_ndim,
-    check_positive,
-    check_region,
-    launch_first,
-    layout_channels_last,
-    pair,
-    parameters,
-    term,
-    terms,
-)
+from ops.building import check_positive, checked, launch_first, layout_channels_last, pair, parameters, term, terms
 from ops.cuda import convolution as gpu_convolution
 from ops.cuda.windows import window_loops
 from ops.dense import winograd
@@ -70,9 +60,7 @@ def conv2d(
     Raises:
         ValueError: `x` has not four dimensions, the channels do not divide into the groups, or the windows do not fit.
     """
-    where = f"conv2d '{name or 'conv2d'}'"
-    check_region(where, x)
-    check_ndim(where, x, (4,))
+    where = checked("conv2d", name, x, ndim=(4,))
     windows = image_windows(where, x, kernel_size, stride, padding, dilation)
     inits = weight_init, bias_init
     return launch_convolution(where, name or "conv2d", x, windows, out_channels, groups, bias, inits, _kernels())

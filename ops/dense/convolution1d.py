@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ops.building import check_ndim, check_positive, check_region
+from ops.building import check_positive, checked
 from ops.dense.convolution import ConvolutionKernels, convolve, gradient_weight, gradient_x, launch_convolution
 from ops.initializers import Init
 from taskflow import Array, Context, Kernel, LogicalRegion, Rect, Window
@@ -48,9 +48,7 @@ def conv1d(
         ValueError: `x` has not three dimensions, the channels do not divide into the groups, or the window does not
             fit.
     """
-    where = f"conv1d '{name or 'conv1d'}'"
-    check_region(where, x)
-    check_ndim(where, x, (3,))
+    where = checked("conv1d", name, x, ndim=(3,))
     check_positive(where, kernel_size=kernel_size, stride=stride, dilation=dilation)
     window = Window("w", kernel_size, stride, padding, dilation)
     if padding < 0 or window.output_extent(x.shape[2]) < 1:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_positive, check_region, distinct, launch_first, parameters, term, terms
+from ops.building import check_positive, checked, distinct, launch_first, parameters, term, terms
 from ops.dense.linear import (
     activated,
     forward,
@@ -54,12 +54,9 @@ def feed_forward(
     Raises:
         ValueError: `x` is a scalar or not of floating point, an extent is not positive, or there is no such activation.
     """
-    where = f"feed_forward '{name or 'feed_forward'}'"
-    check_region(where, x)
+    where = checked("feed_forward", name, x, least=1)
     if activation not in ("gelu_tanh", "relu"):
         raise ValueError(f"{where}: activation is '{activation}', it is 'gelu_tanh' or 'relu'")
-    if x.ndim == 0:
-        raise ValueError(f"{where}: '{x.name}' is a scalar, at least one dimension is needed")
     out_features = x.shape[-1] if out_features is None else out_features
     check_positive(where, hidden_features=hidden_features, out_features=out_features)
     name = x.graph.unique_name(name or "feed_forward")

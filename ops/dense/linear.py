@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ops.building import check_positive, check_region, distinct, launch_all, launch_first, parameters, term, terms
+from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, term, terms
 from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
@@ -49,10 +49,7 @@ def linear(
         ValueError: `x` is a scalar or not of floating point, `out_features` is not positive, or there is no such
             activation.
     """
-    where = f"linear '{name or 'linear'}'"
-    check_region(where, x)
-    if x.ndim == 0:
-        raise ValueError(f"{where}: '{x.name}' is a scalar, at least one dimension is needed")
+    where = checked("linear", name, x, least=1)
     check_positive(where, out_features=out_features)
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"{where}: activation is '{activation}', it is {' or '.join(map(repr, ACTIVATIONS))}")

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 
-from ops.building import check_ndim, check_region, distinct, launch_first, term, terms
+from ops.building import check_region, checked, distinct, launch_first, term, terms
 from ops.tiles import merged, merges
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -28,11 +28,8 @@ def matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) -> Logic
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = f"matmul '{name or 'matmul'}'"
     for role, region in (("x", x), ("y", y)):
-        check_region(where, region, role)
-        if region.ndim < 2:
-            raise ValueError(f"{where}: '{region.name}' has shape {region.shape}, at least two dimensions are needed")
+        where = checked("matmul", name, region, role, least=2)
     if (y.ndim > 2 and y.shape[:-2] != x.shape[:-2]) or y.shape[-2] != x.shape[-1]:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{y.name}' is {y.shape}, which do not agree")
     *lead, m = distinct(x.axes[:-1], ("i", "o"))
@@ -46,8 +43,7 @@ def batch_matmul(x: LogicalRegion, y: LogicalRegion, name: str | None = None) ->
     Args, returns and raises as `matmul`; both regions have three dimensions.
     """
     for role, region in (("x", x), ("y", y)):
-        check_region(f"batch_matmul '{name or 'batch_matmul'}'", region, role)
-        check_ndim(f"batch_matmul '{name or 'batch_matmul'}'", region, (3,))
+        checked("batch_matmul", name, region, role, ndim=(3,))
     return matmul(x, y, name or "batch_matmul")
 
 
@@ -62,8 +58,7 @@ def einsum(equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None =
     Raises:
         ValueError: the equation is no such equation, or extents disagree.
     """
-    where = f"einsum '{name or 'einsum'}'"
-    check_region(where, x)
+    where = checked("einsum", name, x)
     check_region(where, y, "y")
     match = re.fullmatch(r"\s*([A-Za-z]*)\s*,\s*([A-Za-z]*)\s*->\s*([A-Za-z]*)\s*", equation)
     if match is None:

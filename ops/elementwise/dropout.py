@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ops.building import check_region, distinct, launch_first, term, terms
+from ops.building import checked, distinct, launch_first, term, terms
 from ops.cuda import kernels as gpu
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -24,8 +24,7 @@ def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str |
     Raises:
         ValueError: `p` is not a probability, or `x` is of another dtype.
     """
-    where = f"dropout '{name or 'dropout'}'"
-    check_region(where, x)
+    where = checked("dropout", name, x)
     if not 0 <= p <= 1:
         raise ValueError(f"{where}: p is {p}, a probability is in [0, 1]")
     if not training or p == 0:

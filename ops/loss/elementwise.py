@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from math import exp, prod
 
-from ops.building import check_region, distinct, launch_first, term, terms
+from ops.building import check_region, checked, distinct, launch_first, term, terms
 from ops.elementwise.broadcast import Elementwise, elementwise, launch
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
@@ -92,10 +92,7 @@ def binary_cross_entropy(
 ) -> LogicalRegion:
     """The mean over all elements of -t log x - (1 - t) log(1 - x), logarithms from -100 on, as torch's.
 
-    Args:
-        x: probabilities, any shape, floating point.
-        t: targets in [0, 1] of the same shape, floating point; both get gradients.
-        name, reduction: as for `mean_squared_error`, as are what is returned and raised.
+    Args, returns and raises as `binary_cross_entropy_with_logits`, but `x` are probabilities.
     """
     return _pairwise("binary_cross_entropy", _BINARY, x, t, name, reduction, {"tiny": exp(-100)})
 
@@ -115,10 +112,9 @@ def _pairwise(
     reduction: str,
     numbers: Mapping[str, float] | None = None,
 ) -> LogicalRegion:
-    where, numbers = f"{kind} '{name or kind}'", dict(numbers or {})
+    where, numbers = checked(kind, name, x), dict(numbers or {})
     check_reduction(where, reduction)
-    for region in (x, y):
-        check_region(where, region)
+    check_region(where, y)
     if x.shape != y.shape:
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{y.name}' is {y.shape}")
     if reduction == "none":
@@ -127,9 +123,8 @@ def _pairwise(
     count = prod(x.shape) if reduction == "mean" else 1
     kernel = _total.bind(expression=rule.value, numbers=numbers, count=count)
     backward = partial(_backward, rule=rule, numbers=numbers, count=count)
-    return launch_first(
-        name or kind, f"{axes}, {axes} -> .", [x, y], kernel=kernel, backward=backward, flops=rule.flops
-    )
+    pattern = f"{axes}, {axes} -> ."
+    return launch_first(name or kind, pattern, [x, y], kernel=kernel, backward=backward, flops=rule.flops)
 
 
 def _backward(

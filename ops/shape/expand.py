@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ops.building import check_dim, check_region, checked, distinct, launch_first, term, terms
-from ops.reduce.sum_to import sum_to
+from ops.reduce.reductions import sum_to
 from ops.shape.rearrange import reshape
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 

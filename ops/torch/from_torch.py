@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ops.torch.rules import Missing, Unsupported, call_rule, module_rule
+from ops.torch.rules import Missing, Rule, Unsupported, call_rule, dtype_of, module_rule
 from ops.torch.state import from_torch_state
 from taskflow import Array, Executor, Graph, LogicalRegion
 
@@ -64,7 +65,7 @@ def from_torch(module: Any, example_inputs: Any) -> Imported:
     """
     nodes, modules = list(_trace(module).nodes), dict(module.named_modules())
     _check_not_tied(module, [node.target for node in nodes if node.op == "call_module"])
-    unknown = [_place(node) for node in nodes if not _is_known(node, modules)]
+    unknown = [_place(node) for node in nodes if node.op.startswith("call") and _rule(node, modules) is None]
     if unknown:
         raise ValueError("from_torch: there is no operator for\n" + "\n".join(f"  {each}" for each in unknown))
     examples = iter(example_inputs if isinstance(example_inputs, tuple | list) else [example_inputs])
@@ -116,20 +117,19 @@ def _check_not_tied(module: Any, called: Sequence[str]) -> None:
             )
 
 
-def _is_known(node: Any, modules: dict[str, Any]) -> bool:
-    if node.op == "call_module":
-        return module_rule(modules[node.target]) is not None
-    return node.op not in ("call_function", "call_method") or call_rule(node.target) is not None
+def _rule(node: Any, modules: dict[str, Any]) -> Rule | None:
+    """What computes a call from its arguments."""
+    if node.op != "call_module":
+        return call_rule(node.target)
+    module = modules[node.target]
+    rule = module_rule(module)
+    return rule and partial(rule, module, node.target)
 
 
 def _input(graph: Graph, name: str, example: Any) -> LogicalRegion:
     if example is None:
         raise ValueError(f"from_torch: example_inputs has no tensor for the argument '{name}'")
-    return graph.input(name, tuple(example.shape), _dtype(example))
-
-
-def _dtype(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return graph.input(name, tuple(example.shape), dtype_of(example))
 
 
 def _call(node: Any, graph: Graph, module: Any, modules: dict[str, Any], values: dict[Any, Any]) -> Any:
@@ -138,11 +138,7 @@ def _call(node: Any, graph: Graph, module: Any, modules: dict[str, Any], values:
     args, kwargs = _resolve(node.args, values), _resolve(node.kwargs, values)
     try:
         _check_found([*args, *kwargs.values()], node)
-        if node.op == "call_module":
-            rule = module_rule(modules[node.target])
-            assert rule is not None
-            return rule(modules[node.target], node.target, *args, **kwargs)
-        rule = call_rule(node.target)
+        rule = _rule(node, modules)
         assert rule is not None
         return rule(*args, **kwargs)
     except (Unsupported, ValueError, TypeError) as error:
@@ -162,7 +158,7 @@ def _attribute(graph: Graph, module: Any, target: str) -> LogicalRegion:
         return graph.regions[target]
     parent, _, name = target.rpartition(".")
     tensor = getattr(module.get_submodule(parent), name)
-    return graph.parameter(target, tuple(tensor.shape), 0.0, _dtype(tensor), bool(tensor.requires_grad))
+    return graph.parameter(target, tuple(tensor.shape), 0.0, dtype_of(tensor), bool(tensor.requires_grad))
 
 
 def _resolve(value: Any, values: dict[Any, Any]) -> Any:

@@ -92,17 +92,18 @@ def _layer_norm(m: Any, name: str, x: Region) -> Region:
 
 def _embedding(m: Any, name: str, indices: Region) -> Region:
     _need(m.padding_idx is None and m.max_norm is None, "an embedding with padding_idx or max_norm")
-    return embedding(indices, m.num_embeddings, m.embedding_dim, name, dtype=_dtype(m))
+    return embedding(indices, m.num_embeddings, m.embedding_dim, name, dtype=dtype_of(m.weight))
 
 
 def _embedding_bag(m: Any, name: str, indices: Region) -> Region:
     is_plain = m.mode in ("sum", "mean") and m.padding_idx is None and m.max_norm is None
     _need(is_plain, "an embedding bag with padding_idx, max_norm or mode max")
-    return embedding_bag(indices, m.num_embeddings, m.embedding_dim, name, mode=m.mode, dtype=_dtype(m))
+    return embedding_bag(indices, m.num_embeddings, m.embedding_dim, name, mode=m.mode, dtype=dtype_of(m.weight))
 
 
-def _dtype(m: Any) -> str:
-    return str(m.weight.dtype).removeprefix("torch.")
+def dtype_of(tensor: Any) -> str:
+    """The NumPy name of a tensor's dtype."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _max_pool(m: Any, name: str, x: Region) -> Region:
@@ -134,15 +135,13 @@ def _attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Region, Missing]:
-    _need(
-        m.batch_first and key is value and m.in_proj_weight is not None, "attention without batch_first, or key ≠ value"
-    )
+    is_plain = m.batch_first and key is value and m.in_proj_weight is not None
+    _need(is_plain, "attention without batch_first, or key ≠ value")
     _need(key_padding_mask is None and (attn_mask is None or is_causal), "a mask other than a causal one")
     _need(m.bias_k is None and not m.add_zero_attn, "attention with added keys")
     memory = None if key is query else key
     has_bias = m.in_proj_bias is not None
-    y = multihead_attention(x=query, num_heads=m.num_heads, memory=memory, is_causal=is_causal,
-                                dropout_p=m.dropout, bias=has_bias, training=m.training, name=name)  # fmt: skip
+    y = multihead_attention(query, m.num_heads, memory, is_causal, m.dropout, has_bias, m.training, name)
     return y, Missing("the weights of an attention")
 
 
@@ -193,10 +192,6 @@ def _shape(x: Region, *shape: Any) -> tuple[int, ...]:
     return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple) else tuple(shape)
 
 
-def _size(x: Region, dim: int | None = None) -> Any:
-    return x.shape if dim is None else x.shape[dim]
-
-
 def _attribute(x: Any, name: str) -> Any:
     _need(name in ("shape", "ndim") and isinstance(x, LogicalRegion), f"the attribute {name}")
     return getattr(x, name)
@@ -232,13 +227,12 @@ def _attend(
     return _exchanged(scaled_dot_product_attention(q, k, v, is_causal, dropout_p), 1, 2)
 
 
-def _dropout(input: Region, p: float = 0.5, training: bool = True, inplace: bool = False) -> Region:
-    return dropout(input, p, training)
+def _softmax(function: Rule) -> Rule:
+    def rule(input: Region, dim: int, dtype: None = None, _stacklevel: int = 3) -> Any:
+        _need(dtype is None, "another dtype")
+        return function(input, dim)
 
-
-def _softmax(rule: Rule, input: Region, dim: int, dtype: None = None, _stacklevel: int = 3) -> Any:
-    _need(dtype is None, "another dtype")
-    return rule(input, dim)
+    return rule
 
 
 def _unary(function: Rule) -> Rule:
@@ -255,7 +249,7 @@ CALLS: dict[str, Rule] = {
     "bmm": batch_matmul,
     "cat": lambda tensors, dim=0: concat(tensors, dim),
     "contiguous": lambda x: x,
-    "dropout": _dropout,
+    "dropout": lambda input, p=0.5, training=True, inplace=False: dropout(input, p, training),
     "flatten": lambda input, start_dim=0, end_dim=-1: flatten(input, start_dim, end_dim),
     "float": lambda x: cast(x, "float32"),
     "floordiv": operator.floordiv,
@@ -263,7 +257,7 @@ CALLS: dict[str, Rule] = {
     "getattr": _attribute,
     "getitem": _item,
     "linear": _linear,
-    "log_softmax": lambda *args, **kwargs: _softmax(log_softmax, *args, **kwargs),
+    "log_softmax": _softmax(log_softmax),
     "matmul": matmul,
     "max_pool2d": lambda input, kernel_size, stride=None, padding=0: max_pool2d(input, kernel_size, stride, padding),
     "mean": lambda input, dim=None, keepdim=False: mean(input, dim, keepdim),
@@ -273,8 +267,8 @@ CALLS: dict[str, Rule] = {
     "pow": _binary(arithmetic.pow, operator.pow),
     "reshape": lambda x, *shape: reshape(x, _shape(x, *shape)),
     "scaled_dot_product_attention": _attend,
-    "size": _size,
-    "softmax": lambda *args, **kwargs: _softmax(softmax, *args, **kwargs),
+    "size": lambda x, dim=None: x.shape if dim is None else x.shape[dim],
+    "softmax": _softmax(softmax),
     "squeeze": lambda x, dim=None: squeeze(x, dim),
     "sub": _binary(subtract, operator.sub),
     "sum": lambda input, dim=None, keepdim=False: reductions.sum(input, dim, keepdim),

@@ -25,7 +25,10 @@ def regions() -> dict[str, Any]:
 REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda r: ops.linear(3, 4), "linear 'linear': x is a int, not a region"),
     (lambda r: ops.linear(r["t"], 4), "linear 'linear': 't' is int32, a floating point dtype is needed"),
-    (lambda r: ops.linear(r["scalar"], 4), "linear 'linear': 'scalar' is a scalar, at least one dimension is needed"),
+    (
+        lambda r: ops.linear(r["scalar"], 4),
+        "linear 'linear': 'scalar' has shape (), at least one dimension is needed",
+    ),
     (lambda r: ops.linear(r["x"], 0, name="fc1"), "linear 'fc1': out_features is 0, a positive integer is needed"),
     (
         lambda r: ops.linear(r["x"], 4, activation="gelu"),
