@@ -39,12 +39,10 @@ def differentiate(
     if loss.name not in producer:
         raise ValueError(f"differentiate: no operator makes the loss '{loss.name}'")
     gradients: dict[str, list[LogicalRegion]] = {loss.name: [_seed(graph, producer[loss.name], loss, scale)]}
-    readers: dict[str, tuple[Operator, int]] = {}
-    for op in forward:
-        for k, region in enumerate(op.inputs):
-            readers.setdefault(region.name, (op, k))
+    readers = {r.name: (op, k) for op in reversed(forward) for k, r in reversed(list(enumerate(op.inputs)))}
+    leaders = readers | {r.name: (op, len(op.inputs) + k) for op in forward for k, r in enumerate(op.outputs)}
     for op in reversed(active):
-        totals = [_total(r, gradients, producer, readers) for r in op.outputs]
+        totals = [_total(r, gradients, leaders) for r in op.outputs]
         # under the names of the forward's axes, so that elementwise backward operators are split as the forward is
         flowing = [g and replace(g, axes=r.axes) for g, r in zip(totals, op.outputs, strict=True)]
         if all(g is None for g in flowing):
@@ -70,7 +68,7 @@ def differentiate(
                 gradients.setdefault(region.name, []).append(gradient)
     found = {}
     for region in regions:
-        total = _total(region, gradients, producer, readers)
+        total = _total(region, gradients, leaders)
         if total is None:
             raise ValueError(f"differentiate: '{loss.name}' does not depend on '{region.name}'")
         found[region] = total
@@ -104,34 +102,20 @@ def _seed(graph: Graph, op: Operator, loss: LogicalRegion, scale: LogicalRegion 
 
 
 def _total(
-    region: LogicalRegion,
-    gradients: dict[str, list[LogicalRegion]],
-    producer: dict[str, Operator],
-    readers: dict[str, tuple[Operator, int]],
+    region: LogicalRegion, gradients: dict[str, list[LogicalRegion]], leaders: dict[str, tuple[Operator, int]]
 ) -> LogicalRegion | None:
-    """The sum of the gradients that reached `region`, kept so that it is summed once."""
+    """The sum of the gradients that reached `region`, kept so that it is summed once.
+
+    It is split as the operator that makes the region splits it, or else the first that reads it: see `leaders`.
+    """
     parts = gradients.get(region.name, [])
     if not parts:
         return None
     total = parts[0]
-    if len(parts) > 1:
-        leader, k = _leader(region, producer, readers)
-        for part in parts[1:]:
-            (total,) = launch_beside(leader, k, f"{region.name}.sum", "*, * -> *", [total, part], kernel=_add)
+    for part in parts[1:]:
+        (total,) = launch_beside(*leaders[region.name], f"{region.name}.sum", "*, * -> *", [total, part], kernel=_add)
     gradients[region.name] = [total]
     return total
-
-
-def _leader(
-    region: LogicalRegion, producer: dict[str, Operator], readers: dict[str, tuple[Operator, int]]
-) -> tuple[Operator, int]:
-    """The operator whose configuration splits the gradient of `region`, and its term for `region`."""
-    op = producer.get(region.name)
-    if op is not None:
-        k = len(op.inputs) + next(i for i, r in enumerate(op.outputs) if r is region)
-    else:
-        op, k = readers[region.name]
-    return op, k
 
 
 def _fill_seed(ctx: Context, *arrays: Array) -> None:

@@ -6,7 +6,7 @@ SOAP is derived, never declared. An axis in a parameter's term is Parameter; the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -53,18 +53,9 @@ def axis_kinds(graph: Graph) -> dict[str, dict[str, str]]:
     kinds: dict[str, dict[str, str]] = {}
     for op in graph.operators:
         written = {a for t in op.bound.term_axes[len(op.inputs) :] for a in t}
-        kinds[op.name] = {
-            a: "fixed"
-            if a in op.bound.pattern.fixed
-            else "parameter"
-            if a in op.parameter_axes
-            else "sample"
-            if a == sample.get(op.name)
-            else "attribute"
-            if a in written
-            else "reduction"
-            for a in op.extents
-        }
+        first = {"fixed": op.bound.pattern.fixed, "parameter": op.parameter_axes, "sample": {sample.get(op.name)}}
+        axes = {**first, "attribute": written, "reduction": op.extents}
+        kinds[op.name] = {a: next(kind for kind, some in axes.items() if a in some) for a in op.extents}
     return kinds
 
 
@@ -99,7 +90,7 @@ def _is_dense(op: Operator) -> bool:
     return not op.windows and any(r.role == "parameter" and r.ndim > 1 for r in op.inputs)
 
 
-def _by_rule(graph: Graph, machine: MachineModel, splits_parameters) -> Strategy:  # type: ignore[no-untyped-def]
+def _by_rule(graph: Graph, machine: MachineModel, splits_parameters: Callable[[Operator], bool]) -> Strategy:
     sample, devices = sample_axes(graph), range(len(machine.devices))
     chosen: dict[str, ParallelConfig] = {}
     split: dict[str, str | None] = {}  # region -> the dimension name along which it is split
@@ -109,7 +100,7 @@ def _by_rule(graph: Graph, machine: MachineModel, splits_parameters) -> Strategy
         if weights and splits_parameters(op):
             axis = _parameter_axis(op, weights) or axis
         elif not (weights and op.windows):
-            axis = _inherited(op, split) or axis
+            axis = next((a for r in op.inputs if (a := split.get(r.name)) in op.split_axes), axis)
         config = along(op, axis, devices)
         chosen[op.name] = config
         for region in op.outputs:
@@ -123,14 +114,6 @@ def _parameter_axis(op: Operator, weights: list[int]) -> str | None:
     written = op.bound.term_axes[len(op.inputs)] if op.outputs else frozenset[str]()
     axes = [n for d in op.bound.terms[largest].dims for n in d if n in written and n in op.split_axes]
     return axes[0] if axes else None
-
-
-def _inherited(op: Operator, split: Mapping[str, str | None]) -> str | None:
-    for region in op.inputs:
-        axis = split.get(region.name)
-        if axis is not None and axis in op.split_axes:
-            return axis
-    return None
 
 
 def along(op: Operator, axis: str | None, devices: Sequence[int]) -> ParallelConfig:

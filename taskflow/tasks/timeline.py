@@ -81,17 +81,9 @@ class Timeline:
         for row in range(len(graph)):
             if np.isnan(self.start[row]):
                 continue
-            for stream in graph.streams_of(row):
-                events.append(
-                    {
-                        "name": str(graph[row]).split(": ", 1)[1],
-                        "ph": "X",
-                        "pid": 0,
-                        "tid": stream,
-                        "ts": self.start[row] * 1e6,
-                        "dur": (self.end[row] - self.start[row]) * 1e6,
-                    }
-                )
+            name, start, seconds = str(graph[row]).split(": ", 1)[1], self.start[row], self.end[row] - self.start[row]
+            event = {"name": name, "ph": "X", "pid": 0, "ts": start * 1e6, "dur": seconds * 1e6}
+            events += [{**event, "tid": stream} for stream in graph.streams_of(row)]
         Path(path).write_text(json.dumps({"traceEvents": events}))
 
 
