@@ -31,12 +31,13 @@ from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
 from taskflow.simulation.simulate import simulate
-from taskflow.strategy.experts import operator_placement, placed_tables
 from taskflow.strategy.rules import (
     axis_kinds,
     data_parallel,
     model_parallel,
     one_weird_trick,
+    operator_placement,
+    placed_tables,
     random_strategy,
     single_device,
 )

@@ -5,7 +5,7 @@ import numpy as np
 import ops
 import taskflow
 from taskflow import Graph
-from taskflow.core.jobs import world_size
+from taskflow.core.system import world_size
 
 BATCH, WIDTH = 12, 6
 

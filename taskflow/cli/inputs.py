@@ -13,8 +13,14 @@ from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
-from taskflow.strategy.experts import operator_placement, placed_tables
-from taskflow.strategy.rules import data_parallel, model_parallel, one_weird_trick, single_device
+from taskflow.strategy.rules import (
+    data_parallel,
+    model_parallel,
+    one_weird_trick,
+    operator_placement,
+    placed_tables,
+    single_device,
+)
 from taskflow.strategy.strategy import Strategy, check_strategy
 
 RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {

@@ -10,7 +10,7 @@ import os
 from typing import TextIO
 
 from taskflow.comm.ending import find_launcher
-from taskflow.core.jobs import world_size
+from taskflow.core.system import world_size
 
 _TERMINALS = "/dev/pts/", "/dev/tty", "/dev/console"
 

@@ -27,8 +27,7 @@ from taskflow.comm.ending import end_all_ranks, end_together
 from taskflow.comm.launch import rank_settings
 from taskflow.core.columns import Array
 from taskflow.core.errors import InternalError
-from taskflow.core.jobs import world_size
-from taskflow.core.system import host_name
+from taskflow.core.system import host_name, world_size
 
 Call = Callable[[], object]
 Result = TypeVar("Result")

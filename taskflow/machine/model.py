@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taskflow.backend import find_gpus
-from taskflow.core.jobs import sharing, world_size
+from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
 from taskflow.machine.machinefile import DIRECT_DEVICES, move_place, preset_text, read_machine, write_machine
 from taskflow.machine.routes import Array, find_routes, link_lengths

@@ -32,8 +32,14 @@ from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.walk import Descent, Walk
-from taskflow.strategy.experts import operator_placement, placed_tables
-from taskflow.strategy.rules import data_parallel, model_parallel, one_weird_trick, single_device
+from taskflow.strategy.rules import (
+    data_parallel,
+    model_parallel,
+    one_weird_trick,
+    operator_placement,
+    placed_tables,
+    single_device,
+)
 from taskflow.strategy.strategy import Strategy, check_strategy
 
 _log = logging.getLogger(__name__)

@@ -1,5 +1,5 @@
 """Strategies: how every operator is split and where its points run.
 
-`strategy` has ParallelConfig and Strategy, `rules` and `experts` make some, `partition` says which point touches which
+`strategy` has ParallelConfig and Strategy, `rules` makes some, `partition` says which point touches which
 box of which region.
 """

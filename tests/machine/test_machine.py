@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, Link, MachineModel, ParallelConfig, Strategy, lower, simulate
-from taskflow.core.jobs import gpu_of
+from taskflow.core.system import gpu_of
 from taskflow.machine.machinefile import preset_names, preset_text
 
 PRESETS = ("a100", "h100", "h200", "k80", "laptop", "p100", "v100")

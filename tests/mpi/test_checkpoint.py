@@ -8,7 +8,7 @@ import pytest
 
 import taskflow
 from taskflow import checkpoint
-from taskflow.core.jobs import world_size
+from taskflow.core.system import world_size
 from tests import kept
 
 SIZE = world_size()

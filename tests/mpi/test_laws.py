@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import Device, MachineModel
-from taskflow.core.jobs import world_size
+from taskflow.core.system import world_size
 from tests import laws
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy

@@ -37,7 +37,7 @@ from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.streams import Call, NoRoom, NotCapturable, StreamBackend
 from taskflow.comm.transport import Transport
 from taskflow.core.errors import InternalError
-from taskflow.core.jobs import gpu_of
+from taskflow.core.system import gpu_of
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault
 _NO_MEMORY = 2  # cudaErrorMemoryAllocation

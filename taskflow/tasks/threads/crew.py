@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.core.jobs import local_size
+from taskflow.core.system import local_size
 
 Call = Callable[[], object]
 
