@@ -17,8 +17,7 @@ import numpy as np
 
 from taskflow.backend.context import Array
 from taskflow.backend.cuda.cudnn import CudnnPlan
-from taskflow.backend.cuda.folding import fold_kernel
-from taskflow.backend.cuda.inspecting import inspect_kernel, poison_kernel
+from taskflow.backend.cuda.launches import fold_kernel, inspect_kernel, poison_kernel
 from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.sources import CudaSource
 from taskflow.comm.transport import Transport

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.backend.cuda.folding import fold_source
+from taskflow.backend.cuda.launches import fold_source
 from taskflow.execute.fold import fold
 from tests import shim
 

@@ -175,7 +175,10 @@ def describe(library: ModuleType, request: CudnnRequest, **settings: Any) -> Any
     """
     if not request.is_aligned:
         raise ValueError(f"an array does not begin at a multiple of {_ALIGNMENT} bytes")
-    types = {x: _type(library, x.dtype) for x in (*request.inputs, *request.outputs)}
+    layouts = (*request.inputs, *request.outputs)
+    if unknown := [x.dtype for x in layouts if x.dtype not in _TYPES]:
+        raise ValueError(f"there is no plan for {unknown[0]}")
+    types = {x: getattr(library.data_type, _TYPES[x.dtype]) for x in layouts}
     single = library.data_type.FLOAT
     graph = library.pygraph(
         io_data_type=types[request.inputs[0]], intermediate_data_type=single, compute_data_type=single, **settings
@@ -188,12 +191,6 @@ def describe(library: ModuleType, request: CudnnRequest, **settings: Any) -> Any
     for uid, (tensor, x) in enumerate(zip(made, request.outputs, strict=True), 1 + len(given)):
         tensor.set_output(True).set_data_type(types[x]).set_dim(list(x.shape)).set_stride(list(x.strides)).set_uid(uid)
     return graph
-
-
-def _type(library: ModuleType, dtype: str) -> Any:
-    if dtype not in _TYPES:
-        raise ValueError(f"there is no plan for {dtype}")
-    return getattr(library.data_type, _TYPES[dtype])
 
 
 # -- operations --------------------------------------------------------------------------------------------------------

@@ -55,17 +55,22 @@ class LibraryPlan:
 
 def plan_library(x: Exchange, order: Sequence[int]) -> LibraryPlan | None:
     """The calls that carry out an exchange; `order` is that of the region's dimensions in memory, slowest first."""
-    return _plan_sum(x, order) if x.name in SUMS else _plan_movement(x, order)
+    sources, targets = x.source_at, {d: k[0] for d, k in x.targets_at.items()}
+    is_one_each = len(sources) == x.sources and len(targets) == x.targets  # on a device
+    if x.name in SUMS:
+        return _plan_sum(x, sources, targets, order) if is_one_each else None
+    if is_one_each and (call := _gather_slices(x, sources, targets, order) or _broadcast(x, sources, targets)):
+        return LibraryPlan([[call]])
+    return LibraryPlan([_sends(x)])
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 
 
-def _plan_sum(x: Exchange, order: Sequence[int]) -> LibraryPlan | None:
-    """None where a device has several sources or targets, or boxes do not fit, or one that wants a piece holds none."""
-    sources, targets = x.source_at, {d: k[0] for d, k in x.targets_at.items()}
-    if len(sources) < x.sources or len(targets) < x.targets:
-        return None
+def _plan_sum(
+    x: Exchange, sources: Mapping[int, int], targets: Mapping[int, int], order: Sequence[int]
+) -> LibraryPlan | None:
+    """None where boxes do not fit, or one that wants a piece holds none."""
     boxes = {x.boxes[k] for k in sources.values()}
     if len(boxes) > 1 or next(iter(boxes)).is_empty:
         return None
@@ -112,14 +117,6 @@ def _sum_pieces(
 
 
 # -- movement ----------------------------------------------------------------------------------------------------------
-
-
-def _plan_movement(x: Exchange, order: Sequence[int]) -> LibraryPlan:
-    sources, targets = x.source_at, {d: k[0] for d, k in x.targets_at.items()}
-    is_one_each = len(sources) == x.sources and len(targets) == x.targets
-    if is_one_each and (call := _gather_slices(x, sources, targets, order) or _broadcast(x, sources, targets)):
-        return LibraryPlan([[call]])
-    return LibraryPlan([_sends(x)])
 
 
 def _gather_slices(

@@ -66,7 +66,4 @@ class Meeting:
         compiler.captures, compiler.times = capture and not compiler.check, record
         return compiler
 
-    def try_program(self, compiler: StreamCompiler, is_borrowing: bool) -> None:
-        """Run a compiled program once; persistent regions that are borrowed keep their values."""
-        homes = {i for places in self._task_graph.homes.values() for i, _ in places}
-        try_kernels(compiler, homes if is_borrowing else ())
+    try_program = staticmethod(try_kernels)

@@ -9,7 +9,7 @@ rank, such a wait would never end. Persistent regions that belong to another exe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -23,16 +23,17 @@ from taskflow.tasks.task_graph import Privilege
 _MADE_UP = 0.5  # of floating-point numbers; integers may be indices, and are 0
 
 
-def try_kernels(compiler: StreamCompiler, kept: Collection[int] = ()) -> None:
-    """Run all items once, but for those that write one of the instances `kept`; these hold values already.
+def try_kernels(compiler: StreamCompiler, is_borrowing: bool = False) -> None:
+    """Run all items once; persistent regions that are borrowed keep their values, so no item runs that writes them.
 
-    With `kept`, calls of a library are left out, too: they would write on some ranks and not on others.
+    Then calls of a library are left out, too: they would write on some ranks and not on others.
     """
     over = compiler.backend.make_event()
+    homes = {i for places in compiler.graph.homes.values() for i, _ in places}
     with np.errstate(all="ignore"):
-        _make_up(compiler, kept, over)
+        _make_up(compiler, set() if is_borrowing else homes, over)
         for item in compiler.issue.items:
-            _try(compiler, item, set(kept), over)
+            _try(compiler, item, homes if is_borrowing else set(), over)
     for device, workspace in compiler.workspaces.items():
         workspace.settle()
         compiler.ledger.taken[device][SCRATCH] = workspace.size_bytes
@@ -55,9 +56,8 @@ def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: object) -> 
             _run(compiler, item.stream, item.row, item.call, over)
 
 
-def _make_up(compiler: StreamCompiler, kept: Collection[int], over: object) -> None:
-    """Values for what a step begins with: persistent regions and feeds."""
-    homes = {i for places in compiler.graph.homes.values() for i, _ in places} - set(kept)
+def _make_up(compiler: StreamCompiler, homes: set[int], over: object) -> None:
+    """Values for what a step begins with: the homes of persistent regions, and feeds."""
     for instance in sorted(i for i in homes if compiler.issue.drives_instance(i)):
         device = int(compiler.graph.instance_device[instance])
         _run(compiler, device, 0, _filling(compiler, instance), over)
