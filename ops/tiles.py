@@ -7,6 +7,7 @@ says where a tile lies, so a kernel puts it where its windows expect it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -101,16 +102,14 @@ def matrix(ctx: Context, slot: object, a: Array, rows: int = -1) -> Array:
     return merged(a if _is_operand(a, rows) else contiguous(ctx, slot, a), 0, rows)
 
 
-def result_matrix(ctx: Context, slot: object, a: Array, rows: int = -1) -> Array:
-    """Where BLAS puts the output `a` as such a matrix: in its place, or in memory that `deliver_matrix` copies."""
+@contextmanager
+def result_matrix(ctx: Context, slot: object, a: Array, rows: int = -1) -> Iterator[Array]:
+    """Where BLAS puts the output `a` as such a matrix: in its place, or in memory that is copied there at the end."""
     rows %= a.ndim
-    return merged(a if _is_operand(a, rows) else ctx.scratch(slot, a.shape, a.dtype), 0, rows)
-
-
-def deliver_matrix(ctx: Context, work: Array, a: Array, rows: int = -1) -> None:
-    """Bring a `result_matrix` to its place."""
-    if not _is_operand(a, rows % a.ndim):
-        ctx.xp.copyto(a, work.reshape(a.shape))
+    work = a if _is_operand(a, rows) else ctx.scratch(slot, a.shape, a.dtype)
+    yield merged(work, 0, rows)
+    if work is not a:
+        ctx.xp.copyto(a, work)
 
 
 def _is_operand(a: Array, rows: int) -> bool:

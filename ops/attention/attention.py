@@ -18,7 +18,7 @@ from ops.dense.linear import multiply_gradients, multiply_with
 from ops.dense.product import Plan, contract, multiply_matrices
 from ops.elementwise.dropout import dropout
 from ops.loss.softmax import softmax
-from ops.tiles import deliver, deliver_matrix, matrix, result_matrix, work_array
+from ops.tiles import deliver, matrix, result_matrix, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -201,19 +201,18 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
     *bias, y = rest
     if ctx.interval(summed)[0] != 0:
         bias = []  # once among the partial sums
-    left, flat = _flat(ctx, "x", x), result_matrix(ctx, "y", y, 2)
-    if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
-        ctx.xp.matmul(left, weight.T, out=flat)
-        if bias:
-            ctx.xp.add(flat, bias[0], out=flat)
-    deliver_matrix(ctx, flat, y, 2)
+    left = _flat(ctx, "x", x)
+    with result_matrix(ctx, "y", y, 2) as flat:
+        if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
+            ctx.xp.matmul(left, weight.T, out=flat)
+            if bias:
+                ctx.xp.add(flat, bias[0], out=flat)
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
-    flat = result_matrix(ctx, "gx", gx, 2)
-    ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
-    deliver_matrix(ctx, flat, gx, 2)
+    with result_matrix(ctx, "gx", gx, 2) as flat:
+        ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)

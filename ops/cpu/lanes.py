@@ -67,19 +67,18 @@ def _over_lanes(
     with _build.for_range_slice(builder, ir.Constant(count.type, 0), whole, size, count.type) as (k, _):
         take(k, lambda at: builder.load(at, align=_alignment(vector)))
     with builder.if_then(builder.icmp_signed("<", whole, count)):
-        mask = _first_lanes(builder, builder.sub(count, whole))
+        integers = ir.VectorType(count.type, LANES)
+        numbers, rest = ir.Constant(integers, list(range(LANES))), spread(builder, builder.sub(count, whole), integers)
+        mask = builder.icmp_signed("<", numbers, rest)
         take(whole, lambda at: _masked_load(builder, at, mask, initial))
     return builder.load(total)
 
 
-def _first_lanes(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
-    """A vector of truths for the lanes below `count`."""
-    integers = ir.VectorType(count.type, LANES)
-    spread = builder.insert_element(ir.Constant(integers, ir.Undefined), count, ir.Constant(ir.IntType(32), 0))
-    spread = builder.shuffle_vector(
-        spread, ir.Constant(integers, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    )
-    return builder.icmp_signed("<", ir.Constant(integers, list(range(LANES))), spread)
+def spread(builder: ir.IRBuilder, value: ir.Value, vector: ir.VectorType) -> ir.Value:
+    """A vector of one number."""
+    index, undefined = ir.IntType(32), ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(index, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
 
 
 def _masked_load(builder: ir.IRBuilder, at: ir.Value, mask: ir.Value, others: ir.Value) -> ir.Value:

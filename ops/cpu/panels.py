@@ -23,6 +23,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import DTypeLike
 
+from ops.cpu.lanes import spread
 from taskflow import Array, njit
 
 _build: Any = cgutils  # has no types
@@ -154,15 +155,8 @@ def _add_in_registers(
         at = builder.gep(panel, [builder.mul(loop.index, ir.Constant(depth.type, lanes))])
         right = builder.load(builder.bitcast(at, vector.as_pointer()), align=size)
         for row, total in zip(reads, sums, strict=True):
-            left = _spread(builder, builder.load(builder.gep(row, [loop.index])), vector)
+            left = spread(builder, builder.load(builder.gep(row, [loop.index])), vector)
             product = builder.fmul(left, right, flags=contract)
             builder.store(builder.fadd(builder.load(total), product, flags=contract), total)
     for at, total in zip(targets, sums, strict=True):
         builder.store(builder.load(total), at, align=size)
-
-
-def _spread(builder: ir.IRBuilder, value: ir.Value, vector: ir.VectorType) -> ir.Value:
-    """A vector of one number."""
-    index, undefined = ir.IntType(32), ir.Constant(vector, ir.Undefined)
-    first = builder.insert_element(undefined, value, ir.Constant(index, 0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(index, vector.count), None))

@@ -16,7 +16,7 @@ from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
 from ops.initializers import Init
-from ops.tiles import deliver_matrix, matrix, result_matrix, rows
+from ops.tiles import matrix, result_matrix, rows
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Backward = Callable[..., Any]
@@ -125,9 +125,8 @@ def multiply_with(
 
 def multiply(ctx: Context, x: Array, right: Array, y: Array) -> None:
     """y = x right over the last dimension, as one matrix product."""
-    flat = result_matrix(ctx, "y", y)
-    ctx.xp.matmul(matrix(ctx, "x", x), right, out=flat)
-    deliver_matrix(ctx, flat, y)
+    with result_matrix(ctx, "y", y) as flat:
+        ctx.xp.matmul(matrix(ctx, "x", x), right, out=flat)
 
 
 def _backward_active(

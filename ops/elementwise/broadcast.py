@@ -145,37 +145,24 @@ def _disagreement(where: str, regions: Sequence[LogicalRegion], extents: Sequenc
 def _backward(
     op: Operator, g: LogicalRegion, *, rule: Elementwise, names: Sequence[str], numbers: Mapping[str, float]
 ) -> tuple[LogicalRegion | None, ...]:
-    return tuple(
-        _gradient_of(op, g, k, rule, names, numbers) if name in rule.gradients else None for k, name in enumerate(names)
-    )
-
-
-def _gradient_of(
-    op: Operator,
-    g: LogicalRegion,
-    k: int,
-    rule: Elementwise,
-    names: Sequence[str],
-    numbers: Mapping[str, float],
-) -> LogicalRegion:
-    """The gradient of operand `k`, summed over the dimensions along which it was repeated."""
+    """The gradients of the operands, each summed over the dimensions along which it was repeated."""
     read, (out,) = terms(op)
-    expression = rule.gradients[names[k]]
-    if expression.text == "g" and read[k] == out:
-        return g
     args = {"g": (g, out), "z": (op.outputs[0], out)}
-    args |= {name: (region, t) for name, region, t in zip(names, op.inputs, read, strict=True)}
-    known = [name for name in ("g", "z", *names) if name in expression.names]
-    axes = summed_axes(out, read[k])
-    summed = _evaluate_summed.bind(expression=expression, names=tuple(known), numbers=numbers, axes=axes)
-    kernel = summed if axes else pointwise(expression, known, numbers)
-    return launch_first(
-        f"{op.name}.d{names[k]}",
-        f"{', '.join(args[name][1] for name in known)} -> {read[k]}",
-        [args[name][0] for name in known],
-        kernel=kernel,
-        flops=rule.flops,
-    )
+    args |= {name: (region, own) for name, region, own in zip(names, op.inputs, read, strict=True)}
+    gradients: list[LogicalRegion | None] = []
+    for name, own in zip(names, read, strict=True):
+        expression = rule.gradients.get(name)
+        if expression is None or (expression.text == "g" and own == out):
+            gradients.append(g if expression else None)
+            continue
+        known = [n for n in ("g", "z", *names) if n in expression.names]
+        axes = summed_axes(out, own)
+        summed = _evaluate_summed.bind(expression=expression, names=tuple(known), numbers=numbers, axes=axes)
+        kernel = summed if axes else pointwise(expression, known, numbers)
+        pattern = f"{', '.join(args[n][1] for n in known)} -> {own}"
+        inputs = [args[n][0] for n in known]
+        gradients.append(launch_first(f"{op.name}.d{name}", pattern, inputs, kernel=kernel, flops=rule.flops))
+    return tuple(gradients)
 
 
 def summed_axes(out: str, own: str) -> tuple[int, ...]:

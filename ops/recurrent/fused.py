@@ -17,7 +17,7 @@ from ops.recurrent import products
 from ops.recurrent.ahead import input_gates
 from ops.recurrent.cells import State, lstm_gradient, lstm_program
 from ops.recurrent.layers import RecurrentWeights
-from ops.tiles import contiguous, deliver, deliver_matrix, matrix, result_matrix, work_array, zeros
+from ops.tiles import contiguous, deliver, matrix, result_matrix, work_array, zeros
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -208,6 +208,5 @@ def _state_weight_gradient(ctx: Context, ggates: Array, hs: Array, *rest: Array)
     before = ctx.scratch("before", hs.shape, hs.dtype)
     ctx.xp.copyto(before[:, 1:], hs[:, :-1])
     ctx.xp.copyto(before[:, :1], first_h[0] if first_h else 0)
-    flat = result_matrix(ctx, "gweight", gweight)
-    ctx.xp.matmul(matrix(ctx, "ggates", ggates, 2).T, matrix(ctx, "before", before), out=flat)
-    deliver_matrix(ctx, flat, gweight)
+    with result_matrix(ctx, "gweight", gweight) as flat:
+        ctx.xp.matmul(matrix(ctx, "ggates", ggates, 2).T, matrix(ctx, "before", before), out=flat)

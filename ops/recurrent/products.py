@@ -8,7 +8,7 @@ from functools import partial
 from ops.cuda import rows as gpu_rows
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
-from ops.tiles import contiguous, deliver_matrix, matrix, result_matrix
+from ops.tiles import contiguous, matrix, result_matrix
 from taskflow import Array, Context, Kernel
 
 
@@ -16,19 +16,18 @@ from taskflow import Array, Context, Kernel
 def gates(ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array) -> None:
     """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
     *biases, y = rest
-    flat = result_matrix(ctx, "y", y, -2)
-    added: list[Array] = []
-    is_first = {axis: ctx.interval(axis)[0] == 0 for axis in ("i", "m")}
-    if is_first["m"]:
-        ctx.xp.matmul(matrix(ctx, "x", x), matrix(ctx, "weight_ih", weight_ih, 2).T, out=flat)
-    else:
-        ctx.xp.copyto(flat, 0)
-    if is_first["i"]:
-        product = ctx.scratch("product", flat.shape, flat.dtype)
-        ctx.xp.matmul(matrix(ctx, "h", h), matrix(ctx, "weight_hh", weight_hh, 2).T, out=product)
-        added = [product]
-    _add(ctx, flat, added, biases if is_first["i"] and is_first["m"] else ())
-    deliver_matrix(ctx, flat, y, -2)
+    with result_matrix(ctx, "y", y, -2) as flat:
+        added: list[Array] = []
+        is_first = {axis: ctx.interval(axis)[0] == 0 for axis in ("i", "m")}
+        if is_first["m"]:
+            ctx.xp.matmul(matrix(ctx, "x", x), matrix(ctx, "weight_ih", weight_ih, 2).T, out=flat)
+        else:
+            ctx.xp.copyto(flat, 0)
+        if is_first["i"]:
+            product = ctx.scratch("product", flat.shape, flat.dtype)
+            ctx.xp.matmul(matrix(ctx, "h", h), matrix(ctx, "weight_hh", weight_hh, 2).T, out=product)
+            added = [product]
+        _add(ctx, flat, added, biases if is_first["i"] and is_first["m"] else ())
 
 
 @partial(Kernel, is_captured=True)
@@ -36,11 +35,10 @@ def product(ctx: Context, x: Array, weight: Array, *rest: Array, axis: str, is_t
     """W x + biases; of partial sums over `axis` the first part adds these."""
     *biases, y = rest
     x, y = _turned(is_time_first, x, y)
-    flat = result_matrix(ctx, "y", y, -2)
-    ctx.xp.matmul(matrix(ctx, "x", x), matrix(ctx, "weight", weight, 2).T, out=flat)
-    if biases and ctx.interval(axis)[0] == 0:
-        _add(ctx, flat, [], biases)
-    deliver_matrix(ctx, flat, y, -2)
+    with result_matrix(ctx, "y", y, -2) as flat:
+        ctx.xp.matmul(matrix(ctx, "x", x), matrix(ctx, "weight", weight, 2).T, out=flat)
+        if biases and ctx.interval(axis)[0] == 0:
+            _add(ctx, flat, [], biases)
 
 
 def _add(ctx: Context, flat: Array, whole: Sequence[Array], biases: Sequence[Array]) -> None:
@@ -68,9 +66,8 @@ def _flat(ctx: Context, slot: object, a: Array) -> Array:
 def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array, *, is_time_first: bool = False) -> None:
     """gx = ggates W, with the dimensions of all gates taken as one."""
     ggates, gx = _turned(is_time_first, ggates, gx)
-    flat = result_matrix(ctx, "gx", gx)
-    ctx.xp.matmul(matrix(ctx, "ggates", ggates, -2), matrix(ctx, "weight", weight, 2), out=flat)
-    deliver_matrix(ctx, flat, gx)
+    with result_matrix(ctx, "gx", gx) as flat:
+        ctx.xp.matmul(matrix(ctx, "ggates", ggates, -2), matrix(ctx, "weight", weight, 2), out=flat)
 
 
 @partial(Kernel, is_captured=True)
@@ -80,9 +77,8 @@ def weight_gradient(ctx: Context, *args: Array, is_time_first: bool = False) -> 
     count = len(inputs) // 2
     left = _stacked(ctx, "ggates", [matrix(ctx, ("ggates", k), a, -2) for k, a in enumerate(inputs[:count])])
     right = _stacked(ctx, "x", [matrix(ctx, ("x", k), a) for k, a in enumerate(inputs[count:])])
-    flat = result_matrix(ctx, "gweight", gweight)
-    ctx.xp.matmul(left.T, right, out=flat)
-    deliver_matrix(ctx, flat, gweight)
+    with result_matrix(ctx, "gweight", gweight) as flat:
+        ctx.xp.matmul(left.T, right, out=flat)
 
 
 def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:
@@ -106,9 +102,8 @@ def state_weight_gradient(ctx: Context, ggates: Array, *args: Array) -> None:
     *hs, gweight = args
     left = matrix(ctx, "ggates", ggates.swapaxes(0, 1)[: len(hs)], -2)
     right = _stacked(ctx, "h", [matrix(ctx, ("h", k), h) for k, h in enumerate(hs)])
-    flat = result_matrix(ctx, "gweight", gweight)
-    ctx.xp.matmul(left.T, right, out=flat)
-    deliver_matrix(ctx, flat, gweight)
+    with result_matrix(ctx, "gweight", gweight) as flat:
+        ctx.xp.matmul(left.T, right, out=flat)
 
 
 @partial(Kernel, is_captured=True, cuda=gpu_rows.sums_of_rows)
