@@ -52,6 +52,11 @@ def gradient_of_first(op: Operator, gy: LogicalRegion, *, kernel: Kernel) -> tup
     return gx, *[None] * len(others)
 
 
+def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, ...]:
+    """The backward function of what is piecewise constant."""
+    return (None,) * len(op.inputs)
+
+
 def parameters(
     x: LogicalRegion,
     name: str,

@@ -17,6 +17,7 @@ from ops.building import (
     distinct,
     launch_all,
     launch_first,
+    no_gradient,
     term,
     terms,
 )
@@ -145,11 +146,6 @@ def token_axis(where: str, region: LogicalRegion, groups: int) -> tuple[str, dic
             f"{where}: '{region.name}' is {region.shape}, its dimension 0 does not divide into {groups} groups"
         )
     return ("b", {}) if groups == 1 else ("(g b)", {"g": groups})
-
-
-def no_gradient(op: Operator, *gradients: LogicalRegion | None) -> tuple[None, ...]:
-    """The backward function of what is piecewise constant."""
-    return (None,) * len(op.inputs)
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.slots)

@@ -6,14 +6,14 @@ be split along every axis: over the points of the image, partial sums. For the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from numpy.typing import DTypeLike
 
 from ops.building import check_positive, checked, launch_first, pair
 from ops.cuda import windows as gpu_windows
-from ops.tiles import Interval, spatial
+from ops.tiles import Image, Interval, spatial
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -31,17 +31,7 @@ def adaptive_avg_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
     Raises:
         ValueError: `x` has not four dimensions, or `output_size` is not positive.
     """
-    height, width = _output_size("adaptive_avg_pool2d", x, output_size, name)
-    extents = (x.shape[2], height), (x.shape[3], width)
-    return launch_first(
-        name or "adaptive_avg_pool2d",
-        "n c y x -> n c h w",
-        [x],
-        kernel=_mean.bind(extents=extents),
-        sizes={"h": height, "w": width},
-        backward=partial(_backward, extents=extents),
-        flops=2 / height + 2 / x.shape[3],
-    )
+    return _launch("adaptive_avg_pool2d", x, output_size, name)
 
 
 def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name: str | None = None) -> LogicalRegion:
@@ -49,26 +39,27 @@ def adaptive_max_pool2d(x: LogicalRegion, output_size: int | Sequence[int], name
 
     Args, returns and raises as `adaptive_avg_pool2d`. Points of the image are not split, windows are.
     """
-    height, width = _output_size("adaptive_max_pool2d", x, output_size, name)
+    return _launch("adaptive_max_pool2d", x, output_size, name)
+
+
+def _launch(kind: str, x: LogicalRegion, output_size: int | Sequence[int], name: str | None) -> LogicalRegion:
+    where = checked(kind, name, x, ndim=(4,))
+    height, width = pair(where, "output_size", output_size)
+    for size in (height, width):
+        check_positive(where, output_size=size)
     extents = (x.shape[2], height), (x.shape[3], width)
+    is_mean = kind == "adaptive_avg_pool2d"
     return launch_first(
-        name or "adaptive_max_pool2d",
-        "n c ^y ^x -> n c h w, n c h w",  # the second output says where in the image the maximum stands
+        name or kind,
+        # the second output says where in the image the maximum stands
+        "n c y x -> n c h w" if is_mean else "n c ^y ^x -> n c h w, n c h w",
         [x],
-        kernel=_max.bind(extents=extents),
+        kernel=(_mean if is_mean else _max).bind(extents=extents),
         sizes={"h": height, "w": width},
         backward=partial(_backward, extents=extents),
-        flops=1 / (height * width),
-        dtype=[x.dtype, "int64"],
+        flops=2 / height + 2 / x.shape[3] if is_mean else 1 / (height * width),
+        dtype=[x.dtype] if is_mean else [x.dtype, "int64"],
     )
-
-
-def _output_size(kind: str, x: LogicalRegion, output_size: int | Sequence[int], name: str | None) -> tuple[int, int]:
-    where = checked(kind, name, x, ndim=(4,))
-    sizes = pair(where, "output_size", output_size)
-    for size in sizes:
-        check_positive(where, output_size=size)
-    return sizes
 
 
 def _backward(
@@ -91,21 +82,21 @@ def _bounds(window: int, extent: int, out: int) -> Interval:
 
 
 def _shares(
-    ctx: Context, slot: str, windows: Interval, points: Interval, extent: int, out: int, dtype: DTypeLike
-) -> Array:
-    """Windows by points: 1 / size of the window where a point lies in it."""
-    shares = ctx.scratch(slot, (windows[1] - windows[0], points[1] - points[0]), dtype)
-    shares.fill(0)
-    for k, window in enumerate(range(*windows)):
-        lo, hi = _bounds(window, extent, out)
-        shares[k, max(lo - points[0], 0) : max(hi - points[0], 0)] = 1 / (hi - lo)
-    return shares
+    ctx: Context, windows: Image, points: Image, extents: Sequence[tuple[int, int]], dtype: DTypeLike
+) -> Iterator[Array]:
+    """Of rows and of columns: windows by points, 1 / size of the window where a point lies in it."""
+    for k, ((first, end), (lo, hi), (extent, out)) in enumerate(zip(windows, points, extents, strict=True)):
+        shares = ctx.scratch(("shares", k), (end - first, hi - lo), dtype)
+        shares.fill(0)
+        for row, window in enumerate(range(first, end)):
+            start, stop = _bounds(window, extent, out)
+            shares[row, max(start - lo, 0) : max(stop - lo, 0)] = 1 / (stop - start)
+        yield shares
 
 
 @partial(Kernel, cuda=gpu_windows.mean)
 def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]]) -> None:
-    points, windows = spatial(ctx.rect(0)), spatial(ctx.rect(1))
-    rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], x.dtype) for k, s in enumerate(("h", "w")))
+    rows, columns = _shares(ctx, spatial(ctx.rect(1)), spatial(ctx.rect(0)), extents, x.dtype)
     lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
     ctx.xp.matmul(x, columns.T, out=lines)
     ctx.xp.matmul(rows, lines, out=y)
@@ -113,8 +104,7 @@ def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]
 
 @partial(Kernel, cuda=gpu_windows.mean_gradient)
 def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, extents: Sequence[tuple[int, int]]) -> None:
-    windows, points = spatial(ctx.rect(0)), spatial(ctx.rect(1))
-    rows, columns = (_shares(ctx, s, windows[k], points[k], *extents[k], gy.dtype) for k, s in enumerate(("h", "w")))
+    rows, columns = _shares(ctx, spatial(ctx.rect(0)), spatial(ctx.rect(1)), extents, gy.dtype)
     lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
     ctx.xp.matmul(gy, columns, out=lines)
     ctx.xp.matmul(rows.T, lines, out=gx)

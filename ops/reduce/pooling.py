@@ -5,7 +5,7 @@ Splits over `n` (Sample), `c`, `h` and `w` (Attribute; windows that overlap read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -38,9 +38,7 @@ def max_pool2d(
     Raises:
         ValueError: `x` has not four dimensions, or the windows do not fit.
     """
-    windows = _windows("max_pool2d", x, kernel_size, stride, padding, name)
-    pattern = "n c y x -> n c h w, n c h w"  # the second output says where in its window the maximum stands
-    return _launch(name or "max_pool2d", pattern, x, windows, _max, _max_backward, [x.dtype, "int32"])
+    return _launch("max_pool2d", x, kernel_size, stride, padding, name)
 
 
 def avg_pool2d(
@@ -54,58 +52,41 @@ def avg_pool2d(
 
     Args, returns and raises as `max_pool2d`.
     """
-    windows = _windows("avg_pool2d", x, kernel_size, stride, padding, name)
-    return _launch(name or "avg_pool2d", "n c y x -> n c h w", x, windows, _mean, _mean_backward, [x.dtype])
+    return _launch("avg_pool2d", x, kernel_size, stride, padding, name)
 
 
 def _launch(
-    name: str,
-    pattern: str,
-    x: LogicalRegion,
-    windows: Windows,
-    kernel: Kernel,
-    backward: Callable[..., LogicalRegion],
-    dtype: list[str],
-) -> LogicalRegion:
-    return launch_first(
-        name,
-        pattern,
-        [x],
-        kernel=kernel.bind(windows=windows),
-        windows={"y": windows[0], "x": windows[1]},
-        backward=backward,
-        flops=windows[0].size * windows[1].size,
-        dtype=dtype,
-        layout=layout_channels_last(pattern),
-    )
-
-
-def _windows(
     kind: str,
     x: LogicalRegion,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None,
     padding: int | Sequence[int],
     name: str | None,
-) -> Windows:
+) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(4,))
     windows = image_windows(where, x, kernel_size, kernel_size if stride is None else stride, padding)
     for window in windows:
         if 2 * window.padding > window.size:
             raise ValueError(f"{where}: padding is {window.padding}, more than half the kernel size {window.size}")
-    return windows
+    pattern, kernel, dtype = "n c y x -> n c h w", _mean, [x.dtype]
+    if kind == "max_pool2d":  # the second output says where in its window the maximum stands
+        pattern, kernel, dtype = f"{pattern}, n c h w", _max, [x.dtype, "int32"]
+    return launch_first(
+        name or kind,
+        pattern,
+        [x],
+        kernel=kernel.bind(windows=windows),
+        windows={"y": windows[0], "x": windows[1]},
+        backward=_backward,
+        flops=windows[0].size * windows[1].size,
+        dtype=dtype,
+        layout=layout_channels_last(pattern),
+    )
 
 
-def _max_backward(op: Operator, gy: LogicalRegion, gindex: LogicalRegion | None) -> LogicalRegion:
-    return _launch_gradient(op, [gy, op.outputs[1]], _max_gradient)
-
-
-def _mean_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
-    return _launch_gradient(op, [gy], _mean_gradient)
-
-
-def _launch_gradient(op: Operator, inputs: Sequence[LogicalRegion], kernel: Kernel) -> LogicalRegion:
-    windows = op.windows["y"], op.windows["x"]
+def _backward(op: Operator, gy: LogicalRegion, *_: LogicalRegion | None) -> LogicalRegion:
+    inputs, windows = [gy, *op.outputs[1:]], (op.windows["y"], op.windows["x"])
+    kernel = _mean_gradient if len(inputs) == 1 else _max_gradient
     height, width = op.inputs[0].shape[2:]
     pattern = f"{', '.join(['n c p q'] * len(inputs))} -> n c h w"
     return launch_first(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ops.building import check_dim, check_region, checked, distinct, launch_first, term, terms
+from ops.building import check_dim, check_region, checked, distinct, launch_first, no_gradient, term, terms
 from ops.reduce.reductions import sum_to
 from ops.shape.rearrange import reshape
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -98,7 +98,7 @@ def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion
         return x
     axes = term(distinct(x.axes))
     pattern = f"{axes} -> {axes}"
-    backward = _cast_backward if x.is_floating and "float" in dtype else _no_gradient
+    backward = _cast_backward if x.is_floating and "float" in dtype else no_gradient
     return launch_first(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype)
 
 
@@ -110,7 +110,3 @@ def _cast(ctx: Context, x: Array, y: Array) -> None:
 def _cast_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     axes, dtype = terms(op)[1][0], op.inputs[0].dtype
     return launch_first(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=_cast, dtype=dtype)
-
-
-def _no_gradient(op: Operator, gy: LogicalRegion) -> None:
-    return None
