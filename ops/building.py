@@ -136,8 +136,9 @@ def checked(
     """
     where = f"{kind} '{name or kind}'"
     check_region(where, x, role, floating)
-    if ndim:
-        check_ndim(where, x, ndim)
+    if ndim and x.ndim not in ndim:
+        needed = " or ".join(map(str, ndim))
+        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, {needed} dimensions are needed")
     if x.ndim < least:
         needed = ("", "one dimension is", "two dimensions are", "three dimensions are")[least]
         raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least {needed} needed")
@@ -157,14 +158,6 @@ def check_integers(where: str, region: LogicalRegion, role: str) -> None:
     check_region(where, region, role, floating=False)
     if not region.dtype.startswith(("int", "uint")):
         raise ValueError(f"{where}: {role} '{region.name}' is {region.dtype}, an integer dtype is needed")
-
-
-def check_ndim(where: str, region: LogicalRegion, allowed: Sequence[int]) -> None:
-    """ValueError for a region of another number of dimensions."""
-    if region.ndim not in allowed:
-        raise ValueError(
-            f"{where}: '{region.name}' has shape {region.shape}, {' or '.join(map(str, allowed))} dimensions are needed"
-        )
 
 
 def check_positive(where: str, **values: int) -> None:

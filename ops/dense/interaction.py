@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.building import check_ndim, check_region, launch_all, launch_first
+from ops.building import checked, launch_all, launch_first
 from ops.cuda import kernels as gpu
 from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, njit
@@ -35,8 +35,7 @@ def dot_interaction(xs: Sequence[LogicalRegion], name: str | None = None) -> Log
     if len(xs) < 2:
         raise ValueError(f"{where}: at least two regions are needed")
     for k, x in enumerate(xs):
-        check_region(where, x, f"xs[{k}]")
-        check_ndim(where, x, (2,))
+        checked("dot_interaction", name, x, f"xs[{k}]", ndim=(2,))
         if x.shape != xs[0].shape:
             raise ValueError(f"{where}: '{xs[0].name}' is {xs[0].shape} and '{x.name}' is {x.shape}")
     return launch_first(

@@ -15,7 +15,6 @@ from numpy.typing import DTypeLike
 
 from ops.building import (
     check_integers,
-    check_ndim,
     check_positive,
     check_region,
     checked,
@@ -84,9 +83,8 @@ def combine(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    where = checked("combine", name, x)
+    where = checked("combine", name, x, ndim=(3,))
     check_region(where, weights, "weights")
-    check_ndim(where, x, (3,))
     check_positive(where, groups=groups)
     if weights.shape != slots.shape or x.shape[1] % groups:
         raise ValueError(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil, prod
 
-from ops.building import check_positive, checked, first, launch_first
+from ops.building import check_positive, checked, launch_first
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
 from ops.initializers import Init, uniform
@@ -118,24 +118,23 @@ def _expert_linear(
     check_positive(where, out_features=extent)
     graph, (experts, _, features) = x.graph, x.shape
     name = graph.unique_name(name or "expert_linear")
-    bound = features**-0.5
-    init = uniform(-bound, bound) if init is None else init
-    inputs = [x, graph.parameter(f"{name}.weight", (experts, extent, features), init, x.dtype)]
+    even = uniform(-(features**-0.5), features**-0.5)
+    inputs = [
+        x,
+        graph.parameter(f"{name}.weight", (experts, extent, features), even if init is None else init, x.dtype),
+    ]
     if bias:
-        inputs.append(graph.parameter(f"{name}.bias", (experts, extent), uniform(-bound, bound), x.dtype))
+        inputs.append(graph.parameter(f"{name}.bias", (experts, extent), even, x.dtype))
 
     def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-        launch, (x, weight, *rest) = gy.graph.launch, op.inputs
-        made = [
-            launch(f"{name}.dx", f"e c {o}, e {o} {i} -> e c {i}", [gy, weight], kernel=_dx),
-            launch(f"{name}.dweight", f"e c {o}, e c {i} -> e {o} {i}", [gy, x], kernel=_dweight),
-        ]
-        if rest:
-            made.append(launch(f"{name}.dbias", f"e c {o} -> e {o}", [gy], kernel=_dbias, flops=1))
-        return tuple(first(m) for m in made)
+        x, weight, *_ = op.inputs
+        gx = launch_first(f"{name}.dx", f"e c {o}, e {o} {i} -> e c {i}", [gy, weight], kernel=_dx)
+        gweight = launch_first(f"{name}.dweight", f"e c {o}, e c {i} -> e {o} {i}", [gy, x], kernel=_dweight)
+        if not bias:
+            return gx, gweight
+        return gx, gweight, launch_first(f"{name}.dbias", f"e c {o} -> e {o}", [gy], kernel=_dbias, flops=1)
 
     pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
-
     return launch_first(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=backward)
 
 

@@ -115,11 +115,9 @@ def expert_slots(
     Raises:
         ValueError: the extents do not agree, or a dtype is wrong; when the step runs: a choice is no expert.
     """
-    where = f"expert_slots '{name or 'expert_slots'}'"
+    where = checked("expert_slots", name, choices, "choices", least=2, floating=False)
     check_integers(where, choices, "choices")
     check_positive(where, num_experts=num_experts, capacity=capacity, groups=groups)
-    if choices.ndim < 2:
-        raise ValueError(f"{where}: '{choices.name}' has shape {choices.shape}, at least two dimensions are needed")
     row, sizes = token_axis(where, choices, groups)
     _, *inner = distinct(choices.axes[:-1], ("b", "g", "k", *(f"all{d}" for d in range(choices.ndim))))
     every = [f"^all{d}" for d in range(choices.ndim - 1)]

@@ -7,9 +7,7 @@ hidden state).
 
 Parameters have torch's layout with the gates i, f, g, o as a dimension of their own: (4, hidden, input) is torch's
 (4 hidden, input) in memory, so `.reshape` converts. As one dimension `(g h)`, a split over `h` would not be contiguous.
-
-Steps share their weights. A step that continues another leaves its part of the weights' gradient to the first of
-them, whose backward runs last: one matrix product over all steps, and one sum over devices instead of one per step.
+How steps share the gradient of their weights is said in `layers`.
 """
 
 from __future__ import annotations

@@ -74,7 +74,9 @@ def from_torch(module: Any, example_inputs: Any) -> Imported:
     outputs: Sequence[Any] = ()
     for node in nodes:
         if node.op == "placeholder":
-            values[node] = inputs[node.name] = _input(graph, node.name, next(examples, None))
+            if (example := next(examples, None)) is None:
+                raise ValueError(f"from_torch: example_inputs has no tensor for the argument '{node.name}'")
+            values[node] = inputs[node.name] = graph.input(node.name, tuple(example.shape), dtype_of(example))
         elif node.op == "output":
             result = _resolve(node.args[0], values)
             outputs = result if isinstance(result, tuple | list) else (result,)
@@ -124,12 +126,6 @@ def _rule(node: Any, modules: dict[str, Any]) -> Rule | None:
     module = modules[node.target]
     rule = module_rule(module)
     return rule and partial(rule, module, node.target)
-
-
-def _input(graph: Graph, name: str, example: Any) -> LogicalRegion:
-    if example is None:
-        raise ValueError(f"from_torch: example_inputs has no tensor for the argument '{name}'")
-    return graph.input(name, tuple(example.shape), dtype_of(example))
 
 
 def _call(node: Any, graph: Graph, module: Any, modules: dict[str, Any], values: dict[Any, Any]) -> Any:
