@@ -1,4 +1,4 @@
-"""The inner loop of `exhaustive`, compiled by numba: simulation of less than what will run; imported on first use.
+"""The inner loop of `exhaustive`, compiled by numba: simulation of less than what will run.
 
 Rows of decided operators run on their devices in program order, each after what it reads. An undecided operator takes
 the least seconds of a point after the first point of each operator that it reads from, and on every device the least

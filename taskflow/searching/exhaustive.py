@@ -24,6 +24,7 @@ from taskflow.core.columns import Array
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
+from taskflow.searching.boundpass import bound_children
 from taskflow.searching.boundtables import bound_tables
 from taskflow.searching.judge import Judge
 from taskflow.searching.space import Space, count_strategies
@@ -162,16 +163,13 @@ class Bounds:
     """Lower bounds of partly decided strategies; -1 stands for undecided."""
 
     def __init__(self, tables: SpaceTables) -> None:
-        from taskflow.searching.boundpass import bound_children  # numba: imported on first use
-
-        self._bound_children: Callable[..., None] = bound_children
         self._tables = tuple(bound_tables(tables))
         self.configs = tables.configs
 
     def of_children(self, chosen: Array, leader: int) -> Array:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
         out = np.empty(len(self.configs[leader]))
-        self._bound_children(chosen, leader, self._tables, out)
+        bound_children(chosen, leader, self._tables, out)
         return out
 
 

@@ -19,9 +19,11 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
+from taskflow.searching.critical import trace
 from taskflow.searching.layout import Chosen, lay_out
 from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
+from taskflow.searching.resimulate import alive_peak, resimulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
 from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import STREAMS
@@ -50,10 +52,6 @@ class Judge:
     """See the module. `last_refusal` says why the last strategy was infinitely slow, where it is not the limit."""
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
-        from taskflow.searching.critical import trace  # numba: imported on first use
-        from taskflow.searching.resimulate import alive_peak, resimulate
-
-        self._resimulate, self._trace, self._alive_peak = resimulate, trace, alive_peak
         self.graph, self.machine, self.costs = graph, machine, costs
         self.last_refusal = ""
         self._devices = len(machine.devices)
@@ -267,7 +265,7 @@ class Judge:
         """Find the critical path of the current strategy, if it is not known."""
         program, sets = self.program, self.pool.sets
         if not program.is_traced:
-            self._trace(tuple(program.tables), *sets.columns, sets.count, tuple(program.path))
+            trace(tuple(program.tables), *sets.columns, sets.count, tuple(program.path))
             program.is_traced = True
 
     def _pass(
@@ -282,7 +280,7 @@ class Judge:
         index, pool, program = self.index, self.pool, self.program
         if math.isfinite(limit) and program.rows >= LONG_ROWS:
             self.find_path()
-        seconds, needed = self._resimulate(
+        seconds, needed = resimulate(
             limit,
             is_brief,
             *changed,
@@ -321,7 +319,7 @@ class Judge:
 
     def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
         """The peaks of all devices, of which those that the proposal changes; `is_kept`: it becomes the current one."""
-        self._alive_peak(
+        alive_peak(
             self._alive,
             self.layout.alive,
             self.index.changed[1],

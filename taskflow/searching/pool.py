@@ -19,7 +19,9 @@ from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering
 from taskflow.lowering.pointstore import PointStore
 from taskflow.searching.layout import BY_POINTS, Chosen, Layout
+from taskflow.searching.memo import find_fragments, forget_last, refill
 from taskflow.searching.packed import GROWING, ROW, ROWS, empty
+from taskflow.searching.receiving import links_of
 from taskflow.tasks.exchange import ring_order
 from taskflow.tasks.streams import StreamSets, StreamTable
 from taskflow.tasks.task_graph import COLLECTIVES
@@ -144,8 +146,6 @@ class Pool:
     @cached_property
     def _links(self) -> tuple[object, ...]:
         """`receiving.Links` as a plain tuple."""
-        from taskflow.searching.receiving import links_of  # numba: imported on first use
-
         mover = self.lowering.mover
         return tuple(links_of(self.costs.rates(), mover.hosts, mover.direct_devices, self.sets))
 
@@ -185,9 +185,6 @@ class Index:
     """
 
     def __init__(self, layout: Layout, devices: int) -> None:
-        from taskflow.searching.memo import find_fragments, forget_last, refill  # numba: imported on first use
-
-        self._find_fragments, self._forget_last, self._refill = find_fragments, forget_last, refill
         self.layout, self.layout_columns = layout, tuple(layout)
         ops, regions = len(layout.region_ptr) - 1, len(layout.kind)
         self.current, self.proposed = (_nothing(ops, regions, devices) for _ in range(2))
@@ -205,7 +202,7 @@ class Index:
         number `fragments`.
         """
         self._make_room(fragments)
-        self._find_fragments(
+        find_fragments(
             columns,
             tuple(self.current),
             tuple(self.proposed),
@@ -220,7 +217,7 @@ class Index:
 
     def forget(self, first: int, end: int) -> None:
         """Forget the fragments from number `first` to before `end`, the last, which were found but not made."""
-        self._forget_last(self._table, self._key, self._key_ptr, first, end)
+        forget_last(self._table, self._key, self._key_ptr, first, end)
 
     @property
     def changed(self) -> tuple[Array, Array]:
@@ -243,7 +240,7 @@ class Index:
             self._key = np.concatenate([self._key, np.zeros(len(self._key) + self._most, np.int64)])
         if 2 * most > len(self._table):
             self._table = np.full(4 * most, -1, np.int64)
-            self._refill(self._table, self._key, self._key_ptr, fragments)
+            refill(self._table, self._key, self._key_ptr, fragments)
         self.size_bytes = self._key.nbytes + self._key_ptr.nbytes + self._table.nbytes
 
 
