@@ -2,27 +2,36 @@
 
 Links between devices are timed as the executor uses them: out of the memory of another rank's GPU where that can be
 mapped, else through pinned memory of the hosts; in one process, from one GPU to the next.
+
+`CostModel.measured` asks `DeviceTimes` for rows of `cuda` devices: each kernel timed by events, on made-up arrays that
+lie as in the executor. Kernels run as they do in a step: the variant for CUDA where an operator has one, scratch memory
+that is there already, numbers of the step in cells, products in the precision of the graph.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from taskflow.backend import Array, StreamBackend
+import numpy as np
+from numpy.typing import DTypeLike
+
+from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import Transport
 from taskflow.cost.samples import fitted_rates, one_way_seconds
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
+from taskflow.tasks.task_graph import Launch, TaskGraph, access
 
 _DTYPES = ("float64", "float16", "bfloat16", "tf32")
 _PRODUCTS = (128, 512, 1024, 2048, 4096)
 _COPIES = (1 << 14, 1 << 18, 1 << 21, 1 << 24, 1 << 27)
 _LARGE_PRODUCT = 4096
+_CELL_BYTES = 8
 _SMALL, _LARGE = 1 << 12, 1 << 26  # bytes of transfers
 
 _log = logging.getLogger(__name__)
@@ -142,3 +151,62 @@ def _staged_seconds(backend: StreamBackend, transport: Transport, size: int, rou
 
     upload, download = backend.copy(device, host), backend.copy(host, device)
     return one_way_seconds(transport, host, rounds, partial(finish, download), partial(finish, upload))
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+class DeviceTimes:
+    """Seconds of kernels and copies on the GPUs of one backend."""
+
+    def __init__(self, backend: StreamBackend) -> None:
+        self._backend = backend
+        self._clocks: dict[int, DeviceClock] = {}
+
+    def name(self, device: int) -> str:
+        """What a device is called in a cost file."""
+        return self._backend.name(device)
+
+    def point(self, task_graph: TaskGraph, launch: Launch, row: int) -> float:
+        """Seconds of the kernel of a point."""
+        clock = self._clock(int(task_graph.device[row]))
+        args, arrays = task_graph.args(row), []
+        for (_, rect, _), number in zip(args, launch.args, strict=True):
+            order = task_graph.order(number)
+            array = clock.array(tuple(rect.shape[d] for d in order), task_graph.regions[number].dtype)
+            arrays.append(array.transpose(np.argsort(order).tolist()))
+        context = StreamContext(
+            self._backend,
+            partial(self._cell, clock.device),
+            partial(self._backend.zeros, clock.device),
+            [rect for _, rect, _ in args],
+            launch.intervals(int(task_graph.point[row])),
+            Run(),
+            Workspace(partial(self._backend.zeros, clock.device)),
+            int(task_graph.point[row]),
+        )
+        kernel = launch.kernel.on_cuda if self._backend.uses_variants else launch.kernel
+        kernel = kernel.for_dtypes(arrays, *access([privilege for _, _, privilege in args]))
+        with self._backend.tf32(task_graph.uses_tf32):
+            return clock.seconds(partial(kernel, context, *arrays))
+
+    def move(self, device: int, shape: Sequence[int], dtype: str, adds: int) -> float:
+        """Seconds of a copy within a device, or of so many additions."""
+        clock, xp = self._clock(device), self._backend.xp
+        target, other = (clock.array(tuple(shape), dtype) for _ in range(2))
+        if not adds:
+            return clock.seconds(lambda: xp.copyto(target, other))
+        return adds * clock.seconds(lambda: xp.add(target, other, out=target))
+
+    def _clock(self, device: int) -> DeviceClock:
+        if device not in self._clocks:
+            self._clocks[device] = DeviceClock(self._backend, device)
+        return self._clocks[device]
+
+    def _cell(self, device: int, dtype: DTypeLike, value: Callable[[Run], float]) -> Array:
+        host = self._backend.pinned(_CELL_BYTES)
+        host.view(dtype)[0] = value(Run())
+        cell = self._backend.zeros(device, _CELL_BYTES)
+        self._backend.copy(cell, host)()
+        found: Array = cell.view(dtype)
+        return found

@@ -20,7 +20,7 @@ import numpy as np
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.errors import CostError
-from taskflow.cost.on_gpu import DeviceTimes
+from taskflow.cost.measure_gpu import DeviceTimes
 from taskflow.cost.samples import kernel_key, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
@@ -54,6 +54,7 @@ class CostModel(ABC):
 
     Attributes:
         is_shared_out: whether a part r of a task takes at least r of its seconds, which lower bounds rely on.
+        rates: of the machine.
     """
 
     is_shared_out = True
@@ -61,10 +62,16 @@ class CostModel(ABC):
     def __init__(self, machine: MachineModel) -> None:
         self.machine = machine
         devices = machine.devices
-        self._bandwidth = np.array([d.memory_efficiency * d.memory_bandwidth for d in devices])
-        self._memory_ramp = np.array([d.half_bytes for d in devices]) / self._bandwidth
-        self._overhead = np.array([d.overhead_seconds for d in devices])
-        self._latency, self._throughput = machine.latency_seconds, machine.bandwidth
+        bandwidth = np.array([d.memory_efficiency * d.memory_bandwidth for d in devices])
+        self.rates = Rates(
+            machine.latency_seconds,
+            machine.bandwidth,
+            overhead=np.array([d.overhead_seconds for d in devices]),
+            bandwidth=bandwidth,
+            ramp=np.array([d.half_bytes for d in devices]) / bandwidth,
+            flops=np.ones((len(_DTYPES), len(devices))),
+            compute_ramp=np.zeros(len(devices)),
+        )
         self._collectives = CollectiveCosts(machine)
 
     @staticmethod
@@ -113,13 +120,8 @@ class CostModel(ABC):
         result[moves] = self._moves(task_graph, moves)
         transfers = np.flatnonzero(task_graph.is_transfer)
         pair = task_graph.source[transfers], device[transfers]
-        result[transfers] = self._latency[pair] + task_graph.bytes[transfers] / self._throughput[pair]
+        result[transfers] = self.rates.latency[pair] + task_graph.bytes[transfers] / self.rates.throughput[pair]
         return result
-
-    def rates(self) -> Rates:
-        """The rates of the machine."""
-        compute = np.ones((len(_DTYPES), len(self._overhead))), np.zeros(len(self._overhead))
-        return Rates(self._latency, self._throughput, self._overhead, self._bandwidth, self._memory_ramp, *compute)
 
     def collective_seconds(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
         """Seconds of a collective among devices by host and number, which moves so many bytes in all."""
@@ -135,9 +137,9 @@ class CostModel(ABC):
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of copies within a device, folds and feeds: bytes over memory bandwidth."""
-        device, size = task_graph.device[rows], task_graph.bytes[rows]
-        ramp = np.where(size > 0, self._memory_ramp[device], 0.0)
-        seconds: Array = self._overhead[device] + size / self._bandwidth[device] + ramp
+        device, size, rates = task_graph.device[rows], task_graph.bytes[rows], self.rates
+        ramp = np.where(size > 0, rates.ramp[device], 0.0)
+        seconds: Array = rates.overhead[device] + size / rates.bandwidth[device] + ramp
         return seconds
 
 
@@ -159,8 +161,9 @@ class AnalyticCosts(CostModel):
         devices = machine.devices
         name = {"float32": "tf32" if use_tf32 else "float32"}
         shares = np.array([d.compute_efficiency for d in devices])
-        self._rates = shares * np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
-        self._compute_ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
+        flops = shares * np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
+        ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
+        self.rates = self.rates._replace(flops=flops, compute_ramp=ramp)
         self._dtype_of: dict[str, int] = {}
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
@@ -171,7 +174,7 @@ class AnalyticCosts(CostModel):
         if task_graph.kind[row] != Kind.POINT:
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
         dtype, number = task_dtype(task_graph, row), int(task_graph.device[row])
-        rate, bandwidth = self._rates[_DTYPES.index(dtype), number], self._bandwidth[number]
+        rate, bandwidth = self.rates.flops[_DTYPES.index(dtype), number], self.rates.bandwidth[number]
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
         computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
         does = computes if is_computing else f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
@@ -179,17 +182,10 @@ class AnalyticCosts(CostModel):
 
     def task_seconds(self, device: Array, dtype: Array, flops: Array, size_bytes: Array) -> Array:
         """Seconds of tasks, elementwise: devices by number, dtypes as `dtype_number` gives them."""
-        seconds: Array = self._overhead[device] + curve_seconds(
-            flops / self._rates[dtype, device],
-            size_bytes / self._bandwidth[device],
-            self._compute_ramp[device],
-            self._memory_ramp[device],
-        )
-        return seconds
-
-    def rates(self) -> Rates:
-        """The rates of the machine, and of what computes."""
-        return super().rates()._replace(flops=self._rates, compute_ramp=self._compute_ramp)
+        rates = self.rates
+        compute, memory = flops / rates.flops[dtype, device], size_bytes / rates.bandwidth[device]
+        seconds = curve_seconds(compute, memory, rates.compute_ramp[device], rates.ramp[device])
+        return rates.overhead[device] + seconds
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         device, flops, size = task_graph.device[rows], task_graph.flops[rows], task_graph.bytes[rows]

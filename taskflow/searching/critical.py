@@ -211,14 +211,11 @@ def reached(row: np.record, p: Path, x: Shift, link: Array, now: int) -> float:
     at = row.link
     while at > 0:
         more = link[at]
-        earliest = np.inf
+        first, last = np.inf, 0.0
         for k in range(abs(more.count)):
             end = end_of(p, x, more.end + k * more.step, now)
-            earliest = min(earliest, end)
-            if more.count > 0:
-                done = max(done, end)
-        if more.count < 0:
-            done = max(done, earliest)
+            first, last = min(first, end), max(last, end)
+        done = max(done, last if more.count > 0 else first)
         at = more.link
     return done
 

@@ -45,7 +45,7 @@ class Pool:
         from taskflow.searching.sketch import sketch
 
         self.lowering, self.costs = lowering, costs
-        self._pack, self._sketch, self._rates = pack_points, sketch, tuple(costs.rates())
+        self._pack, self._sketch, self._rates = pack_points, sketch, tuple(costs.rates)
         self.packed = empty(len(lowering.machine.devices))
         self._column_bytes, self._members = table_bytes(self.packed), 0
         self.op_rows = Column(ROWS)
@@ -147,7 +147,7 @@ class Pool:
     def _links(self) -> tuple[object, ...]:
         """`receiving.Links` as a plain tuple."""
         mover = self.lowering.mover
-        return tuple(links_of(self.costs.rates(), mover.hosts, mover.direct_devices, self.sets))
+        return tuple(links_of(self.costs.rates, mover.hosts, mover.direct_devices, self.sets))
 
     def _settle_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""

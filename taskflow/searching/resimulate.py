@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inlined, leaf, njit
+from taskflow.core.compiling import leaf, njit
 from taskflow.searching.critical import pass_path
 from taskflow.searching.laying import Rows, lay_changed, pass_spans
 from taskflow.searching.layout import Chosen, Layout
@@ -62,7 +62,8 @@ def resimulate(
     for b in t.changed[: counter.spans]:
         t.new_span[b] = t.span[b]
     counter.spans = 0
-    change_ops(work, ops, current, proposed, rows)
+    for op in ops:
+        exchange(work, rows.op_rows, current.rows[op], proposed.rows[op], rows)
     is_known = change_regions(work, size, regions, current, proposed, rows)
     for k in range(len(work)):
         if work[k] * (1.0 - SLACK) > limit:
@@ -131,18 +132,11 @@ def add_work(work: Array, sign: float, first: int, count: int, rows: Rows) -> No
 
 
 @leaf
-def change_ops(work: Array, ops: Array, current: Chosen, proposed: Chosen, rows: Rows) -> None:
-    """Exchange the rows of some operators in the work of all streams."""
-    for op in ops:
-        change_op(work, current.rows[op], proposed.rows[op], rows)
-
-
-@leaf
-def change_op(work: Array, old: int, new: int, rows: Rows) -> None:
-    """Exchange the rows of an operator; -1: there are none yet."""
+def exchange(work: Array, parts: Array, old: int, new: int, rows: Rows) -> None:
+    """Exchange rows of the pool, by the numbers of their ROWS, in the work of all streams; -1: there are none yet."""
     if old >= 0:
-        add_work(work, -1.0, rows.op_rows[old].first, rows.op_rows[old].count, rows)
-    add_work(work, 1.0, rows.op_rows[new].first, rows.op_rows[new].count, rows)
+        add_work(work, -1.0, parts[old].first, parts[old].count, rows)
+    add_work(work, 1.0, parts[new].first, parts[new].count, rows)
 
 
 @leaf
@@ -175,20 +169,13 @@ def change_spans(
             continue
         span = layout.span[b]
         if span.op >= 0:
-            if current.rows[span.op] != proposed.rows[span.op]:
-                change_op(done, current.rows[span.op], proposed.rows[span.op], rows)
-            continue
-        old, new = current.fragment[span.region], proposed.fragment[span.region]
+            parts, old, new = rows.op_rows, current.rows[span.op], proposed.rows[span.op]
+        else:
+            parts, old, new = rows.packed.version, current.fragment[span.region], proposed.fragment[span.region]
+            old = rows.packed.fragment[old].version + span.version if old >= 0 else -1
+            new = rows.packed.fragment[new].version + span.version
         if old != new:
-            if old >= 0:
-                add_version(done, -1.0, rows.packed.fragment[old].version + span.version, rows)
-            add_version(done, 1.0, rows.packed.fragment[new].version + span.version, rows)
-
-
-@inlined
-def add_version(work: Array, sign: float, version: int, rows: Rows) -> None:
-    """Add what the rows of a version take to the work of their streams."""
-    add_work(work, sign, rows.packed.version[version].first, rows.packed.version[version].count, rows)
+            exchange(done, parts, old, new, rows)
 
 
 # -- where to begin --------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class SpaceTables:
         self.family = [number[op.follows or op.name] for op in self.operators]
         self.configs = [list(space.configs(name)) for name in space.names]
         self.edges = list(_edges(self.operators))
-        self.latency, self.throughput = arrival_rates(costs.rates())
+        self.latency, self.throughput = arrival_rates(costs.rates)
         self.points = [
             [partition(op, config) for config in self.configs[f]]
             for op, f in zip(self.operators, self.family, strict=True)
