@@ -131,5 +131,5 @@ def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: flo
 def _repeat(ctx: Context, gy: Array, gx: Array, *, dims: tuple[int, ...] = (), factor: float = 1.0) -> None:
     """`gy` lacks `dims`, or only leading ones."""
     if dims and gy.ndim < gx.ndim:
-        gy = ctx.xp.expand_dims(gy, dims)
+        gy = gy[tuple(None if d in dims else slice(None) for d in range(gx.ndim))]
     ctx.xp.multiply(gy, factor, out=gx)
