@@ -19,9 +19,9 @@ from taskflow.core.dtypes import is_floating
 from taskflow.machine.device import Device
 from taskflow.machine.efficiency import fit_device
 from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph
-from taskflow.tasks.threads.calls import part_calls
 from taskflow.tasks.threads.crew import crew, thread_limit
 from taskflow.tasks.threads.division import Part, best_alone, whole_part
+from taskflow.tasks.threads.sections import part_calls
 
 
 def sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:

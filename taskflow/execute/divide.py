@@ -1,8 +1,8 @@
 """Division of a program: points that follow each other become sections, and their calls those of their parts.
 
 Takes the program of a rank with several threads a device, and its compiler; changes the calls, each under the row of
-its point (`taskflow.tasks.threads.calls`). So the measured time of a row is that of its first part, and the last row of
-a section has the waiting, too.
+its point (`taskflow.tasks.threads.sections`). So the measured time of a row is that of its first part, and the last row
+of a section has the waiting, too.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from taskflow.execute.program import Compiler, RankProgram
-from taskflow.tasks.threads.calls import section_calls
 from taskflow.tasks.threads.division import Part
-from taskflow.tasks.threads.sections import PlannedBytes, sections
+from taskflow.tasks.threads.sections import PlannedBytes, section_calls, sections
 
 
 def divide_program(compiler: Compiler, program: RankProgram) -> dict[int, Sequence[Part]]:
