@@ -61,10 +61,7 @@ class Rect:
 
     def intersect(self, other: Rect) -> Rect:
         """The box of the shared points (possibly empty)."""
-        return Rect(
-            tuple(map(max, self.lo, other.lo)),
-            tuple(map(min, self.hi, other.hi)),
-        )
+        return Rect(tuple(map(max, self.lo, other.lo)), tuple(map(min, self.hi, other.hi)))
 
     def subtract(self, other: Rect) -> list[Rect]:
         """This box without `other`, as disjoint boxes, slabs along the first dimensions first."""

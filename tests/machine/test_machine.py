@@ -254,7 +254,7 @@ def test_latency_and_bandwidth_are_those_of_the_links_on_the_way():
 def test_routes_do_not_depend_on_how_many_targets_are_relaxed_together(monkeypatch):
     machine = MachineModel.preset("v100", nodes=2)
     whole = machine.routes
-    monkeypatch.setattr("taskflow.machine.routes._ENTRIES", 3 * len(machine.links))
+    monkeypatch.setattr("taskflow.machine.model._ENTRIES", 3 * len(machine.links))
     assert np.array_equal(MachineModel.preset("v100", nodes=2).routes, whole)
 
 
