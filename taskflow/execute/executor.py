@@ -272,7 +272,8 @@ class Executor:
             mine = next((p for p in homes if self.transport.drives(p[0])), None)
             rect = homes[0][2]
             if mine is not None:
-                value = self._output(mine[1], rect)
+                held = self._streamed.outputs[mine[1]] if self._streamed else self.memory.view(mine[1], rect)
+                value = held.copy()
             else:
                 region = self.task_graph.regions[int(self.task_graph.instance_region[homes[0][1]])]
                 value = np.empty(region.shape, region.dtype)
@@ -280,10 +281,6 @@ class Executor:
                 self.transport.broadcast(value, homes[0][0])
             values[name] = value
         return values
-
-    def _output(self, instance: int, rect: Rect) -> Array:
-        """A copy of what an instance holds after a step."""
-        return (self._streamed.outputs[instance] if self._streamed else self.memory.view(instance, rect)).copy()
 
     # -- persistent regions ----------------------------------------------------------------------------------------
 

@@ -133,6 +133,6 @@ class ItemOrder:
         """Whether an instance lies on a device of this rank."""
         return self.transport.drives(int(self.graph.instance_device[instance]))
 
-    def add_host(self, call: Call, row: int, role: str, before: Sequence[int] = ()) -> None:
-        """Append an item of the host."""
-        self.items.append(Item(call, HOST, row, role, tuple(before)))
+    def add_host(self, call: Call, row: int, role: str, after: Sequence[int] = ()) -> None:
+        """Append an item of the host, which waits for those of the rows `after`."""
+        self.items.append(Item(call, HOST, row, role, tuple(self._item_of[k] for k in after)))

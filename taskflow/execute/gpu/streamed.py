@@ -79,7 +79,6 @@ class StreamCompiler(Compiler):
             self.captures,
             self.times,
         )
-        self.program = RankProgram()
         self.program.add(self.replay, 0, "run")
         if self.issue.checks:
             self.program.add(self.issue.checks.verify, 0, "check")
@@ -170,18 +169,14 @@ class StreamCompiler(Compiler):
 
     def _fetch_all(self) -> None:
         """Copy what is fetched and lies here to the host."""
-        for homes in self.graph.fetches.values():
-            here = next((p for p in homes if p[0] in self.memory.own), None)
-            if here is not None and here[1] not in self.outputs:
-                self._fetch(*here)
-
-    def _fetch(self, device: int, instance: int, rect: Rect) -> None:
-        order = self.memory.order_of(instance)  # as it lies in memory
-        array = self.memory.view(instance, rect).transpose(order)
-        pinned = self._pinned(array.shape, array.dtype)
-        self.outputs[instance] = pinned.transpose(np.argsort(order))
-        packed = self._packed(self.issue.number(StreamKind.OUTPUTS, device), array)
-        self.issue.add_fetch(partial(self._to_host, pinned, array, packed), device, instance)
+        found = (next((p for p in homes if p[0] in self.memory.own), None) for homes in self.graph.fetches.values())
+        for device, instance, rect in {p[1]: p for p in found if p is not None}.values():
+            order = self.memory.order_of(instance)  # as it lies in memory
+            array = self.memory.view(instance, rect).transpose(order)
+            pinned = self._pinned(array.shape, array.dtype)
+            self.outputs[instance] = pinned.transpose(np.argsort(order))
+            packed = self._packed(self.issue.number(StreamKind.OUTPUTS, device), array)
+            self.issue.add_fetch(partial(self._to_host, pinned, array, packed), device, instance)
 
     def _to_host(self, pinned: Array, array: Array, packed: Array) -> None:
         if packed is not array:
@@ -204,35 +199,28 @@ class StreamCompiler(Compiler):
 
     # -- messages --------------------------------------------------------------------------------------------------
 
-    def _receive(self, rows: list[int]) -> None:
-        parts = [self._message_part(row, 1) for row in rows]
-        message = self.transport.receiver([p for _, p in parts], int(self.graph.source[rows[0]]), rows[0])
-        self.program.frees.append(message.free)
-        self.issue.add_host(message.start, rows[0], "post")
-        for row, part in zip(rows, parts, strict=True):
-            self.pending[row] = (self._waiting(message), self.graph.args(row)[1][0])
-            self._arrives[row] = part
-
-    def _send(self, rows: list[int]) -> None:
-        for row in rows:
+    def _parts(self, rows: list[int], k: int) -> list[Array]:
+        """Pinned memory for argument `k` of every transfer of a message; what is sent gets there by an item."""
+        parts = []
+        for row in rows if k == 0 else ():
             self._before(row, [])
-        parts, items = [self._message_part(row, 0) for row in rows], []
-        for row, (array, pinned) in zip(rows, parts, strict=True):
-            stream = self.issue.number(StreamKind.SENDING, int(self.graph.source[row]))
-            call = partial(self._to_host, pinned, array, self._packed(stream, array))
-            items.append(self.issue.add(call, row, "send", stream, [self.graph.args(row)[0][0]]))
-        message = self.transport.sender([p for _, p in parts], int(self.graph.device[rows[0]]), rows[0])
+        for row in rows:
+            instance, rect, _ = self.graph.args(row)[k]
+            array = self.memory.view(instance, rect)
+            parts.append(self._pinned(array.shape, array.dtype))
+            if k == 0:
+                stream = self.issue.number(StreamKind.SENDING, int(self.graph.source[row]))
+                call = partial(self._to_host, parts[-1], array, self._packed(stream, array))
+                self.issue.add(call, row, "send", stream, [instance])
+            else:
+                self._arrives[row] = array, parts[-1]
+        return parts
+
+    def _start(self, message: Message, rows: list[int], k: int, role: str) -> None:
         self.program.frees.append(message.free)
-        self.issue.add_host(message.start, rows[0], "send", items)
-        self.pending.update({row: (self._waiting(message), self.graph.args(row)[0][0]) for row in rows})
-
-    def _waiting(self, message: Message) -> Call:
-        return partial(self.backend.host_waits, message.is_over)
-
-    def _message_part(self, row: int, k: int) -> tuple[Array, Array]:
-        """Argument `k` of a transfer on the device, and pinned memory for it."""
-        array = self.memory.view(*self.graph.args(row)[k][:2])
-        return array, self._pinned(array.shape, array.dtype)
+        self.issue.add_host(message.start, rows[0], role, rows if k == 0 else ())
+        wait = partial(self.backend.host_waits, message.is_over)
+        self.pending.update({row: (wait, self.graph.args(row)[k][0]) for row in rows})
 
     def _await(self, row: int) -> None:
         if row not in self.pending:
