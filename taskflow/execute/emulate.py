@@ -64,8 +64,13 @@ class Replay:
         self.start, self.end = np.full(len(graph), np.nan), np.full(len(graph), np.nan)
         self._done = memoryview(done.data).cast("B").cast("d")
         self._seconds: list[float] = seconds.tolist()
-        self._before = predecessors(graph)
-        self._queues = _queues(graph, self.rows)
+        before, queues = RowsBefore(graph), dict[int, list[int]]()
+        self._before = [
+            sorted({*graph.deps(row), *before.of(row)}) for row in range(len(graph))
+        ]  # what a row waits for
+        for row in self.rows:
+            queues.setdefault(int(graph.streams[row, 0]), []).append(row)  # the first stream that it occupies
+        self._queues = list(queues.values())
         wake_on_time()
 
     def __call__(self) -> None:
@@ -125,17 +130,3 @@ def sleep_until(moment: float) -> None:
     """
     while (ahead := moment - time.monotonic()) > 0:
         time.sleep(ahead)
-
-
-def predecessors(graph: TaskGraph) -> list[list[int]]:
-    """Per row what it waits for: its dependences and the rows issued just before it on its streams."""
-    before = RowsBefore(graph)
-    return [sorted({*graph.deps(row), *before.of(row)}) for row in range(len(graph))]
-
-
-def _queues(graph: TaskGraph, rows: list[int]) -> list[list[int]]:
-    """The rows of this rank by the first stream that they occupy, in issue order."""
-    queues: dict[int, list[int]] = {}
-    for row in rows:
-        queues.setdefault(int(graph.streams[row, 0]), []).append(row)
-    return list(queues.values())

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from functools import partial
 from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -123,7 +123,8 @@ class Executor:
         self._fed = {int(k) for k in task_graph.region[fed]}
         args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
         self._streamed = gpus.make_compiler(self._expansion.origin, capture, record, args) if gpus else None
-        compiler = self._streamed or self._compiler(args)
+        make = EmulatedCompiler if self._kind == "emulated" else SharedCompiler if self.memory.is_shared else Compiler
+        compiler = self._streamed or make(*args)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
         compiler.fuses, self._crew = not record, compiler.crew
@@ -150,11 +151,6 @@ class Executor:
 
         found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, transport, can_share)
-
-    def _compiler(self, args: tuple[Any, ...]) -> Compiler:
-        if self._kind == "emulated":
-            return EmulatedCompiler(*args)
-        return (SharedCompiler if self.memory.is_shared else Compiler)(*args)
 
     def _check_ranks(self, seed: int) -> None:
         transport, used = self.transport, self.task_graph.devices_used

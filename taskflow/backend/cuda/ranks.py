@@ -33,21 +33,17 @@ FLAGS = CudaSource(Path(__file__).with_name("flags.cu"))
 
 def rank_gpu_of(gpu: int) -> RankGpu:
     """Where a rank with this GPU works."""
+    from cupy.cuda import nccl
+
+    library = int(nccl.get_version()) if nccl.available else 0
     reaches = [k for k in range(runtime.getDeviceCount()) if k == gpu or runtime.deviceCanAccessPeer(gpu, k)]
-    return RankGpu(host_name(), _identity(gpu), tuple(map(_identity, reaches)), _library_version())
+    return RankGpu(host_name(), _identity(gpu), tuple(map(_identity, reaches)), library)
 
 
 def _identity(gpu: int) -> str:
     facts = runtime.getDeviceProperties(gpu)
     address = "{pciDomainID:04x}:{pciBusID:02x}:{pciDeviceID:02x}".format(**facts)
     return f"{address} {facts.get('uuid')!r}"
-
-
-def _library_version() -> int:
-    """Of NCCL; 0 where it is not installed."""
-    from cupy.cuda import nccl
-
-    return int(nccl.get_version()) if nccl.available else 0
 
 
 # -- memory of other processes -----------------------------------------------------------------------------------------

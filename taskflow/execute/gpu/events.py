@@ -102,7 +102,9 @@ class MemoryUses:
         All users of an instance wait for those: several, on several streams, may write their parts of it first.
         """
         if instance not in self._latest:
-            found = [i for other in self._overlapping(instance) for i in self._latest[other].values()]
+            born = np.array(self._order, np.int64)
+            others: list[int] = born[self._plan.share_bytes(self._graph, born, instance)].tolist()
+            found = [i for other in others for i in self._latest[other].values()]
             self._before[instance] = [i for i in found if i != item]
             self._latest[instance] = {}
             self._order.append(instance)
@@ -112,8 +114,3 @@ class MemoryUses:
     def users(self, instance: int) -> list[int]:
         """The last item of every stream that has used an instance."""
         return list(self._latest.get(instance, {}).values())
-
-    def _overlapping(self, instance: int) -> list[int]:
-        born = np.array(self._order, np.int64)
-        found: list[int] = born[self._plan.share_bytes(self._graph, born, instance)].tolist()
-        return found

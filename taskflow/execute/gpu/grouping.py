@@ -77,9 +77,7 @@ class GroupedRows:
             uses = sorted({i for r in rows for i, _, _ in issue.graph.args(r) if i >= 0})
             issue.before(rows, uses)
             assert self._make is not None, "else there are no groups"
-            item = issue.add(self._make(rows), rows[0], "run", int(issue.graph.streams[rows[0], 0]), uses, of=rows)
-            for r in rows:
-                issue.ends_with(r, item)
+            issue.add(self._make(rows), rows[0], "run", int(issue.graph.streams[rows[0], 0]), uses, of=rows)
 
     def _keys(self) -> dict[int, Hashable]:
         """What points have in common: a device, a kernel, dtypes and scalars."""

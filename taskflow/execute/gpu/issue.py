@@ -79,7 +79,8 @@ class ItemOrder:
         for instance in uses if self.checks else ():
             self._poison(row, instance, stream)
         item = len(self.items)
-        deps = [dep for r in of or (row,) for dep in self.graph.deps(r)]
+        of = of or (row,)
+        deps = [dep for r in of for dep in self.graph.deps(r)]
         waits = {self._item_of[dep] for dep in deps if dep in self._item_of}
         waits.update(self._crossings.values() if awaits else ())
         for instance in uses:
@@ -87,7 +88,7 @@ class ItemOrder:
         waits.update(self._poisoned[instance] for instance in uses if instance in self._poisoned)
         name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
         self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
-        self._item_of[row] = item
+        self._item_of.update(dict.fromkeys(of, item))
         if signals:
             self._crossings[stream] = item
         return item

@@ -110,8 +110,7 @@ class PeerRows:
         if row in self._lent:
             issue, instance = self._issue, self._lent.pop(row)
             stream = issue.number(StreamKind.SENDING, self._rank)
-            item = issue.add(self._await(row), row, "await", stream, [instance], awaits=True)
-            issue.ends_with(row, item)
+            issue.add(self._await(row), row, "await", stream, [instance], awaits=True)
 
     def _signal(self, row: int, to: int) -> Call:
         flag = slice(self._flag_of[row], self._flag_of[row] + 1)

@@ -116,11 +116,8 @@ class LibraryRows:
         issue = self._issue
         issue.before(rows, round_.uses)
         calls = communicator.calls(round_.parts) if round_.parts else ()
-        item = -1
         for call in (*round_.before, *calls, *round_.after):
-            item = issue.add(call, rows[0], "together", round_.stream, round_.uses, of=rows, signals=True, awaits=True)
-        for row in rows:
-            issue.ends_with(row, item)
+            issue.add(call, rows[0], "together", round_.stream, round_.uses, of=rows, signals=True, awaits=True)
 
 
 class _Round:
