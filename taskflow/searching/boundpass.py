@@ -15,7 +15,7 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, njit
 from taskflow.core.start_rule import occupy, start_of
-from taskflow.searching.boundtables import BoundTables
+from taskflow.searching.tables import BoundTables
 
 
 class Moments(NamedTuple):

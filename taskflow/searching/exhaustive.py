@@ -25,10 +25,9 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.searching.boundpass import bound_children
-from taskflow.searching.boundtables import bound_tables
 from taskflow.searching.judge import Judge
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.tables import SpaceTables
+from taskflow.searching.tables import SpaceTables, bound_tables
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 
 MOST_RENAMED = 5  # devices; of more, no names are exchanged (their permutations are too many)

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, Kind, MachineModel, Strategy, lower
-from taskflow.searching.boundtables import movements
 from taskflow.searching.space import Space, power_of_two
-from taskflow.searching.tables import NEVER, SpaceTables
+from taskflow.searching.tables import NEVER, SpaceTables, movements
 from tests import tiny
 from tests.strategies import graphs
 
