@@ -31,7 +31,7 @@ from taskflow.searching.bound import lower_bound
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.walk import Descent, Walk
+from taskflow.searching.walk import LocalDescent, Walk
 from taskflow.strategy.rules import (
     data_parallel,
     model_parallel,
@@ -283,12 +283,12 @@ class _Search:
             self._step(walk)
 
     def _descend(self, until: float) -> None:
-        descent = Descent(self.judge, self.space, self.strategy)
+        descent = LocalDescent(self.judge, self.space, self.strategy)
         while not descent.is_done and self.budget.used < until:
             self._step(descent)
         self.is_local = descent.is_done
 
-    def _step(self, walk: Walk | Descent) -> None:
+    def _step(self, walk: Walk | LocalDescent) -> None:
         if not walk.step():
             return
         self.budget.done += 1

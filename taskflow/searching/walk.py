@@ -49,7 +49,7 @@ class Walk:
         return self.seconds + (correction - math.log(1.0 - self.generator.random())) / self.beta
 
 
-class Descent:
+class LocalDescent:
     """Takes every change of one operator that helps, until none does: then it `is_done`, at a local optimum.
 
     Operators take turns, each going through its configurations in an order of its own that has no pattern, so that a

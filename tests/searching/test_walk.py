@@ -13,7 +13,7 @@ from taskflow import CostModel, Graph, MachineModel, single_device
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
-from taskflow.searching.walk import Descent, Walk
+from taskflow.searching.walk import LocalDescent, Walk
 from tests import tiny
 from tests.strategies import graphs
 
@@ -159,7 +159,7 @@ def test_a_strategy_that_does_not_fit_is_never_accepted():
 def test_a_descent_ends_where_no_change_of_one_operator_helps(seed):
     graph, space = two_operators()
     judge = Toy(space, seed)
-    descent = Descent(judge, space, single_device(graph, TWO))
+    descent = LocalDescent(judge, space, single_device(graph, TWO))
     begin, steps = descent.seconds, 0
     while not descent.is_done:
         descent.step()
@@ -175,7 +175,7 @@ def test_a_descent_goes_through_all_neighbours_once():
     graph, space = two_operators()
     judge = Toy(space)
     judge.table = dict.fromkeys(judge.table, 1.0)
-    descent = Descent(judge, space, single_device(graph, TWO))
+    descent = LocalDescent(judge, space, single_device(graph, TWO))
     while not descent.is_done:
         descent.step()
     neighbours = sum(space.size(n) for n in space.names) - len(space.names)
