@@ -5,7 +5,7 @@ from __future__ import annotations
 from ops.expressions.assign import assign_each_step, assign_together
 from ops.expressions.program import program
 from ops.optim.gradients import Gradients
-from ops.optim.updating import Descent, Rate, by_parameter, check_betas, descent, state_of
+from ops.optim.updating import Rate, UpdateRule, by_parameter, check_betas, descent, state_of
 from taskflow import LogicalRegion, update
 
 _DECAYED = "d = g + decay * p; "
@@ -98,7 +98,7 @@ def adamw(
     return _adam(rule, _ADAMW, betas, eps, weight_decay)
 
 
-def _adam(rule: Descent, text: str, betas: tuple[float, float], eps: float, weight_decay: float) -> Gradients:
+def _adam(rule: UpdateRule, text: str, betas: tuple[float, float], eps: float, weight_decay: float) -> Gradients:
     numbers = check_betas(rule.kind, betas) | {"eps": eps, "decay": weight_decay}
     return rule.update_each(text, {"m": "adam_m", "v": "adam_v"}, numbers, _CORRECTIONS, flops=14)
 

@@ -53,7 +53,7 @@ class Controls:
 
 
 @dataclass(frozen=True)
-class Descent:
+class UpdateRule:
     """What an optimizer of this kind descends along: the gradients of a loss, clipped, at a rate. See `descent`."""
 
     kind: str
@@ -103,7 +103,7 @@ class Descent:
         return by_parameter(gradients)
 
 
-def descent(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, **rates: float) -> Descent:
+def descent(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, **rates: float) -> UpdateRule:
     """ValueError for a rate that is negative, or a norm that is not positive."""
     check_region(kind, loss, "loss")
     for key, value in (rates if callable(lr) else {"lr": lr, **rates}).items():
@@ -111,7 +111,7 @@ def descent(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, *
             raise ValueError(f"{kind}: {key} is {value}, it cannot be negative")
     if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"{kind}: clip_norm is {clip_norm}, it is positive")
-    return Descent(kind, loss, lr, clip_norm)
+    return UpdateRule(kind, loss, lr, clip_norm)
 
 
 def _learning_rate(loss: LogicalRegion, lr: Rate) -> LogicalRegion:
