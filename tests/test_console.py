@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from taskflow.comm import launch, terminal
+from taskflow.comm import launch
 from taskflow.report import console
 
 ROOT = Path(__file__).parents[1]
@@ -65,19 +65,19 @@ def read(handle):
 
 
 def test_a_lone_process_is_watched_where_its_output_is_a_terminal(monkeypatch):
-    monkeypatch.setattr(terminal, "world_size", lambda default: 0)
+    monkeypatch.setattr(console, "world_size", lambda default: 0)
     ours, theirs = pty.openpty()
     with open(theirs, "w") as tty, open(ours, "rb"):
-        assert terminal.is_watched(tty)
-    assert not terminal.is_watched(io.StringIO())
+        assert console.is_watched(tty)
+    assert not console.is_watched(io.StringIO())
 
 
 def test_a_rank_whose_launcher_cannot_be_seen_is_not_watched(monkeypatch):
-    monkeypatch.setattr(terminal, "world_size", lambda default: 2)
-    monkeypatch.setattr(terminal, "find_launcher", lambda: 0)
+    monkeypatch.setattr(console, "world_size", lambda default: 2)
+    monkeypatch.setattr(console, "find_launcher", lambda: 0)
     ours, theirs = pty.openpty()
     with open(theirs, "w") as tty, open(ours, "rb"):
-        assert not terminal.is_watched(tty)
+        assert not console.is_watched(tty)
 
 
 def test_progress_in_a_file_is_a_line_every_few_seconds():

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
-from taskflow.comm.terminal import is_watched
+from taskflow.comm.ending import find_launcher
+from taskflow.core.system import world_size
 from taskflow.report.explanation import Table, align
 
+_TERMINALS = "/dev/pts/", "/dev/tty", "/dev/console"
 LINE_SECONDS = 10.0  # between two lines that say how far something is
 
 ShowProgress = Callable[[float, float | None, str], None]  # done, of how many, what
+
+
+def is_watched(file: TextIO) -> bool:
+    """Whether `file`, this process's standard output or error, ends in a terminal.
+
+    mpirun gives the output of every rank a pseudo-terminal, wherever its own output goes; so a rank looks at that of
+    its launcher. On a host without the launcher, and where there is no /proc, nobody watches.
+    """
+    if not file.isatty() or not world_size(0):
+        return file.isatty()
+    try:
+        return os.readlink(f"/proc/{find_launcher()}/fd/{file.fileno()}").startswith(_TERMINALS)
+    except OSError:
+        return False
 
 
 def make_console(stderr: bool = False, quiet: bool = False) -> Console:
