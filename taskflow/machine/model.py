@@ -239,10 +239,6 @@ class MachineModel:
         np.fill_diagonal(narrowest, [d.memory_bandwidth for d in self.devices])
         return narrowest
 
-    def transfer_seconds(self, source: int, target: int, size_bytes: float) -> float:
-        """Time of one transfer on an idle machine: the latencies on the way plus the narrowest link's time."""
-        return float(self.latency_seconds[source, target] + size_bytes / self.bandwidth[source, target])
-
 
 # -- routes: which links a transfer from one device to another occupies ------------------------------------------------
 

@@ -313,9 +313,13 @@ class Judge:
             return True
         if isinstance(p.changes, Strategy) and np.all(peak <= 1.1 * self._capacity):
             return self.fits(p.changes)
+        return self._is_within(peak, allowed)
+
+    def _is_within(self, peak: Array, allowed: Array) -> bool:
         device = int(np.argmax(peak - allowed))
-        self.last_refusal = f"device {device} needs {int(peak[device])} bytes and has {self._capacity[device]}"
-        return False
+        if is_over := bool(peak[device] > allowed[device]):
+            self.last_refusal = f"device {device} needs {int(peak[device])} bytes and has {self._capacity[device]}"
+        return not is_over
 
     def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
         """The peaks of all devices, of which those that the proposal changes; `is_kept`: it becomes the current one."""
@@ -334,9 +338,4 @@ class Judge:
 
     def fits(self, strategy: Strategy) -> bool:
         """Whether the memory plan of a strategy fits into every device."""
-        peak = plan_memory(self.lowering.lower(strategy)).peak_bytes
-        for number, device in enumerate(self.machine.devices):
-            if peak[number] > device.memory_bytes:
-                self.last_refusal = f"device {number} needs {peak[number]} bytes and has {device.memory_bytes}"
-                return False
-        return True
+        return self._is_within(np.array(plan_memory(self.lowering.lower(strategy)).peak_bytes), self._capacity)

@@ -201,7 +201,7 @@ def test_machines(tmp_path):
     three, two = (find_machine(str(tmp_path / "m.toml"), None, count) for count in (None, 2))
     assert [len(m.devices) for m in (three, two)] == [3, 2]
     assert [link.ends for link in two.links] == [(0, "switch"), ("switch", 0), (1, "switch"), ("switch", 1)]
-    assert two.transfer_seconds(0, 1, 1e9) == three.transfer_seconds(0, 1, 1e9)
+    assert two.bandwidth[0, 1] == three.bandwidth[0, 1] and two.latency_seconds[0, 1] == three.latency_seconds[0, 1]
 
 
 def test_a_model_of_the_examples(capsys):

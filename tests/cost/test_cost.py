@@ -108,7 +108,9 @@ def test_transfers_take_what_the_machine_says():
     strategy = Strategy({"a": ParallelConfig({}, (1,)), "b": ParallelConfig({}, (6,))})
     task_graph = lower(graph, strategy, machine)
     seconds = CostModel.analytic(machine).seconds(task_graph)
-    assert seconds[task_graph.is_transfer] == pytest.approx([machine.transfer_seconds(1, 6, 1000)])
+    assert seconds[task_graph.is_transfer] == pytest.approx(
+        [machine.latency_seconds[1, 6] + 1000 / machine.bandwidth[1, 6]]
+    )
 
 
 def test_every_number_has_a_source():

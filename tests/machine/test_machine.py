@@ -47,7 +47,7 @@ def test_the_p100_cluster_is_that_of_flexflow():
     assert ends(machine, 0, 3) == [(0, 3)]
     assert ends(machine, 1, 6) == [(1, "pcie@0"), ("pcie@0", "network"), ("network", "pcie@1"), ("pcie@1", 6)]
     assert machine.bandwidth[0, 3] == 20e9 and machine.bandwidth[1, 6] == 12.5e9
-    assert machine.transfer_seconds(1, 6, 12_500) == pytest.approx(6.5e-6 + 1e-6)
+    assert machine.latency_seconds[1, 6] + 12_500 / machine.bandwidth[1, 6] == pytest.approx(6.5e-6 + 1e-6)
     assert machine.devices[0].rate("float64") == 5.3e12 and machine.devices[0].rate("bfloat16") == 10.6e12
 
 
