@@ -1,5 +1,6 @@
-"""Checkpoints in logical coordinates: `files` writes and reads them, `manifest` says what must be in them."""
+"""Checkpoints in logical coordinates: `files` writes and reads them, `folder` holds several, `manifest` checks one."""
 
-from taskflow.checkpoint.files import latest, load, save
+from taskflow.checkpoint.files import load, save
+from taskflow.checkpoint.folder import latest, newest_sound
 
-__all__ = ["latest", "load", "save"]
+__all__ = ["latest", "load", "newest_sound", "save"]

@@ -2,38 +2,26 @@
 
 Every region is saved whole under its name, so a checkpoint knows nothing of strategies and ranks. Each rank writes one
 file; a region goes to a rank that holds all of it anyway, or else is gathered first, one at a time. A checkpoint
-appears under its name only when it is complete and on the disk; what is not whole when read is refused (`manifest`).
+appears under its name only when it is complete, on the disk and read back; what is not whole when read is refused
+(`manifest`). One run at a time writes into a folder (`folder`); readers hold files that are removed meanwhile.
 All ranks call these functions together, and all of them raise what one of them finds.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from taskflow.checkpoint.manifest import (
-    NAME,
-    Entry,
-    Manifest,
-    check_all,
-    check_files,
-    check_region,
-    checkpoints,
-    is_checkpoint,
-    map_region,
-    read_manifest,
-    step_folder,
-)
+from taskflow.checkpoint.folder import latest, make_draft, newest_sound, owning, publish
+from taskflow.checkpoint.manifest import Entry, Manifest, Reader, checkpoints, is_checkpoint, read_manifest
 from taskflow.checkpoint.tensorfile import TensorWriter
+from taskflow.comm.transport import Transport
 from taskflow.execute import Executor
 
-
-def latest(folder: str | Path) -> Path | None:
-    """The newest checkpoint in `folder`, None where there is none."""
-    return next(reversed(checkpoints(folder).values()), None)
+_TRIES = 100  # to open the newest checkpoint before it is removed
 
 
 # -- saving ------------------------------------------------------------------------------------------------------------
@@ -45,39 +33,40 @@ def save(executor: Executor, folder: str | Path, keep: int | None = None, notes:
     Args:
         executor: whose persistent regions, step and seed are saved.
         folder: where the checkpoints of this run are; made if need be, shared by all ranks.
-        keep: how many checkpoints to leave there; None: all.
+        keep: how many checkpoints to leave there, None: all; the newest whose numbers are all finite is always left.
         notes: JSON values to keep with it; `load` gives them back.
 
     Raises:
-        ValueError: the folder already holds this step or a later one.
-        OSError: a rank could not write its file.
+        ValueError: the folder already holds this step or a later one, another run owns it, or notes are no JSON.
+        OSError: there is no room, or a rank could not write its file; what was written of it is removed.
     """
+    with owning(Path(folder), executor.transport):
+        return save_owned(executor, Path(folder), keep, notes)
+
+
+def save_owned(executor: Executor, folder: Path, keep: int | None, notes: dict[str, Any] | None) -> Path:
+    """`save` into a folder that this run owns."""
     if keep is not None and keep < 1:
         raise ValueError(f"save: keep is at least 1, not {keep}")
-    folder, transport = Path(folder), executor.transport
-    target = step_folder(folder, executor.steps)
-    draft = folder / f".{target.name}.partial"
-    transport.on_rank_0(lambda: _prepare(folder, draft, executor.steps))
-    file, entries = _write(executor, draft / f"rank-{transport.rank:04d}.safetensors")
-    parts = transport.gather((file.path.name, file.layout.size_bytes, entries, file.error))
-    for *_, error in parts:
-        if error is not None:
-            raise error
-    files = {name: size for name, size, entries, _ in parts if entries}
-    regions = {name: entry for _, _, entries, _ in parts for name, entry in entries.items()}
-    manifest = Manifest(executor.steps, executor.seed, notes or {}, files, regions)
-    transport.on_rank_0(lambda: _publish(draft, target, manifest, keep))
-    return target
-
-
-def _prepare(folder: Path, draft: Path, steps: int) -> None:
-    newest = next(reversed(checkpoints(folder)), -1)
-    if newest >= steps:
-        raise ValueError(f"save: '{folder}' already holds step {newest}, this is step {steps}; give another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".step-*.partial"):  # of a run that was killed
-        shutil.rmtree(left)
-    draft.mkdir()
+    transport = executor.transport
+    manifest = Manifest(executor.steps, executor.seed, notes or {}, {}, {})
+    size_bytes = sum(executor.regions.region(name).size_bytes for name in executor.persistent)
+    draft = transport.on_rank_0(lambda: make_draft(folder, manifest, size_bytes, keep))
+    try:
+        file, entries = _write(executor, draft / f"rank-{transport.rank:04d}.safetensors")
+        parts = transport.gather((file.path.name, file.layout.size_bytes, entries, file.is_finite, file.error))
+        for *_, error in parts:
+            if error is not None:
+                raise error
+        files = {name: size for name, size, entries, *_ in parts if entries}
+        regions = {name: entry for _, _, entries, *_ in parts for name, entry in entries.items()}
+        is_finite = all(is_finite for *_, is_finite, _ in parts)
+        made = replace(manifest, files=files, regions=regions, is_finite=is_finite)
+        return transport.on_rank_0(lambda: publish(draft, made, keep))
+    except (OSError, ValueError):
+        if transport.rank == 0:
+            shutil.rmtree(draft, ignore_errors=True)  # the room is needed
+        raise
 
 
 def _write(executor: Executor, path: Path) -> tuple[TensorWriter, dict[str, Entry]]:
@@ -108,28 +97,6 @@ def _owners(executor: Executor) -> dict[str, int]:
     return owners
 
 
-def _publish(draft: Path, target: Path, manifest: Manifest, keep: int | None) -> None:
-    """Give the finished draft its name; only then do older checkpoints go."""
-    with (draft / NAME).open("x", encoding="utf-8") as stream:
-        stream.write(manifest.render())
-        stream.flush()
-        os.fsync(stream.fileno())
-    _sync_folder(draft)
-    draft.rename(target)
-    _sync_folder(target.parent)
-    _sync_folder(target.parent.parent)
-    for old in list(checkpoints(target.parent).values())[: -keep if keep else 0]:
-        shutil.rmtree(old.rename(old.with_name(f".{old.name}.partial")))  # a kill leaves no half of a checkpoint
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
@@ -148,44 +115,61 @@ def load(executor: Executor, folder: str | Path, ignore_extra: bool = False) -> 
         ValueError: there is no checkpoint, it is damaged (with file, region and bytes; if it is the newest of several,
             with the newest sound one), or it is of another graph (with the regions).
     """
-    transport, folder = executor.transport, Path(folder)
-    path, manifest = transport.on_rank_0(lambda: _open(folder))
+    transport = executor.transport
+    reader = _open(transport, Path(folder))
+    path, manifest = reader.path, reader.manifest
     _match(executor, path, manifest, ignore_extra)
     error = None
     try:
         for name in list(manifest.regions)[transport.rank :: transport.size]:
-            check_region(path, manifest, name)
+            reader.check(name)
     except (OSError, ValueError) as problem:
         error = problem
-    for found in transport.gather(error):
-        if found is not None:
-            raise ValueError(f"{found}{transport.on_rank_0(lambda: _advise(path))}") from found
+    _raise_any(transport, error, path)
     for name in executor.persistent:
-        executor.write(name, map_region(path, manifest, name))
+        executor.write(name, reader.region(name))
     executor.continue_from(manifest.steps, manifest.seed)
     return manifest
 
 
-def _open(folder: Path) -> tuple[Path, Manifest]:
+def _open(transport: Transport, folder: Path) -> Reader:
+    """The checkpoint `folder`, or the newest one in it, its files open on every rank."""
+    for _ in range(_TRIES):
+        path = transport.on_rank_0(lambda: _find(folder))
+        try:
+            reader, error = Reader(path, transport.on_rank_0(partial(read_manifest, path))), None
+        except (OSError, ValueError) as problem:
+            error = problem
+        try:
+            _raise_any(transport, error, path)
+            return reader
+        except ValueError:
+            if path == folder or transport.on_rank_0(path.exists):
+                raise
+    raise ValueError(f"load: the checkpoints in '{folder}' go faster than they can be opened")
+
+
+def _find(folder: Path) -> Path:
     path = folder if is_checkpoint(folder) else latest(folder)
     if path is None:
         raise ValueError(f"load: there is no checkpoint in '{folder}'")
-    try:
-        manifest = read_manifest(path)
-        check_files(path, manifest)
-    except ValueError as error:
-        raise ValueError(f"{error}{_advise(path)}") from error
-    return path, manifest
+    return path
+
+
+def _raise_any(transport: Transport, error: Exception | None, path: Path) -> None:
+    """Raise on every rank what one of them found, with what to do about a damaged checkpoint."""
+    for found in transport.gather(error):
+        if isinstance(found, ValueError):
+            raise ValueError(f"{found}{transport.on_rank_0(partial(_advise, path))}") from found
+        if found is not None:
+            raise found
 
 
 def _advise(damaged: Path) -> str:
-    """What to do about a damaged checkpoint: nothing is done silently."""
-    for path in reversed(checkpoints(damaged.parent).values()):
-        if path.name < damaged.name:
-            with suppress(ValueError, OSError):
-                check_all(path)
-                return f"; '{path}' is sound: remove '{damaged}' to go on from there"
-    return ""
+    """Nothing is done silently about a damaged checkpoint."""
+    step = next((step for step, path in checkpoints(damaged.parent).items() if path.name == damaged.name), -1)
+    sound = newest_sound(damaged.parent, before=step)
+    return f"; '{sound}' is sound: remove '{damaged}' to go on from there" if sound else ""
 
 
 def _match(executor: Executor, path: Path, manifest: Manifest, ignore_extra: bool) -> None:

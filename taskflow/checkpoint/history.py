@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Self
 
-from taskflow.checkpoint.files import latest, load, save
+from msgspec import Meta, Struct, field, to_builtins
+
+from taskflow.checkpoint.files import load, save_owned
+from taskflow.checkpoint.folder import latest, owning
+from taskflow.checkpoint.manifest import Manifest
+from taskflow.core.files import fit
 from taskflow.execute import Executor
 
+Count = Annotated[int, Meta(ge=0)]
 
-@dataclass
-class History:
+
+class History(Struct, forbid_unknown_fields=True):
     """What `fit` saw: one entry per epoch in each list, by output name; `step_seconds` is the median step's time."""
 
     outputs: dict[str, list[float]] = field(default_factory=dict)
     validation: dict[str, list[float]] = field(default_factory=dict)
-    step_seconds: float = 0.0
+    step_seconds: Annotated[float, Meta(ge=0)] = 0.0
 
 
-@dataclass
-class Position:
+class Position(Struct, forbid_unknown_fields=True):
     """Where a run stands between two steps.
 
     Attributes:
@@ -31,9 +38,9 @@ class Position:
         history: of the epochs before.
     """
 
-    batches: int
-    epoch: int = 0
-    batch: int = 0
+    batches: Count
+    epoch: Count = 0
+    batch: Count = 0
     sums: dict[str, float] = field(default_factory=dict)
     history: History = field(default_factory=History)
 
@@ -52,8 +59,15 @@ class Position:
         self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
 
 
+def position_of(found: Path, manifest: Manifest) -> Position:
+    """Where the run stood that saved the checkpoint `found`; ValueError if that is not in it."""
+    if "position" not in manifest.notes:
+        raise ValueError(f"fit: '{found}' was not saved by a training run: it has no position in it")
+    return fit(manifest.notes["position"], Position, f"fit: '{found}': its position")
+
+
 class Keeper:
-    """Keeps a run in a folder of checkpoints.
+    """Keeps a run in a folder of checkpoints, which it owns between `with` and its end.
 
     Args:
         step: the executor that trains.
@@ -70,7 +84,16 @@ class Keeper:
             raise ValueError(f"fit: every is at least 1 step, not {every}")
         self.step, self.every, self.keep = step, every, keep
         self.folder = None if folder is None else Path(folder)
-        self._saved = -1
+        self._saved, self._owned = -1, ExitStack()
+
+    def __enter__(self) -> Self:
+        """Own the folder; ValueError if another run does."""
+        if self.folder is not None:
+            self._owned.enter_context(owning(self.folder, self.step.transport))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._owned.close()
 
     def resume(self, batches: int, wanted: bool) -> Position:
         """The position of the newest checkpoint, loaded into the executor; the start if there is none.
@@ -88,11 +111,8 @@ class Keeper:
             raise ValueError(
                 f"fit: '{self.folder}' holds '{found.name}' of another run; resume it or give another folder"
             )
-        notes = load(self.step, found).notes
-        if "position" not in notes:
-            raise ValueError(f"fit: '{found}' was not saved by a training run: it has no position in it")
-        position = Position(**{**notes["position"], "history": History(**notes["position"]["history"])})
-        if position.batch and position.batches != batches:
+        position = position_of(found, load(self.step, found))
+        if position.batch and not position.batch <= position.batches == batches:
             raise ValueError(
                 f"fit: '{found}' was saved after batch {position.batch} of {position.batches} in its epoch; "
                 f"an epoch has {batches} batches here"
@@ -109,5 +129,5 @@ class Keeper:
     def save(self, position: Position) -> None:
         """Save, unless this step was saved already."""
         if self.folder is not None and self._saved != self.step.steps:
-            save(self.step, self.folder, self.keep, {"position": asdict(position)})
+            save_owned(self.step, self.folder, self.keep, {"position": to_builtins(position)})
             self._saved = self.step.steps

@@ -1,34 +1,53 @@
 """The manifest of a checkpoint: what it holds, and digests by which a cut or an altered bit is found.
 
 A checkpoint is a folder `step-00000012` of safetensors files and `manifest.json`. A folder of checkpoints is what a
-training run keeps. All checks of files are here; what fits a graph is the business of `checkpoint`.
+training run keeps. All checks of files are here; what fits a graph is the business of `files`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from taskflow.checkpoint.tensorfile import FileLayout, digest_of, lay_out, map_tensor
+import numpy as np
+from msgspec import Meta, Struct, to_builtins
+
+from taskflow.checkpoint.tensorfile import CODES, FileLayout, digest_of, lay_out
 from taskflow.core.columns import Array
+from taskflow.core.files import fit, fit_each, naming, open_regular, parse_json, read_text, without_head
 
 FORMAT, VERSION, NAME = "taskflow-checkpoint", 1, "manifest.json"
 
-_STEP = re.compile(r"step-(\d{8,})")
+_STEP = re.compile(r"step-(\d{8,18})")
+_FILE = r"^rank-\d{4,9}\.safetensors$"  # in the folder of the checkpoint, and nowhere else
+_Digest = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+_Size = Annotated[int, Meta(ge=0, lt=1 << 60)]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """A region: the file that holds it whole, its shape, dtype and the digest of its bytes in row-major order."""
 
-    file: str
-    shape: tuple[int, ...]
+    file: Annotated[str, Meta(pattern=_FILE)]
+    shape: Annotated[tuple[_Size, ...], Meta(max_length=32)]
     dtype: str
-    digest: str
+    digest: _Digest
+
+
+class ManifestTable(Struct, forbid_unknown_fields=True):
+    """`manifest.json`."""
+
+    digest: _Digest
+    steps: Annotated[int, Meta(ge=0, lt=10**18)]
+    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+    notes: dict[str, Any]
+    files: dict[Annotated[str, Meta(pattern=_FILE)], Any]
+    regions: dict[str, Any]
+    is_finite: bool = True
 
 
 @dataclass(frozen=True)
@@ -41,6 +60,7 @@ class Manifest:
         notes: what the writer wants back (JSON values).
         files: file name -> bytes.
         regions: the graph's persistent regions.
+        is_finite: whether all numbers in them are.
     """
 
     steps: int
@@ -48,10 +68,11 @@ class Manifest:
     notes: dict[str, Any]
     files: dict[str, int]
     regions: dict[str, Entry]
+    is_finite: bool = True
 
     def render(self) -> str:
         """The text of `manifest.json`."""
-        return _render({"format": FORMAT, "version": VERSION, **asdict(self)})
+        return render_table({"format": FORMAT, "version": VERSION, **to_builtins(self)})
 
     @cached_property
     def layouts(self) -> dict[str, FileLayout]:
@@ -62,10 +83,29 @@ class Manifest:
         return {file: lay_out(tensors) for file, tensors in inside.items()}
 
 
-def _render(table: dict[str, Any]) -> str:
+def render_table(table: dict[str, Any]) -> str:
     table = {k: v for k, v in table.items() if k != "digest"}
     body = json.dumps(table, indent=1)
     return json.dumps(table | {"digest": digest_of(body.encode())}, indent=1) + "\n"
+
+
+def parse_manifest(text: str) -> Manifest:
+    """What a `manifest.json` says; ValueError if it cannot be."""
+    head = parse_json(text, is_finite=False)  # a note may be NaN
+    body = without_head(head, FORMAT, VERSION)
+    if text != render_table(head):
+        raise ValueError(f"is altered: its text does not have the digest {body.get('digest')}")
+    table = fit(body, ManifestTable)
+    files = fit_each(table.files, _Size, "size of file")
+    regions = fit_each(table.regions, Entry, "region")
+    for name, entry in regions.items():
+        if entry.file not in files or entry.dtype not in CODES:
+            raise ValueError(f"region '{name}': there is no file '{entry.file}' or no dtype '{entry.dtype}'")
+    manifest = Manifest(table.steps, table.seed, table.notes, files, regions, table.is_finite)
+    for file, layout in manifest.layouts.items():
+        if layout.size_bytes != files[file]:
+            raise ValueError(f"file '{file}': its regions take {layout.size_bytes} bytes, not {files[file]}")
+    return manifest
 
 
 def step_folder(folder: Path, steps: int) -> Path:
@@ -90,68 +130,68 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         ValueError: it is missing, cut short, altered, or of another format or version.
     """
-    where = f"checkpoint '{path}': {NAME}"
-    try:
-        text = (path / NAME).read_text(encoding="utf-8")
-        table = json.loads(text)
-    except FileNotFoundError as error:
-        raise ValueError(f"{where}: is missing") from error
-    except ValueError as error:
-        raise ValueError(f"{where}: is cut short or altered ({error})") from error
-    if not isinstance(table, dict) or table.get("format") != FORMAT:
-        raise ValueError(f"{where}: its format is not '{FORMAT}'")
-    if table.get("version") != VERSION:
-        raise ValueError(f"{where}: has version {table.get('version')}, this reads {VERSION}")
-    if text != _render(table):
-        raise ValueError(f"{where}: is altered: its text does not have the digest {table.get('digest')}")
-    regions = {n: Entry(**{**e, "shape": tuple(e["shape"])}) for n, e in table["regions"].items()}
-    return Manifest(table["steps"], table["seed"], table["notes"], table["files"], regions)
+    with naming(f"checkpoint '{path}': {NAME}"):
+        try:
+            manifest = parse_manifest(read_text(path / NAME))
+        except FileNotFoundError as error:
+            raise ValueError("is missing") from error
+        if (found := _STEP.fullmatch(path.name)) and int(found[1]) != manifest.steps:
+            raise ValueError(f"is that of step {manifest.steps}")
+    return manifest
 
 
-def check_files(path: Path, manifest: Manifest) -> None:
-    """Check that all files of a checkpoint are there, have their sizes and begin with their headers.
+class Reader:
+    """A checkpoint whose files are open, so that what is removed meanwhile can be read to its end.
 
     Raises:
-        ValueError: with the file and the numbers.
+        ValueError: a file is missing, has another size or does not begin with its header (with the numbers).
     """
-    for name, size in manifest.files.items():
-        where, file = f"checkpoint '{path}': file '{name}'", path / name
-        if not file.is_file():
-            raise ValueError(f"{where}: is missing")
-        if (found := file.stat().st_size) != size:
-            raise ValueError(f"{where}: has {found} bytes, the manifest says {size}")
-        layout = manifest.layouts[name]
-        with file.open("rb") as stream:
-            if stream.read(len(layout.header)) != layout.header:
-                raise ValueError(f"{where}: its header (bytes 0 to {len(layout.header)}) is altered")
 
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self._bytes = {name: self._open(name, size) for name, size in manifest.files.items()}
 
-def map_region(path: Path, manifest: Manifest, name: str) -> Array:
-    """A region of a checkpoint whose files were checked, mapped."""
-    entry = manifest.regions[name]
-    span = manifest.layouts[entry.file].spans[name]
-    return map_tensor(path / entry.file, span, entry.shape, entry.dtype)
+    def _open(self, name: str, size: int) -> Array:
+        with naming(f"checkpoint '{self.path}': file '{name}'"):
+            try:
+                stream = open_regular(self.path / name)
+            except FileNotFoundError as error:
+                raise ValueError("is missing") from error
+            with stream:
+                if (found := os.fstat(stream.fileno()).st_size) != size:
+                    raise ValueError(f"has {found} bytes, the manifest says {size}")
+                header = self.manifest.layouts[name].header
+                if stream.read(len(header)) != header:
+                    raise ValueError(f"its header (bytes 0 to {len(header)}) is altered")
+                return np.asarray(np.memmap(stream, np.uint8, "r"))  # pages are read when they are touched
 
+    def _span(self, name: str) -> tuple[str, int, int]:
+        file = self.manifest.regions[name].file
+        return file, *self.manifest.layouts[file].spans[name]
 
-def check_region(path: Path, manifest: Manifest, name: str) -> None:
-    """Check the content of one region.
+    def region(self, name: str) -> Array:
+        """A region, mapped."""
+        file, start, end = self._span(name)
+        entry = self.manifest.regions[name]
+        return self._bytes[file][start:end].view(entry.dtype).reshape(entry.shape)
 
-    Raises:
-        ValueError: with file, region and bytes.
-    """
-    entry = manifest.regions[name]
-    start, end = manifest.layouts[entry.file].spans[name]
-    if digest_of(map_region(path, manifest, name)) != entry.digest:
-        raise ValueError(
-            f"checkpoint '{path}': region '{name}' (file '{entry.file}', bytes {start} to {end}): is altered: "
-            f"its bytes do not have the digest {entry.digest}"
-        )
+    def check(self, name: str) -> None:
+        """Check the content of one region.
+
+        Raises:
+            ValueError: with file, region and bytes.
+        """
+        (file, start, end), digest = self._span(name), self.manifest.regions[name].digest
+        if digest_of(self._bytes[file][start:end]) != digest:
+            raise ValueError(
+                f"checkpoint '{self.path}': region '{name}' (file '{file}', bytes {start} to {end}): is altered: "
+                f"its bytes do not have the digest {digest}"
+            )
 
 
 def check_all(path: Path) -> Manifest:
-    """Check everything in a checkpoint; see the functions that it calls."""
-    manifest = read_manifest(path)
-    check_files(path, manifest)
-    for name in manifest.regions:
-        check_region(path, manifest, name)
-    return manifest
+    """Check everything in a checkpoint; see `read_manifest` and `Reader`."""
+    reader = Reader(path, read_manifest(path))
+    for name in reader.manifest.regions:
+        reader.check(name)
+    return reader.manifest

@@ -7,12 +7,13 @@ JSON header padded with spaces, then the data (https://github.com/huggingface/sa
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from io import BufferedWriter
+from io import BufferedRandom
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.core.columns import Array
+from taskflow.core.files import blaming
 
 Tensor = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 
@@ -27,6 +29,7 @@ _BITS = 8, 16, 32, 64
 CODES = {"bool": "BOOL", "bfloat16": "BF16"}
 CODES |= {f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("float", "int", "uint") for bits in _BITS}
 del CODES["float8"]  # of which there are several
+_ITEM_BYTES = {name: 1 if name == "bool" else int(code.lstrip("BFIU")) // 8 for name, code in CODES.items()}
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,12 @@ def lay_out(tensors: Iterable[Tensor]) -> FileLayout:
     """
     table: dict[str, Any] = {}
     end = 0
-    for name, shape, dtype in sorted(tensors, key=lambda t: (-np.dtype(t[2]).itemsize, t[0])):
+    tensors = list(tensors)
+    for name, _, dtype in tensors:
         if dtype not in CODES:
             raise ValueError(f"region '{name}': safetensors has no dtype {dtype}")
-        start, end = end, end + prod(shape) * np.dtype(dtype).itemsize
+    for name, shape, dtype in sorted(tensors, key=lambda t: (-_ITEM_BYTES[t[2]], t[0])):
+        start, end = end, end + prod(shape) * _ITEM_BYTES[dtype]
         table[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(table, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -73,26 +78,32 @@ class TensorWriter:
     def __init__(self, path: Path, tensors: Iterable[Tensor]) -> None:
         self.path, self.layout = path, lay_out(tensors)
         self.error: OSError | None = None
-        self._stream: BufferedWriter | None = None
+        self.is_finite = True  # all that was put
+        self._digests: dict[str, str] = {}
+        self._stream: BufferedRandom | None = None
         if self.layout.spans:
             self._try(self._open)
 
     def _try(self, act: Callable[[], object]) -> None:
         try:
             if self.error is None:
-                act()
+                with blaming(self.path):
+                    act()
         except OSError as error:
             self.error = error
 
     def _open(self) -> None:
-        self._stream = self.path.open("xb")
+        self._stream = self.path.open("x+b")
+        os.posix_fallocate(self._stream.fileno(), 0, self.layout.size_bytes)  # a full disk is found out now
         self._stream.write(self.layout.header)
 
     def put(self, name: str, value: Array) -> str:
         """Write a tensor at its offset; gives its digest."""
         value = np.ascontiguousarray(value)
+        self.is_finite = self.is_finite and (value.dtype.kind in "biu" or bool(np.isfinite(value).all()))
         self._try(lambda: self._put(self.layout.spans[name][0], value))
-        return digest_of(value)
+        self._digests[name] = digest_of(value)
+        return self._digests[name]
 
     def _put(self, start: int, value: Array) -> None:
         assert self._stream is not None
@@ -100,20 +111,20 @@ class TensorWriter:
         self._stream.write(value.reshape(-1).view(np.uint8).data)
 
     def close(self) -> None:
-        """Bring the file to the disk."""
+        """Bring the file to the disk and read it back."""
         stream = self._stream
         if stream is not None:
-            self._try(stream.flush)
-            self._try(lambda: os.fsync(stream.fileno()))
+            self._try(lambda: self._finish(stream))
             try:
                 stream.close()
             except OSError as error:
                 self.error = self.error or error
 
-
-def map_tensor(path: Path, span: tuple[int, int], shape: tuple[int, ...], dtype: str) -> Array:
-    """The tensor at `span` of a file, mapped: its pages are read when they are touched."""
-    if span[0] == span[1]:
-        return np.empty(shape, dtype)
-    raw = np.memmap(path, np.uint8, "r", span[0], (span[1] - span[0],))
-    return np.asarray(raw).view(dtype).reshape(shape)
+    def _finish(self, stream: BufferedRandom) -> None:
+        stream.flush()
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # read the disk, not what was just written
+        data: Array = np.asarray(np.memmap(stream, np.uint8, "r"))
+        for name, (start, end) in self.layout.spans.items():
+            if digest_of(data[start:end]) != self._digests[name]:
+                raise OSError(errno.EIO, f"region '{name}' reads back altered")

@@ -13,13 +13,15 @@ import platform
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta, Struct
 
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.errors import CostError
+from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
 from taskflow.cost.measure_gpu import DeviceTimes
 from taskflow.cost.samples import kernel_key, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
@@ -28,6 +30,14 @@ from taskflow.tasks.task_graph import Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
 
 FORMAT, VERSION = "taskflow-costs", 1
+_Seconds = Annotated[float, Meta(ge=0, le=86_400)]  # of one kernel
+
+
+class CostTable(Struct, forbid_unknown_fields=True):
+    """A cost file."""
+
+    kernels: dict[str, Any]
+    processor: str = ""
 
 
 class Rates(NamedTuple):
@@ -326,15 +336,13 @@ class MeasuredCosts(CostModel):
 
     def _read(self) -> dict[str, float]:
         assert self._path is not None
-        try:
-            table = json.loads(self._path.read_text())
-        except json.JSONDecodeError as error:
-            raise ValueError(f"cost file '{self._path}': is not complete JSON ({error})") from error
-        if not isinstance(table, dict) or table.get("format") != FORMAT or table.get("version") != VERSION:
-            raise ValueError(f"cost file '{self._path}': its format is not '{FORMAT}' version {VERSION}")
-        return {str(k): float(v) for k, v in table["kernels"].items()}
+        with naming(f"cost file '{self._path}'"):
+            table = fit(without_head(parse_json(read_text(self._path)), FORMAT, VERSION), CostTable)
+            return fit_each(table.kernels, _Seconds, "kernel")
 
     def _write(self) -> None:
+        """Write what is known, and what another process has written since."""
         assert self._path is not None
+        self._known = (self._read() if self._path.is_file() else {}) | self._known
         table = {"format": FORMAT, "version": VERSION, "processor": platform.processor(), "kernels": self._known}
-        self._path.write_text(json.dumps(table, indent=0) + "\n")
+        replace_file(self._path, json.dumps(table, indent=0) + "\n")

@@ -106,7 +106,7 @@ class Executor:
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
         plan = expand_plan(self.plan, self._expansion)
         self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
-        self._run: Run = share._run if share else Run(seed)
+        self._run: Run = share._run if share else Run(int(seed))
         if gpus:
             self.memory: Memory = gpus.make_memory(rows, plan)
         else:
@@ -153,6 +153,8 @@ class Executor:
         return Meeting(self.task_graph, found, self.transport, transport, can_share)
 
     def _check_ranks(self, seed: int) -> None:
+        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not -(1 << 63) <= seed < 1 << 63:
+            raise ValueError(f"executor: seed is a whole number of 64 bits, not {seed!r}")
         transport, used = self.transport, self.task_graph.devices_used
         if transport.size > 1 and used and max(used) >= transport.size:
             raise ValueError(

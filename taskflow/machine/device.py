@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from numbers import Real
+from numbers import Integral, Real
 
 KINDS = ("cpu", "cuda", "emulated")
 OTHER_DTYPES = ("float64", "float16", "bfloat16", "tf32")
+_LARGEST_BYTES, _SMALLEST_RATE, _LARGEST_RATE, _LONGEST_SECONDS = 1 << 60, 1e-3, 1e24, 86_400.0  # else a slip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,14 @@ class Device:
             raise ValueError(f"device: kind is one of {', '.join(KINDS)}, not '{self.kind}'")
         if not isinstance(self.host, int) or self.host < 0:
             raise ValueError(f"{self.kind} device: host is a number from 0, not {self.host!r}")
-        for name in ("memory_bytes", "flops_per_second", "memory_bandwidth"):
+        check_positive(where, "memory_bytes", self.memory_bytes, _LARGEST_BYTES)
+        if not isinstance(self.memory_bytes, Integral):
+            raise ValueError(f"{where}: memory_bytes is a whole number, not {self.memory_bytes!r}")
+        for name in ("flops_per_second", "memory_bandwidth"):
             check_positive(where, name, getattr(self, name))
-        for name in ("overhead_seconds", "half_flops", "half_bytes"):
-            check_not_negative(where, name, getattr(self, name))
+        check_not_negative(where, "overhead_seconds", self.overhead_seconds, _LONGEST_SECONDS)
+        for name in ("half_flops", "half_bytes"):
+            check_not_negative(where, name, getattr(self, name), _LARGEST_RATE)
         for name in ("compute_efficiency", "memory_efficiency"):
             if not (_is_number(value := getattr(self, name)) and 0 < value <= 1):
                 raise ValueError(f"{where}: {name} is above 0 and at most 1, not {value!r}")
@@ -94,19 +99,23 @@ class Link:
         if self.ends[0] == self.ends[1]:
             raise ValueError(f"{where}: joins two different places")
         check_positive(where, "bandwidth", self.bandwidth)
-        check_not_negative(where, "latency_seconds", self.latency_seconds)
+        check_not_negative(where, "latency_seconds", self.latency_seconds, _LONGEST_SECONDS)
 
 
-def check_positive(where: str, name: str, value: object) -> None:
-    """Refuse what is no positive finite number."""
+def check_positive(where: str, name: str, value: object, most: float = _LARGEST_RATE) -> None:
+    """Refuse what is no positive number, or one that cannot be meant."""
     if not _is_number(value) or not 0 < value < inf:  # type: ignore[operator]
         raise ValueError(f"{where}: {name} is a positive number, not {value!r}")
+    if not _SMALLEST_RATE <= value <= most:  # type: ignore[operator]
+        raise ValueError(f"{where}: {name} is a number from {_SMALLEST_RATE:g} to {most:g}, not {value!r}")
 
 
-def check_not_negative(where: str, name: str, value: object) -> None:
-    """Refuse what is no finite number from 0."""
+def check_not_negative(where: str, name: str, value: object, most: float = inf) -> None:
+    """Refuse what is no finite number from 0 to `most`."""
     if not _is_number(value) or not 0 <= value < inf:  # type: ignore[operator]
         raise ValueError(f"{where}: {name} is a number from 0, not {value!r}")
+    if value > most:  # type: ignore[operator]
+        raise ValueError(f"{where}: {name} is at most {most:g}, not {value!r}")
 
 
 def _is_number(value: object) -> bool:

@@ -1,6 +1,7 @@
 """Machine files: TOML <-> devices and links.
 
 ```toml
+version = 1                # of this format; may be left out
 name = "two GPUs a host"
 direct_devices = 4         # so many exchange by copies to one another, more in collectives
 hosts = 4                  # the rest describes one host of four alike; device numbers count within a host
@@ -22,19 +23,51 @@ Without `hosts` every name is a place of the whole machine and `host` is a field
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
-from itertools import groupby
+from dataclasses import fields
+from functools import partial
+from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
+from msgspec import Meta, Struct, defstruct
+
+from taskflow.core.files import check_version, fit, parse_toml
 from taskflow.machine.device import Device, Link
 
+VERSION, LARGEST_BYTES = 1, 16 << 20
+MOST_DEVICES, MOST_LINKS = 1 << 12, 1 << 20  # the routes of 4,096 devices take half a GiB
+
 Place = int | str
+Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
 DIRECT_DEVICES = 4  # by default
 
 PRESETS = Path(__file__).with_name("presets")
+
+
+class MachineTable(Struct, forbid_unknown_fields=True):
+    """A machine file."""
+
+    device: list[dict[str, Any]]
+    version: int = VERSION
+    name: str = "machine"
+    direct_devices: Count = DIRECT_DEVICES
+    hosts: Count | None = None
+    shared: list[str] = []
+    link: list[dict[str, Any]] = []
+
+
+class LinkTable(Struct, forbid_unknown_fields=True):
+    """An entry of links; what its numbers may be says `Link`."""
+
+    ends: tuple[Place | list[Place], Place | list[Place]]
+    bandwidth: float
+    latency_seconds: float = 0.0
+    directed: bool = False
+
+
+_FIELDS = [(name, kind, None) for name, kind in get_type_hints(Device).items()]
+DeviceTable = defstruct("DeviceTable", [("count", Count, 1), *_FIELDS], forbid_unknown_fields=True)
 
 
 def read_machine(text: str, hosts: int | None = None) -> tuple[str, tuple[Device, ...], tuple[Link, ...], int]:
@@ -43,36 +76,45 @@ def read_machine(text: str, hosts: int | None = None) -> tuple[str, tuple[Device
     Raises:
         ValueError: what is wrong in which entry.
     """
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"is not TOML: {error}") from error
-    _check_keys("the file", table, ("name", "direct_devices", "hosts", "shared", "device", "link"), ("device",))
-    has_hosts = "hosts" in table
-    count = hosts or table.get("hosts", 1)
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"hosts is a positive number, not {count!r}")
-    template = [d for k, entry in enumerate(_entries(table, "device")) for d in _devices(k, entry, has_hosts)]
-    pairs = [pair for k, entry in enumerate(_entries(table, "link")) for pair in _links(k, entry, len(template))]
+    table = fit(parse_toml(text), MachineTable)
+    check_version(table.version, VERSION)
+    count, has_hosts = hosts or table.hosts or 1, table.hosts is not None
+    template: list[dict[str, Any]] = []
+    for k, device in enumerate(table.device):
+        template += _devices(k, device, has_hosts)
+        _check_count("devices", count * len(template), MOST_DEVICES)
+    pairs: list[tuple[tuple[Place, Place], float, float]] = []
+    for k, link in enumerate(table.link):
+        pairs += _links(k, link, len(template))
+        _check_count("links", count * len(pairs), MOST_LINKS)
+    places = {place for ends, *_ in pairs for place in ends}
+    for name in table.shared:
+        if name not in places:
+            raise ValueError(f"shared: no link ends at '{name}'")
     devices = tuple(Device(**entry | ({"host": h} if has_hosts else {})) for h in range(count) for entry in template)
-    shared = table.get("shared", [])
+    place = partial(_place, devices=len(template), shared=table.shared, has_hosts=has_hosts)
     links = tuple(
-        Link((_place(a, h, len(template), shared, has_hosts), _place(b, h, len(template), shared, has_hosts)), **rates)
+        Link((place(a, h), place(b, h)), bandwidth, latency)
         for h in range(count)
-        for a, b, rates in pairs
+        for (a, b), bandwidth, latency in pairs
     )
-    return str(table.get("name", "machine")), devices, links, table.get("direct_devices", DIRECT_DEVICES)
+    return table.name, devices, links, table.direct_devices
+
+
+def _check_count(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise ValueError(f"has {count} {what}, at most {most} are possible")
 
 
 def write_machine(name: str, devices: Sequence[Device], links: Sequence[Link], direct_devices: int) -> str:
     """The text of a machine file that reads back equal."""
-    lines = [f"name = {json.dumps(name)}", f"direct_devices = {direct_devices}"]
+    lines = [f"version = {VERSION}", f"name = {_value(name)}", f"direct_devices = {direct_devices}"]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
         lines += [f"{f.name} = {_value(getattr(device, f.name))}" for f in fields(Device)]
-    for link, is_both in _paired(links):
-        lines += ["", "[[link]]", f"ends = {_value(link.ends)}"]
-        lines += [f"{n} = {_value(getattr(link, n))}" for n in ("bandwidth", "latency_seconds")]
+    for (first, bandwidth, latency, is_both), alike in groupby(_paired(links), key=lambda pair: pair[:4]):
+        lines += ["", "[[link]]", f"ends = {_value((first, tuple(second for *_, second in alike)))}"]
+        lines += [f"bandwidth = {_value(bandwidth)}", f"latency_seconds = {_value(latency)}"]
         lines += [] if is_both else ["directed = true"]
     return "\n".join(lines) + "\n"
 
@@ -107,62 +149,37 @@ def _place(place: Place, host: int, devices: int, shared: Sequence[str], has_hos
     return f"{place}@{host}" if has_hosts and place not in shared else place
 
 
-def _entries(table: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = table.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise ValueError(f"'{key}' is written as [[{key}]] tables")
-    return found
-
-
 def _devices(number: int, entry: Mapping[str, Any], has_hosts: bool) -> list[dict[str, Any]]:
     """The fields of the devices of one entry."""
-    known = [f.name for f in fields(Device) if not (has_hosts and f.name == "host")]
-    _check_keys(f"device entry {number}", entry, ("count", *known), ())
-    rest = dict(entry)
-    count = rest.pop("count", 1)
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"device entry {number}: count is a positive number, not {count!r}")
-    return [rest] * count
+    where = f"device entry {number}"
+    table: Any = fit(entry, DeviceTable, where)
+    if has_hosts and "host" in entry:
+        raise ValueError(f"{where}: 'host' is for files without 'hosts'")
+    _check_count("devices", table.count, MOST_DEVICES)
+    return [{name: getattr(table, name) for name in entry if name != "count"}] * table.count
 
 
-def _links(number: int, entry: Mapping[str, Any], devices: int) -> Iterator[tuple[Place, Place, dict[str, Any]]]:
-    """Ends and rates of the links of one entry."""
+def _links(number: int, entry: Mapping[str, Any], devices: int) -> Iterator[tuple[tuple[Place, Place], float, float]]:
+    """Ends, bandwidth and latency of the links of one entry."""
     where = f"link entry {number}"
-    known = [f.name for f in fields(Link)]
-    _check_keys(where, entry, (*known, "directed"), [f.name for f in fields(Link) if f.default is MISSING])
-    rates = {k: v for k, v in entry.items() if k not in ("ends", "directed")}
-    ends = entry["ends"]
-    if not isinstance(ends, list) or len(ends) != 2:
-        raise ValueError(f"{where}: ends are two places, not {ends!r}")
-    first, second = ([*e] if isinstance(e, list) else [e] for e in ends)
+    table = fit(entry, LinkTable, where)
+    first, second = (end if isinstance(end, list) else [end] for end in table.ends)
+    _check_count("links", len(first) * len(second), MOST_LINKS)
     for place in (*first, *second):
-        if not isinstance(place, int | str) or isinstance(place, bool):
-            raise ValueError(f"{where}: an end is the number of a device or the name of a switch, not {place!r}")
         if isinstance(place, int) and not 0 <= place < devices:
             raise ValueError(f"{where}: ends at device {place} of {devices}")
-    for a in first:
-        for b in second:
-            yield a, b, rates
-            if not entry.get("directed", False):
-                yield b, a, rates
+    for a, b in product(first, second):
+        for ends in ((a, b),) if table.directed else ((a, b), (b, a)):
+            yield ends, table.bandwidth, table.latency_seconds
 
 
-def _check_keys(where: str, entry: Mapping[str, Any], known: Sequence[str], required: Sequence[str]) -> None:
-    for key in entry:
-        if key not in known:
-            raise ValueError(f"{where}: there is no key '{key}'; the keys are {', '.join(known)}")
-    for key in required:
-        if key not in entry:
-            raise ValueError(f"{where}: '{key}' is missing")
-
-
-def _paired(links: Sequence[Link]) -> Iterator[tuple[Link, bool]]:
-    """Every link, and whether it stands for the next one too, its other direction, which is left out."""
+def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, float, float, bool, Place]]:
+    """Every link: first end, rates, whether it stands for the next one too, its other direction, and second end."""
     k = 0
     while k < len(links):
-        back = Link(links[k].ends[::-1], links[k].bandwidth, links[k].latency_seconds)
-        is_both = k + 1 < len(links) and links[k + 1] == back
-        yield links[k], is_both
+        link = links[k]
+        is_both = k + 1 < len(links) and links[k + 1] == Link(link.ends[::-1], link.bandwidth, link.latency_seconds)
+        yield link.ends[0], link.bandwidth, link.latency_seconds, is_both, link.ends[1]
         k += 1 + is_both
 
 
@@ -171,4 +188,6 @@ def _value(value: Any) -> str:
         return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }" if value else "{}"
     if isinstance(value, tuple):
         return f"[{', '.join(_value(v) for v in value)}]"
-    return json.dumps(value) if isinstance(value, str) else repr(value.item() if hasattr(value, "item") else value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value.item() if hasattr(value, "item") else value)

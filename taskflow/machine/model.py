@@ -17,9 +17,17 @@ import numpy as np
 
 from taskflow.backend import find_gpus
 from taskflow.core.columns import Array
+from taskflow.core.files import naming, read_text, replace_file
 from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
-from taskflow.machine.machinefile import DIRECT_DEVICES, move_place, preset_text, read_machine, write_machine
+from taskflow.machine.machinefile import (
+    DIRECT_DEVICES,
+    LARGEST_BYTES,
+    move_place,
+    preset_text,
+    read_machine,
+    write_machine,
+)
 
 if TYPE_CHECKING:
     import networkx as nx  # a fifth of a second that most programs need not wait for
@@ -134,17 +142,15 @@ class MachineModel:
         """
         if not Path(path).is_file():
             raise ValueError(f"machine file '{path}': there is no such file")
-        try:
-            name, devices, links, direct_devices = read_machine(Path(path).read_text())
+        with naming(f"machine file '{path}'"):
+            name, devices, links, direct_devices = read_machine(read_text(path, LARGEST_BYTES))
             machine = MachineModel(devices, links, name, direct_devices)
             _ = machine.routes  # all devices reach each other
-        except (UnicodeDecodeError, ValueError) as error:
-            raise ValueError(f"machine file '{path}': {error}") from error
         return machine
 
     def save(self, path: str | Path) -> None:
-        """Write a TOML machine file that loads equal."""
-        Path(path).write_text(write_machine(self.name, self.devices, self.links, self.direct_devices))
+        """Write a TOML machine file that loads equal, atomically."""
+        replace_file(path, write_machine(self.name, self.devices, self.links, self.direct_devices), LARGEST_BYTES)
 
     @staticmethod
     def join(machines: Sequence[MachineModel], name: str = "") -> MachineModel:

@@ -12,16 +12,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta, Struct
 
+from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
 from taskflow.core.geometry import balanced_bounds, fraction_bounds
 from taskflow.graph.graph import Graph, Operator
 
 Degree = int | tuple[float, ...]
 
 FORMAT, VERSION = "taskflow-strategy", 1
+
+
+class OperatorTable(Struct, forbid_unknown_fields=True):
+    """What a strategy file says of an operator; `pattern` and `extents` are there together."""
+
+    degrees: dict[str, Any]
+    devices: list[Annotated[int, Meta(ge=0, lt=1 << 31)]]
+    pattern: str | None = None
+    extents: dict[str, Any] | None = None
+
+
+class StrategyTable(Struct, forbid_unknown_fields=True):
+    """A strategy file."""
+
+    operators: dict[str, Any]
 
 
 @dataclass(frozen=True, init=False)
@@ -145,14 +162,14 @@ class Strategy(UserDict[str, ParallelConfig]):
         return Strategy.of_graph(graph, {n: _capped(c, known[n]) for n, c in configs.items()})
 
     def save(self, path: str | Path) -> None:
-        """Write JSON; see `load`."""
+        """Write JSON, atomically; see `load`."""
         operators: dict[str, dict[str, Any]] = {}
         for name, config in self.items():
             operators[name] = {"degrees": dict(config.degrees), "devices": list(config.devices)}
             if name in self.signatures:
                 operators[name]["pattern"], operators[name]["extents"] = self.signatures[name]
         text = json.dumps({"format": FORMAT, "version": VERSION, "operators": operators}, indent=1)
-        Path(path).write_text(text + "\n")
+        replace_file(path, text + "\n")
 
     @staticmethod
     def load(path: str | Path) -> Strategy:
@@ -161,36 +178,22 @@ class Strategy(UserDict[str, ParallelConfig]):
         Raises:
             ValueError: the file is no JSON, of another format or version, or an entry is malformed (named).
         """
-        try:
-            table = json.loads(Path(path).read_text())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"strategy file '{path}': is not complete JSON ({error})") from error
-        if not isinstance(table, dict) or table.get("format") != FORMAT:
-            raise ValueError(f"strategy file '{path}': its format is not '{FORMAT}'")
-        if table.get("version") != VERSION:
-            raise ValueError(f"strategy file '{path}': has version {table.get('version')}, this reads {VERSION}")
-        if not isinstance(table.get("operators"), dict):
-            raise ValueError(f"strategy file '{path}': has no table 'operators'")
         configs, signatures = {}, {}
-        for name, entry in table["operators"].items():
-            try:
-                configs[name] = ParallelConfig(_part(entry, "degrees", dict), _part(entry, "devices", list))
-                if "pattern" in entry:
-                    signatures[name] = (_part(entry, "pattern", str), _part(entry, "extents", dict))
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"strategy file '{path}': operator '{name}': {error}") from error
+        with naming(f"strategy file '{path}'"):
+            table = fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), StrategyTable)
+            for name, value in table.operators.items():
+                with naming(f"operator '{name}'"):
+                    entry = fit(value, OperatorTable)
+                    configs[name] = ParallelConfig(fit_each(entry.degrees, _Degree, "axis"), entry.devices)
+                    if (entry.pattern is None) != (entry.extents is None):
+                        raise ValueError("'pattern' and 'extents' are there together or not at all")
+                    if entry.pattern is not None and entry.extents is not None:
+                        signatures[name] = entry.pattern, fit_each(entry.extents, _Extent, "extent of axis")
         return Strategy(configs, signatures)
 
 
-def _part(entry: Any, key: str, kind: type) -> Any:
-    """`entry[key]`, of the given JSON type."""
-    value = entry.get(key) if isinstance(entry, dict) else None
-    if not isinstance(value, kind):
-        raise ValueError(f"'{key}' is {json.dumps(value)}, not a {_JSON_NAMES[kind]}")
-    return value
-
-
-_JSON_NAMES: dict[type, str] = {dict: "table", list: "list", str: "text"}
+_Degree = Annotated[int, Meta(ge=1)] | list[float]
+_Extent = Annotated[int, Meta(ge=0)]
 
 
 def _capped(config: ParallelConfig, op: Operator) -> ParallelConfig:

@@ -133,14 +133,13 @@ class Trainer:
 
         Raises:
             FloatingPointError: the loss is not finite.
-            ValueError: the newest checkpoint is damaged or of another run.
+            ValueError: the newest checkpoint is damaged or of another run, or another run owns the folder.
             SystemExit: a signal came.
         """
-        keeper = Keeper(self.step, checkpoint, every, keep)
-        position = keeper.resume(len(batches), resume)
-        if self.step.steps:
-            self.console.print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
-        with Interrupts(self.transport) as interrupts:
+        with Keeper(self.step, checkpoint, every, keep) as keeper, Interrupts(self.transport) as interrupts:
+            position = keeper.resume(len(batches), resume)
+            if self.step.steps:
+                self.console.print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
             try:
                 self._train(batches, epochs, validation, position, keeper, interrupts)
                 keeper.save(position)

@@ -104,9 +104,10 @@ def test_a_disk_without_room_leaves_no_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "taskflow.checkpoint.tensorfile.os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space"))
     )
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as caught:
         checkpoint.save(step, tmp_path)
-    assert checkpoint.latest(tmp_path) is None
+    assert caught.value.filename.endswith("rank-0000.safetensors")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_evaluation_sees_what_was_loaded(saved):

@@ -1,12 +1,16 @@
 """Checkpoints that are damaged, of another graph, or not wanted."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from taskflow import checkpoint
+from taskflow import Executor, checkpoint
+from taskflow.checkpoint.folder import owning
+from taskflow.checkpoint.manifest import render_table
+from taskflow.comm.transport import LocalTransport
 from tests import kept
 from tests.refusals import assert_refused
 
@@ -52,8 +56,8 @@ def test_a_manifest_that_is_missing(run):
 def test_a_manifest_cut_short(run):
     path, manifest, _ = names(run / "step-00000001")
     manifest.write_text(manifest.read_text()[:10])
-    problem = "Expecting ',' delimiter: line 2 column 9 (char 10)"
-    with pytest.raises(ValueError, match=r"manifest.json: is cut short or altered \(") as caught:
+    problem = "Expecting property name enclosed in double quotes: line 2 column 9 (char 10)"
+    with pytest.raises(ValueError, match=r"manifest.json: is not complete JSON: ") as caught:
         load(run)()
     assert str(caught.value).endswith(advice(path)), problem
 
@@ -77,6 +81,73 @@ def test_a_later_version(run):
     path, manifest, _ = names(run / "step-00000001")
     manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 2'))
     assert_refused(f"checkpoint '{path}': manifest.json: has version 2, this reads 1{advice(path)}", load(run))
+
+
+def sign(path, **changes):
+    """Change a manifest, as someone does who knows how it is signed."""
+    table = json.loads((path / "manifest.json").read_text()) | changes
+    (path / "manifest.json").write_text(render_table(table))
+
+
+def with_file(run, name):
+    """Changes that move all regions of the newest checkpoint to a file of another name."""
+    table = json.loads((run / "step-00000001" / "manifest.json").read_text())
+    [size] = table["files"].values()
+    regions = {region: entry | {"file": name} for region, entry in table["regions"].items()}
+    return {"files": {name: size}, "regions": regions}
+
+
+@pytest.mark.parametrize(
+    "name", ["../../outside.safetensors", "/outside.safetensors", "rank-0000.safetensors/../x", ""]
+)
+def test_a_file_outside_of_the_folder(run, name):
+    path = run / "step-00000001"
+    (path / "rank-0000.safetensors").rename(run.parent / "outside.safetensors")
+    sign(path, **with_file(run, name))
+    with pytest.raises(ValueError, match=r"manifest.json: .* matching regex .*rank-") as caught:
+        load(run)()
+    assert str(caught.value).endswith(advice(path))
+
+
+MANIFESTS = {
+    "negative steps": ({"steps": -1}, "'steps' is -1: expected 'int' >= 0"),
+    "true steps": ({"steps": True}, "'steps' is true: expected 'int', got 'bool'"),
+    "steps of another": ({"steps": 7}, "is that of step 7"),
+    "a seed in words": ({"seed": "3"}, "'seed' is \"3\": expected 'int', got 'str'"),
+    "a wide seed": ({"seed": 1 << 70}, f"'seed' is {1 << 70}: expected 'int' <= {(1 << 63) - 1}"),
+    "a size": (
+        {"files": {"rank-0000.safetensors": -1}},
+        "size of file 'rank-0000.safetensors': is -1: expected 'int' >= 0",
+    ),
+    "no files": ({"files": {}}, None),
+    "no regions": ({"regions": {}}, None),
+    "a region": ({"regions": {"a": 3}}, "region 'a': is 3: expected 'object', got 'int'"),
+    "notes": ({"notes": [1]}, "'notes' is [1]: expected 'object', got 'array'"),
+    "more": (
+        {"stepz": 1},
+        "object contains unknown field 'stepz'; the fields are digest, steps, seed, notes, files, regions, is_finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MANIFESTS)
+def test_a_signed_manifest(run, case):
+    changes, message = MANIFESTS[case]
+    path = run / "step-00000001"
+    sign(path, **changes)
+    with pytest.raises(ValueError, match=r"manifest\.json: ") as caught:
+        load(run)()
+    where, _, said = str(caught.value).partition("manifest.json: ")
+    assert where == f"checkpoint '{path}': " and said.endswith(advice(path))
+    assert message is None or said == message + advice(path)
+
+
+def test_a_pipe_in_the_place_of_a_file(run):
+    path, _, file = names(run / "step-00000001")
+    file.unlink()
+    os.mkfifo(file)
+    message = f"checkpoint '{path}': file 'rank-0000.safetensors': is no regular file{advice(path)}"
+    assert_refused(message, load(run))
 
 
 def test_a_file_that_is_missing(run):
@@ -180,6 +251,42 @@ def test_a_step_that_is_there_already(run):
 def test_nothing_to_keep(tmp_path):
     message = "save: keep is at least 1, not 0"
     assert_refused(message, lambda: checkpoint.save(kept.executor(), tmp_path, keep=0))
+
+
+def test_notes_that_are_no_json(tmp_path):
+    step = kept.executor()
+    message = "save: notes are JSON values: Encoding objects of type complex is unsupported"
+    assert_refused(message, lambda: checkpoint.save(step, tmp_path, notes={"a": 1j}))
+    message = "save: key '1' is there twice"
+    assert_refused(message, lambda: checkpoint.save(step, tmp_path, notes={"a": {1: 1, "1": 2}}))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", [True, 1.5, "3", 1 << 70])
+def test_a_seed_that_is_no_number(seed):
+    task_graph = kept.executor().task_graph
+    assert_refused(
+        f"executor: seed is a whole number of 64 bits, not {seed!r}", lambda: Executor(task_graph, seed=seed)
+    )
+
+
+def test_a_position_that_cannot_be(tmp_path):
+    kept.trainer().fit(kept.batches(), 1, checkpoint=tmp_path)
+    path = checkpoint.latest(tmp_path)
+    notes = json.loads((path / "manifest.json").read_text())["notes"]
+    notes["position"]["epoch"] = True
+    sign(path, notes=notes)
+    message = f"fit: '{path}': its position: 'epoch' is true: expected 'int', got 'bool'"
+    assert_refused(message, lambda: kept.trainer().fit(kept.batches(), 2, checkpoint=tmp_path))
+
+
+def test_a_folder_that_another_run_owns(run):
+    with owning(run, LocalTransport()):
+        message = f"checkpoint: '{run}' belongs to the run of process {os.getpid()} on '{os.uname().nodename}'"
+        message += "; give another folder"
+        assert_refused(message, lambda: checkpoint.save(kept.executor(), run))
+        assert_refused(message, lambda: kept.trainer().fit(kept.batches(), 1, checkpoint=run))
+    assert not (run / ".owner").exists()
 
 
 def test_a_folder_of_another_run(run):

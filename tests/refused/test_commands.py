@@ -100,7 +100,7 @@ OPTIONS = {
         ["--strategy", "far.json", "--devices", "2"],
         "operator 'fc': device 3 is not among the machine's 2 devices",
     ),
-    "costs": (["--costs", "wide.json"], "cost file 'wide.json': its format is not 'taskflow-costs' version 1"),
+    "costs": (["--costs", "wide.json"], "cost file 'wide.json': its format is not 'taskflow-costs'"),
 }
 
 

@@ -14,44 +14,45 @@ DEVICE_KEYS = (
 )
 FILES = {
     "no TOML": ("name = ", "is not TOML: Invalid value (at end of document)"),
-    "no device": (LINK + "bandwidth = 1", "the file: 'device' is missing"),
+    "no device": (LINK + "bandwidth = 1", "object missing required field 'device'"),
     "an empty list": ("device = []", "machine 'machine': has no device"),
     "no number of devices": (
         f"direct_devices = 0\n{DEVICE}",
-        "machine 'machine': direct_devices is a positive number, not 0",
+        "'direct_devices' is 0: expected 'int' >= 1",
     ),
-    "no tables": ("device = 3", "'device' is written as [[device]] tables"),
+    "no tables": ("device = 3", "'device' is 3: expected 'array', got 'int'"),
     "an unknown table": (
         DEVICE + "[[node]]",
-        "the file: there is no key 'node'; the keys are name, direct_devices, hosts, shared, device, link",
+        "object contains unknown field 'node'; "
+        "the fields are device, version, name, direct_devices, hosts, shared, link",
     ),
     "an unknown key": (
         DEVICE + "gpus = 4",
-        f"device entry 0: there is no key 'gpus'; the keys are {DEVICE_KEYS}",
+        f"device entry 0: object contains unknown field 'gpus'; the fields are {DEVICE_KEYS}",
     ),
-    "no count": ("[[device]]\ncount = 0", "device entry 0: count is a positive number, not 0"),
-    "no hosts": (f"hosts = 0\n{DEVICE}", "hosts is a positive number, not 0"),
+    "no count": ("[[device]]\ncount = 0", "device entry 0: 'count' is 0: expected 'int' >= 1"),
+    "no hosts": (f"hosts = 0\n{DEVICE}", "'hosts' is 0: expected 'int' >= 1"),
     "a negative rate": (
         DEVICE + "flops_per_second = -1e12",
         "cpu device of host 0: flops_per_second is a positive number, not -1000000000000.0",
     ),
     "a rate in words": (
         DEVICE + 'memory_bandwidth = "fast"',
-        "cpu device of host 0: memory_bandwidth is a positive number, not 'fast'",
+        "device entry 0: 'memory_bandwidth' is \"fast\": expected 'float', got 'str'",
     ),
     "a rate of a dtype": (
         DEVICE + "rates = { float16 = -2 }",
-        "cpu device of host 0: the rate of float16 is a positive number, not -2",
+        "cpu device of host 0: the rate of float16 is a positive number, not -2.0",
     ),
     "an unknown dtype": (
         DEVICE + "rates = { float8 = 1 }",
         "cpu device of host 0: rates are of float64, float16, bfloat16, tf32, not of 'float8'",
     ),
-    "a link without bandwidth": (DEVICE + LINK, "link entry 0: 'bandwidth' is missing"),
-    "a link without ends": (DEVICE + "[[link]]\nbandwidth = 1", "link entry 0: 'ends' is missing"),
+    "a link without bandwidth": (DEVICE + LINK, "link entry 0: object missing required field 'bandwidth'"),
+    "a link without ends": (DEVICE + "[[link]]\nbandwidth = 1", "link entry 0: object missing required field 'ends'"),
     "a link with three ends": (
         DEVICE + "[[link]]\nends = [0, 1, 2]\nbandwidth = 1",
-        "link entry 0: ends are two places, not [0, 1, 2]",
+        "link entry 0: 'ends' is [0, 1, 2]: expected 'array' of length 2, got 3",
     ),
     "a link to nowhere": (
         DEVICE + "[[link]]\nends = [0, 2]\nbandwidth = 1",
@@ -59,9 +60,9 @@ FILES = {
     ),
     "a link to no place": (
         DEVICE + "[[link]]\nends = [0, 1.5]\nbandwidth = 1",
-        "link entry 0: an end is the number of a device or the name of a switch, not 1.5",
+        "link entry 0: 'ends[1]' is 1.5: expected 'int | str | array', got 'float'",
     ),
-    "a negative bandwidth": (DEVICE + LINK + "bandwidth = -3", "link 0->1: bandwidth is a positive number, not -3"),
+    "a negative bandwidth": (DEVICE + LINK + "bandwidth = -3", "link 0->1: bandwidth is a positive number, not -3.0"),
     "a negative latency": (
         DEVICE + LINK + "bandwidth = 3\nlatency_seconds = -1e-6",
         "link 0->1: latency_seconds is a number from 0, not -1e-06",
@@ -75,6 +76,54 @@ FILES = {
         DEVICE + LINK + "bandwidth = 1\ndirected = true",
         "machine 'machine': no route from device 1 to device 0",
     ),
+    "true rates": (
+        DEVICE + "flops_per_second = true",
+        "device entry 0: 'flops_per_second' is true: expected 'float', got 'bool'",
+    ),
+    "a part of a byte": (
+        DEVICE + "memory_bytes = 1.5",
+        "device entry 0: 'memory_bytes' is 1.5: expected 'int', got 'float'",
+    ),
+    "an absurd rate": (
+        DEVICE + "memory_bandwidth = 1e30",
+        "cpu device of host 0: memory_bandwidth is a number from 0.001 to 1e+24, not 1e+30",
+    ),
+    "an absurd latency": (
+        DEVICE + LINK + "bandwidth = 1\nlatency_seconds = 1e12",
+        "link 0->1: latency_seconds is at most 86400, not 1000000000000.0",
+    ),
+    "a direction in words": (
+        DEVICE + LINK + "bandwidth = 1\ndirected = 'no'",
+        "link entry 0: 'directed' is \"no\": expected 'bool', got 'str'",
+    ),
+    "shared places in one word": (
+        "shared = 'network'\n" + DEVICE,
+        "'shared' is \"network\": expected 'array', got 'str'",
+    ),
+    "a shared place that is none": (
+        "shared = ['netwrok']\n" + DEVICE + LINK + "bandwidth = 1",
+        "shared: no link ends at 'netwrok'",
+    ),
+    "a host of one of several hosts": (
+        "hosts = 2\n" + DEVICE + "host = 1",
+        "device entry 0: 'host' is for files without 'hosts'",
+    ),
+    "a later version": ("version = 2\n" + DEVICE, "has version 2, this reads 1"),
+    "a hundred million devices": (
+        "[[device]]\ncount = 100_000_000",
+        "has 100000000 devices, at most 4096 are possible",
+    ),
+    "a hundred million hosts": (
+        "hosts = 100_000_000\n" + DEVICE,
+        "has 200000000 devices, at most 4096 are possible",
+    ),
+    "too many links": (
+        f"{DEVICE}[[link]]\nends = [{[0] * 1100}, {[1] * 1100}]\nbandwidth = 1",
+        "has 1210000 links, at most 1048576 are possible",
+    ),
+    "deep brackets": ("name = " + "[" * 5000, "is nested deeper than 32 levels"),
+    "a deep key": ("a." * 5000 + "b = 1", "line 1 has more than 100 dots"),
+    "no number": (DEVICE + "half_flops = nan", "the number nan is not finite"),
     "hosts that share nothing": (
         f"hosts = 2\n{DEVICE}{LINK}bandwidth = 1",
         "machine 'machine': no route from device 0 to device 2",

@@ -181,37 +181,68 @@ def with_entry(**changes):
     return HEAD | {"operators": {"fc": entry}}
 
 
+OPERATOR_FIELDS = "degrees, devices, pattern, extents"
+SIGNATURE = {"pattern": "b -> b", "extents": {"b": 4}}
 FILES = {
     "truncated": (
         '{"format": "taskflow-strategy", "version": 1',
-        "is not complete JSON (Expecting ',' delimiter: line 1 column 45 (char 44))",
+        "is not complete JSON: Expecting ',' delimiter: line 1 column 45 (char 44)",
     ),
-    "empty": ("", "is not complete JSON (Expecting value: line 1 column 1 (char 0))"),
+    "empty": ("", "is not complete JSON: Expecting value: line 1 column 1 (char 0)"),
     "foreign": ({"model": "resnet"}, "its format is not 'taskflow-strategy'"),
     "list": ([1, 2], "its format is not 'taskflow-strategy'"),
     "version": (HEAD | {"version": 2}, "has version 2, this reads 1"),
-    "no version": ({"format": "taskflow-strategy"}, "has version None, this reads 1"),
-    "no operators": (HEAD, "has no table 'operators'"),
-    "operators": (HEAD | {"operators": ["fc"]}, "has no table 'operators'"),
-    "entry": (HEAD | {"operators": {"fc": 3}}, "operator 'fc': 'degrees' is null, not a table"),
-    "no degrees": (with_entry(degrees=None), "operator 'fc': 'degrees' is null, not a table"),
-    "degrees": (with_entry(degrees=[2]), "operator 'fc': 'degrees' is [2], not a table"),
-    "degree": (
-        with_entry(degrees={"b": "2"}),
-        "operator 'fc': axis 'b': a degree is a number of parts or a list of fractions, not '2'",
+    "true version": (HEAD | {"version": True}, "has version true, this reads 1"),
+    "no version": ({"format": "taskflow-strategy"}, "has version null, this reads 1"),
+    "no operators": (HEAD, "object missing required field 'operators'"),
+    "operators": (HEAD | {"operators": ["fc"]}, "'operators' is [\"fc\"]: expected 'object', got 'array'"),
+    "more": (
+        HEAD | {"operators": {}, "seed": 3},
+        "object contains unknown field 'seed'; the fields are operators",
     ),
-    "true": (
-        with_entry(degrees={"b": True}),
-        "operator 'fc': axis 'b': a degree is a number of parts or a list of fractions, not True",
+    "entry": (HEAD | {"operators": {"fc": 3}}, "operator 'fc': is 3: expected 'object', got 'int'"),
+    "no degrees": (with_entry(degrees=None), "operator 'fc': object missing required field 'degrees'"),
+    "degrees": (with_entry(degrees=[2]), "operator 'fc': 'degrees' is [2]: expected 'object', got 'array'"),
+    "degree": (with_entry(degrees={"b": "2"}), "operator 'fc': axis 'b': is \"2\": expected 'int | array', got 'str'"),
+    "no degree": (with_entry(degrees={"b": 0}), "operator 'fc': axis 'b': is 0: expected 'int' >= 1"),
+    "true": (with_entry(degrees={"b": True}), "operator 'fc': axis 'b': is true: expected 'int | array', got 'bool'"),
+    "fractions": (
+        with_entry(degrees={"b": [0.5, 0.6]}),
+        "operator 'fc': axis 'b': fractions are positive and sum to 1, not (0.5, 0.6)",
     ),
-    "devices": (with_entry(devices="01"), "operator 'fc': 'devices' is \"01\", not a list"),
-    "device": (with_entry(devices=[0, 0.5]), "operator 'fc': ParallelConfig: a device is a number, not 0.5"),
+    "devices": (with_entry(devices="01"), "operator 'fc': 'devices' is \"01\": expected 'array', got 'str'"),
+    "device": (with_entry(devices=[0, 0.5]), "operator 'fc': 'devices[1]' is 0.5: expected 'int', got 'float'"),
+    "true device": (with_entry(devices=[0, True]), "operator 'fc': 'devices[1]' is true: expected 'int', got 'bool'"),
     "points": (
         with_entry(devices=[0]),
         "operator 'fc': ParallelConfig: {'b': 2} has 2 points, 1 devices were given",
     ),
-    "pattern": (with_entry(pattern=7), "operator 'fc': 'pattern' is 7, not a text"),
-    "extents": (with_entry(pattern="b -> b"), "operator 'fc': 'extents' is null, not a table"),
+    "pattern": (with_entry(pattern=7), "operator 'fc': 'pattern' is 7: expected 'str | null', got 'int'"),
+    "extents": (
+        with_entry(pattern="b -> b"),
+        "operator 'fc': 'pattern' and 'extents' are there together or not at all",
+    ),
+    "extent": (
+        with_entry(**SIGNATURE | {"extents": {"b": 4.0}}),
+        "operator 'fc': extent of axis 'b': is 4.0: expected 'int', got 'float'",
+    ),
+    "misspelt": (
+        with_entry(patern="b -> b"),
+        f"operator 'fc': object contains unknown field 'patern'; the fields are {OPERATOR_FIELDS}",
+    ),
+    "twice": ('{"operators": {"fc": 1, "fc": 2}}', "key 'fc' is there twice"),
+    "not finite": ('{"operators": {"fc": NaN}}', "the number NaN is not finite"),
+    "too large": ('{"operators": {"fc": 1e999}}', "the number 1e999 is not finite"),
+    "deep": ("[" * 100_000, "is nested deeper than 32 levels"),
+    "deep and closed": ("[" * 40 + "]" * 40, "is nested deeper than 32 levels"),
+    "half a character": (
+        '{"\\ud800": 1}',
+        "'utf-8' codec can't encode character '\\ud800' in position 2: surrogates not allowed",
+    ),
+    "a name that colours a terminal": (
+        HEAD | {"operators": {"\x1b[31m\n": 3}},
+        "operator '\\x1b[31m\\n': is 3: expected 'object', got 'int'",
+    ),
 }
 
 
@@ -226,10 +257,7 @@ def test_a_file_that_is_no_strategy(case, tmp_path):
 def test_a_file_that_is_no_text(tmp_path):
     path = tmp_path / "s.json"
     path.write_bytes(b"\x93NUMPY")
-    message = (
-        f"strategy file '{path}': is not complete JSON ('utf-8' codec can't decode byte 0x93 in position 0: "
-        "invalid start byte)"
-    )
+    message = f"strategy file '{path}': 'utf-8' codec can't decode byte 0x93 in position 0: invalid start byte"
     assert_refused(message, lambda: Strategy.load(path))
 
 
