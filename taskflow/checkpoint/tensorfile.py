@@ -94,7 +94,8 @@ class TensorWriter:
 
     def _open(self) -> None:
         self._stream = self.path.open("x+b")
-        os.posix_fallocate(self._stream.fileno(), 0, self.layout.size_bytes)  # a full disk is found out now
+        if hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(self._stream.fileno(), 0, self.layout.size_bytes)  # a full disk is found out now
         self._stream.write(self.layout.header)
 
     def put(self, name: str, value: Array) -> str:
@@ -123,7 +124,8 @@ class TensorWriter:
     def _finish(self, stream: BufferedRandom) -> None:
         stream.flush()
         os.fsync(stream.fileno())
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # read the disk, not what was just written
+        if hasattr(os, "posix_fadvise"):  # read the disk, not what was just written
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         data: Array = np.asarray(np.memmap(stream, np.uint8, "r"))
         for name, (start, end) in self.layout.spans.items():
             if digest_of(data[start:end]) != self._digests[name]:
