@@ -19,6 +19,7 @@ from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
+from taskflow.graph.rebuild import replace_regions
 from taskflow.graph.update import update
 from taskflow.graph.window import Window
 from taskflow.lowering import lower
@@ -105,6 +106,7 @@ __all__ = [
     "random_strategy",
     "rates",
     "reorder",
+    "replace_regions",
     "schedule",
     "search",
     "search_exhaustively",

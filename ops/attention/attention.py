@@ -177,18 +177,19 @@ def _project(
     x: LogicalRegion, shape: tuple[int, int], heads: int, bias: bool, name: str, pattern: str, rows: str, summed: str
 ) -> LogicalRegion:
     """A product with `<name>.weight` whose rows or columns are grouped by heads; a bias has the axes of its rows."""
-    sizes, (read, y_term) = {"k": heads}, pattern.split(" -> ")
-    biased = f", {rows}" if bias else ""
-
-    def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-        (x, weight, *_), ((x_term, weight_term, *_), _) = op.inputs, terms(op)
-        gx = launch_first(f"{name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx, sizes=sizes)
-        gradient = f"{y_term}, {x_term} -> {weight_term}{biased}"
-        kernel = replace(_gradient_parameters.bind(summed=summed), float32_outputs=(1,) if bias else None)
-        return gx, *launch_all(f"{name}.dweight", gradient, [gy, x], kernel=kernel, sizes=sizes)
-
+    read, y_term = pattern.split(" -> ")
     kernel, inputs = _forward.bind(summed=summed), [x, *parameters(x, name, shape, bias)]
-    return launch_first(name, f"{read}{biased} -> {y_term}", inputs, kernel=kernel, sizes=sizes, backward=backward)
+    pattern, backward = f"{read}{f', {rows}' if bias else ''} -> {y_term}", partial(_project_backward, summed=summed)
+    return launch_first(name, pattern, inputs, kernel=kernel, sizes={"k": heads}, backward=backward)
+
+
+def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[LogicalRegion, ...]:
+    (x, weight, *_), ((x_term, weight_term, *rows), (y_term,)) = op.inputs, terms(op)
+    sizes = {"k": op.extents["k"]}
+    gx = launch_first(f"{op.name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx, sizes=sizes)
+    kernel = replace(_gradient_parameters.bind(summed=summed), float32_outputs=(1,) if rows else None)
+    pattern = f"{y_term}, {x_term} -> {', '.join((weight_term, *rows))}"
+    return gx, *launch_all(f"{op.name}.dweight", pattern, [gy, x], kernel=kernel, sizes=sizes)
 
 
 def _flat(ctx: Context, slot: str, a: Array) -> Array:

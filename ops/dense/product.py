@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from ops.building import check_region, checked, distinct, launch_first, term, terms
 from ops.tiles import merged, merges
@@ -115,25 +118,35 @@ class Plan:
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True)
 def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan, scale: float = 1.0) -> None:
-    """One call of matmul; operands are copied only where rows or columns of several axes do not merge in memory."""
-    left, right = _matrices(ctx, "x", x, plan.x), _matrices(ctx, "y", y, plan.y)
+    """One call of matmul; operands are copied where rows or columns of several axes do not merge in memory, and cast
+    where they are not of one dtype, as under a precision that makes only one of them half."""
+    dtype, made = _dtypes(x, y, z)
+    left, right = _matrices(ctx, "x", x, plan.x, dtype), _matrices(ctx, "y", y, plan.y, dtype)
     order, batch, rows = plan.z
     target = z.transpose(order)
-    if merges(target, batch, rows):
+    if z.dtype == made and merges(target, batch, rows):
         ctx.xp.matmul(left, right, out=merged(target, batch, rows))
     else:
-        product = ctx.scratch("z", (*target.shape[:batch], left.shape[-2], right.shape[-1]), z.dtype)
+        product = ctx.scratch("z", (*target.shape[:batch], left.shape[-2], right.shape[-1]), made)
         ctx.xp.matmul(left, right, out=product)
-        ctx.xp.copyto(target, product.reshape(target.shape))
+        ctx.xp.copyto(target, product.reshape(target.shape), casting="same_kind")
     if scale != 1:
         ctx.xp.multiply(z, scale, out=z)
 
 
-def _matrices(ctx: Context, slot: str, a: Array, layout: Layout) -> Array:
+def _dtypes(x: Array, y: Array, z: Array) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """In which both operands are multiplied, and what comes of it: of half operands float32, if that is asked for."""
+    if x.dtype == y.dtype and (x.dtype == z.dtype or (x.dtype.itemsize == 2 and z.dtype == np.float32)):
+        return x.dtype, z.dtype
+    dtype = np.result_type(x.dtype, y.dtype, z.dtype)
+    return dtype, dtype
+
+
+def _matrices(ctx: Context, slot: str, a: Array, layout: Layout, dtype: np.dtype[Any]) -> Array:
     order, batch, rows = layout
     a = a.transpose(order)
-    if not merges(a, batch, rows):
-        copy = ctx.scratch(slot, a.shape, a.dtype)
+    if a.dtype != dtype or not merges(a, batch, rows):
+        copy = ctx.scratch(slot, a.shape, dtype)
         ctx.xp.copyto(copy, a)
         a = copy
     return merged(a, batch, rows)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil, prod
 
-from ops.building import check_positive, checked, launch_first
+from ops.building import check_positive, checked, launch_first, terms
 from ops.dense.linear import linear
 from ops.elementwise.activation import gelu
 from ops.initializers import Init, uniform
@@ -126,16 +126,17 @@ def _expert_linear(
     if bias:
         inputs.append(graph.parameter(f"{name}.bias", (experts, extent), even, x.dtype))
 
-    def backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-        x, weight, *_ = op.inputs
-        gx = launch_first(f"{name}.dx", f"e c {o}, e {o} {i} -> e c {i}", [gy, weight], kernel=_dx)
-        gweight = launch_first(f"{name}.dweight", f"e c {o}, e c {i} -> e {o} {i}", [gy, x], kernel=_dweight)
-        if not bias:
-            return gx, gweight
-        return gx, gweight, launch_first(f"{name}.dbias", f"e c {o} -> e {o}", [gy], kernel=_dbias, flops=1)
-
     pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
-    return launch_first(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=backward)
+    return launch_first(name, pattern, inputs, kernel=_forward.bind(summed=i), backward=_linear_backward)
+
+
+def _linear_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
+    (x, weight, *_), ((x_term, weight_term, *bias), (y_term,)) = op.inputs, terms(op)
+    gx = launch_first(f"{op.name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx)
+    gweight = launch_first(f"{op.name}.dweight", f"{y_term}, {x_term} -> {weight_term}", [gy, x], kernel=_dweight)
+    if not bias:
+        return gx, gweight
+    return gx, gweight, launch_first(f"{op.name}.dbias", f"{y_term} -> {bias[0]}", [gy], kernel=_dbias, flops=1)
 
 
 @partial(Kernel, takes_half_on_cuda=True)

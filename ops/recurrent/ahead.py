@@ -73,16 +73,15 @@ def _input_gates_backward(op: Operator, gy: LogicalRegion, *, is_time_first: boo
 def _step(inputs: LogicalRegion, t: int, h: LogicalRegion, c: LogicalRegion, weights: RecurrentWeights) -> State:
     """The state after step `t`; `h` and `c` are (batch, 1, hidden), `inputs` what `input_gates` made."""
     b, s = distinct(inputs.axes[:2], ("g", "h", "i", "m"))
-    chain = f"{weights.name}.t0"
     gates = launch_first(
         f"{weights.name}.t{t}",
         f"{b} {s} m, g h m -> {b} {s} g h",
         [h, weights.regions[1]],
         kernel=products.product.bind(axis="m"),
-        backward=partial(_step_backward, weights=weights, chain=chain),
+        backward=partial(_step_backward, name=weights.name),
     )
     weights.steps.append(gates.name)
-    return launch_cell(gates, c, inputs, t, partial(_cell_backward, weights=weights, chain=chain))
+    return launch_cell(gates, c, inputs, t, partial(_cell_backward, name=weights.name))
 
 
 # -- backward: a step's cell, then its product; the first step's run last ----------------------------------------------
@@ -94,37 +93,33 @@ def _cell_backward(
     gc: LogicalRegion | None,
     gactive: LogicalRegion | None,
     *,
-    weights: RecurrentWeights,
-    chain: str,
+    name: str,
 ) -> tuple[LogicalRegion | None, ...]:
-    pending, call = weights._pending, (chain, op.inputs[1].graph.differentiations)
+    pending = op.inputs[1].graph.pending
     ggates, gc_before = cell_gradients(op, gh, gc, gactive)
-    pending.setdefault((*call, "gates"), []).append((ggates,))
-    if op.name != f"{chain}.cell":
+    pending.setdefault((name, "gates"), []).append(ggates)
+    if op.name != f"{name}.t0.cell":
         return ggates, None, gc_before
-    parts = [part for (part,) in reversed(pending.pop((*call, "gates")))]
+    parts = pending.pop((name, "gates"))[::-1]
     b, s = terms(op)[1][0].split()[:2]
     count, axes, layout = op.inputs[1].shape[1], (b, f"{s}_all", "g", "h"), partial(_time_first, b=b, s=f"{s}_all")
-    name, starts = f"{weights.name}.dgates", range(len(parts))
-    ggates_all = put_together(name, parts, axes, 1, starts, count, has_gaps=True, layout=layout)
-    pending[*call, "all gates"] = [(ggates_all,)]
+    ggates_all = put_together(f"{name}.dgates", parts, axes, 1, range(len(parts)), count, has_gaps=True, layout=layout)
+    pending[name, "all gates"] = [ggates_all]
     return ggates, ggates_all, gc_before
 
 
-def _step_backward(
-    op: Operator, ggates: LogicalRegion, *, weights: RecurrentWeights, chain: str
-) -> tuple[LogicalRegion, LogicalRegion | None]:
+def _step_backward(op: Operator, ggates: LogicalRegion, *, name: str) -> tuple[LogicalRegion, LogicalRegion | None]:
     (h_term, weight_term), (y_term,) = terms(op)
     h, weight_hh = op.inputs
-    pending, call = weights._pending, (chain, h.graph.differentiations)
+    pending = h.graph.pending
     pattern = f"{y_term}, {weight_term} -> {h_term}"
     gh = launch_first(f"{op.name}.dh", pattern, [ggates, weight_hh], kernel=products.input_gradient)
-    pending.setdefault((*call, "states"), []).append((h,))
-    if op.name != chain:
+    pending.setdefault((name, "states"), []).append(h)
+    if op.name != f"{name}.t0":
         return gh, None
-    ((ggates_all,),) = pending.pop((*call, "all gates"))
-    hs = [state for (state,) in reversed(pending.pop((*call, "states")))]
+    (ggates_all,) = pending.pop((name, "all gates"))
+    hs = pending.pop((name, "states"))[::-1]
     b, s = y_term.split()[:2]
     pattern = f"{b} ^{s}_all g h, {', '.join([h_term] * len(hs))} -> {weight_term}"
     inputs, kernel = [ggates_all, *hs], products.state_weight_gradient
-    return gh, launch_first(f"{weights.name}.dweight_hh", pattern, inputs, kernel=kernel, flops=2)
+    return gh, launch_first(f"{name}.dweight_hh", pattern, inputs, kernel=kernel, flops=2)

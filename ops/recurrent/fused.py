@@ -35,7 +35,7 @@ def lstm_fused(x: LogicalRegion, weights: RecurrentWeights, initial: State | Non
         f"{', '.join(read)} -> {narrow}, {last}, {last}, {narrow}, {wide}",  # the last two serve the gradient
         [gates, weight_hh, *biases, *state],
         kernel=_steps.bind(has_state=bool(state)),
-        backward=partial(_steps_backward, weights=weights, has_state=bool(state)),
+        backward=partial(_steps_backward, name=weights.name, has_state=bool(state)),
         flops=2 + 10 / weights.hidden_size,
     )
     weights.steps.append(f"{weights.name}.steps")
@@ -50,7 +50,7 @@ def _steps_backward(
     gcs: LogicalRegion | None,
     gactive: LogicalRegion | None,
     *,
-    weights: RecurrentWeights,
+    name: str,
     has_state: bool,
 ) -> tuple[LogicalRegion, ...]:
     assert gcs is None and gactive is None, "only the hidden states and the last state are public"
@@ -68,23 +68,23 @@ def _steps_backward(
         f"{', '.join(patterns)} -> {', '.join([wide, *state])}",
         regions,
         kernel=_steps_gradient.bind(has=has, has_state=has_state),
-        flops=2 + 20 / weights.hidden_size,
+        flops=2 + 20 / op.extents["h"],
     )
-    return ggates, *_parameter_gradients(op, ggates, weights, given[bias_count:], bias_count), *gstate
+    return ggates, *_parameter_gradients(op, ggates, name, given[bias_count:], bias_count), *gstate
 
 
 def _parameter_gradients(
-    op: Operator, ggates: LogicalRegion, weights: RecurrentWeights, state: Sequence[LogicalRegion], bias_count: int
+    op: Operator, ggates: LogicalRegion, name: str, state: Sequence[LogicalRegion], bias_count: int
 ) -> list[LogicalRegion]:
     """Of the weight, and of the biases, which share one."""
     b, s, *_ = terms(op)[0][0].split()
     before = [(f"{b} 1 m", state[0])] if state else []
     patterns, regions = zip((f"{b} {s} g h", ggates), (f"{b} {s} m", op.outputs[0]), *before, strict=True)
-    name, pattern = f"{weights.name}.dweight_hh", f"{', '.join(patterns)} -> g h m"
-    gradients = [launch_first(name, pattern, regions, kernel=_state_weight_gradient)]
+    pattern = f"{', '.join(patterns)} -> g h m"
+    gradients = [launch_first(f"{name}.dweight_hh", pattern, regions, kernel=_state_weight_gradient)]
     if bias_count:
         pattern = f"{b} {s} g h -> g h"
-        gbias = launch_first(f"{weights.name}.dbias", pattern, [ggates], kernel=products.bias_gradient, flops=1)
+        gbias = launch_first(f"{name}.dbias", pattern, [ggates], kernel=products.bias_gradient, flops=1)
         gradients += [gbias] * bias_count
     return gradients
 

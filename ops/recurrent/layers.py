@@ -19,7 +19,6 @@ from ops.shape.sections import split
 from taskflow import Graph, LogicalRegion, Operator
 
 State = tuple[LogicalRegion, ...]
-Part = tuple[LogicalRegion, ...]  # of a step: the gradients of its products and what those are products with
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 STATES = {"lstm": 2, "gru": 1, "rnn": 1}
 
@@ -39,9 +38,7 @@ class RecurrentWeights:
     name: str
     regions: tuple[LogicalRegion, ...]
     steps: list[str] = field(default_factory=list)
-    # State after a step -> the first step before it; first step (and differentiation) -> what the gradient is made of.
-    _chains: dict[tuple[str, ...], str] = field(default_factory=dict)
-    _pending: dict[object, list[Part]] = field(default_factory=dict)
+    _chains: dict[tuple[str, ...], str] = field(default_factory=dict)  # state after a step -> first step before it
 
     @property
     def hidden_size(self) -> int:
@@ -243,40 +240,41 @@ def _product(
     bias = ", g h" * (len(parameters) - 1)
     pattern = f"{term((*lead, axis))}, g h {axis}{bias} -> {term((*lead, 'g', 'h'))}"
     is_first = name.removesuffix(".hidden") == chain
-    backward = partial(product_backward, weights=weights, key=(chain, which), is_first=is_first)
+    backward = partial(product_backward, name=weights.name, key=(chain, which), is_first=is_first)
     kernel = products.product.bind(axis=axis)
     return launch_first(name, pattern, [x, *parameters], kernel=kernel, backward=backward, flops=2)
 
 
 def product_backward(
-    op: Operator, g: LogicalRegion, *, weights: RecurrentWeights, key: tuple[str, ...], is_first: bool
+    op: Operator, g: LogicalRegion, *, name: str, key: tuple[str, ...], is_first: bool
 ) -> tuple[LogicalRegion | None, ...]:
     """The gradients of inputs and, in the first step of a chain, of the parameters: one product for all steps.
 
     Args:
         op: of the inputs, a weight of each of them, and biases or none. Biases share a gradient.
         g: the gradient of its output.
-        weights: what the parameters are of.
+        name: of the layer.
         key: the first step of the chain, and which weights `op` reads: `ih`, `hh` or both.
         is_first: whether `op` is of that step.
     """
     _, *which = key
     count, (read, (y_term,)) = len(which), terms(op)
-    launch, call = g.graph.launch, (*key, g.graph.differentiations)
+    launch, pending = g.graph.launch, g.graph.pending
     made: list[LogicalRegion | None] = []
     for role, x, weight, region in zip("xh", read[:count], read[count:], op.inputs[count:]):
         pattern = f"{y_term}, {weight} -> {x}"
         made.append(launch_first(f"{op.name}.d{role}", pattern, [g, region], kernel=products.input_gradient))
-    weights._pending.setdefault(call, []).append((g, *op.inputs[:count]))
+    pending.setdefault(key, []).append((g, *op.inputs[:count]))
     if not is_first:
         return *made, *[None] * (len(read) - count)
-    gs, *factors = zip(*weights._pending.pop(call), strict=True)
+    gs, *factors = zip(*pending.pop(key), strict=True)
     steps, all_gates = len(gs), ", ".join([y_term] * len(gs))
     for what, x, weight, xs in zip(which, read, read[count:], factors):
-        name, pattern = f"{weights.name}.dweight_{what}", f"{all_gates}, {', '.join([x] * steps)} -> {weight}"
-        made.append(launch_first(name, pattern, [*gs, *xs], kernel=products.weight_gradient, flops=2 * steps))
+        pattern, inputs = f"{all_gates}, {', '.join([x] * steps)} -> {weight}", [*gs, *xs]
+        kernel = products.weight_gradient
+        made.append(launch_first(f"{name}.dweight_{what}", pattern, inputs, kernel=kernel, flops=2 * steps))
     if biases := len(read) - 2 * count:
-        name = f"{weights.name}.dbias" if count > 1 else f"{weights.name}.dbias_{which[0]}"
-        gbias = launch(name, f"{all_gates} -> g h", gs, kernel=products.bias_gradient, flops=steps)
+        dbias = f"{name}.dbias" if count > 1 else f"{name}.dbias_{which[0]}"
+        gbias = launch(dbias, f"{all_gates} -> g h", gs, kernel=products.bias_gradient, flops=steps)
         made += [first(gbias)] * biases
     return tuple(made)

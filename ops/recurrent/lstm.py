@@ -58,7 +58,7 @@ def lstm_cell(
         f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
         [x, h, *weights.regions],
         kernel=products.gates,
-        backward=partial(product_backward, weights=weights, key=(chain, "ih", "hh"), is_first=number == chain),
+        backward=partial(product_backward, name=weights.name, key=(chain, "ih", "hh"), is_first=number == chain),
         flops=2 * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
     )
     weights.steps.append(gates.name)

@@ -60,7 +60,7 @@ class DeviceClock:
 
         Numbers, since a product of zeros takes less power, and so less time.
         """
-        dtype = known_dtype(dtype)
+        dtype = known_dtype("array", dtype)
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         array: Array = self._backend.zeros(self.device, size).view(dtype)
         if is_floating(dtype):

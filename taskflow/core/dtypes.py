@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 HALF = ("float16", "bfloat16")
+KNOWN = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
+KNOWN += (*HALF, "float32", "float64", "complex64", "complex128")
 
 
 def is_floating(dtype: str) -> bool:
@@ -15,11 +17,11 @@ def is_floating(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat"))
 
 
-def known_dtype(name: object) -> str:
-    """The NumPy name of a dtype.
+def known_dtype(where: str, name: object) -> str:
+    """The NumPy name of a dtype; `where` begins messages.
 
     Raises:
-        TypeError: there is no such dtype.
+        TypeError: there is no such dtype, or kernels do not take it: longdouble, texts and times, other byte orders.
         ModuleNotFoundError: it is bfloat16, and ml_dtypes is not installed.
     """
     if name == "bfloat16":
@@ -27,4 +29,10 @@ def known_dtype(name: object) -> str:
             import ml_dtypes  # noqa: F401 (makes NumPy know the name)
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError("bfloat16 on NumPy needs the package ml_dtypes: pip install ml_dtypes") from error
-    return str(np.dtype(name))  # type: ignore[call-overload]
+    try:
+        found = str(np.dtype(name))  # type: ignore[call-overload]
+    except TypeError as error:
+        raise TypeError(f"{where}: dtype is {name!r}, which NumPy does not know") from error
+    if found not in KNOWN:
+        raise TypeError(f"{where}: dtype is '{found}', kernels take {', '.join(KNOWN)}")
+    return found

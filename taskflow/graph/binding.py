@@ -50,7 +50,11 @@ def bind(
             if axis in windows:
                 raise ValueError(f"{where}: '{axis}' is a window; a window belongs into an input")
             if axis not in known:
-                raise ValueError(f"{where}: axis '{axis}' of the output '{term}' has no extent: name it in sizes")
+                stray = _stray_window(pattern, windows)
+                hint = f"window '{stray}' follows '{windows[stray].axis}', which stands in no term" if stray else ""
+                raise ValueError(
+                    f"{where}: axis '{axis}' of the output '{term}' has no extent: {hint or 'name it in sizes'}"
+                )
         shapes.append(tuple(prod(known[n] for n in dim) for dim in term.dims))
     _check_known(where, pattern, known, windows)
     return BoundPattern(pattern, _in_order(pattern, known, windows), dict(windows), tuple(shapes))
@@ -95,6 +99,12 @@ def _learn_windows(
             window = windows.get(dim[0]) if len(dim) == 1 else None
             if window is not None and window.axis not in extents.known and not window.transposed:
                 extents.learn(window.axis, window.output_extent(extent), f"the window of '{dim[0]}'")
+
+
+def _stray_window(pattern: Pattern, windows: Mapping[str, Window]) -> str | None:
+    """A window that follows an axis of no term."""
+    names = {n for t in pattern.inputs + pattern.outputs for d in t.dims for n in d}
+    return next((key for key, window in windows.items() if window.axis not in names), None)
 
 
 def _check_known(where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, Window]) -> None:

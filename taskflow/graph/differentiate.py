@@ -3,6 +3,10 @@
 Decides which operators' backward functions are called, in which order, and sums the gradients of a region that several
 operators read. Takes a graph and a scalar region; appends operators. Gradients that nobody needs are removed again, so
 that the first layer of a network does not differentiate its input.
+
+Versions: an update in place makes a new version of a region. What a backward function reads has to be what its forward
+operator read, and no gradient passes the update of a value. The update of a parameter or state is no part of the
+derivative, as under torch.no_grad(): the gradient is that by the version that the loss was made of.
 """
 
 from __future__ import annotations
@@ -27,14 +31,17 @@ def differentiate(
     With `scale`, a region of shape (), the gradients are those of the loss times its value.
 
     Raises:
-        ValueError: `loss` is not a scalar, or an operator on the way has no backward.
+        ValueError: `loss` is not a scalar, an operator on the way has no backward, or a backward function reads what
+            was updated in place after the forward operator.
+        TypeError: a backward function gives something else than regions.
     """
     graph = loss.graph
     graph.differentiations += 1
+    graph.pending.clear()
     if loss.shape != ():
         raise ValueError(f"differentiate: the loss '{loss.name}' is a scalar, not of shape {loss.shape}")
     forward = list(graph.operators)
-    active = _active(forward, loss, regions)
+    active, versions = _active(forward, loss, regions), _Versions(forward, loss)
     producer = {r.name: op for op in forward for r in op.outputs}
     if loss.name not in producer:
         raise ValueError(f"differentiate: no operator makes the loss '{loss.name}'")
@@ -49,8 +56,10 @@ def differentiate(
             continue
         if op.backward is None:
             raise ValueError(f"differentiate: operator '{op.name}' has no backward")
+        first = len(graph.operators)
         with graph.following(op.follows or op.name):
             result = op.backward(op, *flowing)
+        versions.note_backward(op, graph.operators[first:])
         result = result if isinstance(result, tuple | list) else (result,)
         if len(result) != len(op.inputs):
             raise ValueError(
@@ -58,6 +67,13 @@ def differentiate(
             )
         for k, (region, gradient) in enumerate(zip(op.inputs, result, strict=True)):
             if gradient is not None:
+                if not isinstance(gradient, LogicalRegion):
+                    kind = type(gradient).__name__
+                    raise TypeError(
+                        f"differentiate: backward of '{op.name}' gives a {kind} for '{region.name}', "
+                        "a region or None is needed"
+                    )
+                versions.check_reader(op, region)
                 if gradient.shape != region.shape:
                     raise ValueError(
                         f"differentiate: backward of '{op.name}' gives a gradient of shape {gradient.shape} for "
@@ -73,7 +89,53 @@ def differentiate(
             raise ValueError(f"differentiate: '{loss.name}' does not depend on '{region.name}'")
         found[region] = total
     _prune(graph, len(forward), {r.name for r in found.values()})
+    versions.check_backward(graph.operators[len(forward) :])
     return found
+
+
+class _Versions:
+    """Which regions the forward operators update in place, and where."""
+
+    def __init__(self, forward: Sequence[Operator], loss: LogicalRegion) -> None:
+        self._forward = forward
+        self._position = {op.name: k for k, op in enumerate(forward)}
+        self._updates: dict[str, list[int]] = {}  # region -> positions of the operators that update it
+        for k, op in enumerate(forward):
+            for w in op.writes:
+                self._updates.setdefault(op.inputs[w].name, []).append(k)
+        self._differentiated: dict[str, int] = {}  # region -> its version that gets a gradient
+        self._origin: dict[str, int] = {}  # backward operator -> position of the forward operator
+        if loss.name in self._updates:
+            raise ValueError(f"differentiate: '{self._last(loss)}' updates the loss '{loss.name}' in place")
+
+    def _last(self, region: LogicalRegion) -> str:
+        return self._forward[self._updates[region.name][-1]].name
+
+    def note_backward(self, op: Operator, made: Sequence[Operator]) -> None:
+        """The backward function of `op` has made these operators."""
+        self._origin.update({each.name: self._position[op.name] for each in made})
+
+    def check_reader(self, op: Operator, region: LogicalRegion) -> None:
+        """Refuse a gradient by another version of `region` than the one that was made, or that others read."""
+        updates = self._updates.get(region.name)
+        if updates is not None:
+            version = sum(k < self._position[op.name] for k in updates)
+            if version != self._differentiated.setdefault(region.name, version if region.is_persistent else 0):
+                raise ValueError(
+                    f"differentiate: '{self._last(region)}' updates '{region.name}' in place, and '{op.name}' does not "
+                    "read the version that gets the gradient"
+                )
+
+    def check_backward(self, operators: Sequence[Operator]) -> None:
+        """Refuse those that read what was updated in place after the forward operator that they belong to."""
+        for op in operators if self._updates else ():
+            position = self._origin.get(op.name, len(self._forward))
+            for region in op.inputs:
+                if self._updates.get(region.name, [-1])[-1] > position:
+                    raise ValueError(
+                        f"differentiate: the backward of '{self._forward[position].name}' reads '{region.name}', which "
+                        f"'{self._last(region)}' updates in place after it"
+                    )
 
 
 def _active(forward: list[Operator], loss: LogicalRegion, regions: Sequence[LogicalRegion]) -> list[Operator]:
@@ -82,7 +144,7 @@ def _active(forward: list[Operator], loss: LogicalRegion, regions: Sequence[Logi
     downstream = []
     for op in forward:
         if any(r.name in reached for r in op.inputs):
-            reached.update(r.name for r in op.outputs)
+            reached.update(r.name for r in op.written if not r.is_persistent)
             downstream.append(op)
     wanted, active = {loss.name}, []
     for op in reversed(downstream):

@@ -171,7 +171,8 @@ class Graph:
         self.regions: dict[str, LogicalRegion] = {}
         self.outputs: dict[str, LogicalRegion] = {}
         self.precision = Precision()
-        self.differentiations = 0  # so that backward functions can tell one call of `differentiate` from another
+        self.differentiations = 0
+        self.pending: dict[object, list[Any]] = {}  # what backward functions leave to later ones of the same call
         self.names: set[str] = set()  # of operators, also of those that were removed again
         self._bounds: dict[object, BoundPattern] = {}  # equal layers share one, and what is derived from it
         self._follows: str | None = None
@@ -237,7 +238,7 @@ class Graph:
             raise ValueError(f"region '{name}': extents are positive, not {shape}")
         if axes is None:
             axes = _DEFAULT_AXES.get(len(shape), tuple(f"a{k}" for k in range(len(shape))))
-        region = LogicalRegion(name, shape, known_dtype(dtype), role, axes, init, self)
+        region = LogicalRegion(name, shape, known_dtype(f"region '{name}'", dtype), role, axes, init, self)
         self.regions[name] = region
         return region
 
@@ -306,10 +307,12 @@ class Graph:
         Raises:
             ValueError: extents disagree, an axis has no extent, an in-place input is not whole along an axis, `flops`
                 is no finite number from 0, or `layout` is no reordering of the pattern.
-            TypeError: an input is not a region, or `kernel` is no function.
+            TypeError: an input is not a region, `kernel` is no function, or kernels take no such dtype.
         """
         where = f"'{name}'"
         kernel, inputs = as_kernel(where, kernel), tuple(inputs)
+        if not isinstance(pattern, str):
+            raise TypeError(f"{where}: pattern is {pattern!r}, a string is needed")
         for k, region in enumerate(inputs):
             if not isinstance(region, LogicalRegion):
                 raise TypeError(f"{where}: input {k} is a {type(region).__name__}, not a region")

@@ -1,28 +1,62 @@
-"""A graph made of another one: what every graph -> graph function begins or ends with."""
+"""A graph made of another one: what every graph -> graph function begins or ends with.
+
+* `rebuild`: of operators of the graph.
+* `replace_regions`: with regions of another dtype, role or name, so that weights are tied or frozen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 
 
-def rebuild(graph: Graph, operators: Sequence[Operator]) -> Graph:
+def replace_regions(graph: Graph, changed: Mapping[str, LogicalRegion]) -> Graph:
+    """The graph with `changed[name]` in the place of the region `name`: of another dtype, role or name.
+
+    Regions that get one name become one: so weights are tied. `dataclasses.replace` makes the regions. `graph` stays as
+    it is.
+
+    Raises:
+        ValueError: there is no region of a name, one of another shape takes its place, or regions that become one
+            differ in shape, dtype or role, or are made by operators.
+    """
+    for name, new in changed.items():
+        if name not in graph.regions:
+            raise ValueError(f"replace_regions: the graph has no region '{name}'")
+        if new.shape != graph.regions[name].shape:
+            raise ValueError(f"replace_regions: '{name}' is {graph.regions[name].shape}, '{new.name}' is {new.shape}")
+    return rebuild(graph, graph.operators, changed)
+
+
+def rebuild(graph: Graph, operators: Sequence[Operator], changed: Mapping[str, LogicalRegion] | None = None) -> Graph:
     """A graph of these operators on copies of the regions that they use, and of all that are not made by any.
 
-    `graph` stays as it is. Names, outputs and precision are the same.
+    `graph` stays as it is. Names, outputs and precision are the same; `changed` is that of `replace_regions`.
     """
-    other = Graph()
+    other, changed, mine = Graph(), changed or {}, dict[str, LogicalRegion]()
     used = {r.name for op in operators for r in op.args}
-    kept = [r for r in graph.regions.values() if r.role != "value" or r.name in used]
-    other.regions = {r.name: replace(r, graph=other) for r in kept}
+    for name, region in graph.regions.items():
+        if region.role != "value" or name in used:
+            new = replace(changed.get(name, region), graph=other)
+            mine[name] = one = other.regions.setdefault(new.name, new)
+            if one is not new and (one.role == "value" or not _are_alike(one, new)):
+                raise ValueError(f"replace_regions: '{name}' cannot be '{one.name}': {_text(new)}, {_text(one)}")
 
     def own(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
-        return tuple(other.regions[r.name] for r in regions)
+        return tuple(mine[r.name] for r in regions)
 
     other.operators = [replace(op, inputs=own(op.inputs), outputs=own(op.outputs)) for op in operators]
-    other.outputs = {name: other.regions[r.name] for name, r in graph.outputs.items()}
+    other.outputs = {name: mine[r.name] for name, r in graph.outputs.items()}
     other.names = set(graph.names)
     other.differentiations, other.precision = graph.differentiations, graph.precision
     return other
+
+
+def _are_alike(one: LogicalRegion, other: LogicalRegion) -> bool:
+    return (one.shape, one.dtype, one.role) == (other.shape, other.dtype, other.role)
+
+
+def _text(region: LogicalRegion) -> str:
+    return f"a {region.role} of {region.dtype} {region.shape}"

@@ -56,6 +56,8 @@ class Window:
     transposed: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.axis, str):
+            raise TypeError(f"window: axis is {self.axis!r}, the name of an axis is needed")
         if self.size < 1 or self.stride < 1 or self.dilation < 1:
             raise ValueError(
                 f"window of axis '{self.axis}': size, stride and dilation are positive, "

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from taskflow import Graph, Window, differentiate, update
@@ -30,6 +31,21 @@ def test_an_operator_named_like_a_region(graph):
     message = "region 'w': the graph has a region of this name already"
     assert_refused(message, lambda: graph.launch("w", "b c -> b c", [graph.regions["x"]], kernel=tiny._copy))
     assert not graph.operators
+
+
+@pytest.mark.parametrize("dtype", ["longdouble", "U5", "datetime64[s]", ">f4", "float31"])
+def test_a_dtype_that_no_kernel_takes(graph, dtype):
+    with pytest.raises(
+        TypeError, match=r"^region 'y': dtype is '.*', (kernels take bool, int8, .*|which NumPy does .*)$"
+    ):
+        graph.input("y", (4,), dtype)
+    with pytest.raises(TypeError, match=r"^region 'op': dtype is"):
+        launch(graph, "c -> c", ["w"], dtype=dtype)()
+    assert set(graph.regions) == {"x", "w"}
+
+
+def test_a_pattern_that_is_no_text(graph):
+    assert_refused("'op': pattern is 3, a string is needed", launch(graph, 3, ["x"]), TypeError)
 
 
 def test_an_extent_that_is_not_positive(graph):
@@ -139,6 +155,12 @@ def test_a_backward_of_too_many_gradients(graph):
     loss = tiny.mean_square(launch(graph, "b c -> b c", ["x"], backward=backward)())
     message = "differentiate: backward of 'op' gives 2 gradients for 1 inputs"
     assert_refused(message, lambda: differentiate(loss, [graph.regions["x"]]))
+
+
+def test_a_backward_that_gives_no_regions(graph):
+    loss = tiny.mean_square(launch(graph, "b c -> b c", ["x"], backward=lambda op, gy: np.ones((4, 3)))())
+    message = "differentiate: backward of 'op' gives a ndarray for 'x', a region or None is needed"
+    assert_refused(message, lambda: differentiate(loss, [graph.regions["x"]]), TypeError)
 
 
 def test_a_gradient_of_another_shape(graph):

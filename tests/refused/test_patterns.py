@@ -77,6 +77,13 @@ BINDINGS = {
         {"w": Window("c", transposed=True)},
         "'op': window 'w' follows axis 'c', which has no extent",
     ),
+    "window of another axis": (
+        "w -> c",
+        [(4,)],
+        {},
+        {"w": Window("d")},
+        "'op': axis 'c' of the output 'c' has no extent: window 'w' follows 'd', which stands in no term",
+    ),
     "window too large": ("w -> c", [(4,)], {}, {"w": Window("c", size=5)}, "'op': axis 'c' has 0 points"),
 }
 
@@ -103,3 +110,7 @@ def test_a_window_without_points(bad):
     values = {"size": 1, "stride": 1, "dilation": 1} | bad
     message = "window of axis 'c': size, stride and dilation are positive, not {size}, {stride}, {dilation}"
     assert_refused(message.format(**values), lambda: Window("c", **bad))
+
+
+def test_a_window_of_no_axis():
+    assert_refused("window: axis is 3, the name of an axis is needed", lambda: Window(3), TypeError)

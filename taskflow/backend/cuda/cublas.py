@@ -128,6 +128,10 @@ class Cublas:
         result whose columns lie one behind the other is asked for as its transpose. `xp` copies matrices with gaps in
         both of their dimensions.
         """
+        if x.dtype != y.dtype:
+            raise TypeError(
+                f"cuBLAS: a product of {x.dtype} {x.shape} and {y.dtype} {y.shape}: operands have one dtype"
+            )
         if not z.size:
             return z
         if not x.shape[-1]:
