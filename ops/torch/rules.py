@@ -6,10 +6,11 @@ name. Functions of `torch`, of `torch.nn.functional`, of `operator` and methods 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ops.attention.attention import multihead_attention, scaled_dot_product_attention
 from ops.dense.convolution import conv2d
@@ -178,11 +179,15 @@ MODULES: dict[str, Rule] = {
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
-def _binary(function: Rule, of_numbers: Rule) -> Rule:
-    """An operation on regions and numbers; two numbers, which come from shapes, are computed at once."""
+def _binary(function: Rule) -> Rule:
+    """An operation on regions and numbers; regions of other dtypes are cast to the widest of floating point."""
 
     def rule(x: Any, y: Any) -> Any:
-        return (function if isinstance(x, LogicalRegion) or isinstance(y, LogicalRegion) else of_numbers)(x, y)
+        dtypes = {r.dtype for r in (x, y) if isinstance(r, LogicalRegion)}
+        if len(dtypes) > 1 and (floating := [d for d in dtypes if "float" in d]):
+            wide = str(np.result_type(*floating))
+            x, y = (cast(r, wide) if isinstance(r, LogicalRegion) else r for r in (x, y))
+        return function(x, y)
 
     return rule
 
@@ -193,6 +198,10 @@ def _shape(x: Region, *shape: Any) -> tuple[int, ...]:
 
 
 def _attribute(x: Any, name: str) -> Any:
+    if isinstance(x, LogicalRegion) and name in ("device", "dtype"):  # of constants that forward makes
+        import torch
+
+        return torch.device("cpu") if name == "device" else getattr(torch, x.dtype)
     _need(name in ("shape", "ndim") and isinstance(x, LogicalRegion), f"the attribute {name}")
     return getattr(x, name)
 
@@ -244,7 +253,7 @@ _UNARY = (activation.abs, cos, exp, log, relu, rsqrt, sigmoid, silu, sin, sqrt, 
 CALLS: dict[str, Rule] = {
     **{function.__name__: _unary(function) for function in _UNARY},
     "adaptive_avg_pool2d": lambda input, output_size: adaptive_avg_pool2d(input, output_size),
-    "add": _binary(add, operator.add),
+    "add": _binary(add),
     "avg_pool2d": lambda input, kernel_size, stride=None, padding=0: avg_pool2d(input, kernel_size, stride, padding),
     "bmm": batch_matmul,
     "cat": lambda tensors, dim=0: concat(tensors, dim),
@@ -252,7 +261,6 @@ CALLS: dict[str, Rule] = {
     "dropout": lambda input, p=0.5, training=True, inplace=False: dropout(input, p, training),
     "flatten": lambda input, start_dim=0, end_dim=-1: flatten(input, start_dim, end_dim),
     "float": lambda x: cast(x, "float32"),
-    "floordiv": operator.floordiv,
     "gelu": lambda input, approximate="none": gelu(input, approximate),
     "getattr": _attribute,
     "getitem": _item,
@@ -261,19 +269,19 @@ CALLS: dict[str, Rule] = {
     "matmul": matmul,
     "max_pool2d": lambda input, kernel_size, stride=None, padding=0: max_pool2d(input, kernel_size, stride, padding),
     "mean": lambda input, dim=None, keepdim=False: mean(input, dim, keepdim),
-    "mul": _binary(multiply, operator.mul),
+    "mul": _binary(multiply),
     "neg": lambda x: multiply(x, -1.0),
     "permute": lambda x, *dims: transpose(x, _shape(x, *dims)),
-    "pow": _binary(arithmetic.pow, operator.pow),
+    "pow": _binary(arithmetic.pow),
     "reshape": lambda x, *shape: reshape(x, _shape(x, *shape)),
     "scaled_dot_product_attention": _attend,
     "size": lambda x, dim=None: x.shape if dim is None else x.shape[dim],
     "softmax": _softmax(softmax),
     "squeeze": lambda x, dim=None: squeeze(x, dim),
-    "sub": _binary(subtract, operator.sub),
+    "sub": _binary(subtract),
     "sum": lambda input, dim=None, keepdim=False: reductions.sum(input, dim, keepdim),
     "transpose": _exchanged,
-    "truediv": _binary(divide, operator.truediv),
+    "truediv": _binary(divide),
     "unsqueeze": lambda x, dim: unsqueeze(x, dim),
     "view": lambda x, *shape: reshape(x, _shape(x, *shape)),
 }

@@ -1,0 +1,256 @@
+"""Small modules of torch, each with one thing that a door may get wrong: what is made of it is right, or refused.
+
+`RIGHT` and `REFUSED` map a name to a function that makes (module, inputs); what is refused comes with a part of the
+message. The modules compute in float64.
+"""
+
+import math
+from types import FunctionType
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Made(nn.Module):
+    """A module of parts, whose forward is a function of it and its inputs."""
+
+    def __init__(self, run, **parts):
+        super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+def made(run, shape=(4, 3), buffers=None, **parts):
+    """The module and its input; `buffers` are persistent ones."""
+    torch.manual_seed(2)
+    module = Made(run, **{name: part() if isinstance(part, FunctionType) else part for name, part in parts.items()})
+    for name, value in (buffers or {}).items():
+        module.register_buffer(name, value)
+    return module.double(), values(shape)
+
+
+def values(shape):
+    if isinstance(shape, int):
+        return torch.randint(0, shape, (2, 5))
+    return torch.rand(shape, dtype=torch.float64) + 0.1
+
+
+def frozen(part):
+    return part.requires_grad_(False)
+
+
+class Positions(nn.Module):
+    """Sines and cosines as Vaswani et al.'s, in a buffer that is not saved."""
+
+    def __init__(self, width=8, longest=16):
+        super().__init__()
+        at, rates = torch.arange(longest).unsqueeze(1), torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width))
+        table = torch.zeros(1, longest, width)
+        table[0, :, 0::2], table[0, :, 1::2] = torch.sin(at * rates), torch.cos(at * rates)
+        self.register_buffer("table", table, persistent=False)
+        self.fc = nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.fc(x + self.table[:, : x.size(1)])
+
+
+class SmallGPT(nn.Module):
+    """After nanoGPT: positions by arange, a head that is the embedding, scores of the past alone."""
+
+    def __init__(self, words=11, width=8, longest=6):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(longest, width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens):
+        b, s = tokens.size(0), tokens.size(1)
+        h = self.words(tokens) + self.places(torch.arange(s, device=tokens.device))
+        qkv = self.qkv(self.norm(h))
+        q, k, v = (qkv[:, :, 8 * n : 8 * n + 8].reshape(b, s, 2, 4).transpose(1, 2) for n in range(3))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head(h + self.out(y.transpose(1, 2).reshape(b, s, 8)))
+
+
+class Masked(nn.Module):
+    """Attention by hand, with a mask that is added."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(6, 6) for _ in range(3))
+        self.register_buffer("mask", torch.triu(torch.full((5, 5), -1e9), diagonal=1))
+
+    def forward(self, x):
+        scores = torch.matmul(self.q(x), self.k(x).transpose(-2, -1)) / math.sqrt(6)
+        return torch.matmul(F.softmax(scores + self.mask[: x.shape[1], : x.shape[1]], dim=-1), self.v(x))
+
+
+class Residual(nn.Module):
+    """A block of a ResNet whose first convolution is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = (nn.Conv2d(3, 3, 3, padding=1, bias=False) for _ in range(2))
+        self.norm1, self.norm2, self.fc = nn.BatchNorm2d(3), nn.BatchNorm2d(3), nn.Linear(3, 2)
+        self.conv1.requires_grad_(False)
+
+    def forward(self, x):
+        h = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return self.fc(F.adaptive_avg_pool2d(F.relu(h + x), 1).flatten(1))
+
+
+def without_gradient(m, x):
+    with torch.no_grad():
+        h = torch.tanh(m.body(x))
+    return m.head(h)
+
+
+def half_without_gradient(m, x):
+    with torch.no_grad():
+        h = m.fc(x)
+    return m.fc(x) * h
+
+
+def tied(a, b, run, shape=(4, 3)):
+    b.weight = a.weight
+    return made(run, shape, a=a, b=b)
+
+
+def frozen_lstm():
+    module, x = made(
+        lambda m, x: m.fc(m.lstm(x)[0]), (2, 5, 3), lstm=nn.LSTM(3, 4, 2, batch_first=True), fc=nn.Linear(4, 2)
+    )
+    module.lstm.weight_hh_l0.requires_grad_(False)
+    return module, x
+
+
+def only_biases():
+    module, x = made(lambda m, x: m.b(torch.tanh(m.a(x))), a=nn.Linear(3, 5), b=nn.Linear(5, 2))
+    for name, p in module.named_parameters():
+        p.requires_grad_(name.endswith("bias"))
+    return module, x
+
+
+def in_float32(run):
+    module, x = made(run, fc=nn.Linear(3, 2))
+    return module.float(), x.float()
+
+
+def in_evaluation():
+    module, x = made(lambda m, x: m.fc(m.norm(x)), norm=nn.BatchNorm1d(3), fc=nn.Linear(3, 2))
+    return module.eval(), x
+
+
+def a_part_of_another():
+    a, b = nn.Linear(3, 3).double(), nn.Linear(3, 2)
+    b.weight = nn.Parameter(a.weight.detach()[:2])
+    return made(lambda m, x: m.b(torch.tanh(m.a(x))), a=a, b=b)
+
+
+def heads(m, x):
+    mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    return m.attention(x, x, x, attn_mask=mask, is_causal=True, need_weights=False)[0]
+
+
+RIGHT = {
+    "a tensor made in forward": lambda: made(lambda m, x: x * torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)),
+    "a number made in forward": lambda: made(lambda m, x: m.fc(x) * torch.tensor(0.5), fc=nn.Linear(3, 2)),
+    "integers made in forward": lambda: made(lambda m, x: m.fc(x * torch.arange(3)), fc=nn.Linear(3, 2)),
+    "a wider constant": lambda: in_float32(lambda m, x: m.fc(x) + torch.ones(2, dtype=torch.float64)),
+    "positions by arange": lambda: made(
+        lambda m, x: m.words(x) + m.places(torch.arange(5)), 7, words=nn.Embedding(7, 4), places=nn.Embedding(5, 4)
+    ),
+    "positions by the input's size": lambda: made(
+        lambda m, x: m.words(x) + m.places(torch.arange(0, x.shape[1], device=x.device)),
+        7,
+        words=nn.Embedding(7, 4),
+        places=nn.Embedding(9, 4),
+    ),
+    "a buffer that is not saved": lambda: made(lambda m, x: m.part(x), (2, 5, 8), part=Positions()),
+    "a buffer that is saved": lambda: made(
+        lambda m, x: m.fc(x - m.mean), buffers={"mean": torch.tensor([0.1, 0.2, 0.3])}, fc=nn.Linear(3, 2)
+    ),
+    "a plain tensor": lambda: made(
+        lambda m, x: m.fc(x * m.scale), scale=torch.tensor([1.0, -2.0, 3.0]).double(), fc=nn.Linear(3, 2)
+    ),
+    "a part of a buffer, turned": lambda: made(
+        lambda m, x: x + m.table[1:5].T[:3].T, buffers={"table": torch.rand(7, 6)}
+    ),
+    "a frozen body": lambda: made(
+        lambda m, x: m.head(torch.tanh(m.body(x))), body=frozen(nn.Linear(3, 5)), head=nn.Linear(5, 2)
+    ),
+    "a body without gradient": lambda: made(without_gradient, body=nn.Linear(3, 5), head=nn.Linear(5, 2)),
+    "trained biases": only_biases,
+    "a frozen matrix of an LSTM": frozen_lstm,
+    "a block of a ResNet": lambda: (Residual().double(), values((4, 3, 5, 5))),
+    "a head that is the embedding": lambda: tied(
+        nn.Embedding(7, 4), nn.Linear(4, 7, bias=False), lambda m, x: m.b(m.a(x)), 7
+    ),
+    "two layers of one weight": lambda: tied(nn.Linear(3, 3), nn.Linear(3, 3), lambda m, x: m.b(torch.tanh(m.a(x)))),
+    "the second of them first": lambda: tied(nn.Linear(3, 3), nn.Linear(3, 3), lambda m, x: m.a(torch.tanh(m.b(x)))),
+    "a layer that is called twice": lambda: made(lambda m, x: m.fc(torch.tanh(m.fc(x))), fc=nn.Linear(3, 3)),
+    "a weight read before its layer": lambda: made(lambda m, x: m.fc(F.linear(x, m.fc.weight)), fc=nn.Linear(3, 3)),
+    "a number that is trained": lambda: made(
+        lambda m, x: m.fc(x) * m.gain, gain=lambda: nn.Parameter(torch.tensor(2.0)), fc=nn.Linear(3, 2)
+    ),
+    "a weight that nobody reads": lambda: made(lambda m, x: m.fc(x), fc=nn.Linear(3, 2), other=nn.Linear(3, 2)),
+    "a mask that is added": lambda: (Masked().double(), values((2, 5, 6))),
+    "attention with a mask": lambda: made(heads, (2, 5, 8), attention=nn.MultiheadAttention(8, 2, batch_first=True)),
+    "a small GPT": lambda: (SmallGPT().double(), values(11)),
+    "batch norm in evaluation": in_evaluation,
+    "dropout in training": lambda: made(lambda m, x: m.fc(m.drop(x)), drop=nn.Dropout(0.5), fc=nn.Linear(3, 2)),
+    "layers with names of functions": lambda: made(
+        lambda m, x: m.add(torch.relu(m.relu(x)) + 1), relu=nn.Linear(3, 4), add=nn.Linear(4, 2)
+    ),
+}
+
+
+def hooked():
+    module, x = made(lambda m, x: m.fc(x), fc=nn.Linear(3, 2))
+    module.fc.register_forward_hook(lambda m, args, y: y + 1)
+    return module, x
+
+
+def counted(m, x):
+    m.steps.add_(1)
+    return m.fc(x) / m.steps
+
+
+def overwritten(m, x):
+    h = m.fc(x)
+    F.relu(h, inplace=True)
+    return h + 1
+
+
+REFUSED = {
+    "a normalised weight": (
+        lambda: made(lambda m, x: m.fc(x), fc=lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))),
+        "there is no operator for",
+    ),
+    "a hook": (hooked, "output 0 differs from torch's in 8 of 8 elements"),
+    "a counter": (
+        lambda: made(counted, buffers={"steps": torch.ones(2)}, fc=nn.Linear(3, 2)),
+        "forward changes 'steps' in place",
+    ),
+    "noise": (lambda: made(lambda m, x: x + torch.randn(3, dtype=torch.float64)), "output 0 differs from torch's"),
+    "dropout in evaluation": (lambda: made(lambda m, x: F.dropout(x, 0.5)), "draws random numbers in evaluation"),
+    "a result that is detached": (
+        lambda: made(lambda m, x: m.fc(x).detach() + x, fc=nn.Linear(3, 3)),
+        "call_method 'detach'",
+    ),
+    "a layer with and without gradient": (
+        lambda: made(half_without_gradient, fc=nn.Linear(3, 2)),
+        "the gradient of 'fc.weight' differs from torch's",
+    ),
+    "a result that is overwritten": (lambda: made(overwritten, fc=nn.Linear(3, 2)), "output 0 differs from torch's"),
+    "a choice by value": (lambda: made(lambda m, x: x if x.sum() > 0 else -x), "torch.fx cannot trace the module"),
+    "a part of another weight": (a_part_of_another, "share a part of their memory"),
+    "a dictionary": (lambda: made(lambda m, x: {"y": m.fc(x)}, fc=nn.Linear(3, 2)), "forward returns a dict"),
+    "a function without an operator": (lambda: made(lambda m, x: torch.cumsum(x, 0)), "there is no operator for"),
+}
