@@ -4,6 +4,10 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 `lower` turns both into one `TaskGraph`, which `simulate` predicts and `Executor` runs.
 """
 
+from taskflow.comm.ending import end_together
+
+end_together()  # first: a rank may end while it imports
+
 from taskflow import checkpoint, schedule
 from taskflow.backend import Array, Context, CudaSource
 from taskflow.core.compiling import njit

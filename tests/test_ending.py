@@ -16,7 +16,7 @@ TRAIN = ROOT / "tests" / "programs" / "train.py"
 SECONDS = 10  # the promise
 PYTHON = sys.executable
 FIND = (
-    f"{PYTHON} -c 'import os; from taskflow.comm.ending import find_launcher; "
+    f"{PYTHON} -c 'import os; from taskflow.comm.heart import find_launcher; "
     "print(os.getppid(), find_launcher())'; true"
 )
 
@@ -94,17 +94,24 @@ from tests import kept
 with kept.executor(taskflow.data_parallel, 2) as step:
     kept.train(step, 3)
     if step.transport.rank == 1:
-        sys.exit("out of data")
+        sys.exit({!r})
     kept.train(step, 6)
 """
 
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_leaving_alone_ends_all(mpirun, tmp_path):
-    done = mpirun(2, "-c", LEAVES)
-    assert done.returncode == 1
-    assert "taskflow: rank 1 leaves with 'out of data' and ends all ranks" in done.stderr
+@pytest.mark.parametrize(
+    ("leaves_with", "said"),
+    [
+        ("out of data", "taskflow: rank 1 leaves with 'out of data' in script and ends all ranks"),
+        (0, "left before the others, which wait for it, in exit; all ranks end"),
+    ],
+)
+def test_leaving_alone_ends_all(leaves_with, said, mpirun):
+    done = mpirun(2, "-c", LEAVES.format(leaves_with))
+    assert done.returncode
+    assert said in done.stderr
 
 
 def test_only_errors_end_all(monkeypatch):
@@ -115,5 +122,5 @@ def test_only_errors_end_all(monkeypatch):
     assert not ended
     ending.end_all_leaving(SystemExit(3))
     ending.end_all_leaving(SystemExit("no"))
-    ending.end_all_leaving(SystemExit(), in_step=True)
-    assert ended == [(3, "leaves with 3"), (1, "leaves with 'no'"), (1, "leaves with None")]
+    ending.end_all_leaving(SystemExit(), is_alone=True)
+    assert [about[:2] for about in ended] == [(3, "leaves with 3"), (1, "leaves with 'no'"), (1, "leaves with None")]

@@ -64,7 +64,7 @@ def test_mpirun_beside_this_python_comes_first(monkeypatch, tmp_path):
 
 def test_the_rest_is_passed_through(monkeypatch):
     seen = []
-    monkeypatch.setattr(cli.run, "run_job", lambda command, environment: seen.append(command[1:]) or 7)
+    monkeypatch.setattr(cli.run, "run_job", lambda command, environment: seen.append(command[1:]) or (7, False))
     python, script = sys.executable, str(ROOT / "examples" / "digits.py")
     assert cli.main(["run", "-n", "3", "--mpirun", "--tag-output --host a:2", script, "-n", "5", "--", "-x"]) == 7
     assert cli.main(["run", "-n", "2", "-m", "pytest", "-q", "tests"]) == 7
@@ -72,6 +72,28 @@ def test_the_rest_is_passed_through(monkeypatch):
         ["-n", "3", "--tag-output", "--host", "a:2", python, "-m", "taskflow.comm.rank", script, "-n", "5", "--", "-x"],
         ["-n", "2", python, "-m", "taskflow.comm.rank", "-m", "pytest", "-q", "tests"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "asked", "ranks"),
+    [
+        ([137, 1, 0], False, ["4", "3", "2"]),
+        ([137, 137, 137, 137], False, ["4", "3", "2", "2"]),
+        ([137], True, ["4"]),
+        ([143], False, ["4"]),
+    ],
+)
+def test_what_failed_is_started_again_on_a_rank_less(monkeypatch, statuses, asked, ranks):
+    seen, left = [], list(statuses)
+
+    def run_job(command, environment):
+        seen.append((command[2], environment["TASKFLOW_RESTART"], environment["TASKFLOW_PATIENCE"]))
+        return left.pop(0), asked
+
+    monkeypatch.setattr(cli.run, "run_job", run_job)
+    options = ["-n", "4", "--restarts", "3", "--min-ranks", "2", "--patience", "7"]
+    assert cli.main(["run", *options, str(ROOT / "examples" / "digits.py")]) == statuses[-1]
+    assert seen == [(count, str(number), "7.0") for number, count in enumerate(ranks)]
 
 
 @pytest.mark.mpi
@@ -113,4 +135,4 @@ def test_what_a_killed_mpirun_of_the_same_number_left_behind_is_no_hindrance(tmp
     plant = "cd $TMPDIR; mkdir -m 700 ompi.$$; touch ompi.$$/pmix.$(hostname).tool.$$"
     command = ["sh", "-c", f"{plant}; exec {launch.find_mpirun()} -n 1 true"]
     environment = launch.launch_environment(os.environ, 1) | {"TMPDIR": str(tmp_path)}
-    assert launch.run_job(command, environment) == 0
+    assert launch.run_job(command, environment) == (0, False)

@@ -268,7 +268,7 @@ def traces(graph):
     machine = MachineModel.uniform(1).with_rates(kind="cuda")
     task_graph, backend = lower(graph, single_device(graph, machine), machine), TracedStreams()
     found = {}
-    with np.errstate(all="ignore"), Executor(task_graph, backend=backend, watchdog_seconds=0) as step:
+    with np.errstate(all="ignore"), Executor(task_graph, backend=backend) as step:
         for item in step._streamed.issue.items:
             row = step._rows[item.row]
             if item.role == "run" and row.kind == Kind.POINT:

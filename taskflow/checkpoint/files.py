@@ -18,6 +18,7 @@ from typing import Any
 from taskflow.checkpoint.folder import latest, make_draft, newest_sound, owning, publish
 from taskflow.checkpoint.manifest import Entry, Manifest, Reader, checkpoints, is_checkpoint, read_manifest
 from taskflow.checkpoint.tensorfile import TensorWriter
+from taskflow.comm.ending import phase
 from taskflow.comm.transport import Transport
 from taskflow.execute import Executor
 
@@ -44,6 +45,7 @@ def save(executor: Executor, folder: str | Path, keep: int | None = None, notes:
         return save_owned(executor, Path(folder), keep, notes)
 
 
+@phase("checkpoint")
 def save_owned(executor: Executor, folder: Path, keep: int | None, notes: dict[str, Any] | None) -> Path:
     """`save` into a folder that this run owns."""
     if keep is not None and keep < 1:
@@ -100,6 +102,7 @@ def _owners(executor: Executor) -> dict[str, int]:
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
+@phase("checkpoint")
 def load(executor: Executor, folder: str | Path, ignore_extra: bool = False) -> Manifest:
     """Set persistent regions, step and seed from a checkpoint; all ranks call it between two steps.
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
+import signal
+import sys
 from pathlib import Path
 
-from taskflow.cli.types import Commands, positive
+from taskflow.cli.types import Commands, natural, positive
 from taskflow.comm.launch import count_cores, launch_environment, rank_command, run_job
+from taskflow.core.system import PATIENCE, PATIENCE_SECONDS, RESTART
+
+_NO_FAILURE = 0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 
 
 def add_parser(commands: Commands) -> None:
@@ -16,12 +22,23 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "run",
         help="run a script on several ranks",
-        description="Run a Python script on several ranks. The exit status is the script's; the first Ctrl-C or "
-        "SIGTERM lets a Trainer finish its step and save a checkpoint, a second one ends all ranks at once.",
+        description="Run a Python script on several ranks. The exit status is the script's. The first Ctrl-C or "
+        "SIGTERM, and any SIGHUP, lets a Trainer finish its step and save a checkpoint; a second one ends all ranks at "
+        "once. When a rank dies, stops or leaves, or a task of a step does not end, all end, and it is said where.",
     )
     parser.add_argument("-n", dest="ranks", type=positive, help="number of ranks (default: one per core)")
     parser.add_argument("--threads", type=positive, help="BLAS threads of each rank (default: cores // ranks)")
     parser.add_argument("--mpirun", default="", metavar="OPTIONS", help="further options of mpirun, as one word")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        metavar="SECONDS",
+        help=f"end all when a rank is stopped, or a task takes, for so long (default: {PATIENCE_SECONDS:g}; 0: never)",
+    )
+    parser.add_argument(
+        "--restarts", type=natural, default=0, help="start again so often when the ranks fail (default: 0)"
+    )
+    parser.add_argument("--min-ranks", type=positive, help="start again on a rank less, down to so many (default: -n)")
     parser.add_argument("-m", dest="is_module", action="store_true", help="the script is the name of a module")
     parser.add_argument("script", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
@@ -29,11 +46,21 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.patience is not None and not 0 <= options.patience < math.inf:
+        raise ValueError(f"run: --patience is a number of seconds, not {options.patience}")
     if not options.is_module and not Path(options.script).is_file():
         raise ValueError(f"run: there is no file '{options.script}'")
     ranks = options.ranks or count_cores()
     further = shlex.split(options.mpirun)
     is_one_host = not any("host" in word for word in further)
-    environment = launch_environment(os.environ, ranks, options.threads, is_one_host)
     script = ["-m", options.script] if options.is_module else [options.script]
-    return run_job(rank_command(ranks, [*script, *options.arguments], further), environment)
+    patience = {} if options.patience is None else {PATIENCE: str(options.patience)}
+    for restart in range(options.restarts + 1):
+        environment = launch_environment(os.environ, ranks, options.threads, is_one_host) | patience
+        command = rank_command(ranks, [*script, *options.arguments], further)
+        status, is_asked = run_job(command, environment | {RESTART: str(restart)})
+        if status in _NO_FAILURE or is_asked or restart == options.restarts:
+            break
+        ranks = max(ranks - 1, min(options.min_ranks or ranks, ranks))
+        sys.stderr.write(f"taskflow: status {status}; restart {restart + 1} of {options.restarts}, on {ranks} ranks\n")
+    return status

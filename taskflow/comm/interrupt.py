@@ -20,21 +20,22 @@ from taskflow.comm.transport import Transport
 
 _log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # mpirun passes SIGUSR1 on and lets the ranks live
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # mpirun passes the last on, and ranks live
 PERIOD_SECONDS = 0.2
 MOST_STEPS = 64
 
 
 class Interrupted(Exception):
-    """All ranks stop here, because of the signal of this number."""
+    """All ranks stop here, because a rank was sent the signal of this number."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
+    def __init__(self, number: int, rank: int) -> None:
+        super().__init__(f"{signal.Signals(number).name} to rank {rank}")
         self.number = number
 
 
 class Interrupts:
-    """Takes note of signals while it is entered; a second signal acts as it did before.
+    """Takes note of signals while it is entered; a second signal acts as it did before, but for a second SIGHUP: who
+    loses a terminal is told by it and by the shell.
 
     Signals belong to the main thread: elsewhere none is noted.
     """
@@ -59,11 +60,11 @@ class Interrupts:
     def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._previous = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._noted = number
         self._restore()
+        signal.signal(signal.SIGHUP, self._note)
 
     def check(self) -> None:
         """Call it between steps, on all ranks alike.
@@ -83,6 +84,6 @@ class Interrupts:
         found = self.transport.gather((self._noted, wanted))
         self._left = self._steps = min(steps for _, steps in found)
         self._since = now
-        number = max(noted for noted, _ in found)
+        number, rank = max((noted, rank) for rank, (noted, _) in enumerate(found))
         if number:
-            raise Interrupted(number)
+            raise Interrupted(number, rank)

@@ -3,7 +3,7 @@
 `mpi.env` beside this file is the one table of settings under which ranks do well; the launcher, the MPI transport, the
 Makefile and the tests read it. The launcher stays the parent of mpirun, since mpirun, when it is told to end, leaves
 its ranks 0.25 s (measured, Open MPI 5.0): too little for a checkpoint. What it does pass on untouched is SIGUSR1, so
-that is what a first SIGINT or SIGTERM becomes.
+that is what a first SIGINT, SIGTERM or SIGHUP becomes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from taskflow.core.system import end_with_parent
 
+_ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
 
 
@@ -96,17 +97,21 @@ def session_folder() -> Iterator[dict[str, str]]:
         yield {"PRTE_MCA_prte_tmpdir_base": folder}
 
 
-def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run `command` to its end and give its exit status (128 + signal if a signal ended it or the ranks).
+def run_job(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bool]:
+    """Run `command` to its end; its exit status (128 + signal if a signal ended it or the ranks), and if it was asked.
 
-    The first SIGINT or SIGTERM asks the ranks to stop (SIGUSR1), a second one ends them at once.
+    The first SIGINT, SIGTERM or SIGHUP asks the ranks to stop (SIGUSR1), a second one ends them at once; but for a
+    second SIGHUP: who loses a terminal is told by it and by the shell.
     """
     asked: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
+        if asked and number == signal.SIGHUP:
+            return
         asked.append(number)
         if len(asked) == 1:
-            sys.stderr.write("taskflow: asked the ranks to stop after this step; once more ends them at once\n")
+            with suppress(OSError):  # the terminal is lost
+                sys.stderr.write("taskflow: asked the ranks to stop after this step; once more ends them at once\n")
         job.send_signal(signal.SIGUSR1 if len(asked) == 1 else signal.SIGTERM)
 
     with session_folder() as session:
@@ -117,12 +122,12 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> int:
             preexec_fn=end_with_parent,
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
         )
-        previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, forward) for number in _ASK}
         try:
             status = job.wait()
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
     if asked and status in (128 + signal.SIGUSR1, -signal.SIGUSR1):
-        return 128 + asked[0]
-    return status if status >= 0 else 128 - status
+        status = 128 + asked[0]
+    return status if status >= 0 else 128 - status, bool(asked)

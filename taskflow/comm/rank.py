@@ -1,8 +1,7 @@
 """One rank of `taskflow run`: `python -m taskflow.comm.rank script.py ...` or `... -m module ...`.
 
-Runs the script as `python` would. When it fails or leaves with an error (`sys.exit("...")`) on this rank alone, all
-ranks end; under plain mpirun, outside of steps and trainings, the others would wait for ever in their next exchange, or
-in MPI's own good-bye.
+Runs the script as `python` would. When it leaves with an error (`sys.exit("...")`) on this rank alone, all ranks end at
+once; under plain mpirun they do when one of them waits for it.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from taskflow.comm.ending import end_all_leaving, end_together
+from taskflow.comm.ending import end_all_leaving
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the script or module that `arguments` name."""
-    end_together()
     try:
         if arguments[0] == "-m":
             sys.argv = list(arguments[1:])

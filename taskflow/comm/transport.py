@@ -18,12 +18,15 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from taskflow.comm.ending import end_all_ranks, end_together
+from taskflow.comm.ending import enter
+from taskflow.comm.heart import heart
+from taskflow.comm.judge import Cell, Stage
 from taskflow.comm.launch import rank_settings
 from taskflow.core.columns import Array
 from taskflow.core.errors import InternalError
@@ -99,10 +102,6 @@ class Transport(ABC):
     def barrier(self, in_step: bool = False) -> None:
         """Return when all ranks have called it, within microseconds of each other; who is early sleeps, or polls."""
 
-    @abstractmethod
-    def abort(self) -> NoReturn:
-        """End all ranks at once, from any thread."""
-
 
 class LocalTransport(Transport):
     """One process that drives all devices: there is nothing to send."""
@@ -124,22 +123,25 @@ class LocalTransport(Transport):
     def barrier(self, in_step: bool = False) -> None:
         """Nothing to do."""
 
-    def abort(self) -> NoReturn:
-        os._exit(1)
-
 
 class MpiTransport(Transport):
     """Ranks under mpirun: persistent requests straight from and into instances."""
 
     def __init__(self) -> None:
-        end_together()  # first: to join MPI is to wait for others, too
         os.environ.update(rank_settings(os.environ))
-        from mpi4py import MPI
+        with heart().meeting():
+            from mpi4py import MPI
 
-        self._mpi = MPI
-        self._world = MPI.COMM_WORLD.Dup()
+            self._mpi = MPI
+            self._world = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        atexit.register(self._assemble)  # before MPI's own end, which polls
+        if len(set(self._world.allgather(host_name()))) > 1:
+            meeting = self._world.bcast(heart().await_hosts() if self.rank == 0 else None)
+            if self.rank:
+                heart().meet_hosts(*meeting)
+        if not heart().cells[Cell.PHASE]:
+            enter("script")
+        atexit.register(self._leave)
 
     def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
         return self._message(self._world.Send_init, parts, target, tag)
@@ -204,22 +206,25 @@ class MpiTransport(Transport):
         self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], root)
 
     def gather(self, value: object) -> list[Any]:
-        self._assemble()
-        return list(self._world.allgather(value))
+        with heart().meeting():
+            self._assemble()
+            return list(self._world.allgather(value))
 
     def barrier(self, in_step: bool = False) -> None:
-        if not in_step:
-            self._assemble()
-        self._world.Barrier()  # who has slept is up to 5 ms late
+        with nullcontext() if in_step else heart().meeting():
+            if not in_step:
+                self._assemble()
+            self._world.Barrier()  # who has slept is up to 5 ms late
+
+    def _leave(self) -> None:
+        """Wait for all ranks to leave, before MPI's own end, which polls."""
+        heart().approach_end(Stage.LEAVING)
+        self._assemble()
 
     def _assemble(self) -> None:
         """Return when all ranks have called it; until then this one sleeps."""
         if not self._mpi.Is_finalized():
             _sleep_until(self._world.Ibarrier().Test)
-
-    def abort(self) -> NoReturn:
-        end_all_ranks(1, "gives up")
-        os._exit(1)
 
 
 def _sleep_until(is_over: Callable[[], bool]) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-_SET_DEATH_SIGNAL, _SET_TIMER_SLACK = 1, 29  # <linux/prctl.h>
+_SET_DEATH_SIGNAL, _SET_TIMER_SLACK, _SET_TRACER = 1, 29, 0x59616D61  # <linux/prctl.h>
 
 
 def end_with_parent() -> None:
@@ -22,6 +22,11 @@ def end_with_parent() -> None:
 def wake_on_time() -> None:
     """From now on a sleep of this thread ends 10 to 45 us late instead of 75 to 95: Linux adds 50 to be lazy."""
     _prctl(_SET_TIMER_SLACK, 1)
+
+
+def accept_tracer(process: int) -> None:
+    """From now on that process may read the memory of this one, where only parents may."""
+    _prctl(_SET_TRACER, process)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -41,7 +46,11 @@ def host_name() -> str:
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
+PATIENCE, RESTART = "TASKFLOW_PATIENCE", "TASKFLOW_RESTART"
+PATIENCE_SECONDS = 60.0
 _SIZE = "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"
+_RANK = "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"
+_JOB = "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID"
 _LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"
 _LOCAL_RANK = "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK"
 
@@ -53,6 +62,37 @@ def _number(names: tuple[str, ...], default: int) -> int:
 def world_size(default: int = 1) -> int:
     """Number of ranks that the launcher started; `default` without one."""
     return _number(_SIZE, default)
+
+
+def world_rank() -> int:
+    """Number of this rank."""
+    return _number(_RANK, 0)
+
+
+def job_name() -> str:
+    """What the launcher calls this job; empty where it does not say."""
+    return next((os.environ[n] for n in _JOB if os.environ.get(n)), "")
+
+
+def patience_seconds() -> float:
+    """How long a rank may be stopped, and a task of a step may take: `TASKFLOW_PATIENCE`; 0: for ever.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    text = os.environ.get(PATIENCE, str(PATIENCE_SECONDS))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{PATIENCE}: is a number of seconds, not '{text}'")
+    return seconds
+
+
+def restart_number() -> int:
+    """How often `taskflow run` has started this job again."""
+    return _number((RESTART,), 0)
 
 
 def local_size() -> int:

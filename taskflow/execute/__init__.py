@@ -3,7 +3,8 @@
 `executor` is the whole; `expand` writes collectives out as the rows of one rank, `program` binds rows to arrays,
 `persistent` holds what lives across steps. Data moves inside a process, through `shared` memory or by messages;
 the folder `gpu` is for GPUs.
-`emulate` waits instead of computing; `fold` adds and copies in one pass; `progress` and `watchdog` know who waits.
+`emulate` waits instead of computing; `fold` adds and copies in one pass; `progress` knows who waits, `standing` lets
+others see where a step stands.
 """
 
 from taskflow.execute.executor import Executor

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from operator import length_hint
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taskflow.backend import Run, StreamBackend
-from taskflow.comm.ending import end_all_leaving
+from taskflow.comm.ending import end_all_leaving, note_phase, phase
 from taskflow.comm.transport import Transport, connect
 from taskflow.core.dtypes import HALF
 from taskflow.core.geometry import Rect
@@ -29,9 +29,9 @@ from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.persistent import PersistentRegions, borrow
-from taskflow.execute.program import Call, Compiler, Feed, Memory
+from taskflow.execute.program import Compiler, Feed, Memory
 from taskflow.execute.shared import SharedCompiler
-from taskflow.execute.watchdog import watch
+from taskflow.execute.standing import Standing
 from taskflow.tasks.memory import check_memory, plan_memory
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 from taskflow.tasks.timeline import Timeline
@@ -58,8 +58,6 @@ class Executor:
             where all ranks are on one host and it has room. On GPUs `shared` is CUDA IPC, there is also `nccl`, and
             `auto` chooses for every pair of ranks and every collective (`taskflow.execute.gpu.carriers`).
         costs: how long tasks take on `emulated` devices; default: analytic.
-        watchdog_seconds: when nothing moves for so long in a step, log who waits for whom; 0 switches it off.
-        watchdog_aborts: then also end all ranks.
         capture: on `cuda` devices, replay steps as CUDA graphs; not with `record`, for which every row is timed.
         backend: what runs the streams of `cuda` devices; default: that of `share`, else CuPy's.
 
@@ -67,6 +65,7 @@ class Executor:
         ValueError: ranks and devices do not fit, ranks run different graphs, or a device's memory is too small.
     """
 
+    @phase("construction")
     def __init__(
         self,
         task_graph: TaskGraph,
@@ -77,8 +76,6 @@ class Executor:
         record: bool = True,
         transport: str = "auto",
         costs: CostModel | None = None,
-        watchdog_seconds: float = 300.0,
-        watchdog_aborts: bool = False,
         capture: bool = True,
         backend: StreamBackend | None = None,
     ) -> None:
@@ -138,11 +135,9 @@ class Executor:
             warm_up(rows, self.transport.drives, divide_program(compiler, self.program))
         self._clocked = getattr(compiler, "replay", None)  # of devices that keep their own time
         self._next: Mapping[str, FeedValue] | None = None
-        self._times: list[float] = []
+        self._standing = Standing(self.program, rows, may_wait=self._kind != "cpu")
+        self._times: memoryview[float] | None = None
         self._seconds = 0.0
-        self._calls: Iterator[Call] | None = None  # of the step under way
-        if watchdog_seconds:
-            watch(self, watchdog_seconds, watchdog_aborts)
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
@@ -204,7 +199,7 @@ class Executor:
         self._run.step += self._advances
         self.regions.publish()
         values = self._fetch()
-        self._calls = None
+        self._standing.end()
         loss = values.get("loss")
         if loss is not None and not self.allow_nan and not np.all(np.isfinite(loss)):
             raise FloatingPointError(f"step {step}: the loss is {loss}")
@@ -235,34 +230,29 @@ class Executor:
             self._feeds[number].fill(feeds[region.name], region.shape, region.dtype)
 
     def _replay(self) -> None:
-        self._calls = calls = iter(self.program.calls)
-        begin = time.perf_counter()
+        calls, times = iter(self.program.calls), self._standing.times
+        self._standing.begin(self._run.step, None if self.record else calls)
         try:
             if self.record:
-                clock, times = time.perf_counter, [time.perf_counter()]
-                for call in calls:
+                self._times = None
+                clock = time.perf_counter
+                for k, call in enumerate(calls, 1):
                     call()
-                    times.append(clock())
+                    times[k] = clock()
                 self._times = times
             else:
                 for call in calls:
                     call()
-            self._seconds = time.perf_counter() - begin
-        except Exception as error:
-            position = len(self.program.calls) - length_hint(calls) - 1
-            error.add_note(self._where(position))
-            self._calls = None
+            self._seconds = time.perf_counter() - times[0]
+        except BaseException as error:
+            position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
+            what = f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"
+            error.add_note(f"in step {step} on rank {self.transport.rank}, {what}")
+            note_phase(error, f"step {step}, {what}")
+            if isinstance(error, SystemExit):
+                end_all_leaving(error, is_alone=True)
+            self._standing.end()
             raise
-        except SystemExit as leave:
-            end_all_leaving(leave, in_step=True)
-            raise
-
-    def _where(self, position: int) -> str:
-        row = self.program.rows[position]
-        return (
-            f"in step {self._run.step} on rank {self.transport.rank}, {self.program.roles[position]} of task "
-            f"{self._rows[row]}"
-        )
 
     def _fetch(self) -> dict[str, Array]:
         values = {}
@@ -331,52 +321,27 @@ class Executor:
         Raises:
             ValueError: no step has run, or `record` is off.
         """
-        if not self._times:
+        if self._times is None:
             raise ValueError("timeline: no recorded step has run")
-        (start, end), found = self._times_of_rows(), np.full((2, len(self.task_graph)), np.nan)
+        (start, end), found = self._times_of_rows(self._times), np.full((2, len(self.task_graph)), np.nan)
         seconds = float(np.nanmax(end, initial=0.0)) if self._clocked else self._times[-1] - self._times[0]
         np.fmin.at(found[0], self._expansion.origin, start)
         np.fmax.at(found[1], self._expansion.origin, end)
         return Timeline(self.task_graph, found[0], found[1], seconds, self.plan.peak_bytes)
 
-    def _times_of_rows(self) -> tuple[Array, Array]:
+    def _times_of_rows(self, times: memoryview[float]) -> tuple[Array, Array]:
         """Start and end of every row that runs."""
         if self._clocked:
             return self._clocked.start, self._clocked.end
         start, end = np.full(len(self._rows), np.nan), np.full(len(self._rows), np.nan)
-        origin = self._times[0]
+        origin = times[0]
         for k, row in enumerate(self.program.rows):
-            begun, done = self._times[k] - origin, self._times[k + 1] - origin
+            begun, done = times[k] - origin, times[k + 1] - origin
             if self.program.roles[k] in ("run", "send") or (np.isnan(start[row]) and self.program.roles[k] == "wait"):
                 start[row] = begun
             if self.program.roles[k] != "post":
                 end[row] = done
         return start, end
-
-    # -- seen by the watchdog, from its thread ---------------------------------------------------------------------
-
-    def standing(self) -> tuple[object, int] | None:
-        """The calls of the step under way and how many of them are left; None between steps."""
-        calls = self._calls
-        return None if calls is None else (calls, length_hint(calls))
-
-    def describe_standing(self, left: int) -> str:
-        """Where a step with so many calls left stands, and for which ranks it waits."""
-        count = len(self.program.calls)
-        position = count - left - 1
-        if position < 0:
-            return f"in step {self.steps} on rank {self.transport.rank}, before its first call"
-        row = self.program.rows[position]
-        graph = self._rows
-        devices = [int(d) for r in (row, *graph.deps(row)) for d in (graph.device[r], graph.source[r])]
-        others = sorted({d for d in devices if not self.transport.drives(d)})
-        waits = f"; it can wait for rank {', '.join(map(str, others))}" if others else ""
-        after = "" if left else f" or, after it, in the outputs' exchange among {self.transport.size} ranks"
-        return f"{self._where(position)} (call {position + 1} of {count}){after}{waits}"
-
-    def give_up(self) -> None:
-        """End all ranks."""
-        self.transport.abort()
 
     def __enter__(self) -> Executor:
         return self

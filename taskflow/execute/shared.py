@@ -190,4 +190,5 @@ def _fuse(program: RankProgram, run: Sequence[int], out: RankProgram) -> None:
     for _, _, wanted in args[_wait]:
         for cell, number in wanted:
             awaited[cell] = max(awaited.get(cell, 0), number)
+    role = "wait" if awaited else role
     out.add(partial(_exchange, cells, base, published, tuple(awaited.items()), tuple(args[_put])), row, role)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
-from taskflow.comm.ending import find_launcher
+from taskflow.comm.heart import find_launcher
 from taskflow.core.system import world_size
 from taskflow.report.explanation import Table, align
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from taskflow.comm.ending import phase
 from taskflow.comm.transport import Transport, connect
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
@@ -90,6 +91,7 @@ class SearchResult:
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
 
 
+@phase("search")
 def search(
     graph: Graph,
     machine: MachineModel,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.checkpoint.history import History, Keeper, Position
-from taskflow.comm.ending import Stopped, end_all_leaving
+from taskflow.comm.ending import Stopped, phase
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import LocalTransport, connect
 from taskflow.cost.measure import measure_machine
@@ -52,6 +52,7 @@ class Trainer:
             then captured, and no timeline is kept.
     """
 
+    @phase("construction")
     def __init__(
         self,
         graph: Graph,
@@ -106,6 +107,7 @@ class Trainer:
         self.found = result
         return result.strategy
 
+    @phase("fit")
     def fit(
         self,
         batches: Batches,
@@ -118,9 +120,9 @@ class Trainer:
     ) -> History:
         """Train for `epochs` passes over `batches`.
 
-        On SIGINT, SIGTERM or SIGUSR1 to any rank all ranks finish the step, save a checkpoint if there is a folder, and
-        leave with exit status 128 + signal. What is resumed equals an undisturbed run bit for bit, if the strategy is
-        the same; under another one it goes on from the same bits.
+        On SIGHUP, SIGINT, SIGTERM or SIGUSR1 to any rank all ranks finish the step, save a checkpoint if there is a
+        folder, and leave with exit status 128 + signal. What is resumed equals an undisturbed run bit for bit, if the
+        strategy is the same; under another one it goes on from the same bits.
 
         Args:
             batches: training examples.
@@ -146,11 +148,8 @@ class Trainer:
                 interrupts.exchange()
             except Interrupted as stop:
                 keeper.save(position)
-                self.console.print(f"stopped by {stop} after step {self.step.steps}")
+                self.console.print(f"stopped by {stop} in fit, after step {self.step.steps}")
                 raise Stopped(128 + stop.number) from None
-            except SystemExit as leave:
-                end_all_leaving(leave)
-                raise
             finally:
                 self.step.forget_next()
         return position.history

@@ -65,7 +65,7 @@ def test_executors_that_end_leave_nothing_in_mpi(monkeypatch):
     strategy["tanh"] = taskflow.ParallelConfig({"o": SIZE})
     task_graph = lower(graph, strategy, machine)
     for number in range(200):
-        step = Executor(task_graph, transport="messages", watchdog_seconds=0)
+        step = Executor(task_graph, transport="messages")
         if number == 0:
             step({"x": np.ones((8, 4), np.float32)})
         if number % 2:

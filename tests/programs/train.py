@@ -23,11 +23,9 @@ def main() -> None:
     parser.add_argument("--rule", default="data_parallel")
     parser.add_argument("--accident", choices=("raise", "leave", "kill", "stop", "hang"))
     parser.add_argument("--at", type=int, default=7, help="the step of the accident, which is rank 1's")
-    parser.add_argument("--watchdog", type=float)
     options = parser.parse_args()
 
-    watchdog = {"watchdog_seconds": options.watchdog, "watchdog_aborts": True} if options.watchdog else {}
-    trainer = kept.trainer(getattr(taskflow, options.rule), executor=watchdog)
+    trainer = kept.trainer(getattr(taskflow, options.rule))
     step, batches = trainer.step, kept.batches()
     if options.accident and step.transport.rank == 1:
         load = batches.epoch

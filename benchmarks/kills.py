@@ -1,10 +1,10 @@
-"""Kills a rank of a training run again and again, at random times: `python benchmarks/kill.py --kills 50`.
+"""Kills a rank of a training run again and again, at random times: `python benchmarks/kills.py --kills 100`.
 
-Two ranks train the digits MLP with a checkpoint every few steps. After a random time (one in five while the ranks still
-start, the others after that) a random rank gets SIGKILL; then all ranks must be gone within 10 s and every checkpoint
-must be sound. The run is resumed and killed again, until it ends by itself; then its parameters, momenta and history
-must be those of an undisturbed run, bit for bit. And so on until the number of kills is reached. Exits with 1 if
-anything was not as it must be.
+Two ranks train the digits MLP under `taskflow run --restarts` with a checkpoint every few steps. After a random time
+(one in five while the ranks still start, the others after that) a random rank gets SIGKILL; then all ranks must be gone
+within 10 s and every checkpoint must be sound. The launcher starts them again, and so on until the run has ended; then
+its parameters, momenta and history must be those of an undisturbed run, bit for bit. Runs follow until the number of
+kills is reached. Exits with 1 if anything was not as it must be.
 """
 
 import os
@@ -55,30 +55,35 @@ def train(folder: str, epochs: int, every: int) -> None:
 
 
 class Job:
-    """A training run on two ranks."""
+    """A training run on two ranks, started again as often as they die."""
 
     def __init__(self, folder: Path, epochs: int, every: int) -> None:
         self.said = ""
         self._pids = [Path(f"{folder}.{rank}") for rank in range(2)]
         self._ready = Path(f"{folder}.ready")
-        for path in (*self._pids, self._ready):
-            path.unlink(missing_ok=True)
         script = [__file__, "--train", str(folder), "--epochs", str(epochs), "--every", str(every)]
-        command = [sys.executable, "-m", "taskflow", "run", "-n", "2", *script]
+        command = [sys.executable, "-m", "taskflow", "run", "-n", "2", "--restarts", "1000", *script]
         self.job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def pids(self) -> list[int]:
-        """Process ids of the ranks, once they have started."""
-        while True:
+        """Process ids of the ranks, once they have started; none if the job ends first."""
+        while self.job.poll() is None:
             texts = [path.read_text() if path.exists() else "" for path in self._pids]
             if all(texts):
                 return [int(text) for text in texts]
             time.sleep(0.01)
+        return []
 
     def await_training(self) -> None:
         """Return when a rank is about to load its checkpoint and to train."""
         while not self._ready.exists() and self.job.poll() is None:
             time.sleep(0.01)
+
+    def kill(self, pid: int) -> None:
+        """Kill one of its ranks; what is known of this start of theirs is forgotten."""
+        for path in (*self._pids, self._ready):
+            path.unlink(missing_ok=True)
+        os.kill(pid, signal.SIGKILL)
 
     def wait(self, seconds: float) -> bool:
         """Whether the job ends within so many seconds."""
@@ -87,6 +92,14 @@ class Job:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+def are_gone(pids: list[int], seconds: float) -> bool:
+    """Whether these processes end within so many seconds."""
+    end = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not any(map(alive, pids))
 
 
 def alive(pid: int) -> bool:
@@ -100,7 +113,7 @@ def alive(pid: int) -> bool:
 def main() -> int:
     """Kill, check, resume; print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
     parser.add_argument("--seed", type=int, default=0)
@@ -130,23 +143,17 @@ def torture(base: Path, options: argparse.Namespace) -> int:
     while kills < options.kills:
         runs += 1
         folder = base / f"run{runs}"
-        while True:
-            job = Job(folder, options.epochs, options.every)
-            pids = job.pids()
+        job = Job(folder, options.epochs, options.every)
+        while pids := job.pids():
             if chance.random() < 0.8:
                 job.await_training()
             last = kills >= options.kills or end in checkpoints(folder)
             if job.wait(600 if last else chance.uniform(0, duration / 8)) or not all(map(alive, pids)):
                 job.wait(LIMIT_SECONDS)  # it is over, or a rank is just leaving
-                if job.job.returncode:
-                    print(f"a resumed run failed:\n{job.said}")
-                    return 1
                 break
-            os.kill(pids[chance.randrange(2)], signal.SIGKILL)
+            job.kill(pids[chance.randrange(2)])
             kills, begin = kills + 1, time.monotonic()
-            if not job.wait(LIMIT_SECONDS) or any(map(alive, pids)):
-                hung += 1
-                job.job.kill()
+            hung += not are_gone(pids, LIMIT_SECONDS)
             slowest = max(slowest, time.monotonic() - begin)
             found = checkpoints(folder)
             at.append(max(found, default=0))
@@ -157,9 +164,13 @@ def torture(base: Path, options: argparse.Namespace) -> int:
                 except ValueError as error:
                     damaged += 1
                     print(error)
+        if job.job.poll() != 0:
+            job.job.kill()
+            print(f"a run did not end well:\n{job.said}")
+            return 1
         different += Path(f"{folder}.digest").read_text() != expected
     print(f"kills: {kills}, in {runs} runs of {options.epochs} epochs; newest checkpoint at the kill: {sorted(at)}")
-    print(f"slowest end of all ranks after a kill: {slowest:.2f} s; jobs that did not end in 10 s: {hung}")
+    print(f"slowest end of all ranks after a kill: {slowest:.2f} s; not gone after 10 s: {hung}")
     print(f"checkpoints checked: {checked}, damaged: {damaged}")
     print(f"completed runs: {runs}, with other bits than the undisturbed run: {different}")
     return int(bool(hung or damaged or different))

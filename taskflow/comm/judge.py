@@ -1,0 +1,100 @@
+"""What ranks tell of themselves, and the judge who says which of them is at fault.
+
+A rank notes what it does in cells (`Cell`), its guard makes a `Report` of them and of what the system knows, and the
+centre has the last report of every rank (`guard`). `judge` decides purely. A rank that lives and is in no step may take
+as long as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+LEFT_SECONDS = 2.0  # for which a rank waits in vain before the one that has left is called to account
+PHASES = ("import", "script", "search", "construction", "fit", "checkpoint", "between fits", "exit")
+CELLS = 9
+LINE_BYTES = 80  # what a call is, in a table
+
+
+class Cell(IntEnum):
+    """The 8-byte numbers at the beginning of the memory that a rank shares with its guard.
+
+    `COUNT` grows with every meeting of all ranks (an exchange, a step); all ranks come to the same ones. `WAITING`: it
+    is in one that is no step. `TABLE`: where the table of the program begins whose step is under way, 0 between steps:
+    the number of its calls; when the step began, and when each call ended; a line for each call and for what comes
+    after them, which begins with "wait" if it may be waiting for other ranks. `ITERATOR`: where in the rank's memory
+    the number of its calls begun is; 0: the table has the times. `COMPILING`: so many compilations are under way.
+    `PORT`: where rank 0's guard hears other hosts.
+    """
+
+    COUNT, WAITING, PHASE, STEP, TABLE, ITERATOR, COMPILING, STAGE, PORT = range(CELLS)
+
+
+class Stage(IntEnum):
+    """How far the end of a rank is; `SAID`: it ends all ranks itself, and has said why."""
+
+    RUNS, LEAVING, DONE, SAID = range(4)
+
+
+class State(IntEnum):
+    """What the system says of a process."""
+
+    RUNS, STOPPED, GONE = range(3)
+
+
+class Fault(IntEnum):
+    """What can be wrong with a rank."""
+
+    DIED, STOPPED, STANDS, LEFT, LOST, SAID = range(6)
+
+
+class Report(NamedTuple):
+    """What a guard tells of its rank.
+
+    `step` is -1 between steps. `waits`: for others, in a meeting or in a call of the step. `still` and `stopped`: for
+    how many milliseconds it has been at this place, compiling not counted, and stopped. `token` is that of the job.
+    """
+
+    token: int
+    rank: int
+    state: int
+    stage: int
+    meetings: int
+    step: int
+    waits: int
+    still: int
+    stopped: int
+
+
+def judge(
+    ranks: Mapping[int, Report], size: int, patience: float, is_gone: Callable[[int], bool]
+) -> tuple[int, Fault] | None:
+    """The rank at fault and its fault, None where all is well.
+
+    Args:
+        ranks: the last report of every rank that has sent one.
+        size: number of ranks.
+        patience: seconds; 0: for ever.
+        is_gone: whether a rank that has sent no report has ended.
+    """
+    every, limit = [ranks[rank] for rank in sorted(ranks)], patience * 1e3 or float("inf")
+    for r in every:
+        if r.stage == Stage.SAID:
+            return r.rank, Fault.SAID
+    for r in every:
+        if r.state == State.GONE and r.stage < Stage.DONE:
+            return r.rank, Fault.DIED
+    stopped = [r for r in every if r.stopped >= limit]
+    if stopped and (len(stopped) < size or size == 1):  # all of several: someone has suspended the job
+        return stopped[0].rank, Fault.STOPPED
+    still = [r for r in every if r.step >= 0 and r.still >= limit and r.state == State.RUNS]
+    at_work = [r for r in still if not r.waits]
+    if at_work or len(still) == size:  # who waits is not at fault, unless all do
+        return (at_work or still)[0].rank, Fault.STANDS
+    in_vain = max((r.meetings for r in every if r.waits and r.still >= LEFT_SECONDS * 1e3), default=-1)
+    for rank in range(size) if in_vain >= 0 else ():
+        known = ranks.get(rank)
+        if is_gone(rank) if known is None else known.stage >= Stage.LEAVING and known.meetings < in_vain:
+            return rank, Fault.LEFT
+    return None
