@@ -45,7 +45,7 @@ def undisturbed(tmp_path_factory):
 
 SAID = {
     "raise": "RuntimeError: no such image\nin step 7 on rank 1, run of task",
-    "leave": "taskflow: rank 1 leaves with 'out of data' and ends all ranks",
+    "leave": "taskflow: rank 1 leaves with 'out of data' in step 7, run of task ",
     "kill": "rank 1 with PID",
 }
 
