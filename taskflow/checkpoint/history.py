@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field, to_builtins
 from taskflow.checkpoint.files import load, save_owned
 from taskflow.checkpoint.folder import latest, owning
 from taskflow.checkpoint.manifest import Manifest
-from taskflow.core.files import fit
+from taskflow.core.files import fit, naming
 from taskflow.execute import Executor
 
 Count = Annotated[int, Meta(ge=0)]
@@ -63,7 +63,8 @@ def position_of(found: Path, manifest: Manifest) -> Position:
     """Where the run stood that saved the checkpoint `found`; ValueError if that is not in it."""
     if "position" not in manifest.notes:
         raise ValueError(f"fit: '{found}' was not saved by a training run: it has no position in it")
-    return fit(manifest.notes["position"], Position, f"fit: '{found}': its position")
+    with naming(f"fit: '{found}': its position"):
+        return fit(manifest.notes["position"], Position)
 
 
 class Keeper:

@@ -99,7 +99,7 @@ def test_a_signal_to_the_launcher_stops_all_ranks(number, tmp_path):
         text, _ = job.communicate(timeout=30)
     assert job.returncode == 128 + number, text
     saved = sorted(tmp_path.glob("step-*"))
-    assert len(saved) == 3
+    assert 1 <= len(saved) <= 3
     digest(tmp_path, "--epochs", int(saved[-1].name.removeprefix("step-")) // 5 + 1)
 
 
