@@ -130,7 +130,7 @@ def load(executor: Executor, folder: str | Path, ignore_extra: bool = False) -> 
         error = problem
     _raise_any(transport, error, path)
     for name in executor.persistent:
-        executor.write(name, reader.region(name))
+        executor.regions.write(name, reader.region(name))
     executor.continue_from(manifest.steps, manifest.seed)
     return manifest
 

@@ -19,8 +19,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from copy import copy
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeVar
+from threading import Lock
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -50,15 +52,55 @@ class Message(NamedTuple):
     free: Call
 
 
+class OneCall:
+    """One call of an executor at a time, of those that share regions and, under mpirun, of all: one thread calls MPI.
+
+    Raises (when entered):
+        ValueError: another call is under way.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise ValueError("executor: it is in use, by another thread or by a feed; it takes one call at a time")
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 class Transport(ABC):
-    """Moves boxes of instances between ranks; device d is driven by rank d, or all devices by a single rank."""
+    """Moves boxes of instances between ranks; device d is driven by rank d, or by that of a plan: see `over`."""
 
     rank: int
     size: int
+    alone: OneCall | None = None  # shared by all who use this transport
+    _planned = 0  # devices that are dealt out
+
+    def over(self, devices_used: Sequence[int]) -> Self:
+        """This transport for a plan that uses these devices.
+
+        Where there are more of them than ranks, a rank drives several, one behind the other in number; their counts
+        differ by one at most.
+        """
+        other = copy(self)
+        other._planned = max(max(devices_used, default=0) + 1, self.size)
+        return other
+
+    def rank_of(self, device: int) -> int:
+        """The rank that drives `device`."""
+        if not self._planned:
+            return device if self.size > 1 else 0
+        return device % self._planned * self.size // self._planned  # those that the plan does not use begin anew
+
+    def ranks_of(self, devices: int) -> Array:
+        """The rank of each of so many devices."""
+        return np.array([self.rank_of(d) for d in range(devices)], np.int64)
 
     def drives(self, device: int) -> bool:
         """Whether this rank drives `device`."""
-        return self.size == 1 or device == self.rank
+        return self.rank_of(device) == self.rank
 
     @abstractmethod
     def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
@@ -99,6 +141,10 @@ class Transport(ABC):
         return made[0]
 
     @abstractmethod
+    def is_any(self, flag: bool) -> bool:
+        """Whether `flag` is true on any rank; part of a step, so nobody sleeps."""
+
+    @abstractmethod
     def barrier(self, in_step: bool = False) -> None:
         """Return when all ranks have called it, within microseconds of each other; who is early sleeps, or polls."""
 
@@ -120,6 +166,9 @@ class LocalTransport(Transport):
     def gather(self, value: object) -> list[Any]:
         return [value]
 
+    def is_any(self, flag: bool) -> bool:
+        return flag
+
     def barrier(self, in_step: bool = False) -> None:
         """Nothing to do."""
 
@@ -135,6 +184,7 @@ class MpiTransport(Transport):
             self._mpi = MPI
             self._world = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        self.alone = OneCall()
         if len(set(self._world.allgather(host_name()))) > 1:
             meeting = self._world.bcast(heart().await_hosts() if self.rank == 0 else None)
             if self.rank:
@@ -144,10 +194,10 @@ class MpiTransport(Transport):
         atexit.register(self._leave)
 
     def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:
-        return self._message(self._world.Send_init, parts, target, tag)
+        return self._message(self._world.Send_init, parts, self.rank_of(target), tag)
 
     def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
-        return self._message(self._world.Recv_init, parts, source, tag)
+        return self._message(self._world.Recv_init, parts, self.rank_of(source), tag)
 
     def _message(self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int) -> Message:
         buffer, kind = self._buffer(parts)
@@ -209,6 +259,11 @@ class MpiTransport(Transport):
         with heart().meeting():
             self._assemble()
             return list(self._world.allgather(value))
+
+    def is_any(self, flag: bool) -> bool:
+        found = np.array([flag])
+        self._world.Allreduce(self._mpi.IN_PLACE, [found.view(np.uint8), self._mpi.UINT8_T], self._mpi.MAX)
+        return bool(found[0])
 
     def barrier(self, in_step: bool = False) -> None:
         with nullcontext() if in_step else heart().meeting():

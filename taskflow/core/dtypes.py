@@ -1,9 +1,11 @@
-"""Dtype names: those of floating point, and those of half the size of float32.
+"""Dtypes: those of floating point, those of half the size of float32, and whether their numbers are finite.
 
 NumPy has float16 of its own; bfloat16 comes with the package ml_dtypes, which is imported when a region of it is made.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,11 @@ KNOWN += (*HALF, "float32", "float64", "complex64", "complex128")
 def is_floating(dtype: str) -> bool:
     """Whether numbers of this dtype are of floating point."""
     return dtype.startswith(("float", "bfloat"))
+
+
+def is_finite(array: np.ndarray[Any, np.dtype[Any]]) -> bool:
+    """Whether all numbers of an array are: then the least and the largest are, for what is no number is both."""
+    return not array.size or bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
 
 def known_dtype(where: str, name: object) -> str:

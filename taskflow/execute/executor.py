@@ -1,15 +1,16 @@
 """Execution: replay a task graph, alone or under mpirun.
 
 The executor decides nothing: rows, order and streams come from the task graph, offsets from the memory plan. Under
-mpirun rank r drives device r; one process drives all devices. One thread of a rank steps; where it has more cores, long
-points are divided over other threads (`taskflow.tasks.threads.sections`).
+mpirun rank r drives device r, or a run of devices where the plan has more of them than there are ranks; one process
+drives all. One thread of a rank steps; where it has more cores, long points are divided over other threads
+(`taskflow.tasks.threads.sections`).
 """
 
 from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from operator import length_hint
@@ -20,28 +21,30 @@ import numpy as np
 
 from taskflow.backend import Run, StreamBackend
 from taskflow.comm.ending import end_all_leaving, note_phase, phase
-from taskflow.comm.transport import Transport, connect
+from taskflow.comm.transport import OneCall, Transport
 from taskflow.core.dtypes import HALF
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import CostModel
 from taskflow.cost.samples import warm_up
+from taskflow.execute.agreement import check_ranks, check_written, connect_for
 from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
+from taskflow.execute.feed import FeedValue, accept, make_cells
+from taskflow.execute.guard import GivenUp, Guard
 from taskflow.execute.persistent import PersistentRegions, borrow
-from taskflow.execute.program import Compiler, Feed, Memory
+from taskflow.execute.program import Compiler, Memory
+from taskflow.execute.readings import fetch, times_of_rows
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
 from taskflow.tasks.memory import check_memory, plan_memory
-from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
 if TYPE_CHECKING:
     from taskflow.execute.gpu.meeting import Meeting
 
 TRANSPORTS = ("auto", "shared", "messages", "nccl")
-
-FeedValue = Array | Callable[[Rect], Array]
 
 
 class Executor:
@@ -82,9 +85,7 @@ class Executor:
         if transport not in TRANSPORTS:
             raise ValueError(f"executor: transport is one of {', '.join(TRANSPORTS)}, not '{transport}'")
         self.task_graph = task_graph
-        self.transport: Transport = connect()
         self.allow_nan, self.record = allow_nan, record
-        self._check_ranks(seed)
         kinds = {d.kind for d in task_graph.machine.devices}
         for kind in ("emulated", "cuda"):
             if kind in kinds and len(kinds) > 1:
@@ -92,6 +93,9 @@ class Executor:
         self._kind = kinds.pop()
         if transport == "nccl" and self._kind != "cuda":
             raise ValueError(f"executor: transport='nccl' is for cuda devices, these are {self._kind}")
+        self.transport: Transport = share.transport if share else connect_for(task_graph, self._kind)
+        self._alone: OneCall = share._alone if share else self.transport.alone or OneCall()
+        check_ranks(task_graph, seed, self.transport)
         loan = borrow(task_graph, share.task_graph) if share else None
         borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
@@ -102,42 +106,37 @@ class Executor:
         self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
         self._rows = rows = self._expansion.task_graph  # what runs: without collectives
         plan = expand_plan(self.plan, self._expansion)
-        self._regions = {r.name: (k, r) for k, r in enumerate(task_graph.regions)}
         self._run: Run = share._run if share else Run(int(seed))
         if gpus:
             self.memory: Memory = gpus.make_memory(rows, plan)
         else:
             self.memory = Memory(rows, plan, self.transport, share_memory=transport != "messages" and can_share)
+            if self._kind == "emulated" and self.transport.size > 1 and not self.memory.is_shared:
+                raise ValueError(f"executor: emulated devices share memory, which transport='{transport}' lacks here")
         self.regions: PersistentRegions = PersistentRegions(
             task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
         )
         if not gpus:
             self.regions.initialise()  # now: others may read them as soon as a step begins
         self._advances = share is None or self.regions.are_updated  # an evaluation is no step of the run
-        self._feeds = {k: Feed(r.name) for k, r in enumerate(task_graph.regions) if r.role == "input"}
-        self._overflows = any(r.dtype in HALF for r in task_graph.regions)  # to infinity, for loss scaling to see
-        fed = np.flatnonzero(task_graph.kind == Kind.FEED)
-        self._fed = {int(k) for k in task_graph.region[fed]}
+        self._feeds = make_cells(task_graph)
+        self._overflows = any(r.dtype in HALF for r in task_graph.regions)
         args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
         self._streamed = gpus.make_compiler(self._expansion.origin, capture, record, args) if gpus else None
         make = EmulatedCompiler if self._kind == "emulated" else SharedCompiler if self.memory.is_shared else Compiler
         compiler = self._streamed or make(*args)
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
-        compiler.fuses, self._crew = not record, compiler.crew
-        self.program = compiler.compile()
+        self._crew, self._args = compiler.crew, args
+        self.guard: Guard | None = None
+        self._compile(compiler)
         if gpus and self._streamed:
             gpus.try_program(self._streamed, is_borrowing=share is not None)
             self.regions.initialise()
-        self._finish = weakref.finalize(self, self.program.close)
-        self._finish.atexit = False  # MPI frees all that is left when it ends
-        if self._kind == "cpu":
-            warm_up(rows, self.transport.drives, divide_program(compiler, self.program))
         self._clocked = getattr(compiler, "replay", None)  # of devices that keep their own time
         self._next: Mapping[str, FeedValue] | None = None
-        self._standing = Standing(self.program, rows, may_wait=self._kind != "cpu")
         self._times: memoryview[float] | None = None
-        self._seconds = 0.0
+        self._seconds, self.is_skipped = 0.0, False
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
@@ -147,23 +146,34 @@ class Executor:
         found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, transport, can_share)
 
-    def _check_ranks(self, seed: int) -> None:
-        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not -(1 << 63) <= seed < 1 << 63:
-            raise ValueError(f"executor: seed is a whole number of 64 bits, not {seed!r}")
-        transport, used = self.transport, self.task_graph.devices_used
-        if transport.size > 1 and used and max(used) >= transport.size:
-            raise ValueError(
-                f"executor: the strategy uses {len(used)} devices up to number {max(used)}, "
-                f"mpirun started {transport.size} ranks"
-            )
-        found = transport.gather((self.task_graph.digest(), seed))
-        for rank, (digest, other) in enumerate(found):
-            if digest != found[0][0]:
-                raise ValueError(
-                    f"executor: rank {rank} runs another task graph ({digest}) than rank 0 ({found[0][0]})"
-                )
-            if other != found[0][1]:
-                raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {found[0][1]}")
+    def _compile(self, compiler: Compiler) -> None:
+        compiler.fuses = not self.record
+        self.program = compiler.compile()
+        self._finish = weakref.finalize(self, self.program.close)
+        self._finish.atexit = False  # MPI frees all that is left when it ends
+        self._standing = Standing(self.program, self._rows, may_wait=self._kind != "cpu")
+        if self._kind == "cpu":
+            warm_up(self._rows, self.transport.drives, divide_program(compiler, self.program))
+
+    def guard_updates(self, is_wanted: bool = True) -> None:
+        """From now on a step changes nothing where its loss or a gradient is not finite; `is_skipped` then says so.
+
+        All ranks call it between steps. They then agree in every step, which takes a barrier before its first update.
+
+        Raises:
+            ValueError: a parameter is updated before all gradients are there, or the devices are no CPUs.
+        """
+        if is_wanted == (self.guard is not None):
+            return
+        if self._kind != "cpu":
+            raise ValueError(f"on_nan='skip': is for cpu devices, these are {self._kind}")
+        guard = Guard(self._rows, self.memory, self.transport.is_any) if is_wanted else None
+        compiler = (SharedCompiler if self.memory.is_shared else Compiler)(*self._args)
+        self._finish()
+        if guard is not None:
+            compiler.guard, compiler.guard_row = guard, guard.row
+        self.guard = guard
+        self._compile(compiler)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -181,27 +191,34 @@ class Executor:
 
         Raises:
             ValueError: a feed is missing, unknown, or of another shape or dtype, or was given as `prefetch` already;
-                or the executor is closed.
+                or the executor is closed, or in use by another thread.
             FloatingPointError: the loss is not finite.
         """
+        with self._alone:
+            return self._step(feeds, prefetch)
+
+    def _step(
+        self, feeds: Mapping[str, FeedValue] | None, prefetch: Mapping[str, FeedValue] | None
+    ) -> dict[str, Array]:
         if not self._finish.alive:
             raise ValueError("executor: it is closed")
         if feeds is not None and self._next is not None:
             raise ValueError("step: its feeds were given to the last step as `prefetch`")
-        self._accept(feeds or self._next or {})
+        accept(self._feeds.values(), feeds or self._next or {})
         self._next = prefetch
         if prefetch is not None and self._streamed is not None:
             self._streamed.replay.prefetch = partial(self._stage, prefetch)
         self.regions.refresh()
-        with self._crew, np.errstate(over="ignore", invalid="ignore") if self._overflows else nullcontext():
+        is_watched = self._overflows or self.guard  # by loss scaling, or the guard
+        with self._crew, np.errstate(over="ignore", invalid="ignore") if is_watched else nullcontext():
             self._replay()
         step = self._run.step
         self._run.step += self._advances
         self.regions.publish()
-        values = self._fetch()
+        values = fetch(self.task_graph, self.transport, self._hold)
         self._standing.end()
         loss = values.get("loss")
-        if loss is not None and not self.allow_nan and not np.all(np.isfinite(loss)):
+        if loss is not None and not (self.allow_nan or self.is_skipped) and not np.all(np.isfinite(loss)):
             raise FloatingPointError(f"step {step}: the loss is {loss}")
         return values
 
@@ -214,23 +231,14 @@ class Executor:
 
     def _stage(self, feeds: Mapping[str, FeedValue]) -> None:
         assert self._streamed is not None
-        self._accept(feeds)
+        accept(self._feeds.values(), feeds)
         self._streamed.staging.stage()
-
-    def _accept(self, feeds: Mapping[str, FeedValue]) -> None:
-        for name in feeds:
-            if name not in self._regions or self._regions[name][1].role != "input":
-                raise ValueError(f"feed '{name}': the graph has no input of this name")
-        for number in self._feeds:
-            region = self.task_graph.regions[number]
-            if region.name not in feeds:
-                if number in self._fed:
-                    raise ValueError(f"feed '{region.name}': is missing")
-                continue
-            self._feeds[number].fill(feeds[region.name], region.shape, region.dtype)
 
     def _replay(self) -> None:
         calls, times = iter(self.program.calls), self._standing.times
+        self.is_skipped = False
+        if self.guard is not None:
+            self.guard.keep()
         self._standing.begin(self._run.step, None if self.record else calls)
         try:
             if self.record:
@@ -244,6 +252,10 @@ class Executor:
                 for call in calls:
                     call()
             self._seconds = time.perf_counter() - times[0]
+        except GivenUp as end:
+            self.is_skipped = True
+            with np.errstate(all="ignore"):
+                end.guard.give_up(self.program)
         except BaseException as error:
             position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
             what = f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"
@@ -254,21 +266,9 @@ class Executor:
             self._standing.end()
             raise
 
-    def _fetch(self) -> dict[str, Array]:
-        values = {}
-        for name, homes in self.task_graph.fetches.items():
-            mine = next((p for p in homes if self.transport.drives(p[0])), None)
-            rect = homes[0][2]
-            if mine is not None:
-                held = self._streamed.outputs[mine[1]] if self._streamed else self.memory.view(mine[1], rect)
-                value = held.copy()
-            else:
-                region = self.task_graph.regions[int(self.task_graph.instance_region[homes[0][1]])]
-                value = np.empty(region.shape, region.dtype)
-            if self.transport.size > len(homes):
-                self.transport.broadcast(value, homes[0][0])
-            values[name] = value
-        return values
+    def _hold(self, instance: int, rect: Rect) -> Array:
+        """An output after a step, in the host's memory."""
+        return self._streamed.outputs[instance] if self._streamed else self.memory.view(instance, rect)
 
     # -- persistent regions ----------------------------------------------------------------------------------------
 
@@ -297,15 +297,19 @@ class Executor:
         Raises:
             ValueError: the graph has no persistent region of this name.
         """
-        return self.regions.read(name)
+        with self._alone:
+            return self.regions.read(name)
 
     def write(self, name: str, value: Array | float) -> None:
-        """Set a persistent region; every rank gives the whole value.
+        """Set a persistent region; all ranks call it, and each gives the whole value.
 
         Raises:
-            ValueError: the graph has no persistent region of this name, or the shape differs.
+            ValueError: the graph has no persistent region of this name, the shape differs, the region's dtype cannot
+                hold the numbers, or ranks give different ones.
         """
-        self.regions.write(name, value)
+        with self._alone:
+            check_written(name, self.regions.cast(name, value), self.transport)
+            self.regions.write(name, value)
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
@@ -323,25 +327,18 @@ class Executor:
         """
         if self._times is None:
             raise ValueError("timeline: no recorded step has run")
-        (start, end), found = self._times_of_rows(self._times), np.full((2, len(self.task_graph)), np.nan)
+        start, end = self._times_of_rows()
+        found = np.full((2, len(self.task_graph)), np.nan)
         seconds = float(np.nanmax(end, initial=0.0)) if self._clocked else self._times[-1] - self._times[0]
         np.fmin.at(found[0], self._expansion.origin, start)
         np.fmax.at(found[1], self._expansion.origin, end)
         return Timeline(self.task_graph, found[0], found[1], seconds, self.plan.peak_bytes)
 
-    def _times_of_rows(self, times: memoryview[float]) -> tuple[Array, Array]:
+    def _times_of_rows(self) -> tuple[Array, Array]:
         """Start and end of every row that runs."""
         if self._clocked:
             return self._clocked.start, self._clocked.end
-        start, end = np.full(len(self._rows), np.nan), np.full(len(self._rows), np.nan)
-        origin = times[0]
-        for k, row in enumerate(self.program.rows):
-            begun, done = times[k] - origin, times[k + 1] - origin
-            if self.program.roles[k] in ("run", "send") or (np.isnan(start[row]) and self.program.roles[k] == "wait"):
-                start[row] = begun
-            if self.program.roles[k] != "post":
-                end[row] = done
-        return start, end
+        return times_of_rows(self.program, self._times or (), len(self._rows))
 
     def __enter__(self) -> Executor:
         return self

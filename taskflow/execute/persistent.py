@@ -7,6 +7,7 @@ direction. All ranks call these functions together.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from taskflow.backend import Run
 from taskflow.comm.transport import Transport
+from taskflow.core.dtypes import HALF, is_finite
 from taskflow.core.geometry import Rect
 from taskflow.core.random import fill, random_key
 from taskflow.execute.program import Memory
@@ -137,25 +139,62 @@ class PersistentRegions:
         return self._load(name)
 
     def write(self, name: str, value: Array | float) -> None:
-        """Set the whole value, given on every rank."""
-        region = self.region(name)
-        value = np.asarray(value)
-        if value.shape != region.shape:
-            raise ValueError(f"write '{name}': the value has shape {value.shape}, the region {region.shape}")
-        self._store(name, value)
+        """Set the whole value, the same on every rank, which is not compared.
+
+        Raises:
+            ValueError: there is no such region, it has another shape, or its dtype cannot hold a number of the value.
+        """
+        self._store(name, self.cast(name, value))
         self.run.changes += 1
+
+    def cast(self, name: str, value: Array | float) -> Array:
+        """The value in the dtype of a region; ValueError as `write`."""
+        region, given = self.region(name), np.asarray(value)
+        if given.shape != region.shape:
+            raise ValueError(f"write '{name}': the value has shape {given.shape}, the region {region.shape}")
+        if given.dtype == region.dtype:
+            return given
+        if given.dtype.kind not in "biuf" and given.dtype.name not in HALF:
+            raise ValueError(f"write '{name}': the value is {given.dtype}, the region {region.dtype}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: Array = given.astype(region.dtype)
+            lost = ~np.isfinite(found) & np.isfinite(given) if region.is_floating else found != given
+        if lost.any():
+            raise ValueError(f"write '{name}': {region.dtype} cannot hold {given[lost].ravel()[0]!s}")
+        return found
 
     def whole_on(self, name: str) -> list[int]:
         """The ranks that hold all of a region in one instance."""
         rect = self.region(name).rect
         devices = {int(self.graph.instance_device[i]) for i, box in self.graph.homes[name] if box.covers(rect)}
-        return sorted({d if self.transport.size > 1 else 0 for d in devices})
+        return sorted({self.transport.rank_of(d) for d in devices})
 
     def read_own(self, name: str) -> Array:
         """This rank's own value of a region that it holds whole: no exchange, and no copy where it may be read."""
         rect = self.region(name).rect
         home = next(i for i, box in self.graph.homes[name] if box.covers(rect) and self._is_here(i))
         return self.memory.get(home, rect)
+
+    def _here(self) -> Iterator[tuple[str, int, Rect]]:
+        """Name, instance and box of every home on this rank."""
+        for name, homes in self.graph.homes.items():
+            yield from ((name, instance, rect) for instance, rect in homes if self._is_here(instance))
+
+    def keep(self) -> dict[int, Array]:
+        """A copy of all that this rank holds, by instance."""
+        return {instance: np.array(self.memory.get(instance, rect)) for _, instance, rect in self._here()}
+
+    def restore(self, kept: Mapping[int, Array]) -> None:
+        """Give all that this rank holds the values of `keep`; all ranks call it."""
+        for _, instance, rect in self._here():
+            self.memory.put(instance, rect, kept[instance])
+        self.run.changes += 1
+
+    def not_finite(self) -> set[str]:
+        """The regions that hold a number which is not finite, on any rank; all ranks call it."""
+        floating = [(name, i, rect) for name, i, rect in self._here() if self._regions[name].is_floating]
+        found = {name for name, i, rect in floating if not is_finite(self.memory.get(i, rect))}
+        return set().union(*self.transport.gather(found))
 
     def refresh(self) -> None:
         """Copy in the shared regions that lie elsewhere in the base, if any has changed."""
@@ -190,7 +229,7 @@ class PersistentRegions:
             part = np.ascontiguousarray(self.memory.get(instance, box))
         else:
             part = np.empty(box.shape, region.dtype)
-        self.transport.broadcast(part, int(self.graph.instance_device[instance]))
+        self.transport.broadcast(part, self.transport.rank_of(int(self.graph.instance_device[instance])))
         return part
 
     def _store(self, name: str, value: Array) -> None:

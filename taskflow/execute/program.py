@@ -17,6 +17,7 @@ from taskflow.backend import Context, Run, Workspace
 from taskflow.comm.transport import Message, Transport
 from taskflow.core.geometry import Rect
 from taskflow.execute.check import checked, poison
+from taskflow.execute.feed import Feed
 from taskflow.execute.fold import fold_call
 from taskflow.graph.kernel import Kernel
 from taskflow.tasks.memory import MemoryPlan
@@ -27,38 +28,8 @@ from taskflow.tasks.threads.division import Part
 Call = Callable[[], object]
 Args = tuple[tuple[int, Rect, Privilege], ...]
 
+GUARD = "wait for all ranks"  # the role of a call
 _MERGED_BYTES = 4096  # transfers of more are worth a message of their own
-
-
-@dataclass
-class Feed:
-    """The cell from which the feed rows of the region `name` read; filled before each step."""
-
-    name: str
-    value: Any = None
-
-    def fill(self, value: Any, shape: tuple[int, ...], dtype: str) -> None:
-        """Take the fed value: an array of the region's shape and dtype, or a function."""
-        if not callable(value):
-            value = np.asarray(value)
-            if value.shape != shape:
-                raise ValueError(f"feed '{self.name}': has shape {value.shape}, the region {shape}")
-            if value.dtype != dtype:
-                raise ValueError(f"feed '{self.name}': has dtype {value.dtype}, the region {dtype}")
-        self.value = value
-
-    def into(self, target: Array, rect: Rect) -> None:
-        """Copy the box `rect` of the fed value: of an array, or of a function Rect -> array."""
-        if not callable(self.value):
-            target[...] = self.value[rect.slices()]
-            return
-        value = np.asarray(self.value(rect))
-        if value.shape != target.shape or value.dtype != target.dtype:
-            raise ValueError(
-                f"feed '{self.name}': the function gave {value.shape} {value.dtype} for the box {rect}, "
-                f"which is {target.shape} {target.dtype}"
-            )
-        target[...] = value
 
 
 @dataclass
@@ -98,13 +69,17 @@ class Memory:
         self.arenas: dict[int, Array] = {}
         self._arrays: dict[int, Array] = {}
         self._wholes: dict[int, tuple[Array, tuple[int, ...]]] = {}  # in the region's order, and where they begin
-        size = {d: int(plan.peak_bytes[d]) for d in self.own}
-        shared = self.share(sum(size.values())) if share_memory else None
+        size: list[int] = plan.peak_bytes.tolist()
+        shared = self.share(sum(size[d] for d in self.own)) if share_memory else None
         self.is_shared = shared is not None
-        if shared is not None:
-            self.arenas = dict(enumerate(shared))
-        else:
+        if shared is None:
             self.arenas = {d: self.make_arena(d, size[d]) for d in self.own}
+            return
+        taken = [0] * len(shared)
+        for device, rank in enumerate(transport.ranks_of(len(size)).tolist()):
+            if rank < len(taken):
+                self.arenas[device] = shared[rank][taken[rank] : taken[rank] + size[device]]
+                taken[rank] += size[device]
 
     def share(self, size_bytes: int) -> list[Array] | None:
         """One zeroed byte array of every rank, this one's of that size, which all ranks use in place; None: cannot."""
@@ -168,6 +143,8 @@ class Compiler:
     """
 
     fuses = False
+    guard: Callable[[], object] | None = None  # called before row `guard_row`
+    guard_row = 0
     xp: Any = np  # the array module of the devices
 
     def __init__(
@@ -218,10 +195,15 @@ class Compiler:
 
     def _reach(self, row: int) -> None:
         """What comes before a row, or before the end."""
+        if self.guard is not None and row >= self.guard_row:
+            self.program.add(self.guard, min(row, len(self.graph) - 1), GUARD)
+            self.guard = None
 
     def _sent_rows(self) -> Array:
         """Which rows are sent as messages."""
-        return self.graph.is_transfer
+        graph, rank = self.graph, self.transport.ranks_of(len(self.graph.machine.devices))
+        crossing: Array = graph.is_transfer & (rank[graph.source] != rank[graph.device])
+        return crossing
 
     def _unsent(self, row: int) -> None:
         """What this rank does for a row that is no message."""

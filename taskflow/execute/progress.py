@@ -1,15 +1,15 @@
 """Progress: which rows wait for which rows of other ranks, where ranks share memory.
 
-Takes a task graph and its memory plan; gives, the same on every rank, the rows of other devices that must be over
-before a row runs on its own:
+Takes a task graph, its memory plan and which rank drives which device; gives, the same on every rank, the rows of other
+ranks that must be over before a row runs on its own:
 
 * those that it depends on: they made what it reads, or read what it overwrites;
 * where an instance begins its life, the transfers out of the memory that it takes over;
 * for a transfer, at least the beginning of its source's step, so that the source's last step is over.
 
-A device publishes the number of a row once that row, and all rows of the device before it, are over. Only rows that
-another device waits for are published. A device does not wait for what an earlier wait has told it. Its step ends when
-no other device reads its memory any more, so between steps memory may be used freely.
+A rank publishes the number of a row once that row, and all its rows before it, are over. Only rows that another rank
+waits for are published. A rank does not wait for what an earlier wait has told it. Its step ends when no other rank
+reads its memory any more, so between steps memory may be used freely.
 
 A fold does the copies around it for which no row has to wait separately: it reads partial results where they are, and
 writes its result to the devices that gave them and want it. So an all-reduce is one pass over memory.
@@ -27,11 +27,11 @@ import numpy as np
 
 from taskflow.core.errors import InternalError
 from taskflow.tasks.memory import MemoryPlan, folded_copies
-from taskflow.tasks.task_graph import Kind, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
-Awaited = tuple[tuple[int, int], ...]  # (device, row)
+Awaited = tuple[tuple[int, int], ...]  # (rank, row)
 
-BEGIN = -1  # the "row" that a device publishes when it begins a step
+BEGIN = -1  # the "row" that a rank publishes when it begins a step
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Order:
     """What keeps the rows of different ranks in order.
 
     Attributes:
-        before: row -> rows of other devices that must be published before it runs.
-        at_end: device -> rows of others that must be published before its step ends.
+        before: row -> rows of other ranks that must be published before it runs.
+        at_end: rank -> rows of others that must be published before its step ends.
         published: rows that somebody waits for.
     """
 
@@ -49,16 +49,22 @@ class Order:
     published: set[int]
 
 
-def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int]) -> Order:
-    """Who waits for whom, the same on every rank; `folds`: copy -> fold that does it, before or after its own row."""
-    device, source, transfer = graph.device.tolist(), graph.source.tolist(), graph.is_transfer.tolist()
+def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int], ranks: Array) -> Order:
+    """Who waits for whom, the same on every rank.
+
+    Args:
+        folds: copy -> fold that does it, before or after its own row.
+        ranks: of every device, the rank that drives it.
+    """
+    device, source = ranks[graph.device].tolist(), ranks[graph.source].tolist()
+    transfer = (graph.is_transfer & (ranks[graph.device] != ranks[graph.source])).tolist()
     when = [folds.get(row, row) for row in range(len(graph))]
     runner = [device[row] for row in when]
     arg_ptr, arg_instance = graph.arg_ptr.tolist(), graph.arg_instance.tolist()
     home, start = graph.instance_device.tolist(), plan.offset.tolist()
-    end = (plan.offset + plan.size).tolist()
-    count = len(graph.machine.devices)
-    seen = [[BEGIN - 1] * count for _ in range(count)]  # what each device knows of each other one
+    end, rank = (plan.offset + plan.size).tolist(), ranks.tolist()
+    count = max(rank) + 1
+    seen = [[BEGIN - 1] * count for _ in range(count)]  # what each rank knows of each other one
     uses: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # of its memory: instance, by device, row
     merged: dict[int, list[int]] = {}
     for copy, fold in folds.items():
@@ -67,7 +73,7 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
     before: dict[int, Awaited] = {}
 
     def learn(here: int, wanted: dict[int, int]) -> Awaited:
-        """What of `wanted` device `here` does not know yet; from now on it does."""
+        """What of `wanted` rank `here` does not know yet; from now on it does."""
         news = tuple((d, r) for d, r in wanted.items() if r > seen[here][d])
         for d, r in news:
             seen[here][d] = r
@@ -76,7 +82,7 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
         return news
 
     def other_end(copy: int) -> int:
-        """The device of a transfer that does not run it."""
+        """The rank of a transfer that does not run it."""
         other: int = source[copy] if runner[copy] == device[copy] else device[copy]
         return other
 
@@ -95,10 +101,11 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
                 if runner[other] != here:
                     wanted[runner[other]] = max(wanted.get(runner[other], BEGIN), when[other])
         for instance in arg_instance[arg_ptr[row] : arg_ptr[row + 1]]:
-            if instance >= 0 and home[instance] == here and instance not in born:
+            if instance >= 0 and rank[home[instance]] == here and instance not in born:
                 born.add(instance)
                 for other, user, done in uses[here]:
-                    if other != instance and start[instance] < end[other] and start[other] < end[instance]:
+                    is_there = other != instance and home[other] == home[instance]
+                    if is_there and start[instance] < end[other] and start[other] < end[instance]:
                         wanted[user] = max(wanted.get(user, BEGIN), done)
         if max(wanted.values(), default=BEGIN) >= row:
             raise InternalError(f"row {row} waits for a later row: {wanted}")

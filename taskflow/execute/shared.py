@@ -37,7 +37,8 @@ class SharedCompiler(Compiler):
     def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
         graph, folded = self.graph, self._merge_copies()
-        self._order = order_between_ranks(graph, self.plan, folded)
+        ranks = self.transport.ranks_of(len(graph.machine.devices))
+        self._order = order_between_ranks(graph, self.plan, folded, ranks)
         size = self.transport.size * _STRIDE * 8
         shared = self.transport.shared_arrays(size if self.transport.rank == 0 else 0)
         if shared is None:
@@ -47,7 +48,9 @@ class SharedCompiler(Compiler):
         begin = partial(_begin, self._cells, self._base, self.transport.rank * _STRIDE, len(graph) + 1)
         self.program.add(begin, 0, "publish")
         for row in self._rows_here(folded):
+            self._reach(row)
             self._run_row(row)
+        self._reach(len(graph))
         self._wait(self._order.at_end.get(self.transport.rank, ()), max(len(graph) - 1, 0))
         return fused(self.program) if self.fuses else self.program
 
@@ -79,7 +82,7 @@ class SharedCompiler(Compiler):
 
     def _wait(self, awaited: Awaited, row: int) -> None:
         if awaited:
-            cells = tuple((device * _STRIDE, other + 1) for device, other in awaited)
+            cells = tuple((rank * _STRIDE, other + 1) for rank, other in awaited)
             self.program.add(partial(_wait, self._cells, self._base, cells), row, "wait")
 
     def _call(self, row: int) -> Call:

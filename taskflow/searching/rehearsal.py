@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,8 +31,9 @@ from taskflow.cost.model import MeasuredCosts
 from taskflow.cost.samples import sample_array
 from taskflow.execute.divide import divide_program
 from taskflow.execute.expand import expand, expand_plan
+from taskflow.execute.feed import make_cells
 from taskflow.execute.persistent import PersistentRegions
-from taskflow.execute.program import Feed, Memory, RankProgram
+from taskflow.execute.program import Memory, RankProgram
 from taskflow.execute.shared import UnawaitedCompiler
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory
@@ -65,7 +67,7 @@ class Rehearsal:
     """The calls of this rank's rows, bound to memory of their own, which is as much as an executor takes."""
 
     def __init__(self, task_graph: TaskGraph) -> None:
-        self._graph, self._transport = task_graph, connect()
+        self._graph, self._transport = task_graph, connect().over(task_graph.devices_used)
         self._program = _compile(task_graph, self._transport)
         _time_all(self._program.calls)  # compiled, and their memory touched
 
@@ -108,8 +110,7 @@ def _compile(task_graph: TaskGraph, transport: Transport) -> RankProgram:
     _set_apart(memory)
     PersistentRegions(task_graph, memory, transport, run).initialise()
     feeds = {
-        number: Feed(rows.regions[number].name, sample_array(rows.regions[number].shape, rows.regions[number].dtype))
-        for number in np.unique(rows.region[rows.kind == Kind.FEED]).tolist()
+        number: replace(cell, value=sample_array(cell.shape, cell.dtype)) for number, cell in make_cells(rows).items()
     }
     compiler = UnawaitedCompiler(rows, plan, memory, transport, feeds, run, False)
     program = compiler.compile()

@@ -16,6 +16,7 @@ from tests.strategies import graphs, random_strategy
 SIZE = world_size()
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
 TRANSPORTS = ["shared", "messages"]
+MANY = MachineModel.uniform(2 * SIZE + 1)
 
 
 def examples(percent):
@@ -38,6 +39,24 @@ def placed(draw, models, machine=MachineModel.uniform(SIZE)):  # noqa: B008 - a 
 @given(data=st.data())
 def test_any_strategy_gives_the_numbers_of_one_device(models, transport, data):
     laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=3, transport=transport)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@examples(8)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_a_rank_may_drive_several_devices(transport, data, seed):
+    """An odd number of them more than there are ranks, so ranks have different ones; fused calls and checked memory."""
+    example = data.draw(placed(GRAPHS["operators"], MANY))
+    laws.any_strategy_is_one_device(*example, steps=2, transport=transport, record=False)
+    laws.any_order_is_the_same(*example, orders=1, seed=seed, transport=transport, check=True)
+    laws.shared_regions_are_one(*example, random=seed, transport=transport)
+
+
+@examples(5)
+@given(data=st.data())
+def test_a_rank_may_drive_several_emulated_devices(data):
+    many = MachineModel.uniform(2 * SIZE + 1, EMULATED.devices[0], 1e10, 1e-5)
+    laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS["tiny"], many)), steps=2)
 
 
 @pytest.mark.parametrize("models", GRAPHS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import taskflow
-from taskflow import Executor, Graph, MachineModel, ParallelConfig, lower
+from taskflow import Device, Executor, Graph, MachineModel, ParallelConfig, lower
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -17,8 +17,8 @@ def network(width=4, names=("y",)):
     return graph
 
 
-def lowered(graph, devices, **changes):
-    machine = MachineModel.uniform(devices)
+def lowered(graph, devices, kind="cpu", **changes):
+    machine = MachineModel.uniform(devices, Device(kind))
     strategy = taskflow.single_device(graph, machine)
     strategy.update({name.replace("_", "."): config for name, config in changes.items()})
     return lower(graph, strategy, machine)
@@ -64,10 +64,45 @@ def test_ranks_with_different_seeds(comm):
     refused_by_several(comm, message, lambda: Executor(lowered(network(), comm.size), seed=comm.rank))
 
 
-def test_fewer_ranks_than_the_strategy_has_devices(comm):
-    beyond = lowered(network(), comm.size + 2, fc=ParallelConfig({"b": 2}, (0, comm.size + 1)))
-    message = f"executor: the strategy uses 2 devices up to number {comm.size + 1}, mpirun started {comm.size} ranks"
-    refused_by_several(comm, message, lambda: Executor(beyond))
+def test_fewer_ranks_than_gpus(comm):
+    beyond = lowered(network(), comm.size + 2, "cuda", fc=ParallelConfig({"b": 2}, (0, comm.size + 1)))
+    message = (
+        f"executor: the strategy uses 2 cuda devices up to number {comm.size + 1}, and a rank drives one; "
+        f"mpirun started {comm.size} ranks"
+    )
+    if comm.size > 1:
+        assert_refused(message, lambda: Executor(beyond))
+
+
+def test_emulated_devices_that_exchange_messages(comm):
+    task_graph = lowered(network(), comm.size, "emulated", fc=ParallelConfig({"b": comm.size}))
+    message = "executor: emulated devices share memory, which transport='messages' lacks here"
+    refused_by_several(comm, message, lambda: Executor(task_graph, transport="messages"))
+
+
+def scaled(number):
+    """A graph whose kernel closes over a number."""
+    graph = Graph()
+    x = graph.input("x", (4,), "float64")
+    kernel = lambda ctx, x, y: ctx.xp.multiply(x, number, out=y)
+    graph.output("y", graph.launch("scale", "b -> b", [x], kernel=kernel))
+    return graph
+
+
+def test_ranks_whose_kernels_close_over_different_values(comm):
+    last = comm.size - 1
+    message = f"executor: rank {last} runs another kernel for 'scale' than rank 0: its code or what it closes over"
+    refused_by_several(comm, message, lambda: Executor(lowered(scaled(float(comm.rank == last)), comm.size)))
+    Executor(lowered(scaled(2.0), comm.size))
+
+
+def test_ranks_that_write_different_values(comm):
+    with Executor(lowered(network(), comm.size)) as step:
+        before = step.read("fc.weight")
+        message = "write 'fc.weight': rank 1 gives another value, or another region, than rank 0"
+        refused_by_several(comm, message, lambda: step.write("fc.weight", np.full((4, 4), float(comm.rank))))
+        if comm.size > 1:
+            np.testing.assert_array_equal(step.read("fc.weight"), before)
 
 
 def test_a_machine_may_be_larger_than_what_the_strategy_uses(comm):

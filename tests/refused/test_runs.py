@@ -1,5 +1,7 @@
 """Runs that stop: feeds, regions, memory, orders, and a loss that is not a number."""
 
+from threading import Event, Thread
+
 import numpy as np
 import pytest
 
@@ -131,3 +133,50 @@ def test_an_order_that_is_none():
 def test_a_step_of_a_closed_executor(step):
     step.close()
     assert_refused("executor: it is closed", lambda: step({"x": X}))
+
+
+WRITTEN = {
+    "imaginary": (np.full((4, 4), 1j), "the value is complex128, the region float32"),
+    "too large": (np.full((4, 4), 1e39), "float32 cannot hold 1e+39"),
+    "no numbers": (np.full((4, 4), "1"), "the value is <U1, the region float32"),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_a_value_that_the_dtype_cannot_hold(step, case):
+    value, message = WRITTEN[case]
+    before = step.read("fc.weight")
+    assert_refused(f"write 'fc.weight': {message}", lambda: step.write("fc.weight", value))
+    np.testing.assert_array_equal(step.read("fc.weight"), before)
+    step.write("fc.weight", np.full((4, 4), np.inf))  # is one that float32 has
+
+
+def test_a_number_that_is_not_whole():
+    graph = Graph()
+    tiny.linear(graph.input("x", (6, 4)), 4)
+    graph.parameter("count", (), 0.0, "uint8", trainable=False)
+    step = Executor(task_graph(graph))
+    for number in (3.5, 256, -1, np.nan):
+        assert_refused(f"write 'count': uint8 cannot hold {number}", lambda number=number: step.write("count", number))
+    step.write("count", 255.0)
+    assert step.read("count") == 255
+
+
+def test_two_calls_at_once(step):
+    """Of two threads: the second call comes while the first one reads its feed."""
+    inside, leave, found = Event(), Event(), []
+
+    def slow(rect):
+        inside.set()
+        leave.wait()
+        return X[rect.slices()]
+
+    first = Thread(target=lambda: found.append(step({"x": slow})))
+    first.start()
+    inside.wait()
+    message = "executor: it is in use, by another thread or by a feed; it takes one call at a time"
+    for call in (lambda: step({"x": X}), lambda: step.read("fc.weight"), lambda: step.write("fc.weight", X[:4])):
+        assert_refused(message, call)
+    leave.set()
+    first.join()
+    assert len(found) == step.steps == 1

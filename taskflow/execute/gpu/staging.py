@@ -22,8 +22,8 @@ from numpy.typing import DTypeLike
 from taskflow.backend import Run, StreamBackend
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
+from taskflow.execute.feed import Feed
 from taskflow.execute.gpu.ledger import Ledger
-from taskflow.execute.program import Feed
 from taskflow.tasks.task_graph import Array
 
 _ALIGNMENT = 64

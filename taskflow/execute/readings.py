@@ -1,0 +1,40 @@
+"""Readings after a step: its outputs on every rank, and what its calls took, as times of the rows they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from taskflow.comm.transport import Transport
+from taskflow.core.geometry import Rect
+from taskflow.execute.program import GUARD, RankProgram
+from taskflow.tasks.task_graph import Array, TaskGraph
+
+
+def fetch(graph: TaskGraph, transport: Transport, hold: Callable[[int, Rect], Array]) -> dict[str, Array]:
+    """Output name -> copy of its value; `hold` gives the box of an instance that this rank has."""
+    values = {}
+    for name, homes in graph.fetches.items():
+        (first, instance, rect), ranks = homes[0], [transport.rank_of(device) for device, _, _ in homes]
+        if transport.rank in ranks:
+            value = hold(homes[ranks.index(transport.rank)][1], rect).copy()
+        else:
+            region = graph.regions[int(graph.instance_region[instance])]
+            value = np.empty(region.shape, region.dtype)
+        if transport.size > len(set(ranks)):
+            transport.broadcast(value, transport.rank_of(first))
+        values[name] = value
+    return values
+
+
+def times_of_rows(program: RankProgram, times: Sequence[float], count: int) -> tuple[Array, Array]:
+    """Start and end of `count` rows in seconds, NaN for those of other ranks; `times`: before and after every call."""
+    start, end = np.full(count, np.nan), np.full(count, np.nan)
+    for k, row in enumerate(program.rows):
+        begun, done = times[k] - times[0], times[k + 1] - times[0]
+        if program.roles[k] in ("run", "send") or (np.isnan(start[row]) and program.roles[k] == "wait"):
+            start[row] = begun
+        if program.roles[k] not in ("post", GUARD):
+            end[row] = done
+    return start, end
