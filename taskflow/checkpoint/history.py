@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,18 +14,25 @@ from msgspec import Meta, Struct, field, to_builtins
 from taskflow.checkpoint.files import load, save_owned
 from taskflow.checkpoint.folder import latest, owning
 from taskflow.checkpoint.manifest import Manifest
+from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming
 from taskflow.execute import Executor
 
 Count = Annotated[int, Meta(ge=0)]
 
+_log = logging.getLogger(__name__)
+
 
 class History(Struct, forbid_unknown_fields=True):
-    """What `fit` saw: one entry per epoch in each list, by output name; `step_seconds` is the median step's time."""
+    """What `fit` saw: one entry per epoch in each list, by output name; `step_seconds` is the median step's time.
+
+    `refused` is the number of batches that changed nothing, since not all was finite.
+    """
 
     outputs: dict[str, list[float]] = field(default_factory=dict)
     validation: dict[str, list[float]] = field(default_factory=dict)
     step_seconds: Annotated[float, Meta(ge=0)] = 0.0
+    refused: Count = 0
 
 
 class Position(Struct, forbid_unknown_fields=True):
@@ -34,7 +42,8 @@ class Position(Struct, forbid_unknown_fields=True):
         batches: batches an epoch.
         epoch: the epoch under way, from 0.
         batch: batches of it that are done.
-        sums: output name -> its sum over those batches.
+        sums: output name -> its sum over those batches, without those that were refused.
+        refused: how many of them were.
         history: of the epochs before.
     """
 
@@ -43,20 +52,31 @@ class Position(Struct, forbid_unknown_fields=True):
     batch: Count = 0
     sums: dict[str, float] = field(default_factory=dict)
     history: History = field(default_factory=History)
+    refused: Count = 0
 
-    def pass_batch(self, values: Mapping[str, float]) -> None:
-        """One more batch of this epoch gave these values."""
+    def pass_batch(self, values: Mapping[str, float] | None) -> None:
+        """One more batch of this epoch gave these values; None: it was refused."""
         self.batch += 1
+        if values is None:
+            self.refused += 1
+            self.history.refused += 1
+            return
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
 
     def pass_epoch(self, validation: Mapping[str, float]) -> None:
-        """This epoch is over."""
-        means = {name: total / self.batch for name, total in self.sums.items()}
+        """This epoch is over.
+
+        Raises:
+            FloatingPointError: all of its batches were refused.
+        """
+        if self.batch and self.refused == self.batch:
+            raise FloatingPointError(f"epoch {self.epoch + 1}: no batch of {self.batch} gave finite numbers")
+        means = {name: total / (self.batch - self.refused) for name, total in self.sums.items()}
         for lists, values in ((self.history.outputs, means), (self.history.validation, validation)):
             for name, value in values.items():
                 lists.setdefault(name, []).append(value)
-        self.epoch, self.batch, self.sums = self.epoch + 1, 0, {}
+        self.epoch, self.batch, self.sums, self.refused = self.epoch + 1, 0, {}, 0
 
 
 def position_of(found: Path, manifest: Manifest) -> Position:
@@ -68,24 +88,33 @@ def position_of(found: Path, manifest: Manifest) -> Position:
 
 
 class Keeper:
-    """Keeps a run in a folder of checkpoints, which it owns between `with` and its end.
+    """Keeps the last finite state of a run: in a folder of checkpoints, or else in memory. The folder is
+    its own between `with` and its end.
+
+    A state with a number that is not finite is never kept, so nor is it ever the only one. Regions that are not finite
+    from the start, as bounds may be, do not count; nothing does where the executor allows it.
 
     Args:
         step: the executor that trains.
-        folder: of the checkpoints; None keeps nothing.
+        folder: of the checkpoints; None keeps a copy in memory.
         every: steps between two checkpoints; None: one after each epoch.
         keep: checkpoints to leave.
+        goes_back: when a number is not finite, go on from the last finite state; else raise.
 
     Raises:
         ValueError: `every` is not positive.
     """
 
-    def __init__(self, step: Executor, folder: str | Path | None, every: int | None, keep: int) -> None:
+    def __init__(
+        self, step: Executor, folder: str | Path | None, every: int | None, keep: int, goes_back: bool = False
+    ) -> None:
         if every is not None and every < 1:
             raise ValueError(f"fit: every is at least 1 step, not {every}")
-        self.step, self.every, self.keep = step, every, keep
+        self.step, self.every, self.keep, self.goes_back = step, every, keep, goes_back
         self.folder = None if folder is None else Path(folder)
         self._saved, self._owned = -1, ExitStack()
+        self._boundless = step.regions.not_finite()
+        self._copy: tuple[int, dict[int, Array]] | None = (step.steps, step.regions.keep())
 
     def __enter__(self) -> Self:
         """Own the folder; ValueError if another run does."""
@@ -118,7 +147,7 @@ class Keeper:
                 f"fit: '{found}' was saved after batch {position.batch} of {position.batches} in its epoch; "
                 f"an epoch has {batches} batches here"
             )
-        position.batches, self._saved = batches, self.step.steps
+        position.batches, self._saved, self._copy = batches, self.step.steps, None
         return position
 
     def keep_up(self, position: Position) -> None:
@@ -128,7 +157,34 @@ class Keeper:
             self.save(position)
 
     def save(self, position: Position) -> None:
-        """Save, unless this step was saved already."""
-        if self.folder is not None and self._saved != self.step.steps:
+        """Save, unless this step was saved already; `go_back` if the state is not finite."""
+        if self._saved == self.step.steps:
+            return
+        found = set() if self.step.allow_nan else self.step.regions.not_finite() - self._boundless
+        if found:
+            self.go_back(
+                FloatingPointError(f"step {self.step.steps - 1}: not all numbers of '{min(found)}' are finite")
+            )
+        elif self.folder is None:
+            self._copy = self.step.steps, self.step.regions.keep()
+        else:
             save_owned(self.step, self.folder, self.keep, {"position": to_builtins(position)})
-            self._saved = self.step.steps
+            self._copy = None
+        self._saved = self.step.steps
+
+    def go_back(self, error: FloatingPointError) -> None:
+        """To the last finite state: that of the last save, or that from before the first one.
+
+        Raises:
+            FloatingPointError: always, but where the run goes on from there.
+        """
+        if self._copy is not None:
+            self.step.regions.restore(self._copy[1])
+            self.step.continue_from(self._copy[0], self.step.seed)
+        elif self.folder is not None:
+            load(self.step, self.folder)
+        message = f"{error}; the state is again that after {self.step.steps} steps"
+        if not self.goes_back:
+            raise FloatingPointError(message) from error
+        if self.step.transport.rank == 0:
+            _log.warning(message)

@@ -35,6 +35,8 @@ from taskflow.train.rates import Rate
 
 Rule = Callable[[Graph, MachineModel], Strategy]
 
+ON_NAN = ("stop", "skip", "back")
+
 
 class Trainer:
     """Trains a graph on a machine.
@@ -117,6 +119,7 @@ class Trainer:
         every: int | None = None,
         keep: int = 3,
         resume: bool = True,
+        on_nan: str = "stop",
     ) -> History:
         """Train for `epochs` passes over `batches`.
 
@@ -132,13 +135,26 @@ class Trainer:
             every: steps between two checkpoints; default: one after each epoch. The last step is always saved.
             keep: checkpoints to leave in the folder.
             resume: go on from the newest checkpoint in the folder, at its epoch and batch; False refuses one.
+            on_nan: what is done when a step's loss is not finite, or a state that is to be saved. The last finite state
+                is the newest checkpoint; before the first, and without a folder, it is a copy in memory.
+
+                * `stop`: restore the last finite state and raise.
+                * `back`: restore it and go on with the next batch.
+                * `skip`: look at loss and gradients before the first update of every step, for which all ranks wait; if
+                  they are not finite, the batch changes nothing. A state that is not finite stops. (GPUs do the same by
+                  a loss scale, see `taskflow.precision`.)
 
         Raises:
-            FloatingPointError: the loss is not finite.
-            ValueError: the newest checkpoint is damaged or of another run, or another run owns the folder.
+            FloatingPointError: the loss or a state is not finite; in `back` and `skip`, no batch of an epoch was.
+            ValueError: the newest checkpoint is damaged or of another run, or another run owns the folder; or `skip` is
+                asked of a plan that updates a parameter before all gradients are there, or of devices that are no CPUs.
             SystemExit: a signal came.
         """
-        with Keeper(self.step, checkpoint, every, keep) as keeper, Interrupts(self.transport) as interrupts:
+        if on_nan not in ON_NAN:
+            raise ValueError(f"fit: on_nan is one of {', '.join(ON_NAN)}, not '{on_nan}'")
+        self.step.guard_updates(on_nan == "skip")
+        keeping = Keeper(self.step, checkpoint, every, keep, goes_back=on_nan == "back")
+        with keeping as keeper, Interrupts(self.transport) as interrupts:
             position = keeper.resume(len(batches), resume)
             if self.step.steps:
                 self.console.print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
@@ -168,21 +184,28 @@ class Trainer:
             while position.epoch < epochs:
                 for feeds, prefetch in _ahead(islice(batches.epoch(position.epoch), position.batch, None)):
                     interrupts.check()
-                    values = self._train_step(feeds, prefetch)
+                    values = self._train_step(feeds, prefetch, keeper)
                     times.append(self.step.seconds)
                     position.pass_batch(values)
                     keeper.keep_up(position)
                     done = position.epoch * len(batches) + position.batch
-                    text = f"epoch {position.epoch + 1} loss {values.get('loss', 0):.4f}"
+                    loss = float("nan") if values is None else values.get("loss", 0.0)
+                    text = f"epoch {position.epoch + 1} loss {loss:.4f}"
                     show(done, epochs * len(batches), text)
                 position.pass_epoch(self._evaluate(*validation, interrupts.check) if validation else {})
                 position.history.step_seconds = float(np.median(times)) if times else 0.0
                 self._print_epoch(position.epoch, position.history)
 
-    def _train_step(self, feeds: Feeds | None, prefetch: Feeds | None) -> dict[str, float]:
-        if self.learning_rate is not None:
-            self.step.write("learning_rate", np.asarray(self.learning_rate(self.step.steps)))
-        return _scalars(self.step(feeds, prefetch))
+    def _train_step(self, feeds: Feeds | None, prefetch: Feeds | None, keeper: Keeper) -> dict[str, float] | None:
+        """The outputs of a step; None where it was refused, and changed nothing."""
+        if self.learning_rate is not None:  # the same on every rank, which is not compared: that takes a barrier
+            self.step.regions.write("learning_rate", self.learning_rate(self.step.steps))
+        try:
+            values = _scalars(self.step(feeds, prefetch))
+        except FloatingPointError as error:
+            keeper.go_back(error)
+            return None
+        return None if self.step.is_skipped else values
 
     def evaluate(self, graph: Graph, batches: Batches) -> dict[str, float]:
         """Mean of every output of `graph` over `batches`, with the parameters as they are now."""
@@ -218,9 +241,9 @@ class Trainer:
         self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")
         ratio = measured / self.predicted_seconds
         self.console.print(f"measured step time:  {measured * 1e3:.3f} ms ({ratio:.2f} of predicted)")
-        if self.transport.size == 1 and len(self.task_graph.devices_used) > 1:
+        if self.transport.size < len(self.task_graph.devices_used):
             self.console.print(
-                "  (one process runs all devices one after the other; the prediction is for a rank each)"
+                "  (one process runs several devices one after the other; the prediction is for a rank each)"
             )
         elif not 1 / 1.3 < ratio < 1.3:
             self.console.print("  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)")
