@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import secrets
 import shutil
@@ -30,6 +31,8 @@ from taskflow.checkpoint.manifest import (
 )
 from taskflow.comm.transport import Transport
 from taskflow.core.files import blaming, naming, sync_folder
+
+_log = logging.getLogger(__name__)
 
 OWNER = ".owner"
 
@@ -52,6 +55,19 @@ def newest_sound(folder: str | Path, before: float = inf, is_finite: bool = Fals
             if step < before and (check_all(path).is_finite or not is_finite):
                 return path
     return None
+
+
+def fall_back(folder: str | Path) -> Path | None:
+    """The newest checkpoint, of whose damaged successors there are none any more: where a killed run goes on.
+
+    Only where none is sound it is a damaged one.
+    """
+    sound = newest_sound(folder)
+    for path in checkpoints(folder).values():
+        if sound is not None and path.name > sound.name:
+            _log.warning("checkpoint '%s' is damaged: going on from '%s'", path, sound)
+            _remove(path)
+    return sound or latest(folder)
 
 
 # -- owner ------------------------------------------------------------------------------------------------------------

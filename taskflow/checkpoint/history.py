@@ -12,10 +12,11 @@ from typing import Annotated, Self
 from msgspec import Meta, Struct, field, to_builtins
 
 from taskflow.checkpoint.files import load, save_owned
-from taskflow.checkpoint.folder import latest, owning
+from taskflow.checkpoint.folder import fall_back, latest, owning
 from taskflow.checkpoint.manifest import Manifest
 from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming
+from taskflow.core.system import restart_number
 from taskflow.execute import Executor
 
 Count = Annotated[int, Meta(ge=0)]
@@ -134,7 +135,8 @@ class Keeper:
         """
         if self.folder is None:
             return Position(batches)
-        found = self.step.transport.gather(latest(self.folder))[0]  # rank 0's view of the disk
+        look, folder = fall_back if restart_number() else latest, self.folder
+        found = self.step.transport.on_rank_0(lambda: look(folder))
         if found is None:
             return Position(batches)
         if not wanted:

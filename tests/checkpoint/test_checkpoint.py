@@ -223,3 +223,15 @@ def test_a_signal_without_a_folder_leaves_too():
     with pytest.raises(SystemExit) as left:
         fit(None, cut=7, by=signal.SIGTERM)
     assert left.value.code == 128 + signal.SIGTERM
+
+
+def test_what_is_started_again_goes_on_from_the_newest_sound_checkpoint(undisturbed, monkeypatch, tmp_path):
+    fit(tmp_path, every=4)
+    newest = checkpoint.latest(tmp_path)
+    file = next(newest.glob("rank-*"))
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")
+    with pytest.raises(ValueError, match="altered|bytes"):
+        fit(tmp_path, every=4)
+    monkeypatch.setenv("TASKFLOW_RESTART", "1")
+    assert fit(tmp_path, every=4) == undisturbed
+    assert checkpoint.newest_sound(tmp_path) == newest
