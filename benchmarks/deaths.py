@@ -164,7 +164,8 @@ class Outcome:
                 time.sleep(0.02)
             self.left = [f"process {process}" for process in self._alive()]
             self.left += sorted(set(os.listdir("/dev/shm")) - shared - mapped())
-            self.left += [str(path) for path in temporary.iterdir()]
+            cache = f"taskflow-{os.getuid()}"  # of compiled code, for the next job
+            self.left += [str(path) for path in temporary.iterdir() if path.name != cache]
             self.checkpoints = len(list(Path(base, "run").glob("step-*")))
 
     def _environment(self, ranks: int) -> dict[str, str]:

@@ -230,7 +230,7 @@ def test_what_is_started_again_goes_on_from_the_newest_sound_checkpoint(undistur
     newest = checkpoint.latest(tmp_path)
     file = next(newest.glob("rank-*"))
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
-    with pytest.raises(ValueError, match="altered|bytes"):
+    with pytest.raises(ValueError, match=r"altered|bytes"):
         fit(tmp_path, every=4)
     monkeypatch.setenv("TASKFLOW_RESTART", "1")
     assert fit(tmp_path, every=4) == undisturbed
