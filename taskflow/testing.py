@@ -2,13 +2,14 @@
 
 `check_operator` runs the real executor on small float64 arrays: values against a plain NumPy reference, gradients
 against central finite differences, and every split of every axis against the unsplit operator, forward and backward,
-in memory that is poisoned and with every task's privileges verified.
+in memory that is poisoned, between red zones, and with every task's privileges verified. Differences of float32 show no
+gradient, so a graph of another dtype is checked in its float64 twin, and its own values against those of the twin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from taskflow.core.random import fill, random_key
 from taskflow.execute import Executor
 from taskflow.graph.differentiate import differentiate
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.graph.rebuild import replace_regions
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import can_split, partition
@@ -27,6 +29,8 @@ from taskflow.tasks.task_graph import Array
 
 Build = Callable[[], tuple[Graph, LogicalRegion]]
 Values = Mapping[str, Array]
+
+_ROUNDED = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}  # of the largest value: against the float64 twin
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,12 @@ def check_operator(
     """Check the operators of a small graph.
 
     Args:
-        build: makes a new (graph, output region) each time; floating inputs are float64, extents small and odd.
-        reference: the output from the values of inputs, parameters and states, by region name.
+        build: makes a new (graph, output region) each time; extents small and odd.
+        reference: the output from the values of inputs, parameters and states, by region name; they are float64.
         degrees: tried for every axis that may be split and is long enough.
         values: of regions by name; the others are random, integers below `high`.
         high: bound of random integers.
-        differentiable: whether gradients are checked.
+        differentiable: whether gradients of all inputs and parameters of floating point are checked.
         tolerance: absolute and relative, for splits and the reference (gradients: 1e-6 for the differences' own error).
         seed: of random values.
         moved: so many elements of each region, evenly spread, are moved for the differences; all if it has no more.
@@ -66,18 +70,24 @@ def check_operator(
         the splits that were checked: (operator, axis, degree).
 
     Raises:
-        AssertionError: two results differ; the message names the split and the region.
-        PermissionError: a kernel reads what nobody wrote or leaves a part of its output unwritten.
+        AssertionError: two results differ, or one is no number; the message names the split and the region.
+        PermissionError: a kernel reads what nobody wrote, writes outside of its arrays, or leaves a part of its output
+            unwritten.
+        ValueError: what is asked for cannot be checked: there is nothing of floating point, or there are complex
+            numbers.
     """
     graph, output = build()
-    given = {**_random_values(graph, seed, high), **(values or {})}
-    if reference is not None:
-        graph.output("checked", output)
-        expected = reference(given)
-        found = _run(graph, given, _whole(graph)).outputs["checked"]
-        _assert_close(found, expected, tolerance, f"value of '{output.name}'")
+    _refuse_what_cannot_be_checked(graph, output, differentiable)
+    narrow, build = {**_random_values(graph, seed, high), **(values or {})}, _widened(build)
+    twin = build()[0].regions
+    given = {name: np.asarray(value, twin[name].dtype) for name, value in narrow.items()}
+    expected = None if reference is None else np.asarray(reference(given))
     graph, names = _with_gradients(build, given, differentiable)
     base = _run(graph, given, _whole(graph))
+    if expected is not None:
+        _assert_close(base.outputs["checked"], expected, tolerance, f"value of '{output.name}'")
+    _assert_numbers(base, output.name, expected)
+    _check_rounded(output, narrow, base.outputs["checked"])
     if differentiable:
         _check_slopes(build, given, base, names, moved)
     checked = []
@@ -91,6 +101,40 @@ def check_operator(
                 _assert_same(split, base, tolerance, f"'{op.name}' split {axis}:{degree}")
                 checked.append((op.name, axis, degree))
     return checked
+
+
+def _refuse_what_cannot_be_checked(graph: Graph, output: LogicalRegion, differentiable: bool) -> None:
+    regions = graph.regions.values()
+    if wrong := next((r for r in regions if r.dtype.startswith("complex")), None):
+        raise ValueError(f"check_operator: '{wrong.name}' is {wrong.dtype}, complex numbers are not checked")
+    if differentiable and not any(r.is_floating for r in regions if r.role in ("input", "parameter")):
+        raise ValueError("check_operator: no input or parameter is of floating point: say differentiable=False")
+    if differentiable and not output.is_floating:
+        raise ValueError(f"check_operator: '{output.name}' is {output.dtype}: say differentiable=False")
+
+
+def _widened(build: Build) -> Build:
+    """The same graph in float64."""
+
+    def build_twin() -> tuple[Graph, LogicalRegion]:
+        graph, output = build()
+        narrow = [r for r in graph.regions.values() if r.is_floating and r.dtype != "float64"]
+        twin = replace_regions(graph, {r.name: replace(r, dtype="float64") for r in narrow})
+        return twin, twin.regions[output.name]
+
+    return build_twin
+
+
+def _check_rounded(output: LogicalRegion, values: Values, wide: Array) -> None:
+    """The value of a graph of another dtype than float64, against that of its twin."""
+    graph = output.graph
+    if not any(r.dtype in _ROUNDED for r in graph.regions.values()):
+        return
+    graph.output("checked", output)
+    found = _run(graph, values, _whole(graph)).outputs["checked"].astype(wide.dtype)
+    scale = max(1.0, float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))))
+    tolerance = max(_ROUNDED.get(r.dtype, 0.0) for r in graph.regions.values())
+    _assert_close(found / scale, wide / scale, tolerance, f"value of '{output.name}' in {output.dtype}")
 
 
 def _config(op: Operator, axis: str, degree: int) -> ParallelConfig | None:
@@ -113,7 +157,7 @@ def _random_values(graph: Graph, seed: int, high: int) -> dict[str, Array]:
     values: dict[str, Array] = {}
     for number, region in enumerate(graph.regions.values()):
         generator = np.random.default_rng([seed, number])
-        if region.role in ("input", "parameter") and np.dtype(region.dtype).kind == "f":
+        if region.role in ("input", "parameter") and region.is_floating:
             values[region.name] = generator.standard_normal(region.shape).astype(region.dtype)
         elif region.role in ("input", "parameter"):
             values[region.name] = generator.integers(0, high, region.shape).astype(region.dtype)
@@ -143,13 +187,15 @@ def _with_gradients(build: Build, values: dict[str, Array], differentiable: bool
 def probed_sum(x: LogicalRegion, probe: LogicalRegion) -> LogicalRegion:
     """The scalar sum of `x * probe` over regions of equal shape: a loss that makes every element of `x` count."""
     term = " ".join(f"p{k}" for k in range(x.ndim)) or "."
-
-    def backward(op: Operator, gradient: LogicalRegion) -> tuple[Any, None]:
-        return x.graph.launch("probed.dx", f"., {term} -> {term}", [gradient, op.inputs[1]], kernel=_scale), None
-
-    made = x.graph.launch("probed", f"{term}, {term} -> .", [x, probe], kernel=_dot, backward=backward, dtype="float64")
+    pattern, backward = f"{term}, {term} -> .", _probed_backward
+    made = x.graph.launch("probed", pattern, [x, probe], kernel=_dot, backward=backward, dtype="float64")
     assert isinstance(made, LogicalRegion)
     return made
+
+
+def _probed_backward(op: Operator, gradient: LogicalRegion) -> tuple[Any, None]:
+    term, inputs = op.bound.term_text(1), [gradient, op.inputs[1]]
+    return gradient.graph.launch("probed.dx", f"., {term} -> {term}", inputs, kernel=_scale), None
 
 
 def _dot(ctx: Context, x: Array, probe: Array, out: Array) -> None:
@@ -211,7 +257,20 @@ def _assert_same(found: _Results, expected: _Results, tolerance: float, where: s
         _assert_close(found.regions[name], value, tolerance, f"{where}: region '{name}'")
 
 
+def _assert_numbers(found: _Results, output: str, reference: Array | None) -> None:
+    """Nothing is NaN but what the reference makes so."""
+    for name, value in {**found.outputs, **found.regions}.items():
+        is_none, where = np.isnan(value), name
+        if name == "checked":
+            is_none, where = is_none & ~np.isnan(0.0 if reference is None else reference), f"value of '{output}'"
+        assert not is_none.any(), f"{where}: {np.count_nonzero(is_none)} of {value.size} elements are NaN"
+
+
 def _assert_close(found: Array, expected: Array, tolerance: float, where: str) -> None:
-    expected = np.asarray(expected)
+    """To `tolerance`, absolute and relative."""
     assert found.shape == expected.shape, f"{where}: shape {found.shape} instead of {expected.shape}"
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=where)
+    wrong = ~np.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if wrong.any():
+        at = tuple(np.argwhere(wrong)[0].tolist())
+        values = f"at {at} {float(found[at]):.9g} instead of {float(expected[at]):.9g}"
+        raise AssertionError(f"{where}: {np.count_nonzero(wrong)} of {wrong.size} elements differ, {values}")

@@ -1,9 +1,11 @@
-"""Checked execution: poisoned memory, and privileges verified around every task.
+"""Checked execution: poisoned memory, red zones, and privileges verified around every task.
 
-An instance is filled with a byte pattern when it is born. Before a kernel runs, none of what it reads may still hold
-the pattern; what it writes is poisoned first and must hold none of it after. What it may only read is a read-only
-array in any mode, so writing to it raises by itself. Elements of one byte are not checked: every pattern is a legal
-value there.
+An instance is filled with a byte pattern when it is born. A kernel runs on copies of its arrays, of the same strides
+and alignment, in memory of their own that holds the pattern everywhere else: before, behind and between their elements.
+So it shows what a kernel writes outside of its tiles. Scratch memory lies between such red zones, too. None of what a
+kernel reads may hold the pattern, nor any of what it has to write, once it is done. Where it does, the kernel is called
+again over another pattern: what is the pattern both times was not written. What a kernel may only read is read-only,
+and has the same bytes afterwards. Elements of one byte are not checked when they are read: any pattern is legal there.
 """
 
 from __future__ import annotations
@@ -11,43 +13,123 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.typing import DTypeLike
 
-from taskflow.tasks.task_graph import Array
+from taskflow.backend import Workspace
+from taskflow.tasks.task_graph import Array, Privilege
 
-_BYTE = 0xFB
+_BYTE, _OTHER_BYTE = 0xFB, 0x2A
+_ZONE_BYTES = 128  # on either side of an array
+_ALIGNMENT = 64
 
 
-def poison(array: Array) -> None:
+def poison(array: Array, byte: int = _BYTE) -> None:
     """Fill with the pattern."""
-    array[...] = np.frombuffer(bytes([_BYTE]) * array.itemsize, array.dtype)[0]
+    array[..., None].view(np.uint8)[...] = byte
 
 
 def poisoned_elements(array: Array) -> int:
     """Number of elements that hold the pattern."""
-    if array.itemsize == 1 or array.size == 0:
-        return 0
-    pattern = np.frombuffer(bytes([_BYTE]) * array.itemsize, f"u{array.itemsize}")[0]
-    return int(np.count_nonzero(np.ascontiguousarray(array).view(f"u{array.itemsize}") == pattern))
+    return 0 if array.itemsize == 1 else int(np.count_nonzero(_is_poison(array, _BYTE)))
+
+
+def _is_poison(array: Array, byte: int) -> Array:
+    bits = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8).reshape(array.size, array.itemsize)
+    found: Array = (bits == byte).all(axis=1)
+    return found
+
+
+class _Guarded:
+    """An array with the shape, strides and alignment of another one, in memory that holds the pattern elsewhere."""
+
+    def __init__(self, array: Array) -> None:
+        low, high = byte_bounds(array) if array.size else (0, 0)
+        self.memory = np.empty(high - low + 2 * _ZONE_BYTES + _ALIGNMENT, np.uint8)
+        self.memory.fill(_BYTE)
+        begin = _ZONE_BYTES + (low - self.memory.ctypes.data - _ZONE_BYTES) % _ALIGNMENT
+        offset = begin + (array.__array_interface__["data"][0] - low if array.size else 0)
+        self.array = np.ndarray(array.shape, array.dtype, self.memory, offset, array.strides)
+
+    def is_overrun(self) -> bool:
+        """Whether a byte outside of the array holds another value; the array is poisoned."""
+        self.array.flags.writeable = True
+        poison(self.array)
+        return bool((self.memory != _BYTE).any())
+
+
+class GuardedWorkspace(Workspace):
+    """Scratch memory of which every array lies between red zones; new for every task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrays: list[_Guarded] = []
+
+    def view(self, offset: int, shape: Sequence[int], dtype: DTypeLike) -> tuple[Array, int]:
+        """See `Workspace.view`."""
+        self._arrays.append(_Guarded(np.empty(tuple(shape), dtype)))
+        return self._arrays[-1].array, offset
+
+    def is_overrun(self) -> bool:
+        """Whether a byte outside of the arrays holds another value; contexts forget them."""
+        self.growths += 1
+        found = any(array.is_overrun() for array in self._arrays)
+        self._arrays.clear()
+        return found
 
 
 def checked(
-    task: str, reads: Sequence[Array], writes: Sequence[Array], call: Callable[[], object]
+    task: str,
+    arrays: Sequence[Array],
+    privileges: Sequence[Privilege],
+    call: Callable[..., object],
+    workspace: GuardedWorkspace,
 ) -> Callable[[], None]:
-    """`call` with its privileges verified; `task` names it in errors.
+    """`call(*arrays)` with its privileges verified; `task` names it in errors, `workspace` is that of its context.
 
     Raises (when called):
-        PermissionError: the kernel reads memory that nobody wrote, or leaves a part of its output unwritten.
+        PermissionError: the kernel reads memory that nobody wrote, writes outside of its arrays or into what it may
+            only read, or leaves a part of its output unwritten.
     """
+    made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
+
+    def attempt(byte: int) -> list[Array]:
+        """What the kernel leaves in its arrays when its outputs hold that byte before."""
+        guarded = [_Guarded(array) for array in arrays]
+        for k, each in enumerate(guarded):
+            if k in made:
+                poison(each.array, byte)
+            else:
+                np.copyto(each.array, arrays[k])
+            each.array.flags.writeable = arrays[k].flags.writeable
+        call(*(each.array for each in guarded))
+        left = [each.array.copy() for each in guarded]
+        for k, each in enumerate(guarded):
+            if each.is_overrun():
+                raise PermissionError(f"task {task}: {_name(k, made)}: the kernel writes outside of the array")
+        if workspace.is_overrun():
+            raise PermissionError(f"task {task}: the kernel writes outside of its scratch memory")
+        return left
 
     def run() -> None:
-        for k, array in enumerate(reads):
-            if count := poisoned_elements(array):
+        for k, array in enumerate(arrays):
+            if k not in made and (count := poisoned_elements(array)):
                 raise PermissionError(f"task {task}: argument {k}: reads {count} elements that no task wrote")
-        for array in writes:
-            poison(array)
-        call()
-        for k, array in enumerate(writes):
-            if count := poisoned_elements(array):
-                raise PermissionError(f"task {task}: output {k}: leaves {count} of {array.size} elements unwritten")
+        left, again = attempt(_BYTE), None
+        for k, (array, value) in enumerate(zip(arrays, left, strict=True)):
+            if privileges[k] == Privilege.READ and value.tobytes() != array.tobytes():
+                raise PermissionError(f"task {task}: argument {k}: is only read, and has been written")
+            if k in made and (found := _is_poison(value, _BYTE)).any():
+                again = again or attempt(_OTHER_BYTE)
+                if count := int(np.count_nonzero(found & _is_poison(again[k], _OTHER_BYTE))):
+                    where = f"task {task}: {_name(k, made)}"
+                    raise PermissionError(f"{where}: leaves {count} of {array.size} elements unwritten")
+        for array, value, privilege in zip(arrays, left, privileges, strict=True):
+            if privilege != Privilege.READ:
+                np.copyto(array, value)
 
     return run
+
+
+def _name(k: int, made: Sequence[int]) -> str:
+    return f"output {made.index(k)}" if k in made else f"argument {k}"

@@ -16,7 +16,7 @@ import numpy as np
 from taskflow.backend import Context, Run, Workspace
 from taskflow.comm.transport import Message, Transport
 from taskflow.core.geometry import Rect
-from taskflow.execute.check import checked, poison
+from taskflow.execute.check import GuardedWorkspace, checked, poison
 from taskflow.execute.feed import Feed
 from taskflow.execute.fold import fold_call
 from taskflow.graph.kernel import Kernel
@@ -166,7 +166,7 @@ class Compiler:
         self._views: dict[tuple[object, ...], Array] = {}
         self._latest: tuple[int, Args] = -1, ()
         self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
-        self.workspaces = {d: Workspace() for d in memory.own}
+        self.workspaces = {d: GuardedWorkspace() if check else Workspace() for d in memory.own}
         self._other_workspaces: dict[tuple[int, int], Workspace] = {}  # of the other threads of a device
         self.crew = crew() if {d.kind for d in task_graph.machine.devices} == {"cpu"} and not check else Crew(1)
 
@@ -295,13 +295,14 @@ class Compiler:
         self.views[row] = views
         kernel = self._kernel(launch.kernel).for_dtypes(views, *access(privileges))
         if self.check:
-            return self._checked(row, views, privileges, partial(kernel, context, *views))
+            return self._checked(row, views, privileges, partial(kernel, context))
         return kernel.call(context, views) if self.crew.size == 1 else partial(kernel, context, *views)
 
-    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
-        """The call of a point with its privileges verified."""
-        makes = [v for v, p in zip(views, privileges, strict=True) if p in (Privilege.WRITE, Privilege.REDUCE)]
-        return checked(str(self.graph[row]), views[: len(views) - len(makes)], makes, call)
+    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]) -> Call:
+        """The call of a point on its arrays with its privileges verified."""
+        workspace = self.workspaces[int(self.graph.device[row])]
+        assert isinstance(workspace, GuardedWorkspace)
+        return checked(str(self.graph[row]), views, privileges, call, workspace)
 
     def _launch(self, row: int) -> Launch:
         return self.graph.launches[int(self.graph.launch[row])]

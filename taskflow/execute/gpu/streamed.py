@@ -18,7 +18,7 @@ Not yet run on hardware: the tests run it on fake streams.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -158,9 +158,10 @@ class StreamCompiler(Compiler):
         assert make is not None, "only such rows are grouped"
         return make(self._context(rows[0], [rect for _, rect, _ in args[0]]), views)
 
-    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Call) -> Call:
-        assert self.issue.checks is not None
-        return self.issue.checks.checked(str(self.graph[row]), int(self.graph.device[row]), views, privileges, call)
+    def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]) -> Call:
+        checks, device = self.issue.checks, int(self.graph.device[row])
+        assert checks is not None
+        return checks.checked(str(self.graph[row]), device, views, privileges, partial(call, *views))
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         return kernel.on_cuda if self.backend.uses_variants else kernel
