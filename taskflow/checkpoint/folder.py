@@ -35,11 +35,15 @@ from taskflow.core.files import blaming, naming, sync_folder
 _log = logging.getLogger(__name__)
 
 OWNER = ".owner"
+_LOOKS = 10  # while one checkpoint comes and another goes, a list of the folder may miss both
 
 
 def latest(folder: str | Path) -> Path | None:
     """The newest checkpoint in `folder`, None where there is none."""
-    return next(reversed(checkpoints(folder).values()), None)
+    for _ in range(_LOOKS):
+        if found := checkpoints(folder):
+            return found[max(found)]
+    return None
 
 
 def newest_sound(folder: str | Path, before: float = inf, is_finite: bool = False) -> Path | None:
@@ -98,15 +102,20 @@ def _lock(folder: Path) -> int:
     path = folder / OWNER
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-        owner = os.pread(handle, 200, 0).decode(errors="replace")
+        process, _, host = os.pread(handle, 200, 0).decode(errors="replace").strip().partition(" ")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_free = True
-        except OSError as error:
-            is_free = not isinstance(error, BlockingIOError) and _is_dead(owner)
+        except BlockingIOError:
+            is_free = False
+        except OSError:  # no locks here
+            is_free = not process or (host == os.uname().nodename and not os.path.exists(f"/proc/{process}"))
         if not is_free:
             os.close(handle)
-            raise ValueError(f"checkpoint: '{folder}' belongs to the run of {_name(owner)}; give another folder")
+            owner = (
+                f"process {process} on '{host}'" if process.isdecimal() and host.isprintable() else "another process"
+            )
+            raise ValueError(f"checkpoint: '{folder}' belongs to the run of {owner}; give another folder")
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):  # else its owner has just left
                 break
@@ -114,20 +123,6 @@ def _lock(folder: Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
     return handle
-
-
-def _is_dead(owner: str) -> bool:
-    """Whether a process of this host is gone; one that nobody named never was."""
-    process, _, host = owner.strip().partition(" ")
-    if not process.isdecimal():
-        return True
-    return host == os.uname().nodename and not os.path.exists(f"/proc/{process}")
-
-
-def _name(owner: str) -> str:
-    process, _, host = owner.strip().partition(" ")
-    is_named = process.isdecimal() and host.isprintable()
-    return f"process {process} on '{host}'" if is_named else "another process"
 
 
 # -- drafts -----------------------------------------------------------------------------------------------------------

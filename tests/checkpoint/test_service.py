@@ -96,6 +96,12 @@ def test_a_checkpoint_that_goes_while_it_is_opened_is_not_missed(tmp_path, monke
     assert not found
 
 
+def test_a_list_that_misses_what_comes_and_what_goes_is_made_again(tmp_path, monkeypatch):
+    path, lists = save(kept.executor(), tmp_path), [{}, {}, {7: tmp_path / "step-00000007"}]
+    monkeypatch.setattr(folder, "checkpoints", lambda run: lists.pop(0))
+    assert checkpoint.latest(tmp_path) == path.with_name("step-00000007")
+
+
 # -- what is written ---------------------------------------------------------------------------------------------------
 
 
