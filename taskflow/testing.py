@@ -18,11 +18,11 @@ from taskflow.backend import Context
 from taskflow.core.random import fill, random_key
 from taskflow.execute import Executor
 from taskflow.graph.differentiate import differentiate
+from taskflow.graph.family import families
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.rebuild import replace_regions
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
-from taskflow.strategy.partition import can_split, partition
 from taskflow.strategy.rules import leaders
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.tasks.task_graph import Array
@@ -91,13 +91,13 @@ def check_operator(
     if differentiable:
         _check_slopes(build, given, base, names, moved)
     checked = []
-    for op in leaders(graph):
+    for family in families(graph):
+        op = family.leader
         for axis in op.split_axes:
             for degree in degrees:
-                config = _config(op, axis, degree)
-                if config is None:
+                if not family.allows({axis: degree}):  # too short, or an inner axis of a group
                     continue
-                split = _run(graph, given, Strategy({**_whole(graph), op.name: config}))
+                split = _run(graph, given, Strategy({**_whole(graph), op.name: ParallelConfig({axis: degree})}))
                 _assert_same(split, base, tolerance, f"'{op.name}' split {axis}:{degree}")
                 checked.append((op.name, axis, degree))
     return checked
@@ -135,18 +135,6 @@ def _check_rounded(output: LogicalRegion, values: Values, wide: Array) -> None:
     scale = max(1.0, float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))))
     tolerance = max(_ROUNDED.get(r.dtype, 0.0) for r in graph.regions.values())
     _assert_close(found / scale, wide / scale, tolerance, f"value of '{output.name}' in {output.dtype}")
-
-
-def _config(op: Operator, axis: str, degree: int) -> ParallelConfig | None:
-    """The axis split in `degree` parts, or None where it is too short or its group forbids it."""
-    if degree > op.extents[axis] or not can_split(op, axis):
-        return None
-    config = ParallelConfig({axis: degree})
-    try:
-        partition(op, config)
-    except ValueError:  # an inner axis of a group: not contiguous in memory order
-        return None
-    return config
 
 
 def _whole(graph: Graph) -> Strategy:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy
+from taskflow.graph.family import Family
 from taskflow.strategy.rules import random_config
 from tests import tiny
 
@@ -192,7 +193,7 @@ def random_strategy(graph, machine, seed) -> Strategy:
     followers = [op for op in graph.operators if op.follows is not None]
     for op in followers:
         if generator.random() < 0.15:
-            strategy[op.name] = random_config(op, machine, generator)
+            strategy[op.name] = random_config(Family.of(op), machine, generator)
     return strategy
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import prod
 from types import EllipsisType
 
+Degree = int | tuple[float, ...]  # a number of equal parts, or the fraction of each
+
 
 @dataclass(frozen=True, slots=True)
 class Rect:
@@ -106,6 +108,16 @@ def subtract_all(rect: Rect, others: Iterable[Rect]) -> list[Rect]:
             break
         left = [piece for part in left for piece in part.subtract(other)]
     return left
+
+
+def parts(degree: Degree) -> int:
+    """Number of parts of a degree or a tuple of fractions."""
+    return degree if isinstance(degree, int) else len(degree)
+
+
+def part_bounds(extent: int, degree: Degree) -> list[int]:
+    """The boundaries of the parts of `extent` points."""
+    return balanced_bounds(extent, degree) if isinstance(degree, int) else fraction_bounds(extent, degree)
 
 
 def balanced_bounds(extent: int, parts: int) -> list[int]:

@@ -21,6 +21,7 @@ import numpy as np
 from taskflow.core.dtypes import is_floating, known_dtype
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Distribution
+from taskflow.core.text import printable
 from taskflow.graph.binding import bind
 from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
@@ -150,8 +151,9 @@ class Operator:
 
     @cached_property
     def split_axes(self) -> tuple[str, ...]:
-        """The axes that may be split, in order of appearance in the pattern."""
-        return tuple(a for a in self.extents if a not in self.bound.pattern.fixed)
+        """The axes that may be split, in order of appearance: no fixed one, and none that an in-place input lacks."""
+        axes = (a for a in self.extents if a not in self.bound.pattern.fixed)
+        return tuple(a for a in axes if all(a in self.bound.term_axes[k] for k in self.writes))
 
     @cached_property
     def parameter_axes(self) -> frozenset[str]:
@@ -182,7 +184,8 @@ class Graph:
         count, region_count = len(self.operators), len(self.regions)
         lines = [f"Graph of {count} operators and {region_count} regions"]
         for op in self.operators[:_SHOWN]:
-            lines.append(f"  {op}  {', '.join(f'{r.dtype}{list(r.shape)}' for r in op.outputs)}".rstrip())
+            made = ", ".join(f"{r.dtype}{list(r.shape)}" for r in op.outputs)
+            lines.append(printable(f"  {op}  {made}".rstrip()))
         return "\n".join(lines if count <= _SHOWN else [*lines, f"  ... and {count - _SHOWN} more"])
 
     # -- regions ---------------------------------------------------------------------------------------------------

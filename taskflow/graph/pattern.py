@@ -184,6 +184,11 @@ class BoundPattern:
         return tuple(frozenset(self._axis(n) for d in t.dims for n in d) for t in self.terms)
 
     @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The dimensions of all terms that are made of several axes."""
+        return tuple(dim for term in self.terms for dim in term.dims if len(dim) > 1)
+
+    @cached_property
     def read_axes(self) -> frozenset[str]:
         """Axes in at least one input."""
         return frozenset[str]().union(*self.term_axes[: len(self.pattern.inputs)])

@@ -2,29 +2,30 @@
 
 The set of an operator is indexable: it has a size and a configuration for every number below it, so that a uniform draw
 is one random number and an enumeration a loop. It holds every legal tuple of degrees, each with every placement of its
-points (see `placement`). A degree is legal when the operator and those that follow it can be split so; this is
-decided from patterns alone, once for all operators whose axes and extents agree. Configurations are made when they are
-first asked for, and an equal configuration is the same object, for all operators.
+points (see `placement`). Degrees are legal when the operator and those that follow it can be split so (see
+`taskflow.graph.family`), found once for all operators of which this is decided alike. Configurations are made when they
+are first asked for, and an equal configuration is the same object, for all operators.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
 import numpy as np
 
 from taskflow.core.columns import Array
+from taskflow.graph.family import Conflict, Family, families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
 from taskflow.searching.placement import Placement, Placements, turn
-from taskflow.strategy.rules import leaders
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, parts
 
 Allows = Callable[[int], bool]
+Axes = tuple[tuple[str, int], ...]  # and the most parts of each
+_Kind = tuple[Axes, frozenset[Conflict]]  # what decides how a family may be split
 
 
 def any_degree(degree: int) -> bool:
@@ -57,19 +58,21 @@ class Space:
         allows: Allows = any_degree,
         device_lists: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        self.graph, self.machine, self.operators = graph, machine, leaders(graph)
+        every = families(graph)
+        self.graph, self.machine, self.operators = graph, machine, [family.leader for family in every]
         self.names = [op.name for op in self.operators]
         self._configs: dict[ParallelConfig, ParallelConfig] = {}
         self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
         self._named: set[str] = set()
-        placements, known = Placements(machine, device_lists), dict[_Family, _Choices]()
+        placements, known = Placements(machine, device_lists), dict[_Kind, _Choices]()
         self._choices: dict[str, _Choices] = {}
-        for op, family in zip(self.operators, _families(graph, self.operators), strict=True):
-            if family not in known:
-                known[family] = _Choices(family, placements, allows, self._configs)
-            if not known[family].size:
-                raise ValueError(f"space: no list of devices has as many as operator '{op.name}' may have points")
-            self._choices[op.name] = known[family]
+        for name, family in zip(self.names, every, strict=True):
+            axes = tuple((axis, most) for axis, most in family.most.items() if most > 1)
+            if (kind := (axes, family.conflicts)) not in known:
+                known[kind] = _Choices(axes, family, placements, allows, self._configs)
+            if not known[kind].size:
+                raise ValueError(f"space: no list of devices has as many as operator '{name}' may have points")
+            self._choices[name] = known[kind]
 
     def size(self, name: str) -> int:
         """Number of configurations of the operator `name`."""
@@ -149,56 +152,20 @@ class Space:
         return own
 
 
-@dataclass(frozen=True)
-class _Family:
-    """All that decides which degrees an operator may have.
-
-    `axes` are (axis, extent) in the order of the pattern; a conflict (left, extent, right) says that `right` is split
-    only where the parts of `left` have one point: the degree of `left` is at least `extent`.
-    """
-
-    axes: tuple[tuple[str, int], ...]
-    conflicts: frozenset[tuple[str, int, str]]
-
-    def is_legal(self, degrees: Sequence[int]) -> bool:
-        """Whether all groups that are split stay contiguous in memory."""
-        by_axis = {a: d for (a, _), d in zip(self.axes, degrees, strict=True)}
-        return not any(by_axis.get(r, 1) > 1 and by_axis.get(l, 1) < extent for l, extent, r in self.conflicts)
-
-
-def _families(graph: Graph, operators: Sequence[Operator]) -> Iterator[_Family]:
-    members: dict[str, list[Operator]] = {op.name: [op] for op in operators}
-    for op in graph.operators:
-        if op.follows is not None:
-            members[op.follows].append(op)
-    for op in operators:
-        inside = [a for a in op.split_axes if all(a in op.bound.term_axes[k] for k in op.writes)]
-        axes = tuple((a, op.extents[a]) for a in inside if op.extents[a] > 1)
-        names = {a for a, _ in axes}
-        conflicts = {c for member in members[op.name] for c in _conflicts(member) if c[2] in names}
-        yield _Family(axes, frozenset(conflicts))
-
-
-def _conflicts(op: Operator) -> Iterator[tuple[str, int, str]]:
-    """See `_Family`; `BoundPattern.rect` holds the same rule, box by box."""
-    fixed = op.bound.pattern.fixed
-    for term in op.bound.terms:
-        for dim in term.dims:
-            for k, left in enumerate(dim):
-                extent = op.extents.get(left, 1)
-                if extent > 1:
-                    yield from ((left, extent, right) for right in dim[k + 1 :] if right not in fixed)
-
-
 class _Choices:
-    """The configurations of one family, numbered: for every tuple of degrees, its placements."""
+    """The configurations of families that may be split alike, numbered: for every tuple of degrees, its placements."""
 
     def __init__(
-        self, family: _Family, placements: Placements, allows: Allows, configs: dict[ParallelConfig, ParallelConfig]
+        self,
+        axes: Axes,
+        family: Family,
+        placements: Placements,
+        allows: Allows,
+        configs: dict[ParallelConfig, ParallelConfig],
     ) -> None:
-        self.axes = tuple(a for a, _ in family.axes)
-        extents = tuple(e for _, e in family.axes)
-        rows = (d for d in _degrees(extents, placements.points, allows) if family.is_legal(d))
+        self.axes = tuple(axis for axis, _ in axes)
+        every = _degrees([most for _, most in axes], placements.points, allows)
+        rows = (d for d in every if family.allows(dict(zip(self.axes, d, strict=True))))
         found = ((d, placements.of([n for n in d if n > 1])) for d in rows)
         self.rows = [(d, p) for d, p in found if p]
         self.has_fractions = any(p.fractions for _, placements in self.rows for p in placements)

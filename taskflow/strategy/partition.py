@@ -127,12 +127,7 @@ def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
 
 def split_numbers(op: Operator) -> dict[str, int]:
     """The axes along which an operator can be split, with their numbers."""
-    return {axis: k for k, axis in enumerate(op.extents) if can_split(op, axis)}
-
-
-def can_split(op: Operator, axis: str) -> bool:
-    """Whether an operator can be split along an axis: never along a fixed one, or one that an in-place input lacks."""
-    return axis not in op.bound.pattern.fixed and all(axis in op.bound.term_axes[k] for k in op.writes)
+    return {axis: k for k, axis in enumerate(op.extents) if axis in op.split_axes}
 
 
 def to_rects(boxes: Array) -> tuple[Rect, ...]:

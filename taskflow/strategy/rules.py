@@ -2,6 +2,9 @@
 
 SOAP is derived, never declared. An axis in a parameter's term is Parameter; the axis that carries the batch, dimension
 0 of the inputs, is Sample; any other axis of an output is Attribute, one that is in no output Reduction.
+
+`lower` accepts what a rule gives for any graph: a rule says along which axis it wants to split, `Family.along` what
+becomes of that.
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ from math import prod
 
 import numpy as np
 
+from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph, Operator
 from taskflow.machine import MachineModel
-from taskflow.strategy.partition import can_split, partition
-from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, check_config
+from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
 
 
 def leaders(graph: Graph) -> list[Operator]:
@@ -35,7 +38,7 @@ def sample_axes(graph: Graph) -> dict[str, str]:
         found[op.name] = axis
         for k, region in enumerate(op.outputs):
             dims = op.bound.pattern.outputs[k].dims
-            where = next((d for d, names in enumerate(dims) if names[:1] == (axis,)), None)
+            where = next((d for d, names in enumerate(dims) if axis in names), None)
             if where is not None:
                 batch[region.name] = where
     return found
@@ -68,7 +71,8 @@ def single_device(graph: Graph, machine: MachineModel, device: int = 0) -> Strat
 def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
     """Every operator split along its Sample axis over all devices; one without such an axis runs whole on device 0."""
     sample, devices = sample_axes(graph), range(len(machine.devices))
-    return Strategy.of_graph(graph, {op.name: along(op, sample.get(op.name), devices) for op in leaders(graph)})
+    chosen = {f.leader.name: split(f, devices, sample.get(f.leader.name)) for f in families(graph)}
+    return Strategy.of_graph(graph, chosen)
 
 
 def model_parallel(graph: Graph, machine: MachineModel) -> Strategy:
@@ -94,18 +98,18 @@ def _is_dense(op: Operator) -> bool:
 def _by_rule(graph: Graph, machine: MachineModel, splits_parameters: Callable[[Operator], bool]) -> Strategy:
     sample, devices = sample_axes(graph), range(len(machine.devices))
     chosen: dict[str, ParallelConfig] = {}
-    split: dict[str, str | None] = {}  # region -> the dimension name along which it is split
-    for op in leaders(graph):
+    found: dict[str, str | None] = {}  # region -> the dimension name along which it is split
+    for family in families(graph):
+        op = family.leader
         weights = [k for k, r in enumerate(op.inputs) if r.role == "parameter"]
         axis = sample.get(op.name)
         if weights and splits_parameters(op):
             axis = _parameter_axis(op, weights) or axis
         elif not (weights and op.windows):
-            axis = next((a for r in op.inputs if (a := split.get(r.name)) in op.split_axes), axis)
-        config = along(op, axis, devices)
-        chosen[op.name] = config
+            axis = next((a for r in op.inputs if (a := found.get(r.name)) in op.split_axes), axis)
+        config = chosen[op.name] = split(family, devices, axis, sample.get(op.name))
         for region in op.outputs:
-            split[region.name] = axis if config.points > 1 else None
+            found[region.name] = config.degrees[0][0] if config.points > 1 else None
     return Strategy.of_graph(graph, chosen)
 
 
@@ -117,31 +121,27 @@ def _parameter_axis(op: Operator, weights: list[int]) -> str | None:
     return axes[0] if axes else None
 
 
-def along(op: Operator, axis: str | None, devices: Sequence[int]) -> ParallelConfig:
-    """`op` split along `axis` over as many of `devices` as it has points; whole on the first if it cannot be split."""
-    if axis is None or axis not in op.split_axes:
-        return ParallelConfig({}, devices[:1])
-    degree = min(len(devices), op.extents[axis])
-    return ParallelConfig({axis: degree}, devices[:degree])
+def split(family: Family, devices: Sequence[int], *axes: str | None) -> ParallelConfig:
+    """A family split along the first of `axes` that can be, over as many of `devices` as it has points.
+
+    See `Family.along`; it is whole on the first device where it can be split along none.
+    """
+    degrees = next((found for axis in axes if (found := family.along(axis, len(devices)))), {})
+    return ParallelConfig(degrees, devices[: prod(degrees.values())])
 
 
 def random_strategy(graph: Graph, machine: MachineModel, seed: int) -> Strategy:
     """A strategy drawn at random: any axes, degrees and devices (also repeated), sometimes unequal fractions."""
     generator = np.random.default_rng(seed)
-    chosen = {op.name: random_config(op, machine, generator) for op in leaders(graph)}
+    chosen = {f.leader.name: random_config(f, machine, generator) for f in families(graph)}
     return Strategy.of_graph(graph, chosen)
 
 
-def random_config(op: Operator, machine: MachineModel, generator: np.random.Generator) -> ParallelConfig:
-    """A random configuration of one operator that is legal for it."""
-    while True:
-        config = _draw(op, machine, generator)
-        try:
-            check_config(op, config, len(machine.devices))
-            partition(op, config)
-        except ValueError:  # a group split out of memory order: draw again
-            continue
-        return config
+def random_config(family: Family, machine: MachineModel, generator: np.random.Generator) -> ParallelConfig:
+    """A random configuration that is legal for a family."""
+    while not family.allows(dict((config := _draw(family.leader, machine, generator)).degrees)):
+        pass
+    return config
 
 
 def _draw(op: Operator, machine: MachineModel, generator: np.random.Generator) -> ParallelConfig:
@@ -150,7 +150,7 @@ def _draw(op: Operator, machine: MachineModel, generator: np.random.Generator) -
     points = 1
     for axis in generator.permutation(list(op.split_axes)).tolist():
         most = min(op.extents[axis], max(count // points, 1), 8)
-        if most < 2 or generator.random() < 0.4 or not can_split(op, axis):
+        if most < 2 or generator.random() < 0.4:
             continue
         degree = int(generator.integers(2, most + 1))
         degrees[axis] = degree
@@ -183,11 +183,12 @@ def operator_placement(graph: Graph, machine: MachineModel) -> Strategy:
     host. Encoder and decoder lie beside each other, as in Wu et al., arXiv 1609.08144 (2016); FlexFlow (Jia, Zaharia
     and Aiken, MLSys 2019) compares its recurrent networks with this rule.
     """
-    sample = sample_axes(graph)
+    sample, middles = sample_axes(graph), _middles(graph)
     chosen: dict[str, ParallelConfig] = {}
-    for name, middle in _middles(graph).items():
-        devices = [host[min(int(middle * len(host)), len(host) - 1)] for host in machine.hosts]
-        chosen[name] = along(graph.operator(name), sample.get(name), devices)
+    for family in families(graph):
+        name = family.leader.name
+        devices = [host[min(int(middles[name] * len(host)), len(host) - 1)] for host in machine.hosts]
+        chosen[name] = split(family, devices, sample.get(name))
     return Strategy.of_graph(graph, chosen)
 
 

@@ -18,10 +18,11 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
-from taskflow.core.geometry import balanced_bounds, fraction_bounds
+from taskflow.core.geometry import Degree as Degree
+from taskflow.core.geometry import part_bounds
+from taskflow.core.geometry import parts as parts
+from taskflow.graph.family import families
 from taskflow.graph.graph import Graph, Operator
-
-Degree = int | tuple[float, ...]
 
 FORMAT, VERSION = "taskflow-strategy", 1
 
@@ -76,8 +77,7 @@ class ParallelConfig:
 
     def bounds(self, axis: str, extent: int) -> list[int]:
         """Boundaries of the parts of `axis`."""
-        degree = dict(self.degrees)[axis]
-        return balanced_bounds(extent, degree) if isinstance(degree, int) else fraction_bounds(extent, degree)
+        return part_bounds(extent, dict(self.degrees)[axis])
 
     def __str__(self) -> str:
         split = " ".join(f"{a}:{d if isinstance(d, int) else '/'.join(f'{f:g}' for f in d)}" for a, d in self.degrees)
@@ -106,11 +106,6 @@ def _device(device: Any) -> int:
     if not isinstance(device, int | np.integer) or isinstance(device, bool):
         raise TypeError(f"ParallelConfig: a device is a number, not {device!r}")
     return int(device)
-
-
-def parts(degree: Degree) -> int:
-    """Number of parts of a degree or a tuple of fractions."""
-    return degree if isinstance(degree, int) else len(degree)
 
 
 class Strategy(UserDict[str, ParallelConfig]):
@@ -151,15 +146,17 @@ class Strategy(UserDict[str, ParallelConfig]):
     def for_graph(self, graph: Graph) -> Strategy:
         """The part of this strategy that names operators of `graph`, as a strategy of that graph.
 
-        It is how a training strategy serves the evaluation graph of the same model, whose batch may differ; operators
-        that this strategy does not name run whole on device 0.
+        It is how a training strategy serves the evaluation graph of the same model, whose batch may differ: an operator
+        that cannot be split so there is whole. Operators that this strategy does not name run whole on device 0.
         """
-        known = {op.name: op for op in graph.operators}
-        configs = {n: c for n, c in self.items() if n in known}
-        for op in graph.operators:
-            if op.follows is None:
-                configs.setdefault(op.name, ParallelConfig({}, (0,)))
-        return Strategy.of_graph(graph, {n: _capped(c, known[n]) for n, c in configs.items()})
+        known = {family.leader.name: family for family in families(graph, self)}
+        configs = {n: c for n, c in self.items() if n in known} | {
+            n: ParallelConfig({}, (0,)) for n in known if n not in self
+        }
+        for name, config in configs.items():
+            if not known[name].allows(dict(config.degrees)):
+                configs[name] = ParallelConfig({}, config.devices[:1])
+        return Strategy.of_graph(graph, configs)
 
     def save(self, path: str | Path) -> None:
         """Write JSON, atomically; see `load`."""
@@ -194,13 +191,6 @@ class Strategy(UserDict[str, ParallelConfig]):
 
 _Degree = Annotated[int, Meta(ge=1)] | list[float]
 _Extent = Annotated[int, Meta(ge=0)]
-
-
-def _capped(config: ParallelConfig, op: Operator) -> ParallelConfig:
-    """`config` with degrees cut to the operator's extents (an evaluation batch may be small)."""
-    if all(a in op.extents and parts(d) <= op.extents[a] for a, d in config.degrees):
-        return config
-    return ParallelConfig({}, config.devices[:1])
 
 
 def effective_config(op: Operator, strategy: Mapping[str, ParallelConfig]) -> tuple[ParallelConfig, bool]:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, single_device
+from taskflow.graph.family import Family
 from taskflow.lowering import Lowering
 from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
@@ -56,7 +57,7 @@ def test_fragments_are_those_of_movement(model, seed, first):
     """A random strategy on two hosts, then the same further on: whole hosts, or so that parts change hosts."""
     machine, generator = HOSTS.take(15), np.random.default_rng(seed)
     lowering, few = Lowering(model.graph, machine), machine.take(7)
-    configs = {op.name: random_config(op, few, generator) for op in leaders(model.graph)}
+    configs = {op.name: random_config(Family.of(op), few, generator) for op in leaders(model.graph)}
     for shift in (0, 4, *first):
         find(lowering, {name: on(config, shift) for name, config in configs.items()})
 

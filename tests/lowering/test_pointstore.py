@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import ops
 from taskflow import Graph, MachineModel, ParallelConfig
+from taskflow.graph.family import Family
 from taskflow.lowering import Lowering
 from taskflow.strategy.partition import partition
 from taskflow.strategy.rules import leaders, random_config
@@ -47,7 +48,7 @@ def test_points_are_those_of_partition(model, seed):
     store = Lowering(model.graph, machine).store
     for op in leaders(model.graph):
         for _ in range(6):
-            config = random_config(op, machine, generator)
+            config = random_config(Family.of(op), machine, generator)
             for slot, other in enumerate(model.graph.operators):
                 if op.name in (other.name, other.follows):
                     assert_partitioned(store, slot, config)

@@ -7,6 +7,7 @@ import pytest
 
 import taskflow
 from taskflow import CostModel, MachineModel
+from taskflow.graph.family import Family
 from taskflow.searching import judge as judging
 from taskflow.searching.judge import Judge, _Proposal
 from taskflow.strategy.rules import leaders, random_config
@@ -43,7 +44,7 @@ def row_of_ends(tables):
 
 def random_changes(judge, generator):
     op = leaders(judge.graph)[int(generator.integers(len(leaders(judge.graph))))]
-    return {op.name: random_config(op, judge.machine, generator)}
+    return {op.name: random_config(Family.of(op), judge.machine, generator)}
 
 
 def walk(judge, generator, steps):

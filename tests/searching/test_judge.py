@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import CostModel, Device, MachineModel, lower
 from taskflow.core import columns
+from taskflow.graph.family import Family
 from taskflow.searching import judge as judging
 from taskflow.searching import packed
 from taskflow.searching import pool as pools
@@ -55,7 +56,8 @@ def judge_200_proposals(model, machine, seed):
         changed = generator.choice(
             len(operators), size=min(int(generator.integers(1, 3)), len(operators)), replace=False
         )
-        changes = {operators[k].name: random_config(operators[k], machine, generator) for k in changed.tolist()}
+        chosen = [operators[k] for k in changed.tolist()]
+        changes = {op.name: random_config(Family.of(op), machine, generator) for op in chosen}
         limit = seconds - math.log(1.0 - generator.random()) * seconds / 5
         proposed = strategy.copy()
         proposed.update(changes)
@@ -80,7 +82,7 @@ def test_a_proposal_that_is_not_accepted_leaves_no_trace(seed):
     operators = leaders(graph)
     for _ in range(5):
         op = operators[int(generator.integers(len(operators)))]
-        judge.propose(op.name, random_config(op, machine, generator), seconds * generator.random() * 2)
+        judge.propose(op.name, random_config(Family.of(op), machine, generator), seconds * generator.random() * 2)
     assert judge.propose("fc0", strategy["fc0"]) == seconds
     assert judge.seconds(strategy) == seconds
 
@@ -162,7 +164,7 @@ def test_columns_that_grow_into_memory_of_any_content(monkeypatch):
     judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
     seconds = judge.start(strategy)
     for op in leaders(graph) * 2:
-        strategy[op.name] = random_config(op, machine, generator)
+        strategy[op.name] = random_config(Family.of(op), machine, generator)
         judge.propose(op.name, strategy[op.name], seconds)  # some without the regions that are to be made
         assert judge.propose(op.name, strategy[op.name]) == judged_from_scratch(graph, strategy, machine, costs)[-1]
         judge.accept()

@@ -5,6 +5,7 @@ import pytest
 
 import taskflow
 from taskflow import CostModel, MachineModel, lower
+from taskflow.graph.family import Family
 from taskflow.searching import program as programs
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import schedule
@@ -24,7 +25,7 @@ def test_rows_that_find_no_room_are_laid_anew(monkeypatch, room):
     clear = judge.program.clear
     monkeypatch.setattr(judge.program, "clear", lambda more: (clears.append(more), clear(more)))
     for op in leaders(graph) * 4:
-        strategy[op.name] = random_config(op, machine, generator)
+        strategy[op.name] = random_config(Family.of(op), machine, generator)
         judge.propose(op.name, strategy[op.name])
         judge.accept()
         task_graph = lower(graph, strategy, machine)

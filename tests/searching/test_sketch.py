@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
+from taskflow.graph.family import Family
 from taskflow.searching import judge as judging
 from taskflow.searching.judge import SLACK, Judge
 from taskflow.strategy.rules import leaders, random_config
@@ -56,7 +57,7 @@ def assert_below(graph, machine, seed, proposals):
     judge.start(taskflow.random_strategy(graph, machine, seed))
     for _ in range(proposals):
         chosen = generator.choice(len(operators), size=min(2, len(operators)), replace=False).tolist()
-        changes = {operators[k].name: random_config(operators[k], machine, generator) for k in chosen}
+        changes = {operators[k].name: random_config(Family.of(operators[k]), machine, generator) for k in chosen}
         sketched, true = sketched_and_true(judge, changes)
         assert sketched <= true * (1 + SLACK)
         if generator.random() < 0.3 and judge._proposed is not None:

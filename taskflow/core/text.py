@@ -1,0 +1,19 @@
+"""Text for people: what a terminal shows as it is, and sizes of memory."""
+
+from __future__ import annotations
+
+
+def printable(text: str, keep: str = "") -> str:
+    """`text` with everything that is no printable character written as an escape, but for those in `keep`.
+
+    Names come from models and files: a terminal would obey their control characters, and a line would end in them.
+    """
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def describe_memory(size_bytes: float) -> str:
+    """Bytes of memory as memory is sold, e.g. `79.650 GiB`; in full below a MiB, where a few of them matter."""
+    for unit, power in (("GiB", 30), ("MiB", 20)):
+        if size_bytes >= 1 << power:
+            return f"{size_bytes / (1 << power):.3f} {unit}"
+    return f"{size_bytes:.0f} B"

@@ -1,0 +1,386 @@
+"""Random graphs over the whole of `ops`, for laws that hold for every graph: all operators, groups, transposes, heads.
+
+`random_graph(seed)` has an optimizer. Such graphs are lowered and judged, never run: their values may be anything.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import ops
+from taskflow import Context, Graph, LogicalRegion
+
+MOST_POINTS = 4096  # of a region: larger ones are reduced before they grow
+
+Builder = Callable[["Maker", LogicalRegion], LogicalRegion]
+
+
+class Maker:
+    """A graph that grows, and random numbers."""
+
+    def __init__(self, seed: int) -> None:
+        self.graph, self.generator = Graph(), np.random.default_rng(seed)
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.generator.integers(low, high + 1))
+
+    def chance(self, p: float = 0.5) -> bool:
+        return bool(self.generator.random() < p)
+
+    def pick(self, some: Sequence[Any]) -> Any:
+        return some[self.number(0, len(some) - 1)]
+
+    def dim(self, x: LogicalRegion) -> int:
+        return self.number(0, x.ndim - 1)
+
+    def divisor(self, n: int) -> int:
+        return int(self.pick([k for k in range(1, n + 1) if n % k == 0]))
+
+    def input(self, shape: Sequence[int], dtype: str = "float32") -> LogicalRegion:
+        return self.graph.input(f"x{len(self.graph.inputs)}", shape, dtype)
+
+    def name(self, base: str) -> str:
+        return f"{base}{len(self.graph.operators)}"
+
+    def output(self, x: LogicalRegion) -> None:
+        self.graph.output(x.name, x)
+
+    def like(self, x: LogicalRegion) -> LogicalRegion:
+        """A region of the shape of `x`, sometimes with dimensions that are broadcast."""
+        if self.chance(0.4):
+            return ops.tanh(x)
+        return self.input([1 if self.chance(0.2) else n for n in x.shape])
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def factors(n: int) -> list[int]:
+    for k in range(2, n + 1):
+        if n % k == 0:
+            return [k, *factors(n // k)]
+    return []
+
+
+def any_shape(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """The factors of the extents, in order or in any, between new borders."""
+    found = [f for n in x.shape for f in factors(n)]
+    if m.chance(0.2):
+        m.generator.shuffle(found)
+    borders = sorted(m.number(0, len(found)) for _ in range(m.number(0, 3)))
+    ends = zip([0, *borders], [*borders, len(found)], strict=True)
+    return ops.reshape(x, [prod(found[a:b]) for a, b in ends])
+
+
+def merge(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """Two adjacent dimensions become one: `(s b)`."""
+    k = m.number(0, x.ndim - 2)
+    return ops.reshape(x, (*x.shape[:k], x.shape[k] * x.shape[k + 1], *x.shape[k + 2 :]))
+
+
+def part(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """A dimension falls in two: `(h d) -> h d`."""
+    k = m.dim(x)
+    left = m.divisor(x.shape[k])
+    return ops.reshape(x, (*x.shape[:k], left, x.shape[k] // left, *x.shape[k + 1 :]))
+
+
+def turn(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    return ops.transpose(x, m.generator.permutation(x.ndim).tolist())
+
+
+def time_major(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """(b, s, ...) -> (s b, ...): the batch is no leftmost axis any more."""
+    x = ops.transpose(x, (1, 0, *range(2, x.ndim)))
+    return ops.linear(ops.reshape(x, (-1, *x.shape[2:])), m.number(1, 8))
+
+
+def heads_in_batch(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """(b, s, h d) -> (b h, s, d) -> softmax -> back."""
+    (b, s, f), h = x.shape, m.divisor(x.shape[2])
+    y = ops.reshape(ops.transpose(ops.reshape(x, (b, s, h, f // h)), (0, 2, 1, 3)), (b * h, s, f // h))
+    y = ops.reshape(ops.softmax(y), (b, h, s, f // h))
+    return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (b, s, f))
+
+
+def patches(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """A vision transformer's: (n, c, h, w) -> (n, 1 + h w, c), and its head on the first of them."""
+    n, c, h, w = x.shape
+    tokens = ops.transpose(ops.reshape(x, (n, c, h * w)), (0, 2, 1))
+    first = ops.expand(m.graph.parameter(m.name("first"), (1, c)), (n, 1, c))
+    tokens = ops.concat([first, tokens], 1)
+    if m.chance():
+        return tokens
+    return ops.linear(ops.reshape(ops.slice(tokens, 1, 0, 1), (n, c)), m.number(1, 8))
+
+
+def counted(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """A state adds up columns in place: along all other axes it cannot be split."""
+
+    def kernel(ctx: Context, x: Any, state: Any) -> None: ...
+
+    axes = [f"a{k}" for k in range(x.ndim)]
+    state = m.graph.parameter(m.name("sums"), x.shape[-1:], trainable=False)
+    m.graph.launch("count", f"{' '.join(axes)}, {axes[-1]} ->", [x, state], kernel=kernel, writes=[state])
+    return ops.relu(x)
+
+
+def accumulated(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """The same, of a dimension that is made of two."""
+
+    def kernel(ctx: Context, x: Any, state: Any) -> None: ...
+
+    left = m.divisor(x.shape[0])
+    state = m.graph.parameter(m.name("sums"), (x.shape[0] // left,), trainable=False)
+    rest = " ".join(f"a{k}" for k in range(1, x.ndim))
+    pattern = f"(s b) {rest}, b ->"
+    m.graph.launch("add up", pattern, [x, state], kernel=kernel, writes=[state], sizes={"s": left})
+    return ops.relu(x)
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def attention(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    options = m.pick([{}, {"fused": True}, {"memory_linear": True}, {"dropout_p": 0.1}])
+    memory = m.input((x.shape[0], m.number(1, 6), m.number(1, 6))) if m.chance(0.3) else None
+    is_causal, name = m.chance() and memory is None, m.name("attention")
+    return ops.multihead_attention(x, m.divisor(x.shape[2]), memory, is_causal, name=name, **options)
+
+
+def routed(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """A mixture of experts by its parts."""
+    experts, k, groups = m.number(2, 4), m.number(1, 2), m.divisor(x.shape[0])
+    p = ops.softmax(ops.linear(x, experts))
+    weights, choices = ops.top_k_gate(p, k)
+    capacity = m.number(1, 3)
+    slots = ops.expert_slots(choices, experts, capacity, groups)
+    m.output(ops.count_dropped(slots))
+    m.output(ops.expert_load(choices, experts))
+    h = ops.expert_linear(ops.dispatch(x, slots, experts, capacity, groups), x.shape[-1], m.chance())
+    y = ops.combine(h, slots, weights, groups)
+    return ops.add(y, ops.load_balance_loss(p, choices)) if m.chance() else y
+
+
+def mixture(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    y, balance = ops.mixture_of_experts(x, m.number(2, 4), m.number(1, 6), m.number(1, 2), groups=m.divisor(x.shape[0]))
+    return ops.add(y, balance)
+
+
+def steps(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
+    hs, _ = operator(ops.split(x, 1, 1), m.number(1, 6), layers=m.number(1, 2))
+    return ops.concat(hs, 1)
+
+
+def cell(operator: Any, states: int, m: Maker, x: LogicalRegion) -> LogicalRegion:
+    extent = m.number(1, 6)
+    made = operator(x, *(m.input((x.shape[0], extent)) for _ in range(states)), name=m.name("cell"))
+    return made[0] if isinstance(made, tuple) else made
+
+
+def pool(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
+    size = min(2, *x.shape[2:])
+    return operator(x, size, m.number(1, 2), m.number(0, size - 1))
+
+
+def compared(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
+    return ops.where(operator(x, m.like(x)), x, m.number(0, 1))
+
+
+def looked_up(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    found = ops.embedding(ops.argmax(x, m.dim(x), m.chance()), max(x.shape), m.number(1, 6))
+    return ops.add(found, ops.mean(x))  # which x has a gradient through
+
+
+def bag(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    indices = m.input((*x.shape[:-1], 3), "int32")
+    return ops.embedding_bag(indices, m.number(2, 8), m.number(1, 6), mode=m.pick(["sum", "mean"]))
+
+
+def gathered(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    k = m.dim(x)
+    return ops.gather(x, k, m.input((*x.shape[:k], m.number(1, 5), *x.shape[k + 1 :]), "int32"))
+
+
+def sections(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    k = m.dim(x)
+    return m.pick(ops.split(x, m.number(1, x.shape[k]), k))
+
+
+def cut(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    k = m.dim(x)
+    start = m.number(0, x.shape[k] - 1)
+    return ops.slice(x, k, start, m.number(start + 1, x.shape[k]))
+
+
+def expanded(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    return ops.expand(ops.unsqueeze(x, k := m.number(0, x.ndim)), (*x.shape[:k], m.number(1, 3), *x.shape[k:]))
+
+
+def turned(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    """Rotary heads of an even number of features."""
+    even = ops.linear(x, 2 * m.number(1, 3))
+    return ops.rotary_embedding(ops.unsqueeze(even, 2) if m.chance() else even, interleaved=m.chance())
+
+
+def scores(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
+    (b, _, h, d), keys = x.shape, m.number(1, 5)
+    if m.chance():
+        return operator(x, ops.relu(x), ops.tanh(x), is_causal=True)
+    return operator(x, m.input((b, keys, h, d)), m.input((b, keys, h, d)))
+
+
+def product(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    equation = m.pick(["bsd,bsd->bs", "bsd,bsd->sd", "bsd,bsd->db"])
+    return ops.einsum(equation, x, ops.tanh(x))
+
+
+def reduced(operator: Any, m: Maker, x: LogicalRegion) -> LogicalRegion:
+    return operator(x, m.dim(x), m.chance())
+
+
+ONE = [
+    ops.abs,
+    ops.clip,
+    ops.cos,
+    ops.elu,
+    ops.exp,
+    ops.gelu,
+    ops.leaky_relu,
+    ops.log,
+    ops.relu,
+    ops.rsqrt,
+    ops.sigmoid,
+    ops.silu,
+    ops.sin,
+    ops.softplus,
+    ops.sqrt,
+    ops.tanh,
+]
+TWO = [ops.add, ops.subtract, ops.multiply, ops.divide, ops.maximum, ops.minimum, ops.pow]
+COMPARE = [ops.equal, ops.greater, ops.greater_equal, ops.less, ops.less_equal, ops.not_equal]
+REDUCE = [ops.sum, ops.mean, ops.max, ops.min]
+STEPS = [ops.lstm_steps, ops.gru_steps, ops.rnn_steps]
+# Name -> the least and most dimensions of the region, and how it grows.
+BUILDERS: dict[str, tuple[int, int, Builder]] = {
+    **{f.__name__: (1, 5, lambda m, x, f=f: f(x)) for f in ONE},
+    **{f.__name__: (1, 5, lambda m, x, f=f: f(x, m.like(x))) for f in TWO},
+    **{f.__name__: (1, 5, partial(compared, f)) for f in COMPARE},
+    **{f.__name__: (2, 5, partial(reduced, f)) for f in REDUCE},
+    "any shape": (1, 5, any_shape),
+    "merge": (2, 5, merge),
+    "part": (1, 4, part),
+    "turn": (2, 5, turn),
+    "time major": (3, 4, time_major),
+    "heads in batch": (3, 3, heads_in_batch),
+    "patches": (4, 4, patches),
+    "counted": (2, 4, counted),
+    "accumulated": (2, 4, accumulated),
+    "flatten": (2, 5, lambda m, x: ops.flatten(x, k := m.number(0, x.ndim - 2), m.number(k + 1, x.ndim - 1))),
+    "sum_to": (2, 5, lambda m, x: ops.sum_to(x, [m.pick([1, n]) for n in x.shape[m.number(0, 1) :]])),
+    "linear": (1, 4, lambda m, x: ops.linear(x, m.number(1, 8), activation=m.pick([None, "relu", "gelu_tanh"]))),
+    "feed_forward": (1, 4, lambda m, x: ops.feed_forward(x, m.number(1, 8))),
+    "matmul": (2, 4, lambda m, x: ops.matmul(x, m.input((x.shape[-1], m.number(1, 6))))),
+    "batch_matmul": (3, 3, lambda m, x: ops.batch_matmul(x, m.input((x.shape[0], x.shape[2], m.number(1, 6))))),
+    "einsum": (3, 3, product),
+    "dot_interaction": (2, 2, lambda m, x: ops.dot_interaction([x, ops.tanh(x), ops.relu(x)])),
+    "conv1d": (3, 3, lambda m, x: ops.conv1d(x, m.number(1, 6), min(3, x.shape[2]), padding=1)),
+    "conv2d": (4, 4, lambda m, x: ops.conv2d(x, m.number(1, 6), min(3, *x.shape[2:]), m.number(1, 2), 1)),
+    "grouped": (4, 4, lambda m, x: ops.conv2d(x, 2 * x.shape[1], 1, groups=m.divisor(x.shape[1]))),
+    "max_pool2d": (4, 4, partial(pool, ops.max_pool2d)),
+    "avg_pool2d": (4, 4, partial(pool, ops.avg_pool2d)),
+    "adaptive_avg_pool2d": (4, 4, lambda m, x: ops.adaptive_avg_pool2d(x, m.number(1, 3))),
+    "adaptive_max_pool2d": (4, 4, lambda m, x: ops.adaptive_max_pool2d(x, m.number(1, 3))),
+    "global_avg_pool2d": (4, 4, lambda m, x: ops.global_avg_pool2d(x)),
+    "global_max_pool2d": (4, 4, lambda m, x: ops.global_max_pool2d(x)),
+    "batch_norm": (2, 2, lambda m, x: ops.batch_norm(ops.concat([x, x], 0))),
+    "batch_norm of images": (4, 4, lambda m, x: ops.batch_norm(ops.concat([x, x], 0))),
+    "group_norm": (2, 4, lambda m, x: ops.group_norm(x, m.divisor(x.shape[1]))),
+    "layer_norm": (1, 4, lambda m, x: ops.layer_norm(x, composed=m.chance())),
+    "rms_norm": (1, 4, lambda m, x: ops.rms_norm(x)),
+    "softmax": (1, 5, lambda m, x: ops.softmax(x, m.dim(x), composed=m.chance())),
+    "log_softmax": (1, 5, lambda m, x: ops.log_softmax(x, m.dim(x))),
+    "dropout": (1, 5, lambda m, x: ops.dropout(x, 0.3)),
+    "topk": (1, 4, lambda m, x: ops.topk(x, m.number(1, x.shape[-1]))[0]),
+    "argmax": (2, 4, looked_up),
+    "embedding_bag": (2, 3, bag),
+    "gather": (1, 4, gathered),
+    "gather_rows": (3, 3, lambda m, x: ops.gather_rows(x, m.input((x.shape[0], m.number(1, 5)), "int32"))),
+    "position_embedding": (3, 3, lambda m, x: ops.position_embedding(x)),
+    "cast": (1, 5, lambda m, x: ops.cast(ops.cast(x, "float64"), "float32")),
+    "squeeze": (1, 5, lambda m, x: ops.squeeze(ops.unsqueeze(x, m.number(0, x.ndim)))),
+    "expand": (1, 4, expanded),
+    "concat": (1, 4, lambda m, x: ops.concat([x, ops.tanh(x), m.input(x.shape)][: m.number(2, 3)], m.dim(x))),
+    "pad": (1, 4, lambda m, x: ops.pad(x, (m.number(0, 2), m.number(0, 2)))),
+    "reverse": (1, 4, lambda m, x: ops.reverse(x, m.dim(x))),
+    "slice": (1, 4, cut),
+    "split": (1, 4, sections),
+    "multihead_attention": (3, 3, attention),
+    "scaled_dot_product_attention": (4, 4, partial(scores, ops.scaled_dot_product_attention)),
+    "fused_attention": (4, 4, partial(scores, ops.fused_attention)),
+    "memory_linear_attention": (4, 4, partial(scores, ops.memory_linear_attention)),
+    "rotary_embedding": (3, 3, turned),
+    "mixture_of_experts": (2, 3, mixture),
+    "routed": (2, 3, routed),
+    "lstm": (3, 3, lambda m, x: ops.lstm(x, m.number(1, 6), **m.pick([{}, {"fused": True}, {"ahead": True}]))[0]),
+    "gru": (3, 3, lambda m, x: ops.gru(x, m.number(1, 6), group=m.number(1, 2))[0]),
+    "rnn": (3, 3, lambda m, x: ops.rnn(x, m.number(1, 6))[0]),
+    **{f.__name__: (3, 3, partial(steps, f)) for f in STEPS},
+    "lstm_cell": (2, 2, partial(cell, ops.lstm_cell, 2)),
+    "gru_cell": (2, 2, partial(cell, ops.gru_cell, 1)),
+    "rnn_cell": (2, 2, partial(cell, ops.rnn_cell, 1)),
+}
+
+LOSSES = [
+    ops.mean_squared_error,
+    ops.mean_absolute_error,
+    ops.huber_loss,
+    ops.root_mean_squared_error,
+    ops.binary_cross_entropy_with_logits,
+    lambda x, t: ops.binary_cross_entropy(ops.sigmoid(x), t),
+]
+OPTIMIZERS = [
+    lambda loss: ops.sgd(loss, 0.1),
+    lambda loss: ops.sgd(loss, 0.1, 0.9, clip_norm=1.0),
+    ops.adam,
+    ops.adamw,
+    ops.adagrad,
+    ops.rmsprop,
+    ops.lamb,
+]
+
+
+def random_graph(seed: int, steps: int = 6) -> Graph:
+    """A graph of about `steps` operators of `ops` with a loss and an optimizer."""
+    m = Maker(seed)
+    shape = [m.number(1, 8) for _ in range(m.number(2, 4))]
+    pool = [ops.linear(m.input(shape), m.number(1, 8))]
+    for _ in range(m.number(2, steps)):
+        x = pool[-1] if m.chance(0.7) else m.pick(pool)
+        if prod(x.shape) > MOST_POINTS:
+            x = ops.mean(x, m.dim(x))
+        if not x.ndim:
+            x = ops.reshape(x, (1,))
+        fitting = [build for low, high, build in BUILDERS.values() if low <= x.ndim <= high]
+        pool.append(m.pick(fitting)(m, x))
+    read = {r.name for op in m.graph.operators for r in op.inputs}
+    losses = [_loss(m, x) for x in pool if x.name not in read]
+    loss = losses[0]
+    for other in losses[1:]:
+        loss = ops.add(loss, other)
+    m.pick(OPTIMIZERS)(loss)
+    return m.graph
+
+
+def _loss(m: Maker, x: LogicalRegion) -> LogicalRegion:
+    if x.ndim < 2 or m.chance():
+        return m.pick(LOSSES)(x, m.input(x.shape))
+    t = m.input(x.shape[:-1], "int32")
+    loss = m.pick([ops.softmax_cross_entropy, ops.cross_entropy])(x, t)
+    m.output(ops.accuracy(x, t))
+    m.output(ops.top_k_accuracy(x, t, m.number(1, x.shape[-1])))
+    m.output(ops.perplexity(loss))
+    return loss
