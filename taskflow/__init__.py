@@ -31,7 +31,7 @@ from taskflow.machine import MachineModel
 from taskflow.machine.device import Device, Link
 from taskflow.report import Explanation, explain
 from taskflow.schedule.orders import reorder
-from taskflow.searching import SearchResult, search
+from taskflow.searching import SearchInterrupted, SearchResult, search
 from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
@@ -79,6 +79,7 @@ __all__ = [
     "Pointwise",
     "Privilege",
     "Rect",
+    "SearchInterrupted",
     "SearchResult",
     "Space",
     "Strategy",

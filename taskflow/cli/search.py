@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import time
 
 from taskflow.cli.inputs import Problem, add_problem, find_strategy, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import Commands, natural, positive, positive_seconds
 from taskflow.report.describe import describe_seconds
-from taskflow.searching import PROPOSALS, SearchResult, search
+from taskflow.searching import PROPOSALS, SearchInterrupted, SearchResult, search
 
 
 def add_parser(commands: Commands) -> None:
@@ -35,15 +36,18 @@ def add_parser(commands: Commands) -> None:
 
 
 def _search(options: argparse.Namespace) -> int:
-    problem = read_problem(options)
-    result = _run_search(problem, options)
+    problem, status = read_problem(options), 0
+    try:
+        result = _run_search(problem, options)
+    except SearchInterrupted as interrupted:
+        result, status = interrupted.result, 128 + signal.SIGINT
     show_table([("start", "a step"), *((name, _described(s)) for name, s in result.baseline_seconds.items())])
-    show(str(result))
+    show(f"{'interrupted, the best so far: ' if status else ''}{result}")
     if options.out:
         result.strategy.save(options.out)
         show(f"written: {options.out}")
     write_dot(options, problem, result.strategy)
-    return 0
+    return status
 
 
 def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:

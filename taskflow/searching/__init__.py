@@ -6,6 +6,6 @@ strategy can beat, `exhaustive` proves an optimum (with `tables` and `boundpass`
 dynamic programme for chains.
 """
 
-from taskflow.searching.searching import PROPOSALS, SearchResult, search
+from taskflow.searching.searching import PROPOSALS, SearchInterrupted, SearchResult, search
 
-__all__ = ["PROPOSALS", "SearchResult", "search"]
+__all__ = ["PROPOSALS", "SearchInterrupted", "SearchResult", "search"]

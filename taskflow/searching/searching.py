@@ -12,13 +12,10 @@ Under mpirun every rank walks with random numbers of its own, and all return the
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +26,7 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
+from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space, count_strategies
@@ -50,7 +48,6 @@ BETA = 100.0  # a strategy slower by a part d of the best start's time is accept
 WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
-RARELY = 1_000_000  # look for garbage: containers that were made and not freed
 RANDOM_STARTS = 20  # tried when no rule gives a strategy that fits into memory
 
 
@@ -61,7 +58,8 @@ class SearchResult:
     Attributes:
         strategy: the best strategy.
         seconds: its predicted time of one step.
-        baseline_seconds: start name -> predicted seconds (inf: does not fit into memory).
+        baseline_seconds: start name -> predicted seconds (inf: does not fit into memory); of an interrupted search
+            perhaps not of all.
         history: (proposal number, seconds) of each improvement, on the rank that found the best strategy.
         proposals: number of strategies judged, on all ranks together.
         lower_bound_seconds: no strategy of the space is faster (see `bound`); 0 where the costs prove nothing.
@@ -89,6 +87,14 @@ class SearchResult:
             text += f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
         text += ", no change of one operator is faster" if self.is_locally_optimal else ""
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a search; `result` is the best that it had found until then, on all ranks."""
+
+    def __init__(self, result: SearchResult) -> None:
+        super().__init__(f"search: interrupted; {result}")
+        self.result = result
 
 
 @phase("search")
@@ -132,12 +138,13 @@ def search(
     Raises:
         ValueError: the budget is empty, a start does not fit the graph or the machine, or no start fits into the
             devices' memory (with the numbers).
+        SearchInterrupted: Ctrl-C, once a start was judged; a second one ends at once with KeyboardInterrupt.
     """
     if proposals is None and seconds is None:
         proposals = PROPOSALS
     budget = Budget(proposals, seconds)
     judge = Judge(graph, machine, costs)
-    named = {**_rules(graph, machine), **_checked(graph, machine, starts or {})}
+    named = {**_rules(graph, machine), **_checked(judge, starts or {})}
     if dynamic_programming:
         named["dynamic programming"] = chain.dynamic_programming(graph, machine, costs).strategy
     left_out: tuple[str, ...] = ()
@@ -147,9 +154,9 @@ def search(
     else:
         named, left_out = _inside(space, named)
     transport = transport or connect()
-    baseline = _judge_starts(judge, named, space, seed)
     run = _Search(space, judge, budget, progress, (seed, transport.rank))
-    with collect_rarely():
+    with collect_rarely(), budget.spent_by_interrupt():
+        baseline = _judge_starts(judge, named, space, seed, budget)
         run.search(named, baseline, until_local)
     run.settle()
     own = SearchResult(
@@ -158,11 +165,14 @@ def search(
         baseline,
         tuple(run.history),
         budget.done,
-        lower_bound(space, costs) if costs.is_shared_out else 0.0,
+        lower_bound(space, costs) if costs.is_shared_out and not budget.is_interrupted else 0.0,
         run.is_local,
         left_out,
     )
-    return _best_of(transport.gather(own))
+    best = _best_of(transport.gather(own))
+    if budget.is_interrupted:
+        raise SearchInterrupted(best)
+    return best
 
 
 def _rules(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
@@ -188,10 +198,11 @@ def _best_of(results: list[SearchResult]) -> SearchResult:
     return replace(best, proposals=sum(r.proposals for r in results))
 
 
-def _checked(graph: Graph, machine: MachineModel, starts: Mapping[str, Strategy]) -> Mapping[str, Strategy]:
+def _checked(judge: Judge, starts: Mapping[str, Strategy]) -> Mapping[str, Strategy]:
     for name, strategy in starts.items():
         try:
-            check_strategy(graph, strategy, len(machine.devices))
+            check_strategy(judge.graph, strategy, len(judge.machine.devices))
+            judge.lowering.numbers(strategy)
         except ValueError as error:
             raise ValueError(f"search: the start '{name}': {error}") from error
     return starts
@@ -206,11 +217,18 @@ def _inside(space: Space, named: Mapping[str, Strategy]) -> tuple[dict[str, Stra
     return {name: strategy for name, strategy in own.items() if strategy is not None}, left_out
 
 
-def _judge_starts(judge: Judge, named: dict[str, Strategy], space: Space, seed: int) -> dict[str, float]:
-    """Seconds of every start; random ones are added to `named` until one fits, if none of them does."""
-    refusals = []
+def _judge_starts(
+    judge: Judge, named: dict[str, Strategy], space: Space, seed: int, budget: Budget
+) -> dict[str, float]:
+    """Seconds of every start; random ones are added to `named` until one fits, if none of them does.
+
+    When the budget is spent by an interrupt, one that fits is enough.
+    """
+    refusals: list[str] = []
     baseline: dict[str, float] = {}
     for name, strategy in named.items():
+        if budget.is_interrupted and len(refusals) < len(baseline):
+            break
         baseline[name] = judge.seconds(strategy)
         if not math.isfinite(baseline[name]):
             refusals.append(f"{name}: {judge.last_refusal}")
@@ -255,8 +273,9 @@ class _Search:
             starts = list(self._starts([named[name] for _, name in order]))
             for k, start in enumerate(starts, 1):
                 self._walk(start, WALKING * k / len(starts))
-            while not self.is_local and (until_local or self.budget.used < 1):
-                self._descend(math.inf if until_local else 1.0)
+            end = math.inf if until_local else 1.0
+            while not self.is_local and self.budget.used < end:
+                self._descend(end)
                 while self.is_local and self.budget.used < 1:
                     self._walk(self.strategy, min(self.budget.used + AGAIN, 1.0))
         else:
@@ -311,49 +330,3 @@ class _Search:
             if not self._kept:
                 raise ValueError(f"search: no strategy that fits into memory was found; {self.judge.last_refusal}")
             (self.strategy, self.seconds), self.is_local = self._kept[-1], False
-
-
-# -- the budget ------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Budget:
-    """`used` grows from 0 to 1, by whichever of the two is spent sooner; with proposals alone it ignores the clock.
-
-    Raises:
-        ValueError: there is nothing to spend.
-    """
-
-    proposals: int | None
-    seconds: float | None
-    done: int = 0
-    _begin: float = field(default_factory=time.perf_counter)
-
-    def __post_init__(self) -> None:
-        if self.proposals is not None and self.proposals < 1:
-            raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
-        if self.seconds is not None and not self.seconds > 0:
-            raise ValueError(f"search: the budget is a positive number of seconds, not {self.seconds}")
-
-    @property
-    def used(self) -> float:
-        """The part that is spent; 1 or more: stop."""
-        by_count = self.done / self.proposals if self.proposals is not None else 0.0
-        if self.seconds is None:
-            return by_count
-        return max(by_count, (time.perf_counter() - self._begin) / self.seconds)
-
-
-@contextmanager
-def collect_rarely() -> Iterator[None]:
-    """Meanwhile, look for garbage in cycles rarely.
-
-    A search keeps very many containers, which the collector would walk through again and again (up to a twentieth of
-    the time), and makes hardly any cycles.
-    """
-    first, *others = gc.get_threshold()
-    gc.set_threshold(max(first, RARELY) if first else 0, *others)
-    try:
-        yield
-    finally:
-        gc.set_threshold(first, *others)

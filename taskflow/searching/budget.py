@@ -1,0 +1,84 @@
+"""The budget of a search, which Ctrl-C spends, and what goes on while it is spent."""
+
+from __future__ import annotations
+
+import gc
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+RARELY = 1_000_000  # look for garbage: containers that were made and not freed
+
+
+@dataclass
+class Budget:
+    """`used` grows from 0 to 1, by whichever of the two is spent sooner; with proposals alone it ignores the clock.
+
+    An interrupt spends all of it.
+
+    Raises:
+        ValueError: there is nothing to spend.
+    """
+
+    proposals: int | None
+    seconds: float | None
+    done: int = 0
+    is_interrupted: bool = False
+    _begin: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        if self.proposals is not None and self.proposals < 1:
+            raise ValueError(f"search: the budget is at least one proposal, not {self.proposals}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"search: the budget is a positive number of seconds, not {self.seconds}")
+
+    @property
+    def used(self) -> float:
+        """The part that is spent; 1 or more: stop."""
+        if self.is_interrupted:
+            return math.inf
+        by_count = self.done / self.proposals if self.proposals is not None else 0.0
+        if self.seconds is None:
+            return by_count
+        return max(by_count, (time.perf_counter() - self._begin) / self.seconds)
+
+    @contextmanager
+    def spent_by_interrupt(self) -> Iterator[None]:
+        """Meanwhile a first Ctrl-C is noted, so that no proposal ends half way; a second one is a KeyboardInterrupt.
+
+        Where somebody else handles it, or outside of the main thread, which gets the signals, nothing changes.
+        """
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self.is_interrupted = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if not is_ours or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def collect_rarely() -> Iterator[None]:
+    """Meanwhile, look for garbage in cycles rarely.
+
+    A search keeps very many containers, which the collector would walk through again and again (up to a twentieth of
+    the time), and makes hardly any cycles.
+    """
+    first, *others = gc.get_threshold()
+    gc.set_threshold(max(first, RARELY) if first else 0, *others)
+    try:
+        yield
+    finally:
+        gc.set_threshold(first, *others)

@@ -1,0 +1,74 @@
+"""Ctrl-C in a search: a first one ends it with the best so far, a second one at once."""
+
+import os
+import signal
+
+import pytest
+
+from taskflow import CostModel, MachineModel, SearchInterrupted, lower, search, simulate
+from taskflow.cli import main
+from taskflow.strategy.strategy import Strategy
+from tests import commands
+from tests.lowered import network
+
+FOUR = MachineModel.uniform(4)
+COSTS = CostModel.analytic(FOUR)
+
+
+def interrupt_at(*proposals):
+    """A `progress` that presses Ctrl-C."""
+
+    def progress(done, best):
+        if done in proposals:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return progress
+
+
+@pytest.mark.parametrize("until_local", [False, True])
+def test_a_first_one_gives_the_best_so_far(until_local):
+    graph = network()
+    with pytest.raises(SearchInterrupted) as caught:
+        search(graph, FOUR, COSTS, proposals=10**6, progress=interrupt_at(20), until_local=until_local)
+    found = caught.value.result
+    assert 20 <= found.proposals < 30
+    assert found.seconds == simulate(lower(graph, found.strategy, FOUR), COSTS).seconds
+    assert found.seconds <= min(found.baseline_seconds.values())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_one_ends_at_once():
+    with pytest.raises(KeyboardInterrupt) as caught:
+        search(
+            network(),
+            FOUR,
+            COSTS,
+            proposals=10**6,
+            progress=lambda *_: interrupt_at(0, 1)(0, 0) or interrupt_at(0)(0, 0),
+        )
+    assert not isinstance(caught.value, SearchInterrupted)
+
+
+def test_who_handles_it_goes_on_doing_so():
+    seen = []
+    before = signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+    try:
+        found = search(network(), FOUR, COSTS, proposals=30, progress=interrupt_at(5))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen and found.proposals >= 30
+
+
+def test_the_command_writes_it(tmp_path, capsys, monkeypatch):
+    (tmp_path / "model_of_interrupt.py").write_text(commands.MODEL)
+    monkeypatch.chdir(tmp_path)
+
+    def interrupted(*arguments, progress, **options):
+        return search(*arguments, progress=interrupt_at(10), **options)
+
+    monkeypatch.setattr("taskflow.cli.search.search", interrupted)
+    model = f"{tmp_path}/model_of_interrupt.py:build"
+    assert main(["search", model, "--seconds", "600", "--out", "s.json"]) == 130
+    out, err = capsys.readouterr()
+    assert "interrupted, the best so far: " in out and out.endswith("written: s.json\n") and err == ""
+    assert "fc" in Strategy.load("s.json")
