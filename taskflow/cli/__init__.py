@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from taskflow.cli import machine as machine_command
 from taskflow.cli import run, search, simulate
+from taskflow.core.text import printable
 from taskflow.report.console import make_console, show_compiling
 
 SUBCOMMANDS = (run, search, simulate, machine_command)
@@ -36,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(message: str) -> int:
-    sys.stderr.write(f"taskflow: {message}\n")
+    line = " ".join(part.strip() for part in message.splitlines())
+    sys.stderr.write(f"taskflow: {printable(line)}\n")
     return 2
 
 

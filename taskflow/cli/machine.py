@@ -12,6 +12,7 @@ import numpy as np
 from taskflow.backend import make_backend
 from taskflow.cli.types import Commands
 from taskflow.comm.transport import connect
+from taskflow.core.text import printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.measure_gpu import measure_host_link
 from taskflow.machine import MachineModel
@@ -68,7 +69,8 @@ def describe_machine(machine: MachineModel) -> str:
         key += f" {device.overhead_seconds * 1e6:9.2f}  {peaks}"
         devices[key] = devices.get(key, 0) + 1
     lines = [
-        f"{machine.name}: {len(machine.devices)} devices on {len(machine.hosts)} hosts, {len(machine.links)} links"
+        f"{printable(machine.name)}: {len(machine.devices)} devices on {len(machine.hosts)} hosts, "
+        f"{len(machine.links)} links"
     ]
     lines += ["", f"devices  {'kind':8s} {'GiB':>9s} {'GB/s':>9s} {'launch us':>9s}  peak Tflop/s"]
     lines += [f"{count:7d}  {key}" for key, count in devices.items()]

@@ -50,7 +50,7 @@ def _argument(text: str) -> tuple[str, Any]:
         raise ValueError(f"--arg is name=value, not '{text}'")
     try:
         return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two: brackets within brackets
         return name, value
 
 

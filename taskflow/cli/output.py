@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from taskflow.cli.inputs import Problem
+from taskflow.core.text import printable
 from taskflow.lowering import lower
 from taskflow.report.console import ShowProgress, make_console, print_table, show_progress
 from taskflow.report.dot import strategy_dot, task_graph_dot
@@ -48,8 +49,8 @@ def write(path: Path, text: str) -> None:
 
 
 def show(text: str) -> None:
-    """A line for people."""
-    sys.stdout.write(f"{text}\n")
+    """Lines for people."""
+    sys.stdout.write(printable(f"{text}\n", keep="\n"))
 
 
 def show_table(table: Table) -> None:

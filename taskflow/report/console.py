@@ -16,6 +16,7 @@ from rich.table import Table as RichTable
 
 from taskflow.comm.heart import find_launcher
 from taskflow.core.system import world_size
+from taskflow.core.text import printable
 from taskflow.report.explanation import Table, align
 
 _TERMINALS = "/dev/pts/", "/dev/tty", "/dev/console"
@@ -39,21 +40,22 @@ def is_watched(file: TextIO) -> bool:
 
 
 def make_console(stderr: bool = False, quiet: bool = False) -> Console:
-    """A console on standard output or error; without a terminal it breaks no lines."""
+    """A console on standard output or error, which prints text as it is; without a terminal it breaks no lines."""
     file = sys.stderr if stderr else sys.stdout
-    console = Console(stderr=stderr, quiet=quiet, force_terminal=None if is_watched(file) == file.isatty() else False)
+    force = None if is_watched(file) == file.isatty() else False
+    console = Console(stderr=stderr, quiet=quiet, force_terminal=force, markup=False, emoji=False)
     console.soft_wrap = not console.is_terminal
     return console
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table whose first row is the head."""
+    """Print a table whose first row is the head; names in it may hold anything."""
     if not console.is_terminal:
-        console.print(align(table), markup=False, highlight=False)
+        console.print(align(table), highlight=False)
         return
-    drawn = RichTable(*table[0])
+    drawn = RichTable(*map(printable, table[0]))
     for row in table[1:]:
-        drawn.add_row(*row)
+        drawn.add_row(*map(printable, row))
     console.print(drawn)
 
 
@@ -63,7 +65,7 @@ def show_progress(console: Console) -> Iterator[ShowProgress]:
     if not console.is_terminal:
         yield _print_now_and_then(console)
         return
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, disable=console.quiet, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
@@ -95,7 +97,7 @@ class _CompilingLines(logging.Handler):
         if self._clock() - self._last >= LINE_SECONDS:
             self._last = self._clock()
             text = f"compiling, first run only: function {self._count}, {record.getMessage()}"
-            self._console.print(text, markup=False, highlight=False)
+            self._console.print(text, highlight=False)
 
 
 def show_compiling(console: Console) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from taskflow.core.text import printable
 from taskflow.graph.graph import Graph
 from taskflow.report.describe import describe_bytes, describe_split, soap_letters
 from taskflow.strategy.rules import axis_kinds
@@ -93,5 +94,5 @@ def _digraph(name: str, lines: Iterable[str]) -> str:
 
 def _quoted(*lines: str) -> str:
     """Lines of text as one DOT string."""
-    escaped = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    escaped = (printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     return '"' + "\\n".join(escaped) + '"'

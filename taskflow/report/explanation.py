@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 
+from taskflow.core.text import describe_memory, printable
 from taskflow.machine import MachineModel
 from taskflow.report.breakdown import Breakdown, RegionMovement, Share
 from taskflow.report.describe import describe_bytes, describe_change, describe_seconds, describe_split
@@ -16,6 +17,7 @@ from taskflow.strategy.strategy import ParallelConfig
 Table = list[tuple[str, ...]]
 
 WIDTH = 110
+_MEMORY = "memory, fullest device"
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def headline(explanation: Explanation) -> str:
     step, baseline, machine = explanation.step, explanation.baseline, explanation.machine
     devices = f"{len(machine.devices)} device{'s' if len(machine.devices) > 1 else ''}"
     return (
-        f"{describe_seconds(step.seconds)} a step on machine '{machine.name}' ({devices}), "
+        f"{describe_seconds(step.seconds)} a step on machine '{printable(machine.name)}' ({devices}), "
         f"{baseline.seconds / step.seconds:.2f}x as fast as data parallelism"
     )
 
@@ -110,15 +112,19 @@ def comparison_table(explanation: Explanation) -> Table:
     rows: Table = [("a step", "strategy", "data parallelism", "change")]
     mine, other = _totals(explanation.step), _totals(explanation.baseline)
     for (name, value), base in zip(mine.items(), other.values(), strict=True):
-        describe = describe_bytes if isinstance(value, int) else describe_seconds
-        rows.append((name, describe(value), describe(base), describe_change(base, value)))
+        rows.append((name, _described(name, value), _described(name, base), describe_change(base, value)))
     return rows + _memory_rows(explanation)
 
 
 def step_table(step: Breakdown) -> Table:
     """The totals of one step."""
-    described = (describe_bytes(v) if isinstance(v, int) else describe_seconds(v) for v in _totals(step).values())
-    return [("a step", ""), *zip(_totals(step), described, strict=True)]
+    return [("a step", ""), *((name, _described(name, value)) for name, value in _totals(step).items())]
+
+
+def _described(name: str, value: float) -> str:
+    if name == _MEMORY:
+        return describe_memory(value)
+    return describe_bytes(value) if isinstance(value, int) else describe_seconds(value)
 
 
 def _totals(step: Breakdown) -> Mapping[str, float]:
@@ -128,7 +134,7 @@ def _totals(step: Breakdown) -> Mapping[str, float]:
         "communication, busiest device": step.communication_seconds,
         "exposed communication": step.exposed_seconds,
         "bytes moved": step.bytes_moved,
-        "memory, fullest device": max(step.peak_bytes),
+        _MEMORY: max(step.peak_bytes),
     }
 
 
@@ -138,8 +144,8 @@ def _memory_rows(explanation: Explanation) -> Table:
     pairs = zip(explanation.step.peak_bytes, explanation.baseline.peak_bytes, strict=True)
     for number, (device, needs) in enumerate(zip(explanation.machine.devices, pairs, strict=True)):
         if max(needs) > device.memory_bytes:
-            name = f"device {number} has {describe_bytes(device.memory_bytes)}, needs"
-            rows.append((name, *map(describe_bytes, needs), describe_change(needs[1], needs[0])))
+            name = f"device {number} has {describe_memory(device.memory_bytes)}, needs"
+            rows.append((name, *map(describe_memory, needs), describe_change(needs[1], needs[0])))
     return rows
 
 
@@ -197,7 +203,7 @@ def sentences(explanation: Explanation, most: int) -> list[str]:
 
 def _wrapped(text: str) -> str:
     """In lines of `WIDTH`, with no break between a number and its unit."""
-    glued = re.sub(r"(?<=\d) (?=([kMGT]?B|[mµ]?s)\b)", "\0", text)
+    glued = re.sub(r"(?<=\d) (?=([kMGT]?B|[mµ]?s)\b)", "\0", printable(text))
     return fill(glued, WIDTH, subsequent_indent="  ").replace("\0", " ")
 
 
@@ -261,7 +267,8 @@ def path_table(explanation: Explanation, most: int) -> Table:
 
 
 def align(table: Table) -> str:
-    """The table with columns of equal width, a line for each row."""
+    """The table with columns of equal width, a line for each row; names in it may hold anything."""
+    table = [tuple(map(printable, row)) for row in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table)
     return "\n".join(line.rstrip() for line in lines)

@@ -15,6 +15,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.errors import CostError
+from taskflow.core.text import describe_memory
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
@@ -318,7 +319,8 @@ class Judge:
     def _is_within(self, peak: Array, allowed: Array) -> bool:
         device = int(np.argmax(peak - allowed))
         if is_over := bool(peak[device] > allowed[device]):
-            self.last_refusal = f"device {device} needs {int(peak[device])} bytes and has {self._capacity[device]}"
+            needed, room = describe_memory(peak[device]), describe_memory(self._capacity[device])
+            self.last_refusal = f"device {device} needs {needed} and has {room}"
         return not is_over
 
     def _peak(self, peaks: Array, is_kept: bool = False) -> Array:

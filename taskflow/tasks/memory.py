@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.core.compiling import njit
+from taskflow.core.text import describe_memory
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 ALIGNMENT = 64
@@ -87,10 +88,13 @@ def check_memory(task_graph: TaskGraph, plan: MemoryPlan) -> None:
         peak, persistent = int(plan.peak_bytes[number]), int(plan.persistent_bytes[number])
         staged = FEED_BLOCKS * int(feeds[number]) if device.kind == "cuda" else 0
         if peak + staged > device.memory_bytes:
-            beside = f", {staged} for feeds on their way" if staged else ""
+            needed, kept, passing, fed, room = map(
+                describe_memory, (peak + staged, persistent, peak - persistent, staged, device.memory_bytes)
+            )
+            beside = f", {fed} for feeds on their way" if staged else ""
             raise ValueError(
-                f"device {number}: the task graph needs {peak + staged} bytes ({persistent} for parameters and state, "
-                f"{peak - persistent} at the peak of a step{beside}), the device has {device.memory_bytes}"
+                f"device {number}: the task graph needs {needed} ({kept} for parameters and state, "
+                f"{passing} at the peak of a step{beside}), the device has {room}"
             )
 
 

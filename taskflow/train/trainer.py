@@ -17,6 +17,7 @@ from taskflow.checkpoint.history import History, Keeper, Position
 from taskflow.comm.ending import Stopped, phase
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import LocalTransport, connect
+from taskflow.core.text import describe_memory, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
@@ -228,7 +229,7 @@ class Trainer:
     def _print_epoch(self, epoch: int, history: History) -> None:
         parts = [f"{name} {values[-1]:.4f}" for name, values in history.outputs.items()]
         parts += [f"validation {name} {values[-1]:.4f}" for name, values in history.validation.items()]
-        self.console.print(f"epoch {epoch}: " + ", ".join(parts))
+        self.console.print(printable(f"epoch {epoch}: " + ", ".join(parts)))
 
     def report(self, history: History | None = None) -> None:
         """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""
@@ -249,7 +250,7 @@ class Trainer:
             self.console.print("  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)")
         self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
         for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
-            self.console.print(f"peak memory of device {device}: {size} bytes")
+            self.console.print(f"peak memory of device {device}: {describe_memory(size)}")
 
 
 def _ahead(batches: Iterable[Feeds]) -> Iterator[tuple[Feeds | None, Feeds | None]]:

@@ -21,6 +21,7 @@ from taskflow import (
 from taskflow.cli import main
 from taskflow.cli.machine import find_machine
 from taskflow.cli.model import build_model
+from taskflow.core.text import describe_memory
 from taskflow.report import console
 from taskflow.report.describe import describe_bytes, describe_seconds
 from taskflow.report.dot import strategy_dot, task_graph_dot
@@ -117,7 +118,7 @@ def test_simulate(model, graph, capsys):
         assert (values[1], values[5], values[6]) == (
             describe_seconds(step.seconds),
             describe_bytes(step.bytes_moved),
-            describe_bytes(max(step.peak_bytes)),
+            describe_memory(max(step.peak_bytes)),
         )
 
 

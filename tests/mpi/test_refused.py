@@ -123,7 +123,7 @@ def test_a_graph_that_does_not_fit_one_device_is_refused_on_every_rank(comm):
     graph = network()
     task_graph = lower(graph, taskflow.single_device(graph, machine, comm.size - 1), machine)
     message = (
-        f"device {comm.size - 1}: the task graph needs 512 bytes (128 for parameters and state, "
-        "384 at the peak of a step), the device has 100"
+        f"device {comm.size - 1}: the task graph needs 512 B (128 B for parameters and state, "
+        "384 B at the peak of a step), the device has 100 B"
     )
     assert_refused(message, lambda: Executor(task_graph))

@@ -91,8 +91,8 @@ def test_a_graph_that_does_not_fit_the_memory():
     """
     machine = MachineModel.uniform(2, Device(memory_bytes=4000))
     message = (
-        "device 1: the task graph needs 5376 bytes (2048 for parameters and state, 3328 at the peak of a step), "
-        "the device has 4000"
+        "device 1: the task graph needs 5376 B (2048 B for parameters and state, 3328 B at the peak of a step), "
+        "the device has 4000 B"
     )
     graph = network(64)
     assert_refused(message, lambda: Executor(lower(graph, taskflow.single_device(graph, machine, 1), machine)))

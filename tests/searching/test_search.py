@@ -71,7 +71,7 @@ def test_never_slower_than_the_best_start_nor_faster_than_the_bound_nor_too_larg
     try:
         result = find(graph, machine, proposals=12, seed=seed)
     except ValueError as error:
-        assert part < 1 and re.search(r"device \d needs \d+ bytes and has \d+", str(error))
+        assert part < 1 and re.search(r"device \d needs \d+ B and has \d+ B", str(error))
         return
     assert result.seconds <= min(result.baseline_seconds.values())
     assert set(result.baseline_seconds) >= RULES

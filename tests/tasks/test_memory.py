@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_refused_before_the_first_step():
         if is_enough:
             check_memory(task_graph, plan_memory(task_graph))
         else:
-            with pytest.raises(ValueError, match=f"needs {peak} bytes .* the device has {room}"):
+            with pytest.raises(ValueError, match=f"needs {peak} B .* the device has {room} B"):
                 Executor(task_graph)
 
 
