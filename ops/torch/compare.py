@@ -47,7 +47,7 @@ def compare(
     with torch.enable_grad():
         result = torch.func.functional_call(module, kept, tuple(examples))
         expected = list(result) if isinstance(result, tuple | list) else [result]
-    found = _evaluate(graph, values)
+    found = evaluate(graph, values)
     if len(expected) != len(outputs):
         raise ValueError(f"from_torch: forward returns {len(expected)} tensors, the graph has {len(outputs)}")
     for k, (region, tensor) in enumerate(zip(outputs, expected)):
@@ -82,7 +82,7 @@ def _compare_gradients(
     zeros = {name: torch.zeros_like(p) for name, p in parameters.items()}
     of_torch = from_torch_state({name: array_of(given.get(name, zeros[name])) for name in parameters})
     gradients = differentiate(reduce(add, ours), wanted)
-    found = _evaluate(graph, {**values, **probes})
+    found = evaluate(graph, {**values, **probes})
     largest = max((float(np.abs(value).max(initial=0.0)) for value in of_torch.values()), default=0.0)
     for region in wanted:
         name, value = region.name, found[gradients[region].name]
@@ -105,7 +105,7 @@ def _check_alike(what: str, found: Array, expected: Array, largest: float = 0.0)
         raise ValueError(f"from_torch: {what} differs from torch's in {differing}")
 
 
-def _evaluate(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
+def evaluate(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     """The value of every region after one step, from those of inputs, parameters and states."""
     found = {r.name: np.array(values[r.name], r.dtype) for r in graph.regions.values() if r.name in values}
     for op in graph.operators:

@@ -8,10 +8,11 @@ import pytest
 
 import ops
 import taskflow
+from ops.torch.compare import evaluate
 from taskflow import Context, Graph, LogicalRegion, differentiate, replace_regions
 from taskflow.graph.rebuild import rebuild
 
-from .cases import Case
+from .cases import CASES, Case
 from .interpreter import first_values
 from .test_operators import DIFFERENTIABLE
 
@@ -30,6 +31,24 @@ def test_a_graph_made_of_another_one_has_the_same_gradients(case: Case) -> None:
     other = rebuild(graph, graph.operators)
     found = gradients_of(other, other.regions[output.name])
     assert found == gradients_of(graph, output)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_inputs_of_half_size_are_computed_with(dtype: str) -> None:
+    """Of every operator one case, and its gradients: kernels that do not take such arrays get others."""
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    first = {case.name.split()[0]: case for case in reversed(CASES)}
+    assert len(first) > 50
+    for case in first.values():
+        graph, output = case.build()
+        graph = replace_regions(
+            graph, {r.name: replace(r, dtype=dtype) for r in graph.regions.values() if r.is_floating}
+        )
+        if case.is_differentiable:
+            gradients_of(graph, graph.regions[output.name])
+        values = evaluate(graph, first_values(graph, high=case.high))
+        assert all(values[r.name].dtype == r.dtype for op in graph.operators for r in op.outputs), case.name
 
 
 class _Numpy:
