@@ -10,6 +10,8 @@ end_together()  # first: a rank may end while it imports
 
 from taskflow import checkpoint, schedule
 from taskflow.backend import Array, Context, CudaSource
+from taskflow.checking.checker import Proof, check_plan
+from taskflow.checking.rules import PlanError
 from taskflow.core.compiling import njit
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Normal, Uniform
@@ -76,8 +78,10 @@ __all__ = [
     "Optimum",
     "ParallelConfig",
     "Pattern",
+    "PlanError",
     "Pointwise",
     "Privilege",
+    "Proof",
     "Rect",
     "SearchInterrupted",
     "SearchResult",
@@ -91,6 +95,7 @@ __all__ = [
     "Window",
     "any_degree",
     "axis_kinds",
+    "check_plan",
     "checkpoint",
     "count_strategies",
     "data_parallel",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taskflow.backend import Run, StreamBackend
+from taskflow.checking.checker import check_own_plan
 from taskflow.comm.ending import end_all_leaving, note_phase, phase
 from taskflow.comm.transport import OneCall, Transport
 from taskflow.core.dtypes import HALF
@@ -54,7 +55,7 @@ class Executor:
         task_graph: from `lower`; the same on every rank.
         seed: of initial values and random operators.
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
-        check: poison memory and verify privileges of every task (slow); GPUs then capture no graphs.
+        check: prove the plan, poison memory and verify privileges of every task (slow); GPUs then capture no graphs.
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
         transport: what carries data between ranks: `shared` memory in place, MPI `messages`, or `auto`: shared memory
@@ -65,7 +66,7 @@ class Executor:
         backend: what runs the streams of `cuda` devices; default: that of `share`, else CuPy's.
 
     Raises:
-        ValueError: ranks and devices do not fit, ranks run different graphs, or a device's memory is too small.
+        ValueError: ranks and devices do not fit, ranks run different graphs, memory is short, or the plan is wrong.
     """
 
     @phase("construction")
@@ -96,6 +97,8 @@ class Executor:
         self.transport: Transport = share.transport if share else connect_for(task_graph, self._kind)
         self._alone: OneCall = share._alone if share else self.transport.alone or OneCall()
         check_ranks(task_graph, seed, self.transport)
+        if check:  # on every rank, since each has columns of its own
+            check_own_plan(task_graph)
         loan = borrow(task_graph, share.task_graph) if share else None
         borrowed = list(loan.instances) if loan else []
         self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)

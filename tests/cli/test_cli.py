@@ -1,7 +1,9 @@
-"""The subcommands search, simulate, explain and trace: what they print and write is what the library gives."""
+"""The subcommands search, simulate, check, explain and trace: what they print and write is what the library gives."""
 
 import json
+import re
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -98,6 +100,18 @@ def test_a_search_may_be_stopped(model, capsys, monkeypatch):
     monkeypatch.setattr("taskflow.cli.search.search", interrupted)
     assert main(["search", model, "--devices", "2"]) == 130
     assert capsys.readouterr() == ("", "")
+
+
+def test_check(model, graph, capsys, monkeypatch):
+    Strategy(dict(model_parallel(graph, MACHINE))).save("s.json")
+    task_graph = lower(graph, Strategy.load("s.json"), MACHINE)
+    line = run(capsys, "check", model, "--strategy", "s.json")
+    assert re.fullmatch(rf"proven in \d+\.\d\d s: {len(task_graph)} rows, .* and no race\n", line)
+    wrong = lambda *given: replace(lower(*given), uses_tf32=True)
+    monkeypatch.setattr("taskflow.cli.check.lower", wrong)
+    assert main(["check", model, "--devices", "2"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "taskflow: plan, rule operator: uses_tf32 is True, the graph's precision differs\n")
 
 
 def test_simulate(model, graph, capsys):

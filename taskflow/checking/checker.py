@@ -1,0 +1,152 @@
+"""`check_plan`: the columns, then values, then races; gives a `Proof` or raises a `PlanError`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from taskflow.checking.arguments import INSTANCE, ROW, PlanColumns
+from taskflow.checking.clocks import Waits, make_clocks
+from taskflow.checking.collectives import Collectives, read_collectives, read_touches
+from taskflow.checking.columns import check_columns, check_streams, dimensions, occupied_streams
+from taskflow.checking.ends import read_ends
+from taskflow.checking.pieces import make_pieces
+from taskflow.checking.program import read_program
+from taskflow.checking.races import OWNER, follow_order, make_arenas
+from taskflow.checking.rules import BROKEN, NO_ROOM, Ends, PlanFault, explain_fault, make_fault
+from taskflow.checking.terms import GraphTables
+from taskflow.checking.values import EndTables, follow_values
+from taskflow.core.columns import Array, pointers, spread
+from taskflow.graph.graph import Graph
+from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.task_graph import TaskGraph
+
+Reuse = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was checked: all of it is right.
+
+    Attributes:
+        rows, arguments, dependences: of the task graph.
+        reuse: edges of the memory plan; None where no memory plan was checked.
+        seconds: that the check took.
+    """
+
+    rows: int
+    arguments: int
+    dependences: int
+    reuse: int | None
+    seconds: float
+
+    def __str__(self) -> str:
+        counts = f"{self.rows} rows, {self.arguments} arguments, {self.dependences} dependences"
+        memory = "" if self.reuse is None else f", {self.reuse} edges of reuse"
+        what = "every value of the right pieces, each once, and no race"
+        return f"proven in {self.seconds:.2f} s: {counts}{memory}: {what}"
+
+
+def check_plan(
+    graph: Graph, task_graph: TaskGraph, memory: MemoryPlan | None = None, reuse: Reuse | None = None
+) -> Proof:
+    """Prove that a task graph computes what its graph says, in every order that its dependences and streams allow.
+
+    Every instance holds the right version of the right region in every box that is read, made of the right parts, each
+    once; homes and fetches hold the last versions; kernels are those of the graph; and rows that touch the same memory,
+    one of them to write, are in order. Nothing is read of how the rows were made. Kernels are trusted.
+
+    Args:
+        graph: the one that was lowered.
+        task_graph: its rows, in any order.
+        memory: where instances lie. Without it, none shares memory with another.
+        reuse: more rows that rows wait for, since they take over memory: `rows[ptr[k] : ptr[k + 1]]` for row k.
+
+    Raises:
+        PlanError: it breaks a rule; the message names the rule, the task, the region and the box.
+    """
+    begin = time.perf_counter()
+    check_columns(task_graph)
+    tables, last = read_program(graph, task_graph)
+    collectives = read_collectives(task_graph)
+    ends, texts = read_ends(task_graph, graph, tables, last)
+    at_end = Ends(texts, ends.last["instance"], ends.last_box)
+    fault = make_fault(task_graph.arg_box.shape[2])
+    if _values(task_graph, tables, collectives, ends, fault) == BROKEN:
+        raise explain_fault(task_graph, fault, tables.version, at_end)
+    check_streams(task_graph)
+    if _races(task_graph, collectives, ends, memory, reuse, fault) == BROKEN:
+        raise explain_fault(task_graph, fault, tables.version, at_end)
+    edges = None if memory is None else 0 if reuse is None else len(reuse[1])
+    counts = len(task_graph), len(task_graph.arg_instance), len(task_graph.dep_row)
+    return Proof(*counts, edges, time.perf_counter() - begin)
+
+
+def check_own_plan(task_graph: TaskGraph) -> None:
+    """`check_plan` with the graph that the regions belong to."""
+    if task_graph.regions:
+        check_plan(task_graph.regions[0].graph, task_graph)
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def _values(graph: TaskGraph, tables: GraphTables, collectives: Collectives, ends: EndTables, fault: PlanFault) -> int:
+    columns = _plan_columns(graph, collectives.table)
+    room, instances = 3 * len(graph.instance_region) + 1024, len(graph.instance_region)
+    while True:
+        pieces = make_pieces(instances, room, graph.arg_box.shape[2])
+        plain = (tuple(each) for each in (columns, tables, collectives.steps, ends, pieces, fault))
+        end = int(follow_values(*plain))
+        if end != NO_ROOM:
+            return end
+        room *= 4
+
+
+def _plan_columns(graph: TaskGraph, table_of: Array) -> PlanColumns:
+    row, instance = np.empty(len(graph), ROW), np.empty(len(graph.instance_region), INSTANCE)
+    for name in ("kind", "launch", "point", "region", "device", "source"):
+        row[name] = getattr(graph, name)
+    row["steps"] = table_of
+    instance["region"], instance["device"] = graph.instance_region, graph.instance_device
+    instance["dims"] = dimensions(graph)
+    boxes = np.ascontiguousarray(graph.instance_box), np.ascontiguousarray(graph.arg_box)
+    return PlanColumns(row, instance, boxes[0], graph.arg_ptr, graph.arg_instance, graph.arg_privilege, boxes[1])
+
+
+# -- races -------------------------------------------------------------------------------------------------------------
+
+
+def _races(
+    graph: TaskGraph,
+    collectives: Collectives,
+    ends: EndTables,
+    memory: MemoryPlan | None,
+    reuse: Reuse | None,
+    fault: PlanFault,
+) -> int:
+    order = Waits(*_waits(graph, reuse), *occupied_streams(graph))
+    owner = np.zeros(len(graph.instance_region), OWNER)
+    owner["dims"], owner["device"] = dimensions(graph), graph.instance_device
+    if memory is not None:
+        owner["begin"], owner["end"] = memory.offset, memory.offset + memory.size
+    touches = read_touches(graph, collectives)
+    arenas = make_arenas(owner, len(touches.touch))
+    held = ends.first["instance"].copy(), ends.last["instance"].copy()
+    order_, clocks, touches_, arenas_, fault_ = (tuple(x) for x in (order, make_clocks(order), touches, arenas, fault))
+    return int(follow_order(order_, clocks, touches_, arenas_, held, fault_))
+
+
+def _waits(graph: TaskGraph, reuse: Reuse | None) -> tuple[Array, Array]:
+    """Dependences and edges of reuse as one table."""
+    if reuse is None:
+        return graph.dep_ptr, graph.dep_row
+    ptr, rows = reuse
+    count = np.diff(graph.dep_ptr) + np.diff(ptr)
+    begin = pointers(count)
+    found = np.empty(begin[-1], np.int64)
+    found[spread(begin[:-1], np.diff(graph.dep_ptr))] = graph.dep_row
+    found[spread(begin[:-1] + np.diff(graph.dep_ptr), np.diff(ptr))] = rows
+    return begin, found

@@ -1,0 +1,111 @@
+"""Columns: numbers that stand for nothing, rows before those that they wait for, and streams of other devices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskflow.checking.rules import PlanError, task_text
+from taskflow.core.columns import Array, pointers
+from taskflow.tasks.streams import StreamTable
+from taskflow.tasks.task_graph import STREAMS, Kind, TaskGraph
+
+
+def check_columns(graph: TaskGraph) -> None:
+    """Numbers lie in their ranges, and rows wait for earlier ones.
+
+    Raises:
+        PlanError: one does not.
+    """
+    is_point, rows = graph.kind == Kind.POINT, np.arange(len(graph))
+    devices, regions, instances = len(graph.machine.devices), len(graph.regions), len(graph.instance_region)
+    ranges = (
+        ("kind", graph.kind, 0, len(Kind)),
+        ("operator", graph.launch, np.where(is_point, 0, -1), np.where(is_point, len(graph.launches), 0)),
+        ("region", graph.region, np.where(is_point, -1, 0), np.where(is_point, 0, regions)),
+        ("device", graph.device, 0, devices),
+        ("source", graph.source, 0, devices),
+    )
+    for name, column, low, high in ranges:
+        bad = (column.astype(np.int64) < low) | (column.astype(np.int64) >= high)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise PlanError(f"plan, rule arguments: row {row}: its {name} is {column[row]}, which stands for nothing")
+    numbers = (
+        ("an argument's instance", graph.arg_instance, -1, instances),
+        ("an awaited row", graph.dep_row, 0, len(graph)),
+        ("an instance's region", graph.instance_region, 0, regions),
+        ("an instance's device", graph.instance_device, 0, devices),
+    )
+    for name, column, least, end in numbers:
+        if len(column) and (column.min() < least or column.max() >= end):
+            raise PlanError(f"plan, rule arguments: {name} is {column.min()} or {column.max()}, not below {end}")
+    for name, ptr, column in (
+        ("arguments", graph.arg_ptr, graph.arg_instance),
+        ("waits", graph.dep_ptr, graph.dep_row),
+    ):
+        if len(ptr) != len(graph) + 1 or ptr[0] != 0 or ptr[-1] != len(column) or np.any(np.diff(ptr) < 0):
+            raise PlanError(f"plan, rule arguments: the {name} of rows do not follow each other")
+    waiting = np.repeat(rows, np.diff(graph.dep_ptr))
+    if np.any(graph.dep_row >= waiting):
+        k = int(np.argmax(graph.dep_row >= waiting))
+        row, other = int(waiting[k]), int(graph.dep_row[k])
+        raise PlanError(
+            f"plan, rule order: {task_text(graph, row)}: {_first_box(graph, row)}: it stands before "
+            f"{task_text(graph, other)}, for which it waits"
+        )
+
+
+def check_streams(graph: TaskGraph) -> None:
+    """Rows are on the streams of their devices: an order of streams is one of what devices do.
+
+    Raises:
+        PlanError: a row is not.
+    """
+    table = StreamTable(graph.machine)
+    kind, first = graph.kind, graph.streams[:, 0]
+    expected = np.where(kind == Kind.POINT, table.compute[graph.device], table.receiving[graph.device])
+    expected = np.where(kind == Kind.FEED, table.host[graph.device], expected)
+    remote = ((kind == Kind.COPY) | (kind == Kind.FOLD)) & (graph.source != graph.device)
+    bad = (first != expected) & (kind != Kind.COLLECTIVE)
+    others = graph.streams[:, 1:]
+    on_device = (others >= 0) & (others < STREAMS * len(graph.machine.devices))
+    own = remote[:, None] & (others == table.sending[graph.source][:, None])
+    bad |= (on_device & ~own).any(axis=1) & (kind != Kind.COLLECTIVE)
+    checked: set[tuple[int, bytes]] = set()
+    for row in np.flatnonzero(kind == Kind.COLLECTIVE).tolist():
+        used = graph.instance_device[graph.arg_instance[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]]
+        key = int(first[row]), used.tobytes()
+        if key not in checked:
+            checked.add(key)
+            found = graph.groups.streams_of(-2 - key[0]) if 0 <= -2 - key[0] < len(graph.groups) else []
+            bad[row] = found != table.of_group(tuple(np.unique(used).tolist())).tolist()
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise PlanError(
+            f"plan, rule stream: {task_text(graph, row)}: {_first_box(graph, row)}: it is on other streams than those "
+            "of its devices"
+        )
+
+
+def _first_box(graph: TaskGraph, row: int) -> str:
+    """Region and box of the first argument."""
+    k, launch = int(graph.arg_ptr[row]), int(graph.launch[row])
+    number = graph.launches[launch].args[0] if launch >= 0 and graph.launches[launch].args else int(graph.region[row])
+    box = graph.args(row)[0][1] if k < int(graph.arg_ptr[row + 1]) else ""
+    return f"region '{graph.regions[number].name}' {box}"
+
+
+def occupied_streams(graph: TaskGraph) -> tuple[Array, Array]:
+    """The streams of devices that rows are on, numbered from 0: `stream[ptr[k] : ptr[k + 1]]` for row k."""
+    row, stream = graph.occupied()
+    is_device = stream < STREAMS * len(graph.machine.devices)
+    row, stream = row[is_device], stream[is_device]
+    by_row = np.argsort(row, kind="stable")
+    _, numbers = np.unique(stream[by_row], return_inverse=True)
+    return pointers(np.bincount(row, minlength=len(graph))), numbers.astype(np.int64)
+
+
+def dimensions(graph: TaskGraph) -> Array:
+    """Dimensions of every instance."""
+    found: Array = np.array([r.ndim for r in graph.regions], np.int64)[graph.instance_region]
+    return found

@@ -1,0 +1,127 @@
+"""Terms: which box of a region a point touches, and how much of a reduced axis it has, by patterns alone. Compiled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from taskflow.core.columns import Array, record
+from taskflow.core.compiling import leaf
+from taskflow.graph import window as window_rule
+
+LAUNCH = record("bound", "spans", "points", "args", "inputs", "outputs")
+ARGUMENT = record("region", "reads", "makes", "privilege", "launch")  # versions, -1 for none
+BOUND = record("terms", "extents", "axes")  # where they begin, and the number of axes
+TERM = record("first", "end", "reduced", "reduced_end")  # of its dimensions and reduced axes
+DIMENSION = record(
+    "first", "end", "extent", "window", "size", "stride", "padding", "dilation", "transposed"
+)  # its axes are `dim_axis[first:end]`
+VERSION = record("region", "number", "volume", "weight")  # the last two: of all parts of a sum
+
+image, within = leaf(window_rule.image), leaf(window_rule.within)
+
+
+class GraphTables(NamedTuple):
+    """What a graph says, by number.
+
+    Attributes:
+        launch, arg: `LAUNCH` and `ARGUMENT` records, arguments of one launch after another.
+        spans: (points of all launches times axes, 2) intervals.
+        bound, extent, term, dim, dim_axis, reduced: patterns with their extents, see the records.
+        version: `VERSION` records.
+        fed: per region its version 0.
+        tile: (2, dimensions) for boxes that are at hand.
+    """
+
+    launch: Array
+    arg: Array
+    spans: Array
+    bound: Array
+    extent: Array
+    term: Array
+    dim: Array
+    dim_axis: Array
+    reduced: Array
+    version: Array
+    fed: Array
+    tile: Array
+
+
+@leaf
+def spans_fit(g: GraphTables, launch: int, point: int) -> bool:
+    """Whether the intervals of a point have points, all of them of the axes."""
+    bound = g.bound[g.launch[launch].bound]
+    at = g.launch[launch].spans + point * bound.axes
+    for a in range(bound.axes):
+        if g.spans[at + a, 0] < 0 or g.spans[at + a, 1] > g.extent[bound.extents + a]:
+            return False
+        if g.spans[at + a, 1] <= g.spans[at + a, 0]:
+            return False
+    return True
+
+
+@leaf
+def put_term_box(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, int]:
+    """`tile` := the box of argument `k`; its dimensions and number of points, -1 where a group is cut apart."""
+    bound = g.bound[g.launch[launch].bound]
+    at, term, volume = g.launch[launch].spans + point * bound.axes, g.term[bound.terms + k], 1
+    for n in range(term.first, term.end):
+        dim, low, high, is_contiguous = g.dim[n], 0, 1, True
+        if dim.window:
+            span = g.spans[at + g.dim_axis[dim.first]]
+            low, high = image(
+                span[0], span[1], dim.extent, dim.size, dim.stride, dim.padding, dim.dilation, dim.transposed != 0
+            )
+        else:
+            for a in range(dim.first, dim.end):
+                axis = g.dim_axis[a]
+                extent = g.extent[bound.extents + axis]
+                low, high, is_contiguous = within(low, high, extent, g.spans[at + axis, 0], g.spans[at + axis, 1])
+                if not is_contiguous:
+                    return term.end - term.first, -1
+        g.tile[0, n - term.first], g.tile[1, n - term.first] = low, high
+        volume *= high - low
+    return term.end - term.first, volume
+
+
+# -- parts of sums -----------------------------------------------------------------------------------------------------
+
+
+@leaf
+def measure(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, int]:
+    """Volume and weight of what a point adds to argument `k`: of its box of reduced axes."""
+    bound = g.bound[g.launch[launch].bound]
+    at, term = g.launch[launch].spans + point * bound.axes, g.term[bound.terms + k]
+    volume, weight = 1, 1
+    for n in range(term.reduced, term.reduced_end):
+        axis = g.reduced[n]
+        low, high = g.spans[at + axis, 0], g.spans[at + axis, 1]
+        volume *= high - low
+        weight *= scattered(axis, high) - scattered(axis, low)
+    return volume, weight
+
+
+@leaf
+def whole_measure(g: GraphTables) -> None:
+    """Volume and weight of all parts of every version."""
+    for launch in range(len(g.launch)):
+        inputs, first = g.launch[launch].inputs, g.launch[launch].args
+        for k in range(inputs, inputs + g.launch[launch].outputs):
+            bound = g.bound[g.launch[launch].bound]
+            term, version = g.term[bound.terms + k], g.arg[first + k].makes
+            volume, weight = 1, 1
+            for n in range(term.reduced, term.reduced_end):
+                extent = g.extent[bound.extents + g.reduced[n]]
+                volume *= extent
+                weight *= scattered(g.reduced[n], extent)
+            g.version[version].volume, g.version[version].weight = volume, weight
+
+
+@leaf
+def scattered(axis: int, point: int) -> int:
+    """The weight of the first points of an axis: 0 for none, else 64 bits as good as random (splitmix64)."""
+    if point == 0:
+        return 0
+    x = (point * 64 + axis) * -7046029254386353131
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)

@@ -1,0 +1,176 @@
+"""Values: every row in turn on versions and parts instead of numbers. Compiled.
+
+A feed gives version 0 of an input, a home version 0 of a persistent region. A point wants complete values of the
+versions that program order gives, in the boxes that its pattern gives; what it writes is a version of its own, partial
+where it has a part of a reduced axis. A copy carries what lies in its box. A fold, or a step of a collective, wants
+parts of one version and adds them up. At the end homes and fetches hold the last versions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from taskflow.checking.arguments import (
+    COPY,
+    FEED,
+    FOLD,
+    POINT,
+    REDUCE,
+    WRITE,
+    Machinery,
+    PlanColumns,
+    StepTables,
+    check_movement,
+    is_argument,
+)
+from taskflow.checking.moves import carry, fold, note_parts, run_steps
+from taskflow.checking.pieces import Pieces, has_token, is_same, meet, overlaps, put, shared
+from taskflow.checking.rules import BROKEN, DONE, NO_ROOM, PlanFault, Rule, refuse
+from taskflow.checking.terms import GraphTables, measure, put_term_box, spans_fit, whole_measure
+from taskflow.core.columns import Array, record
+from taskflow.core.compiling import leaf, njit
+
+END = record("instance", "version", "region")
+
+
+class EndTables(NamedTuple):
+    """What lies in instances before the first row, and must after the last.
+
+    Attributes:
+        first, first_box: `END` records and boxes: homes with version 0.
+        last, last_box: homes and fetches with the last versions.
+    """
+
+    first: Array
+    first_box: Array
+    last: Array
+    last_box: Array
+
+
+@njit
+def follow_values(
+    plan: tuple[Array, ...],
+    program: tuple[Array, ...],
+    steps: tuple[Array, ...],
+    ends: tuple[Array, ...],
+    pieces: tuple[Array, ...],
+    fault: tuple[Array, ...],
+) -> int:
+    """Pass over all rows; how it ended, see `End`. The arguments are named tuples as plain ones."""
+    t = Machinery(PlanColumns(*plan), GraphTables(*program), StepTables(*steps), Pieces(*pieces), PlanFault(*fault))
+    e = EndTables(*ends)
+    whole_measure(t.program)
+    for k in range(len(e.first)):
+        first = e.first[k]
+        put(t.pieces, first.instance, e.first_box[k], t.plan.instance[first.instance].dims, first.version, 0, 0)
+    for row in range(len(t.plan.row)):
+        is_right = check_row(t, row)
+        if t.pieces.state[1]:
+            return NO_ROOM
+        if not is_right:
+            return BROKEN
+    for k in range(len(e.last)):
+        last = e.last[k]
+        if not has_value(t, len(t.plan.row) + k, -1, last.instance, e.last_box[k], last.version):
+            return BROKEN
+    return DONE
+
+
+@leaf
+def check_row(t: Machinery, row: int) -> bool:
+    """Whether a row does what it should; what it writes is noted."""
+    kind = t.plan.row[row].kind
+    if kind == POINT:
+        return check_point(t, row)
+    if not check_movement(t, row):
+        return False
+    first = t.plan.arg_ptr[row]
+    if kind == FEED:
+        target, region = t.plan.arg_instance[first], t.plan.row[row].region
+        version, dims = t.program.fed[region], t.plan.instance[target].dims
+        put(t.pieces, target, t.plan.arg_box[first], dims, version, 0, 0)
+        return True
+    if kind == COPY:
+        return carry(t, row, first, first, first + 1, t.plan.arg_box[first])
+    if kind == FOLD:
+        return fold(t, row, first)
+    return run_steps(t, row)
+
+
+# -- points ------------------------------------------------------------------------------------------------------------
+
+
+@leaf
+def check_point(t: Machinery, row: int) -> bool:
+    """A point of an operator."""
+    r, first = t.plan.row[row], t.plan.arg_ptr[row]
+    launch = t.program.launch[r.launch]
+    count = launch.inputs + launch.outputs
+    if t.plan.arg_ptr[row + 1] - first != count:
+        return refuse(t.fault, Rule.ARGUMENTS, row, first)
+    if r.point < 0 or r.point >= launch.points or not spans_fit(t.program, r.launch, r.point):
+        return refuse(t.fault, Rule.SPAN, row, first)
+    for k in range(count):
+        if not check_tile(t, row, k, launch.args + k):
+            return False
+    for k in range(launch.inputs):
+        i, version = t.plan.arg_instance[first + k], t.program.arg[launch.args + k].reads
+        if i >= 0 and not has_value(t, row, first + k, i, t.plan.arg_box[first + k], version):
+            return False
+    for k in range(count):
+        i, version = t.plan.arg_instance[first + k], t.program.arg[launch.args + k].makes
+        if i < 0 or version < 0:
+            continue
+        volume, weight = 0, 0
+        if k >= launch.inputs:
+            volume, weight = measure(t.program, r.launch, k, r.point)
+            if volume == t.program.version[version].volume:
+                volume, weight = 0, 0
+        put(t.pieces, i, t.plan.arg_box[first + k], t.plan.instance[i].dims, version, volume, weight)
+    return True
+
+
+@leaf
+def check_tile(t: Machinery, row: int, k: int, at: int) -> bool:
+    """Whether argument `k` of a point is the box that the pattern gives, with the right privilege."""
+    r, here, arg = t.plan.row[row], t.plan.arg_ptr[row] + k, t.program.arg[at]
+    i = t.plan.arg_instance[here]
+    dims, volume = put_term_box(t.program, r.launch, k, r.point)
+    if volume < 0 or (i < 0) != (volume == 0):
+        return refuse(t.fault, Rule.BOX, row, here)
+    if i < 0:
+        return True
+    if not is_same(t.program.tile, t.plan.arg_box[here], dims):
+        return refuse(t.fault, Rule.BOX, row, here)
+    privilege = t.plan.arg_privilege[here]
+    if privilege != arg.privilege and not (arg.privilege == WRITE and privilege == REDUCE):
+        return refuse(t.fault, Rule.PRIVILEGE, row, here)
+    return is_argument(t, row, here, arg.region, r.device)
+
+
+@leaf
+def has_value(t: Machinery, row: int, k: int, i: int, box: Array, version: int) -> bool:
+    """Whether all of a box of an instance holds this version, complete."""
+    p, dims = t.pieces, t.plan.instance[i].dims
+    left, at = shared(box, box, dims), p.head[i]
+    while at >= 0 and left > 0:
+        if overlaps(p.box[at], box, dims):
+            if not has_token(p, at, version, 0, 0):
+                return refuse_token(t, row, k, i, box, version, at)
+            left -= shared(p.box[at], box, dims)
+        at = p.piece[at].next
+    if left > 0:
+        return refuse(t.fault, Rule.UNWRITTEN, row, k)
+    return True
+
+
+@leaf
+def refuse_token(t: Machinery, row: int, k: int, i: int, box: Array, version: int, at: int) -> bool:
+    """Note what lies where a complete version should."""
+    meet(t.fault.box, t.pieces.box[at], box, t.plan.instance[i].dims)
+    piece = t.pieces.piece[at]
+    is_partial = piece.version == version
+    note_parts(t, version if is_partial else piece.version, piece.volume)
+    t.fault.record[0].found, t.fault.record[0].wanted = piece.version, version
+    t.fault.record[0].has_box = 1
+    return refuse(t.fault, Rule.PARTIAL if is_partial else Rule.VERSION, row, k)

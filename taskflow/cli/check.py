@@ -1,0 +1,33 @@
+"""`taskflow check`: the proof of a plan before it runs, with no GPU and no mpirun."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from taskflow.checking.checker import check_plan
+from taskflow.checking.rules import PlanError
+from taskflow.cli.inputs import add_problem, add_strategy, find_strategy, read_problem
+from taskflow.cli.output import show
+from taskflow.cli.types import Commands
+from taskflow.lowering import lower
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the subcommand to argparse's `commands`."""
+    parser = commands.add_parser("check", help="prove that the rows of a strategy compute what the model says")
+    add_problem(parser)
+    add_strategy(parser)
+    parser.set_defaults(act=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    """0 and the proof in one line; 1 and what is wrong in one line."""
+    problem = read_problem(options)
+    task_graph = lower(problem.graph, find_strategy(options.strategy, problem), problem.machine)
+    try:
+        show(str(check_plan(problem.graph, task_graph)))
+    except PlanError as error:
+        sys.stderr.write(f"taskflow: {error}\n")
+        return 1
+    return 0

@@ -1,0 +1,90 @@
+"""Random plans: graphs of the laws and tiny models of every kind, lowered by any strategy, in any order."""
+
+from functools import cache
+
+import numpy as np
+from hypothesis import reject
+from hypothesis import strategies as st
+
+import ops
+import taskflow
+from taskflow import CostModel, MachineModel, lower, schedule
+from tests import laws
+from tests.models.tiny import TINY, build
+from tests.ops.strategies import operator_graphs
+from tests.strategies import graphs, random_strategy
+
+
+class Plan(tuple):
+    """A graph and a task graph of it, in few words."""
+
+    def __repr__(self):
+        graph, task_graph = self
+        return f"Plan({task_graph}, {len(graph.operators)} operators)"
+
+
+RULES = (
+    taskflow.data_parallel,
+    taskflow.model_parallel,
+    taskflow.one_weird_trick,
+    taskflow.operator_placement,
+    taskflow.placed_tables,
+    taskflow.single_device,
+)
+MACHINES = {
+    "cpu": lambda devices: MachineModel.uniform(devices),
+    "p100": lambda devices: MachineModel.preset("p100", nodes=1 + devices % 2),
+    "h100": lambda devices: MachineModel.preset("h100", nodes=1 + devices % 2),
+}
+ORDERS = ("lowered", "random", "first_ready", "critical_path")
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
+MODELS = sorted(set(TINY) - {"inception_v3"})  # 1,000 operators
+
+
+@cache
+def model_graph(name, precision, is_fused, batch):
+    """A tiny model in a precision, trained by Adam."""
+    graph = build(name, batch=batch, training=False, **TINY[name])
+    graph = taskflow.precision(graph, precision)
+    ops.adam(graph.outputs["loss"], lr=0.01)
+    return taskflow.fuse(graph) if is_fused else graph
+
+
+@st.composite
+def checked_graphs(draw):
+    """A graph of the laws, or a tiny model."""
+    kind = draw(st.sampled_from(["tiny", "operators", "model"]))
+    if kind == "tiny":
+        return draw(graphs()).graph
+    if kind == "operators":
+        graph = draw(operator_graphs()).graph
+        return taskflow.fuse(graph) if draw(st.booleans()) else graph
+    drawn = (draw(st.sampled_from(values)) for values in (MODELS, PRECISIONS, (False, True), (3, 4, 8)))
+    return model_graph(*drawn)
+
+
+@st.composite
+def plans(draw):
+    """A graph and a task graph of it."""
+    graph = draw(checked_graphs())
+    machine = MACHINES[draw(st.sampled_from(sorted(MACHINES)))](draw(st.integers(1, 8)))
+    if draw(st.integers(0, 3)) == 0:
+        strategy = draw(st.sampled_from(RULES))(graph, machine)
+    else:
+        strategy = random_strategy(graph, machine, draw(st.integers(0, 2**32 - 1)))
+    order, seed = draw(st.sampled_from(ORDERS)), draw(st.integers(0, 99))
+    try:
+        task_graph = lower(graph, strategy, machine)
+    except ValueError:  # an operator that follows cannot be split so
+        reject()
+    return Plan((graph, in_order(task_graph, order, seed)))
+
+
+def in_order(task_graph, order, seed):
+    """The rows in another order, which their dependences allow."""
+    if order == "lowered":
+        return task_graph
+    if order == "random":
+        return task_graph.reordered(laws.random_order(task_graph, np.random.default_rng(seed)))
+    costs = CostModel.analytic(task_graph.machine)
+    return taskflow.reorder(task_graph, costs, getattr(schedule, order))

@@ -1,0 +1,28 @@
+"""Edges of reuse, by the definition: who touches an instance waits for all who touched another in its bytes before."""
+
+from itertools import pairwise
+
+import numpy as np
+
+
+def reuse_edges(task_graph, plan):
+    """`ptr` and `rows` as `check_plan` takes them."""
+    users = [[] for _ in plan.offset]
+    for row in range(len(task_graph)):
+        for k in range(int(task_graph.arg_ptr[row]), int(task_graph.arg_ptr[row + 1])):
+            i = int(task_graph.arg_instance[k])
+            if i >= 0 and row not in users[i][-1:]:
+                users[i].append(row)
+    waits = [set() for _ in range(len(task_graph))]
+    used = np.array([i for i, rows in enumerate(users) if rows and plan.size[i]], np.int64)
+    for i in used.tolist():
+        others = used[plan.share_bytes(task_graph, i, used)].tolist()
+        for j in others:
+            if j != i and users[j][-1] < users[i][0]:
+                for row in users[i]:
+                    waits[row].update(users[j])
+    return np.cumsum([0, *map(len, waits)]), np.array([r for rows in waits for r in sorted(rows)], np.int64)
+
+
+def as_lists(ptr, rows):
+    return [rows[a:b].tolist() for a, b in pairwise(ptr.tolist())]
