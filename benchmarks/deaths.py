@@ -62,7 +62,18 @@ SLOW = {  # what takes its time, in multiples of patience: where, how long
 }
 
 
+HOOK: list[Callable[[str], None]] = []  # the kernel is the same on every rank
+
+
 # -- a rank ------------------------------------------------------------------------------------------------------------
+
+
+def odd(ctx, x, y):
+    """A kernel, in which there is an accident."""
+    if ctx.step == STEP:
+        HOOK[0]("step")
+        HOOK[0]("compiling in a step")
+    y[...] = x
 
 
 def run_rank(phase: str, accident: Callable[[], object], folder: Path) -> None:
@@ -85,16 +96,11 @@ def run_rank(phase: str, accident: Callable[[], object], folder: Path) -> None:
     from taskflow.core.system import world_size
     from taskflow.execute import executor
 
-    def kernel(ctx, x, y):
-        if ctx.step == STEP:
-            happen("step")
-            happen("compiling in a step")
-        y[...] = x
-
+    HOOK.append(happen)
     graph = taskflow.Graph()
     x, t = graph.input("x", (16, 8)), graph.input("t", (16,), dtype="int32")
     h = ops.linear(x, 16, name="fc1")
-    h = graph.launch("odd", "b c -> b c", [h], kernel=kernel, backward=lambda op, g: (g,))
+    h = graph.launch("odd", "b c -> b c", [h], kernel=odd, backward=lambda op, g: (g,))
     ops.sgd(ops.softmax_cross_entropy(ops.linear(h, 4, name="fc2"), t), lr=0.1)
     machine = taskflow.MachineModel.uniform(world_size())
     costs = taskflow.CostModel.analytic(machine)
@@ -159,19 +165,24 @@ class Outcome:
                 self.text = job.communicate()[0]
             self.status, happened = job.returncode, Path(base, "accident")
             self.seconds = time.time() - happened.stat().st_mtime if happened.exists() else float("nan")
-            end = time.monotonic() + 1.0
-            while self._alive() and time.monotonic() < end:
-                time.sleep(0.02)
-            self.left = [f"process {process}" for process in self._alive()]
-            self.left += sorted(set(os.listdir("/dev/shm")) - shared - mapped())
-            cache = f"taskflow-{os.getuid()}"  # of compiled code, for the next job
-            self.left += [str(path) for path in temporary.iterdir() if path.name != cache]
+            end = time.monotonic() + 2.0
+            while left := self._left(temporary, shared):
+                if time.monotonic() > end:
+                    break
+                time.sleep(0.05)
+            self.left = left
             self.checkpoints = len(list(Path(base, "run").glob("step-*")))
 
     def _environment(self, ranks: int) -> dict[str, str]:
         from taskflow.comm.launch import launch_environment
 
         return launch_environment(os.environ, ranks) | {MARK: self.mark}
+
+    def _left(self, temporary: Path, shared: set[str]) -> list[str]:
+        cache = f"taskflow-{os.getuid()}"  # of compiled code, for the next job
+        found = [f"process {process}" for process in self._alive()]
+        found += sorted(set(os.listdir("/dev/shm")) - shared - mapped())
+        return found + [str(path) for path in temporary.iterdir() if path.name != cache]
 
     def _alive(self) -> list[int]:
         """The processes of this job that have not ended."""
@@ -228,6 +239,7 @@ def main() -> int:
         accident = ACCIDENTS[options.accident] if options.accident else lambda: wait(options.seconds)
         run_rank(options.phase, accident, options.rank)
         return 0
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` has ranks ignore it
     bad = run = 0
     slowest = {False: 0.0, True: 0.0}
     print(f"{'launcher':<13} ranks {'accident':<15} {'phase':<13} seconds status  as it must be")

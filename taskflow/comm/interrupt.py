@@ -17,6 +17,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from taskflow.comm.transport import Transport
+from taskflow.core.system import outlives_terminal
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,9 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
+            self._previous = {
+                number: signal.signal(number, self._note) for number in SIGNALS if not outlives_terminal(number)
+            }
         return self
 
     def __exit__(
@@ -64,7 +67,8 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._noted = number
         self._restore()
-        signal.signal(signal.SIGHUP, self._note)
+        if signal.SIGHUP in self._previous:
+            signal.signal(signal.SIGHUP, self._note)
 
     def check(self) -> None:
         """Call it between steps, on all ranks alike.

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from taskflow.core.system import end_with_parent
+from taskflow.core.system import end_with_parent, outlives_terminal
 
 _ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
@@ -122,7 +122,7 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int
             preexec_fn=end_with_parent,
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
         )
-        previous = {number: signal.signal(number, forward) for number in _ASK}
+        previous = {number: signal.signal(number, forward) for number in _ASK if not outlives_terminal(number)}
         try:
             status = job.wait()
         finally:

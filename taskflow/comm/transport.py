@@ -14,11 +14,12 @@ import logging
 import mmap
 import os
 import platform
+import signal
 import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import copy
 from functools import cache, partial
 from threading import Lock
@@ -183,6 +184,8 @@ class MpiTransport(Transport):
 
             self._mpi = MPI
             self._world = MPI.COMM_WORLD.Dup()
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGHUP) or signal.SIG_DFL)  # MPI has swallowed it
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self.alone = OneCall()
         if len(set(self._world.allgather(host_name()))) > 1:
@@ -212,7 +215,7 @@ class MpiTransport(Transport):
                 kind.Free()
 
     def shared_arrays(self, size_bytes: int) -> list[Array] | None:
-        """Files in shared memory that every rank maps and that have no name any more once all have mapped them.
+        """Files in shared memory that have no name; other ranks map them as open files of this one.
 
         So they vanish with the last process that uses them, however it ends. (Rejected: `MPI.Win.Allocate_shared`,
         whose memory must be freed by all ranks together.)
@@ -220,7 +223,7 @@ class MpiTransport(Transport):
         if len(set(self.gather(host_name()))) > 1 or platform.machine() not in ("x86_64", "AMD64"):
             return None  # ranks on several hosts, or a processor that may reorder stores
         made = _make_shared_file(size_bytes)
-        paths = self.gather(made)
+        paths = self.gather(made and (f"/proc/{os.getpid()}/fd/{made[0]}", made[1]))
         if any(path is None for path in paths):
             _log.warning("shared memory has no room for %d bytes: ranks exchange messages instead", size_bytes)
             arrays = None
@@ -228,7 +231,7 @@ class MpiTransport(Transport):
             arrays = [_map_file(path, size) for path, size in paths]
         self.barrier()
         if made is not None:
-            os.unlink(made[0])
+            os.close(made[0])
         return arrays
 
     def _buffer(self, parts: Sequence[Array]) -> tuple[Any, Any]:
@@ -296,21 +299,20 @@ def _sleep_until(is_over: Callable[[], bool]) -> None:
             os.sched_yield()
 
 
-def _make_shared_file(size_bytes: int) -> tuple[str, int] | None:
-    """A file of that size in shared memory, its pages reserved; None where there is no room."""
+def _make_shared_file(size_bytes: int) -> tuple[int, int] | None:
+    """An open file of that size in shared memory, its pages reserved, without a name; None where there is no room."""
     size = max(size_bytes, 1)
     try:
         handle, path = tempfile.mkstemp(prefix="taskflow-", dir="/dev/shm")
+        os.unlink(path)
     except OSError:
         return None
     try:
         os.posix_fallocate(handle, 0, size)
     except OSError:  # no room: ENOSPC now instead of a bus error later
-        os.unlink(path)
-        return None
-    finally:
         os.close(handle)
-    return path, size
+        return None
+    return handle, size
 
 
 def _map_file(path: str, size: int) -> Array:

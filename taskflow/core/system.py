@@ -34,6 +34,11 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def outlives_terminal(number: int) -> bool:
+    """Whether this signal is SIGHUP, and this process was started to ignore it, as `nohup` does."""
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+
+
 def host_name() -> str:
     """The name of this host and its latest start, which no other host has."""
     try:
