@@ -38,7 +38,7 @@ from taskflow.execute.program import Compiler, Memory
 from taskflow.execute.readings import fetch, times_of_rows
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
-from taskflow.tasks.memory import check_memory, plan_memory
+from taskflow.tasks.memory import check_memory, plan_memory, with_reuse
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
@@ -101,14 +101,14 @@ class Executor:
             check_own_plan(task_graph)
         loan = borrow(task_graph, share.task_graph) if share else None
         borrowed = list(loan.instances) if loan else []
-        self.plan = plan_memory(task_graph, reuse=self._kind != "emulated", borrowed=borrowed)
+        self.plan = plan_memory(task_graph, borrowed)
         check_memory(task_graph, self.plan)
         can_share = share is None or share.memory.is_shared
         gpus = self._meet(backend, share, transport, can_share) if self._kind == "cuda" else None
         self._backend = gpus.backend if gpus else None
         self._expansion = expand(task_graph, gpus.carriers.plans if gpus else ())
-        self._rows = rows = self._expansion.task_graph  # what runs: without collectives
         plan = expand_plan(self.plan, self._expansion)
+        self._rows = rows = with_reuse(self._expansion.task_graph, plan)  # what runs: without collectives
         self._run: Run = share._run if share else Run(int(seed))
         if gpus:
             self.memory: Memory = gpus.make_memory(rows, plan)
@@ -335,7 +335,7 @@ class Executor:
         seconds = float(np.nanmax(end, initial=0.0)) if self._clocked else self._times[-1] - self._times[0]
         np.fmin.at(found[0], self._expansion.origin, start)
         np.fmax.at(found[1], self._expansion.origin, end)
-        return Timeline(self.task_graph, found[0], found[1], seconds, self.plan.peak_bytes)
+        return Timeline(with_reuse(self.task_graph, self.plan), found[0], found[1], seconds, self.plan.peak_bytes)
 
     def _times_of_rows(self) -> tuple[Array, Array]:
         """Start and end of every row that runs."""

@@ -18,6 +18,7 @@ from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
 from taskflow.tasks.exchange import ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
+from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, Privilege, TaskGraph
 
@@ -47,7 +48,10 @@ def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
 
 
 def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
-    """The memory plan of the graph with collectives, for the rows of `expansion`."""
+    """The memory plan of the graph with collectives, for the rows of `expansion`.
+
+    These wait for the same memory, but step by step: a collective waits when any of its steps does.
+    """
     graph, origin, root = expansion.task_graph, expansion.origin, expansion.lies_in
     rows = len(plan.receive)
     begin = np.searchsorted(origin, np.arange(rows + 2))  # of every row; the end for what lives to the end
@@ -55,9 +59,9 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     posted, held = receive_rows(graph), plan.receive[origin]
     receive = np.where(held >= 0, begin[held], np.where(posted >= 0, np.maximum(posted, begin[origin]), -1))
     size = np.where(root == np.arange(len(root)), plan.size[root], -(-graph.instance_bytes() // ALIGNMENT) * ALIGNMENT)
-    return MemoryPlan(
-        plan.offset[root], size, begin[plan.first][root], last[root], plan.peak_bytes, plan.persistent_bytes, receive
-    )
+    lives = plan.offset[root], size, begin[plan.first][root], last[root]
+    edges = reuse_edges(graph, *lives, root)
+    return MemoryPlan(*lives, plan.peak_bytes, plan.persistent_bytes, receive, *edges)
 
 
 class _Expander:

@@ -160,7 +160,7 @@ class Compiler:
         self.graph, self.plan, self.memory, self.transport = task_graph, plan, memory, transport
         self.feeds, self.run, self.check = feeds, run, check
         self.program = RankProgram()
-        self.pending: dict[int, tuple[Call, int]] = {}  # row of a transfer -> (wait, instance on this rank)
+        self.pending: dict[int, Call] = {}  # row of a transfer under way -> its wait
         self.born: set[int] = set()
         self.views: dict[int, list[Array]] = {}  # of points, as their kernels may use them
         self._views: dict[tuple[object, ...], Array] = {}
@@ -213,18 +213,18 @@ class Compiler:
     def _receive(self, rows: list[int]) -> None:
         parts = self._parts(rows, 1)
         message = self.transport.receiver(parts, int(self.graph.source[rows[0]]), rows[0])
-        self._start(message, rows, 1, "post")
+        self._start(message, rows, "post")
 
     def _send(self, rows: list[int]) -> None:
         parts = self._parts(rows, 0)
         message = self.transport.sender(parts, int(self.graph.device[rows[0]]), rows[0])
-        self._start(message, rows, 0, "send")
+        self._start(message, rows, "send")
 
-    def _start(self, message: Message, rows: list[int], k: int, role: str) -> None:
-        """Start a message now; until it is awaited, argument `k` of its transfers is in use."""
+    def _start(self, message: Message, rows: list[int], role: str) -> None:
+        """Start a message now; until it is awaited, the memory of its transfers is in use."""
         self.program.add(message.start, rows[0], role)
         self.program.frees.append(message.free)
-        self.pending.update({row: (message.wait, self._args(row)[k][0]) for row in rows})
+        self.pending.update(dict.fromkeys(rows, message.wait))
 
     def _parts(self, rows: list[int], k: int) -> list[Array]:
         """The memory of argument `k` of every transfer of a message, ready to be used."""
@@ -322,17 +322,12 @@ class Compiler:
         """What a device runs for an operator's kernel."""
         return kernel
 
-    def _before(self, row: int, instances: list[int]) -> None:
-        """Await the transfers that `row` depends on, and those that still use memory which is born here."""
+    def _before(self, row: int, instances: Sequence[int] = ()) -> None:
+        """Await the transfers that `row` waits for; then instances may begin their lives."""
         for dep in self.graph.deps(row):
-            if dep in self.pending:
-                self._await(dep)
+            self._await(dep)
         for instance in instances:
-            if instance not in self.born:
-                for transfer, (_, other) in list(self.pending.items()):
-                    if other != instance and transfer in self.pending and self.shares_bytes(instance, other):
-                        self._await(transfer)
-                self._begin_life(row, instance)
+            self._begin_life(row, instance)
 
     def _begin_life(self, row: int, instance: int) -> None:
         """When `row` is the first to use an instance, poison it before (if memory is checked)."""
@@ -342,14 +337,9 @@ class Compiler:
             if self.check and not region.is_persistent:
                 self.program.add(partial(poison, self.memory.array(instance)), row, "poison")
 
-    def shares_bytes(self, a: int, b: int) -> bool:
-        """Whether two instances lie, in part, in the same bytes."""
-        return bool(self.plan.share_bytes(self.graph, a, b))
-
     def _await(self, row: int) -> None:
         if row in self.pending:
-            wait, _ = self.pending[row]
-            self.program.add(wait, row, "wait")
+            self.program.add(self.pending[row], row, "wait")
             for other in self.messages[row]:
                 del self.pending[other]
 

@@ -1,10 +1,9 @@
 """Progress: which rows wait for which rows of other ranks, where ranks share memory.
 
-Takes a task graph, its memory plan and which rank drives which device; gives, the same on every rank, the rows of other
-ranks that must be over before a row runs on its own:
+Takes a task graph with the waits for memory among its dependences, and which rank drives which device; gives, the same
+on every rank, the rows of other ranks that must be over before a row runs on its own:
 
-* those that it depends on: they made what it reads, or read what it overwrites;
-* where an instance begins its life, the transfers out of the memory that it takes over;
+* those that it depends on: they made what it reads, or used what it overwrites;
 * for a transfer, at least the beginning of its source's step, so that the source's last step is over.
 
 A rank publishes the number of a row once that row, and all its rows before it, are over. Only rows that another rank
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.core.errors import InternalError
-from taskflow.tasks.memory import MemoryPlan, folded_copies
+from taskflow.tasks.reuse import folded
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 Awaited = tuple[tuple[int, int], ...]  # (rank, row)
@@ -49,7 +48,7 @@ class Order:
     published: set[int]
 
 
-def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int], ranks: Array) -> Order:
+def order_between_ranks(graph: TaskGraph, folds: dict[int, int], ranks: Array) -> Order:
     """Who waits for whom, the same on every rank.
 
     Args:
@@ -60,16 +59,12 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
     transfer = (graph.is_transfer & (ranks[graph.device] != ranks[graph.source])).tolist()
     when = [folds.get(row, row) for row in range(len(graph))]
     runner = [device[row] for row in when]
-    arg_ptr, arg_instance = graph.arg_ptr.tolist(), graph.arg_instance.tolist()
-    home, start = graph.instance_device.tolist(), plan.offset.tolist()
-    end, rank = (plan.offset + plan.size).tolist(), ranks.tolist()
-    count = max(rank) + 1
+    count = int(ranks.max()) + 1
     seen = [[BEGIN - 1] * count for _ in range(count)]  # what each rank knows of each other one
-    uses: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]  # of its memory: instance, by device, row
+    users = [[BEGIN - 1] * count for _ in range(count)]  # of its memory: the last row of each other rank
     merged: dict[int, list[int]] = {}
     for copy, fold in folds.items():
         merged.setdefault(fold, []).append(copy)
-    born: set[int] = set()
     before: dict[int, Awaited] = {}
 
     def learn(here: int, wanted: dict[int, int]) -> Awaited:
@@ -77,8 +72,6 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
         news = tuple((d, r) for d, r in wanted.items() if r > seen[here][d])
         for d, r in news:
             seen[here][d] = r
-        if news:
-            uses[here] = [use for use in uses[here] if use[2] > seen[here][use[1]]]
         return news
 
     def other_end(copy: int) -> int:
@@ -89,8 +82,8 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
     for row in range(len(graph)):
         here = runner[row]
         if transfer[row]:
-            used = arg_instance[arg_ptr[row] + (here != device[row])]
-            uses[other_end(row)].append((used, here, when[row]))
+            used = users[other_end(row)]
+            used[here] = max(used[here], when[row])
         if row in folds:
             continue
         wanted: dict[int, int] = {}
@@ -100,23 +93,11 @@ def order_between_ranks(graph: TaskGraph, plan: MemoryPlan, folds: dict[int, int
             for other in graph.deps(task):
                 if runner[other] != here:
                     wanted[runner[other]] = max(wanted.get(runner[other], BEGIN), when[other])
-        for instance in arg_instance[arg_ptr[row] : arg_ptr[row + 1]]:
-            if instance >= 0 and rank[home[instance]] == here and instance not in born:
-                born.add(instance)
-                for other, user, done in uses[here]:
-                    is_there = other != instance and home[other] == home[instance]
-                    if is_there and start[instance] < end[other] and start[other] < end[instance]:
-                        wanted[user] = max(wanted.get(user, BEGIN), done)
         if max(wanted.values(), default=BEGIN) >= row:
             raise InternalError(f"row {row} waits for a later row: {wanted}")
         if news := learn(here, wanted):
             before[row] = news
-    at_end = {}
-    for here in range(count):
-        wanted = {}
-        for _, user, done in uses[here]:
-            wanted[user] = max(wanted.get(user, BEGIN), done)
-        at_end[here] = learn(here, wanted)
+    at_end = {here: learn(here, dict(enumerate(users[here]))) for here in range(count)}
     published = {r for awaited in (*before.values(), *at_end.values()) for _, r in awaited}
     return Order(before, at_end, published)
 
@@ -126,15 +107,15 @@ def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:
 
     Not where a row between the two waits for the transfer: its rank would wait for the fold, which comes later.
     """
-    found = folded_copies(graph)
+    fold, argument = folded(graph)
     waiting = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
     order = np.argsort(graph.dep_row, kind="stable")
     awaited, waiting = graph.dep_row[order], waiting[order]
     first = np.searchsorted(awaited, np.arange(len(graph) + 1))
     return {
-        copy: (row, k)
-        for copy, (row, k) in found.items()
-        if not any(copy < w < row for w in waiting[first[copy] : first[copy + 1]].tolist())
+        copy: (row, int(argument[copy]))
+        for copy, row in enumerate(fold.tolist())
+        if row >= 0 and not any(copy < w < row for w in waiting[first[copy] : first[copy + 1]].tolist())
     }
 
 

@@ -38,7 +38,7 @@ class SharedCompiler(Compiler):
         """See `Compiler.compile`."""
         graph, folded = self.graph, self._merge_copies()
         ranks = self.transport.ranks_of(len(graph.machine.devices))
-        self._order = order_between_ranks(graph, self.plan, folded, ranks)
+        self._order = order_between_ranks(graph, folded, ranks)
         size = self.transport.size * _STRIDE * 8
         shared = self.transport.shared_arrays(size if self.transport.rank == 0 else 0)
         if shared is None:

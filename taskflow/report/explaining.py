@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import Lowering
@@ -21,10 +19,9 @@ from taskflow.report.breakdown import Breakdown, break_down
 from taskflow.report.describe import describe_config, label_repeats, soap_letters
 from taskflow.report.explanation import Alternative, Explanation, OperatorExplanation, by_label
 from taskflow.searching.judge import Judge
-from taskflow.simulation.simulate import schedule, simulate
+from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import axis_kinds, data_parallel
 from taskflow.strategy.strategy import ParallelConfig, Strategy, effective_config
-from taskflow.tasks.timeline import Timeline
 
 
 def explain(
@@ -120,7 +117,7 @@ class _Explainer:
         return self._compare(effective_config(op, changed)[0], 1, changed)
 
     def _compare(self, config: ParallelConfig, tried: int, strategy: Strategy) -> Alternative:
-        step, changed = self.step, self._divide(strategy)
+        step, changed = self.step, self._simulate(strategy)
         compute = changed.path_seconds("compute") - step.path_seconds("compute")
         return Alternative(config, tried, changed.seconds, compute, changed.exposed_seconds - step.exposed_seconds)
 
@@ -129,12 +126,6 @@ class _Explainer:
 
     def _simulate(self, strategy: Strategy) -> Breakdown:
         return break_down(simulate(self.lowering.lower(strategy), self.costs), self.graph, self._group)
-
-    def _divide(self, strategy: Strategy) -> Breakdown:
-        """Without a memory plan, which takes longer than all the rest."""
-        task_graph = self.lowering.lower(strategy)
-        timeline = Timeline(task_graph, *schedule(task_graph, self.costs.seconds(task_graph)), np.zeros(0, np.int64))
-        return break_down(timeline, self.graph, self._group)
 
 
 def candidates(op: Operator, devices: int) -> list[ParallelConfig]:

@@ -39,7 +39,7 @@ class Optimum:
     """What an exhaustive search proved.
 
     Attributes:
-        strategy, seconds: a fastest strategy of the space and its predicted time of one step.
+        strategy, seconds: a fastest strategy of the space and its predicted time of one step, without waits for memory.
         strategies: number of strategies in the space.
         judged: number of them that were simulated; the others are in sets that were left out.
         visited: number of partly decided strategies that were bounded.

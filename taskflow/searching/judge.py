@@ -3,6 +3,8 @@
 It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
 span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace. Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device.
+Waits for memory are left out, since no proposal has a memory plan: so its seconds are a lower bound of what `predict`
+gives, which plans it.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from taskflow.searching.layout import Chosen, lay_out
 from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
+from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
-from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import STREAMS
 
 POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
@@ -340,4 +342,9 @@ class Judge:
 
     def fits(self, strategy: Strategy) -> bool:
         """Whether the memory plan of a strategy fits into every device."""
-        return self._is_within(np.array(plan_memory(self.lowering.lower(strategy)).peak_bytes), self._capacity)
+        return math.isfinite(self.predict(strategy))
+
+    def predict(self, strategy: Strategy) -> float:
+        """What `simulate` says of a strategy: its rows wait for memory that they take over, too; infinite: no room."""
+        timeline = simulate(self.lowering.lower(strategy), self.costs)
+        return timeline.seconds if self._is_within(timeline.peak_bytes, self._capacity) else math.inf

@@ -36,7 +36,7 @@ from taskflow.execute.persistent import PersistentRegions
 from taskflow.execute.program import Memory, RankProgram
 from taskflow.execute.shared import UnawaitedCompiler
 from taskflow.simulation.simulate import schedule
-from taskflow.tasks.memory import plan_memory
+from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 from taskflow.tasks.threads.crew import crew
 
@@ -46,7 +46,8 @@ _log = logging.getLogger(__name__)
 def rehearse(costs: MeasuredCosts, task_graph: TaskGraph, rounds: int = 15) -> None:
     """Let `costs` learn the seconds of the rows of `task_graph`, if a rehearsal fits into memory."""
     if can_rehearse(task_graph):
-        costs.learn(task_graph, typical_seconds(task_graph, Rehearsal(task_graph).time_rows(rounds)))
+        waiting = with_reuse(task_graph, plan_memory(task_graph))
+        costs.learn(task_graph, typical_seconds(waiting, Rehearsal(task_graph).time_rows(rounds)))
 
 
 def can_rehearse(task_graph: TaskGraph) -> bool:

@@ -7,6 +7,7 @@ start, so that beta has no unit.
 
 Three quarters of the budget go to walks from the best starts and from a random one, the rest to a descent from the best
 strategy found, until no change of one operator helps; what is left then goes to further walks from there and descents.
+A walk leaves out that rows wait for memory which they take over; the seconds of a result are those of `simulate`.
 Under mpirun every rank walks with random numbers of its own, and all return the best result of any. Needs no GPU.
 """
 
@@ -48,6 +49,7 @@ BETA = 100.0  # a strategy slower by a part d of the best start's time is accept
 WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
+FINALISTS = 8  # strategies whose memory is planned, at most, when a walk is over
 RANDOM_STARTS = 20  # tried when no rule gives a strategy that fits into memory
 
 
@@ -63,7 +65,7 @@ class SearchResult:
         history: (proposal number, seconds) of each improvement, on the rank that found the best strategy.
         proposals: number of strategies judged, on all ranks together.
         lower_bound_seconds: no strategy of the space is faster (see `bound`); 0 where the costs prove nothing.
-        is_locally_optimal: whether every change of one operator was tried and none is faster.
+        is_locally_optimal: whether every change of one operator was tried and none is faster, without waits for memory.
         left_out: the starts that are not in the space that was given.
     """
 
@@ -85,7 +87,7 @@ class SearchResult:
         )
         if self.lower_bound_seconds > 0:
             text += f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
-        text += ", no change of one operator is faster" if self.is_locally_optimal else ""
+        text += ", no change of one operator is faster without waits for memory" if self.is_locally_optimal else ""
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
 
 
@@ -158,7 +160,8 @@ def search(
     with collect_rarely(), budget.spent_by_interrupt():
         baseline = _judge_starts(judge, named, space, seed, budget)
         run.search(named, baseline, until_local)
-    run.settle()
+    baseline = {name: judge.predict(named[name]) if math.isfinite(s) else s for name, s in baseline.items()}
+    run.settle(named, baseline)
     own = SearchResult(
         run.strategy,
         run.seconds,
@@ -322,11 +325,23 @@ class _Search:
         self.history.append((self.budget.done, seconds))
         self._kept.append((self.strategy, seconds))
 
-    def settle(self) -> None:
-        """Go back to the best strategy whose memory plan fits: on the way there, memory is looked at quickly."""
-        while not self.judge.fits(self.strategy):
-            self._kept.pop()
-            self.history.pop()
-            if not self._kept:
-                raise ValueError(f"search: no strategy that fits into memory was found; {self.judge.last_refusal}")
-            (self.strategy, self.seconds), self.is_local = self._kept[-1], False
+    def settle(self, named: Mapping[str, Strategy], baseline: Mapping[str, float]) -> None:
+        """Choose the strategy that is fastest when its memory is planned and fits: of the last ones kept, or a start.
+
+        Waits for memory make none faster, so nobody looks at what was slower without them.
+        """
+        self.seconds, tried = math.inf, 0
+        for number, (strategy, seconds) in reversed(list(enumerate(self._kept))):
+            if seconds >= self.seconds or tried == FINALISTS:
+                break
+            found = self.judge.predict(strategy)
+            tried += math.isfinite(found)
+            if found < self.seconds:
+                self.strategy, self.seconds, last = strategy, found, number
+        start = min(baseline, key=lambda name: baseline[name])
+        if baseline[start] < self.seconds:
+            self.strategy, self.seconds, last = named[start], baseline[start], 0
+        if not math.isfinite(self.seconds):
+            raise ValueError(f"search: no strategy that fits into memory was found; {self.judge.last_refusal}")
+        self.is_local &= self.strategy is self._kept[-1][0]
+        self.history = [*self.history[:last], (self.history[last][0], self.seconds)]

@@ -1,7 +1,8 @@
 """Simulation: task graph + costs -> predicted Timeline.
 
 Streams are in-order queues, as CUDA streams are, and the executor obeys the same order. A row starts when its streams
-are free and its dependences done, so one pass over the rows is the whole simulation.
+are free and its dependences done, those for memory that it takes over included, so one pass over the rows is the whole
+simulation.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ import numpy as np
 from taskflow.core.compiling import inlined, njit
 from taskflow.core.start_rule import latest, occupy, start_of
 from taskflow.cost.model import CostModel
-from taskflow.tasks.memory import plan_memory
+from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
 
 def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     """The predicted Timeline of one step: `.seconds`, `.bytes_moved`, `.peak_bytes`, `.critical_path()`."""
-    seconds = costs.seconds(task_graph)
-    start, end, total = schedule(task_graph, seconds)
-    return Timeline(task_graph, start, end, total, plan_memory(task_graph).peak_bytes)
+    plan = plan_memory(task_graph)
+    waiting = with_reuse(task_graph, plan)
+    return Timeline(waiting, *schedule(waiting, costs.seconds(task_graph)), plan.peak_bytes)
 
 
 def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:
-    """Start and end of every row, and the end of the last one, for the given seconds per row."""
+    """Start and end of every row, and the end of the last one, for the given seconds per row.
+
+    Rows wait for what `task_graph` says: for memory too if it is one of `with_reuse`.
+    """
     rows = len(task_graph)
     start, end = np.zeros(rows), np.zeros(rows)
     free = np.zeros(STREAMS * len(task_graph.machine.devices) + len(task_graph.machine.links))

@@ -1,19 +1,25 @@
 """Memory: one arena per device, with the offset of every instance fixed before the first step.
 
-Takes a task graph in its row order; gives lifetimes, offsets and peak bytes. Instances may share bytes when one is dead
-before the other is born, by row order: a device runs its rows in that order. Placement is first fit by decreasing size
+Takes a task graph in its row order; gives lifetimes, offsets, peak bytes, and who waits for whose bytes. Instances may
+share bytes when one is dead before the other is born, by row order. Placement is first fit by decreasing size
 (Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020: "greedy by size").
+
+What makes a row wait is in the task graph, or it does not exist: `with_reuse` is the task graph whose rows wait for the
+memory that they take over, too. Simulation and execution read that one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from taskflow.core.columns import spread
 from taskflow.core.compiling import njit
 from taskflow.core.text import describe_memory
+from taskflow.tasks.first_fit import first_fit
+from taskflow.tasks.reuse import folded, reuse_edges
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 ALIGNMENT = 64
@@ -31,6 +37,8 @@ class MemoryPlan:
         peak_bytes: size of the arena, per device.
         persistent_bytes: the part of it that lives across steps, per device.
         receive: per row, the row before which a receive of that copy is posted (-1: no transfer).
+        reuse_ptr, reuse_rows: row k also waits for the rows `reuse_rows[reuse_ptr[k] : reuse_ptr[k + 1]]`, which use
+            memory that an instance of it takes over (see `taskflow.tasks.reuse`).
     """
 
     offset: Array
@@ -40,6 +48,8 @@ class MemoryPlan:
     peak_bytes: Array
     persistent_bytes: Array
     receive: Array
+    reuse_ptr: Array
+    reuse_rows: Array
 
     def share_bytes(self, task_graph: TaskGraph, some: Array | int, others: Array | int) -> Array:
         """Whether instances lie, in part, in the same bytes of a device; elementwise, of arrays that broadcast."""
@@ -49,32 +59,38 @@ class MemoryPlan:
         return found
 
 
-def plan_memory(task_graph: TaskGraph, reuse: bool = True, borrowed: Sequence[int] = ()) -> MemoryPlan:
+def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = ()) -> MemoryPlan:
     """The memory plan of every device of `task_graph`, for its row order.
 
     `borrowed` instances lie in the memory of another executor and take none here.
-
-    With `reuse=False` no two instances share bytes: for executors that run streams side by side, out of row order.
     """
     size = -(-task_graph.instance_bytes() // ALIGNMENT) * ALIGNMENT
     size[list(borrowed)] = 0
     receive = receive_rows(task_graph)
     first, last, persistent = _lifetimes(task_graph, receive)
-    if not reuse:
-        first, last = np.zeros_like(first), np.where(last >= 0, len(task_graph), -1)
-    devices = len(task_graph.machine.devices)
+    device, devices = task_graph.instance_device, len(task_graph.machine.devices)
+    pinned, passing = np.flatnonzero(persistent), np.flatnonzero(~persistent & (last >= 0))
+    pinned = pinned[np.argsort(device[pinned], kind="stable")]
+    passing = passing[np.lexsort((first[passing], -size[passing]))]
+    held = np.bincount(device[pinned], size[pinned], devices).astype(np.int64)
     offset = np.zeros(len(size), np.int64)
-    peak, held = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
-    by_device = np.argsort(task_graph.instance_device, kind="stable")
-    ends = np.cumsum(np.bincount(task_graph.instance_device, minlength=devices))
-    for device, here in enumerate(np.split(by_device, ends[:-1])):
-        pinned, passing = here[persistent[here]], here[~persistent[here] & (last[here] >= 0)]
-        offset[pinned] = np.cumsum(size[pinned]) - size[pinned]
-        held[device] = size[pinned].sum()
-        order = np.lexsort((np.arange(len(passing)), first[passing], -size[passing]))
-        offset[passing] = held[device] + _first_fit(order, size[passing], first[passing], last[passing])
-        peak[device] = max(held[device], int((offset[passing] + size[passing]).max(initial=0)))
-    return MemoryPlan(offset, size, first, last, peak, held, receive)
+    offset[pinned] = np.cumsum(size[pinned]) - size[pinned] - (np.cumsum(held) - held)[device[pinned]]
+    lives = size[passing], first[passing], last[passing]
+    offset[passing] = held[device[passing]] + first_fit(device[passing], *lives)
+    peak = held.copy()
+    np.maximum.at(peak, device[passing], offset[passing] + size[passing])
+    edges = reuse_edges(task_graph, offset, size, first, last)
+    return MemoryPlan(offset, size, first, last, peak, held, receive, *edges)
+
+
+def with_reuse(task_graph: TaskGraph, plan: MemoryPlan) -> TaskGraph:
+    """The task graph in which every row also waits for the rows whose memory it takes over."""
+    own, added = np.diff(task_graph.dep_ptr), np.diff(plan.reuse_ptr)
+    ptr = task_graph.dep_ptr + plan.reuse_ptr
+    rows = np.empty(ptr[-1], np.int64)
+    rows[spread(ptr[:-1], own)] = task_graph.dep_row
+    rows[spread(ptr[:-1] + own, added)] = plan.reuse_rows
+    return replace(task_graph, dep_ptr=ptr, dep_row=rows)
 
 
 def check_memory(task_graph: TaskGraph, plan: MemoryPlan) -> None:
@@ -138,26 +154,6 @@ def _post_rows(
     return receive
 
 
-def folded_copies(task_graph: TaskGraph) -> dict[int, tuple[int, int]]:
-    """Transfers whose target is only read by a fold: transfer row -> (fold row, number of the argument).
-
-    Where ranks share memory, the fold reads the source itself and the transfer needs no copy.
-    """
-    is_transfer, latest, found = task_graph.is_transfer, dict[int, int](), dict[int, tuple[int, int]]()
-    for row in np.flatnonzero(is_transfer | (task_graph.kind == Kind.FOLD)).tolist():
-        first = int(task_graph.arg_ptr[row])
-        if is_transfer[row]:
-            target = int(task_graph.arg_instance[first + 1])
-            if task_graph.instance_partial[target]:
-                latest[target] = row
-            continue
-        for k in range(first + 1, int(task_graph.arg_ptr[row + 1])):
-            copy = latest.get(int(task_graph.arg_instance[k]))
-            if copy is not None:
-                found[copy] = (row, k - first)
-    return found
-
-
 def _lifetimes(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Array]:
     count, rows = len(task_graph.instance_region), len(task_graph)
     first, last = np.full(count, rows, np.int64), np.full(count, -1, np.int64)
@@ -167,33 +163,12 @@ def _lifetimes(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Arr
     np.maximum.at(last, task_graph.arg_instance[real], row[real])
     transfers = np.flatnonzero(task_graph.is_transfer)
     np.minimum.at(first, task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1], receive[transfers])
-    for copy, (fold, _) in folded_copies(task_graph).items():  # the fold may read the source itself
-        source = task_graph.arg_instance[task_graph.arg_ptr[copy]]
-        last[source] = max(last[source], fold)
+    fold, _ = folded(task_graph)
+    copies = np.flatnonzero(fold >= 0)  # the fold may read the source itself
+    np.maximum.at(last, task_graph.arg_instance[task_graph.arg_ptr[copies]], fold[copies])
     persistent = np.zeros(count, np.bool_)
     for homes in task_graph.homes.values():
         persistent[[i for i, _ in homes]] = True
     fetched = [i for places in task_graph.fetches.values() for _, i, _ in places]
     last[fetched] = rows
     return first, last, persistent
-
-
-@njit
-def _first_fit(order: Array, size: Array, first: Array, last: Array) -> Array:
-    """Offsets: in `order`, each at the lowest one at which nothing that was placed and lives meanwhile is hit."""
-    offset, placed = np.zeros(len(size), np.int64), np.empty(len(size), np.int64)  # `placed` by offset
-    for n in range(len(order)):
-        k, start = order[n], 0
-        for i in range(n):
-            rival = placed[i]
-            if first[rival] <= last[k] and last[rival] >= first[k]:
-                if offset[rival] >= start + size[k]:
-                    break
-                start = max(start, offset[rival] + size[rival])
-        offset[k] = start
-        i = n
-        while i > 0 and offset[placed[i - 1]] > start:
-            placed[i] = placed[i - 1]
-            i -= 1
-        placed[i] = k
-    return offset

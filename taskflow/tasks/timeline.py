@@ -20,7 +20,7 @@ class Timeline:
     """Start and end of every row in seconds since the start of the step.
 
     Attributes:
-        task_graph: whose rows they are.
+        task_graph: whose rows they are, with all that they wait for (`taskflow.tasks.memory.with_reuse`).
         start, end: seconds; NaN for rows that ran on another rank and are not known here.
         seconds: of the whole step.
         peak_bytes: arena size per device.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from taskflow import CostModel, Device, Executor, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
+from taskflow.simulation.simulate import schedule
 
 SLOW = MachineModel.uniform(2, Device("emulated", 0, 1 << 30, 1e9, 1e6, 1e-3), 1e6, 1e-3)
 
@@ -35,3 +36,29 @@ def test_the_clock_is_the_simulators(chain):
     assert (np.diff(measured.start[order]) >= -1e-9).all()
     waits = measured.end - measured.start >= (predicted.end - predicted.start) * 0.9999
     assert waits.all()
+
+
+def test_waits_for_memory_are_those_of_the_simulator():
+    """Eight chains from device 0 to 1: each computes where the one before it is still sent from."""
+    graph, configs = Graph(), {}
+    for k in range(8):
+        h = graph.input(f"x{k}", (500,), "float64")
+        for device in range(2):
+            h = graph.launch(f"h{k}{device}", "b -> b", [h], kernel=doubled)
+            configs[f"h{k}{device}"] = ParallelConfig({}, (device,))
+        graph.output(f"y{k}", h)
+    task_graph, costs = lower(graph, Strategy(configs), SLOW), CostModel.analytic(SLOW)
+    predicted, without = simulate(task_graph, costs).seconds, schedule(task_graph, costs.seconds(task_graph))[2]
+    assert predicted > 1.3 * without
+    feeds = {f"x{k}": np.full(500, float(k)) for k in range(8)}
+    with Executor(task_graph, costs=costs) as step:
+        for _ in range(3):
+            values = step(feeds)
+            assert all((values[f"y{k}"] == 4.0 * k).all() for k in range(8))
+        seconds = min(measured_seconds(step, feeds) for _ in range(5))
+    assert predicted <= seconds * 1.0001 and seconds <= 1.05 * predicted
+
+
+def measured_seconds(step, feeds):
+    step(feeds)
+    return step.timeline.seconds

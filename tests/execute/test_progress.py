@@ -7,9 +7,13 @@ from hypothesis import strategies as st
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, Window, lower
 from taskflow.execute.program import messages
 from taskflow.execute.progress import BEGIN, copied_by_folds, foldable_in_place, order_between_ranks
-from taskflow.tasks.memory import plan_memory
+from taskflow.tasks.memory import plan_memory, with_reuse
 from tests import laws
 from tests.strategies import graphs, strategies
+
+
+def waiting(task_graph):
+    return with_reuse(task_graph, plan_memory(task_graph))
 
 
 def play(task_graph, generator, count):
@@ -20,9 +24,10 @@ def play(task_graph, generator, count):
     devices = len(task_graph.machine.devices)
     rank = np.arange(devices) * count // devices
     plan, device = plan_memory(task_graph), rank[task_graph.device].tolist()
+    task_graph = with_reuse(task_graph, plan)
     over_in = {copy: fold for copy, (fold, _) in foldable_in_place(task_graph).items()}
     over_in |= copied_by_folds(task_graph, over_in)
-    order = order_between_ranks(task_graph, plan, over_in, rank)
+    order = order_between_ranks(task_graph, over_in, rank)
     queues = [[r for r in range(len(task_graph)) if device[r] == d and r not in over_in] for d in range(count)]
     cell: list[int | None] = [None] * count  # nobody has begun
     over: set[int] = set()
@@ -118,8 +123,8 @@ def rows_of_columns(rows, width, distances):
 
 
 def test_a_rank_waits_only_for_what_it_does_not_know():
-    task_graph = rows_of_columns(rows=4, width=2, distances=(-1, 0, 1))
-    order = order_between_ranks(task_graph, plan_memory(task_graph), {}, np.arange(2))
+    task_graph = waiting(rows_of_columns(rows=4, width=2, distances=(-1, 0, 1)))
+    order = order_between_ranks(task_graph, {}, np.arange(2))
     # Rows 4k and 4k + 1 are points, 4k + 2 copies from device 1 to 0 and 4k + 3 back. The memory of row k is taken over
     # in row k + 2, when each device has heard of the other's row k + 1 and so of its copies of row k.
     assert order.before == {4 * k + 2 + d: ((1 - d, 4 * k + 1 - d),) for k in range(3) for d in range(2)}
@@ -144,7 +149,7 @@ def test_an_all_reduce_is_a_fold_on_every_rank_and_one_wait_before_and_after_it(
     written = copied_by_folds(task_graph, read)
     assert {copy: int(task_graph.source[copy]) for copy in written} == {6: 1, 7: 0}
     assert written == {6: 5, 7: 4}
-    order = order_between_ranks(task_graph, plan_memory(task_graph), read | written, np.arange(2))
+    order = order_between_ranks(waiting(task_graph), read | written, np.arange(2))
     assert order.before == {4: ((1, 1),), 5: ((0, 0),), 8: ((1, 5),), 9: ((0, 4),)}
     assert order.at_end == {0: (), 1: ()}
 

@@ -16,6 +16,7 @@ from taskflow import (
     Strategy,
     data_parallel,
     search,
+    simulate,
     single_device,
 )
 from taskflow.lowering import lower
@@ -42,7 +43,7 @@ def find(graph, machine, **options):
 
 
 def seconds_of(graph, machine, strategy):
-    return Judge(graph, machine, CostModel.analytic(machine)).seconds(strategy)
+    return simulate(lower(graph, strategy, machine), CostModel.analytic(machine)).seconds
 
 
 @st.composite
@@ -92,12 +93,13 @@ def test_until_no_change_of_one_operator_helps():
     graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
     result = find(graph, machine, proposals=10, until_local=True)
     assert result.is_locally_optimal and result.proposals > 10
-    space = Space(graph, machine)
+    space, judge = Space(graph, machine), Judge(graph, machine, CostModel.analytic(machine))
+    without_waits = judge.seconds(result.strategy)
     for name in space.names:
         for config in space.configs(name):
             other = result.strategy.copy()
             other[name] = config
-            assert seconds_of(graph, machine, other) >= result.seconds
+            assert judge.seconds(other) >= without_waits
 
 
 def test_a_local_optimum_is_found_within_a_budget_and_what_is_left_is_spent():
@@ -140,7 +142,9 @@ def test_the_optimum_of_an_exhaustive_search_is_found():
     best = search_exhaustively(graph, machine, costs, space)
     assert best.is_proven
     for seed in range(3):
-        assert find(graph, machine, proposals=200, seed=seed, space=space).seconds == best.seconds
+        walked = {}  # proposal -> seconds without waits for memory, as the proof is
+        find(graph, machine, proposals=200, seed=seed, space=space, progress=walked.__setitem__)
+        assert walked[200] == best.seconds
 
 
 def test_a_given_space_is_not_left():
@@ -180,7 +184,7 @@ def test_a_budget_in_seconds_ends():
 def test_progress_is_told():
     told = []
     result = find(small(), MachineModel.uniform(2, SLOW), progress=lambda done, best: told.append((done, best)))
-    assert [done for done, _ in told] == list(range(1, 31)) and told[-1][1] == result.seconds
+    assert [done for done, _ in told] == list(range(1, 31)) and told[-1][1] <= result.seconds
 
 
 def test_memory_is_a_hard_limit():

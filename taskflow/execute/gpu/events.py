@@ -17,9 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskflow.tasks.memory import MemoryPlan
-from taskflow.tasks.task_graph import TaskGraph
-
 
 @dataclass(frozen=True)
 class EventPlan:
@@ -81,36 +78,3 @@ def _events(waits: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
                 free, count = [count], count + 1
             events[item] = free.pop()
     return events, count
-
-
-class MemoryUses:
-    """Who used which bytes: an instance that begins its life waits for those who used its memory before.
-
-    The memory plan lets instances share bytes one after the other, in row order. Streams of one device run side by
-    side, so each has to wait for that order.
-    """
-
-    def __init__(self, graph: TaskGraph, plan: MemoryPlan) -> None:
-        self._graph, self._plan = graph, plan
-        self._order: list[int] = []  # instances that have been born
-        self._latest: dict[int, dict[int, int]] = {}  # instance -> stream -> its last item that uses it
-        self._before: dict[int, list[int]] = {}  # instance -> the last items that used its memory before its birth
-
-    def use(self, instance: int, stream: int, item: int) -> list[int]:
-        """Note that `item` of `stream` uses an instance; the items that used its memory before its birth.
-
-        All users of an instance wait for those: several, on several streams, may write their parts of it first.
-        """
-        if instance not in self._latest:
-            born = np.array(self._order, np.int64)
-            others: list[int] = born[self._plan.share_bytes(self._graph, born, instance)].tolist()
-            found = [i for other in others for i in self._latest[other].values()]
-            self._before[instance] = [i for i in found if i != item]
-            self._latest[instance] = {}
-            self._order.append(instance)
-        self._latest[instance][stream] = item
-        return self._before[instance]
-
-    def users(self, instance: int) -> list[int]:
-        """The last item of every stream that has used an instance."""
-        return list(self._latest.get(instance, {}).values())

@@ -75,7 +75,8 @@ class GroupedRows:
         issue = self._issue
         for rows in self._groups.get(row, ()):
             uses = sorted({i for r in rows for i, _, _ in issue.graph.args(r) if i >= 0})
-            issue.before(rows, uses)
+            for member in rows:
+                issue.before(member)
             assert self._make is not None, "else there are no groups"
             issue.add(self._make(rows), rows[0], "run", int(issue.graph.streams[rows[0], 0]), uses, of=rows)
 

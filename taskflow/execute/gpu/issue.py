@@ -1,9 +1,8 @@
 """Issue order: the items of a rank's step, each on a stream, with the items that it waits for.
 
 `streamed` appends the items of rows in their order, and so do those parts of it that know one way between ranks
-(`peers`, `together`) or rows that run as one (`grouped`). Whoever appends says which instances an item uses; what it
-waits for follows from that: the rows that its rows depend on, and where an instance begins its life, those who used its
-memory before (`events`).
+(`peers`, `together`) or rows that run as one (`grouped`). An item waits for the rows that its rows depend on; those for
+whose memory they wait are among them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from enum import IntEnum
 
 from taskflow.backend import StreamBackend, Workspace
 from taskflow.execute.gpu.device_check import DeviceChecks
-from taskflow.execute.gpu.events import MemoryUses
 from taskflow.execute.gpu.ledger import PACKING, Ledger
 from taskflow.execute.gpu.replay import HOST, Item
 from taskflow.execute.program import Call, Compiler
@@ -36,16 +34,15 @@ class ItemOrder:
 
     Args:
         compiler: whose rows they are for.
-        await_for: awaits what a row reads from messages, and what it, or an instance that it takes over, waits for.
+        await_for: awaits the messages, and the readers on other ranks, for which a row waits.
     """
 
     def __init__(
-        self, compiler: Compiler, backend: StreamBackend, ledger: Ledger, await_for: Callable[[int, list[int]], None]
+        self, compiler: Compiler, backend: StreamBackend, ledger: Ledger, await_for: Callable[[int], None]
     ) -> None:
         self.graph, self.plan = compiler.graph, compiler.plan
         self.memory, self.transport = compiler.memory, compiler.transport
-        self.backend, self.ledger, self._await_for = backend, ledger, await_for
-        self.shares_bytes = compiler.shares_bytes
+        self.backend, self.ledger, self.before = backend, ledger, await_for
         self.items: list[Item] = []
         self._devices = len(self.graph.machine.devices)
         self.streams = {
@@ -54,7 +51,7 @@ class ItemOrder:
             for kind in StreamKind
         }
         self._item_of: dict[int, int] = {}
-        self._uses = MemoryUses(self.graph, self.plan)
+        self._users: dict[int, dict[int, int]] = {}  # instance -> stream -> its last item that uses it
         self._packing = {s: Workspace(ledger.maker(self.device(s), PACKING)) for s in self.streams}
         self._crossings: dict[int, int] = {}  # stream -> its last signal, or call of the library
         self.checks = DeviceChecks(backend, ledger, self.graph, self.memory.own) if compiler.check else None
@@ -84,7 +81,7 @@ class ItemOrder:
         waits = {self._item_of[dep] for dep in deps if dep in self._item_of}
         waits.update(self._crossings.values() if awaits else ())
         for instance in uses:
-            waits.update(self._uses.use(instance, stream, item))
+            self._users.setdefault(instance, {})[stream] = item
         waits.update(self._poisoned[instance] for instance in uses if instance in self._poisoned)
         name = f"{role} {self.graph.name(row)}[{self.graph.point[row]}]"
         self.items.append(Item(call, stream, row, role, tuple(sorted(waits)), name))
@@ -95,7 +92,7 @@ class ItemOrder:
 
     def add_fetch(self, call: Call, device: int, instance: int) -> None:
         """Append an item at the end of the step that copies an instance to the host, once all that use it are over."""
-        before = tuple(self._uses.users(instance))
+        before = tuple(self._users.get(instance, {}).values())
         row = max((self.items[k].row for k in before), default=0)
         self.items.append(Item(call, self.number(StreamKind.OUTPUTS, device), row, "fetch", before))
 
@@ -111,11 +108,6 @@ class ItemOrder:
     def ends_with(self, row: int, item: int) -> None:
         """What depends on `row` waits for this item."""
         self._item_of[row] = item
-
-    def before(self, rows: Sequence[int], uses: Sequence[int] = ()) -> None:
-        """Await what `rows` read from messages, and what they write, or `uses` takes over, from those who read it."""
-        for row in rows:
-            self._await_for(row, list(uses))
 
     def device(self, number: int) -> int:
         """The device of a stream."""

@@ -64,7 +64,7 @@ class PeerRows:
     def await_parts(self, fold: int, stream: int) -> None:
         """Before a fold on a stream: what it reads of others is ready."""
         for copy in self._folds.get(fold, {}).values():
-            self._issue.before([copy])
+            self._issue.before(copy)
             self._issue.add(self._await(copy), copy, "await", stream, [], awaits=True)
 
     def give_back(self, fold: int, stream: int) -> None:
@@ -77,7 +77,7 @@ class PeerRows:
     def _lend(self, row: int, device: int) -> None:
         issue = self._issue
         self._lent[row] = instance = issue.graph.args(row)[0][0]
-        issue.before([row])
+        issue.before(row)
         stream = issue.number(StreamKind.SENDING, self._rank)
         issue.add(self._signal(row, device), row, "signal", stream, [instance], signals=True)
 
@@ -85,21 +85,17 @@ class PeerRows:
         issue = self._issue
         (there, box, _), (here, _, _) = issue.graph.args(row)
         stream = issue.number(StreamKind.RECEIVING, self._rank)
-        issue.before([row], [here])
+        issue.before(row)
         issue.add(self._await(row), row, "await", stream, [], awaits=True)
         copy = partial(issue.backend.xp.copyto, issue.memory.view(here, box), issue.memory.view(there, box))
         item = issue.add(copy, row, "receive", stream, [here])
         issue.add(self._signal(row, source), row, "signal", stream, [], signals=True)
         issue.ends_with(row, item)
 
-    def take_back(self, row: int, uses: list[int]) -> None:
-        """Before `row`, which uses these instances: await that its memory, and what it depends on, has been read."""
-        issue = self._issue
-        for other in issue.graph.deps(row):
+    def take_back(self, row: int) -> None:
+        """Before `row`: await that what it waits for has been read."""
+        for other in self._issue.graph.deps(row):
             self._take_back(other)
-        for other, instance in list(self._lent.items()):
-            if any(issue.shares_bytes(k, instance) for k in uses if k != instance):
-                self._take_back(other)
 
     def take_all_back(self) -> None:
         """At the end of the step."""

@@ -5,8 +5,7 @@ Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a prog
 
 * Every row runs on the first stream that it occupies in the task graph: compute, receiving (copies and folds) or host
   copies; outputs leave on a fifth stream of the device.
-* An item waits for the rows that its row depends on, and, where an instance begins its life, for those who used its
-  memory before (`taskflow.execute.gpu.issue`).
+* An item waits for the rows that its row depends on, those for memory included (`taskflow.execute.gpu.issue`).
 * Between ranks there are three carriers (`taskflow.execute.gpu.carriers` chooses): memory that is mapped (`peers`), a
   library (`together`), and messages through pinned memory of the host: device to host, MPI, host to device. Starting
   and awaiting a message is an item of the host, which runs while a step is issued, and never part of a captured graph.
@@ -112,17 +111,17 @@ class StreamCompiler(Compiler):
             return
         elsewhere, stream = self._peers.parts_of(row), int(self.graph.streams[row, 0])
         uses = [i for k, (i, _, _) in enumerate(self.graph.args(row)) if i >= 0 and k not in elsewhere]
-        self._before(row, uses)
+        self._before(row)
         self._peers.await_parts(row, stream)
         self.issue.add(self._call(row), row, "run", stream, uses)
         self._peers.give_back(row, stream)
 
-    def _before(self, row: int, instances: list[int]) -> None:
+    def _before(self, row: int, instances: Sequence[int] = ()) -> None:
         """Await the messages that bring what `row` reads; within this rank, memory is the matter of events."""
         for dep in self.graph.deps(row):
             if dep in self.pending and self.transport.drives(int(self.graph.device[dep])):
                 self._await(dep)
-        self._peers.take_back(row, instances)
+        self._peers.take_back(row)
 
     def _call(self, row: int) -> Call:
         if self.graph.kind[row] != Kind.FEED:
@@ -204,7 +203,7 @@ class StreamCompiler(Compiler):
         """Pinned memory for argument `k` of every transfer of a message; what is sent gets there by an item."""
         parts = []
         for row in rows if k == 0 else ():
-            self._before(row, [])
+            self._before(row)
         for row in rows:
             instance, rect, _ = self.graph.args(row)[k]
             array = self.memory.view(instance, rect)
@@ -217,23 +216,21 @@ class StreamCompiler(Compiler):
                 self._arrives[row] = array, parts[-1]
         return parts
 
-    def _start(self, message: Message, rows: list[int], k: int, role: str) -> None:
+    def _start(self, message: Message, rows: list[int], role: str) -> None:
         self.program.frees.append(message.free)
-        self.issue.add_host(message.start, rows[0], role, rows if k == 0 else ())
-        wait = partial(self.backend.host_waits, message.is_over)
-        self.pending.update({row: (wait, self.graph.args(row)[k][0]) for row in rows})
+        self.issue.add_host(message.start, rows[0], role, rows if role == "send" else ())
+        self.pending.update(dict.fromkeys(rows, partial(self.backend.host_waits, message.is_over)))
 
     def _await(self, row: int) -> None:
         if row not in self.pending:
             return
-        wait, _ = self.pending[row]
-        self.issue.add_host(wait, row, "wait")
+        self.issue.add_host(self.pending[row], row, "wait")
         for other in self.messages[row]:
             del self.pending[other]
             if other in self._arrives:
                 stream = self.issue.number(StreamKind.RECEIVING, int(self.graph.device[other]))
                 instance = self.graph.args(other)[1][0]
-                self._before(other, [instance])
+                self._before(other)
                 array, pinned = self._arrives.pop(other)
                 call = partial(self._to_device, array, self._packed(stream, array), pinned)
                 self.issue.add(call, other, "receive", stream, [instance])

@@ -114,7 +114,8 @@ class LibraryRows:
     def _emit(self, rows: Sequence[int], round_: _Round, communicator: Communicator) -> None:
         """Pack, call, unpack: items of the library's stream."""
         issue = self._issue
-        issue.before(rows, round_.uses)
+        for row in rows:
+            issue.before(row)
         calls = communicator.calls(round_.parts) if round_.parts else ()
         for call in (*round_.before, *calls, *round_.after):
             issue.add(call, rows[0], "together", round_.stream, round_.uses, of=rows, signals=True, awaits=True)

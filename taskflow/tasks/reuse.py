@@ -1,0 +1,151 @@
+"""Reuse of memory as an order: the rows that a row waits for because its instance takes over their bytes.
+
+Takes a task graph with the bytes and the life of every instance; gives edges between rows. Rows of several streams run
+side by side, so everyone who uses an instance has to be done before anyone uses the next one in
+its bytes. It is enough that those who use the old one last are awaited by those who use the new one first: rows on
+which no other user depends, and rows that depend on no other user.
+
+Left out is what the task graph says already: direct dependences, and rows that run on the same stream of one device.
+Streams of transfers do not count: executors wait for each message by itself.
+
+A fold may read the sources of copies itself (`folded`), so it uses them as long as the copies do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.core.compiling import njit
+from taskflow.tasks.task_graph import Kind, TaskGraph
+
+Columns = tuple[Array, Array]
+
+MIXED, NOBODY = -2, -1
+
+
+def folded(task_graph: TaskGraph) -> Columns:
+    """Per row: the fold, and the number of its argument, that alone reads what this transfer brings; -1 for none.
+
+    Where ranks share memory, the fold reads the source itself and the transfer needs no copy.
+    """
+    args, graph = (task_graph.arg_ptr, task_graph.arg_instance), task_graph
+    found: Columns = _folded(graph.kind, graph.is_transfer, *args, graph.instance_partial)
+    return found
+
+
+@njit
+def _folded(kind: Array, is_transfer: Array, arg_ptr: Array, arg_instance: Array, is_partial: Array) -> Columns:
+    """See `folded`."""
+    fold, argument = np.full(len(kind), -1, np.int64), np.full(len(kind), -1, np.int64)
+    latest = np.full(len(is_partial), -1, np.int64)
+    for row in range(len(kind)):
+        first = arg_ptr[row]
+        if is_transfer[row]:
+            if is_partial[arg_instance[first + 1]]:
+                latest[arg_instance[first + 1]] = row
+        elif kind[row] == Kind.FOLD:
+            for k in range(first + 1, arg_ptr[row + 1]):
+                copy = latest[arg_instance[k]]
+                if copy >= 0:
+                    fold[copy], argument[copy] = row, k - first
+    return fold, argument
+
+
+def reuse_edges(
+    task_graph: TaskGraph, offset: Array, size: Array, first: Array, last: Array, lies_in: Array | None = None
+) -> Columns:
+    """`ptr`, `rows`: row k waits for `rows[ptr[k] : ptr[k + 1]]`, all before it, besides what it depends on.
+
+    Args:
+        task_graph: the rows.
+        offset, size: bytes of every instance.
+        first, last: rows between which it is alive; `last` is negative if it is never used.
+        lies_in: the instance in whose memory it lies; default: itself.
+    """
+    graph, number = task_graph, np.arange(len(offset))
+    lies_in = number if lies_in is None else lies_in
+    used = np.flatnonzero((last >= 0) & (size > 0) & (lies_in == number))
+    births = used[np.argsort(first[used], kind="stable")]
+    begin = graph.instance_device * (int((offset + size).max(initial=0)) + 1) + offset
+    bounds = np.unique([begin[used], begin[used] + size[used]])
+    low, high = np.searchsorted(bounds, begin), np.searchsorted(bounds, begin + size)
+    taken = _taken_over(births, low, high, len(bounds).bit_length())
+    instance = np.where(graph.arg_instance < 0, -1, lies_in[graph.arg_instance])
+    queue = np.where(graph.is_communication, -1, graph.streams[:, 0])
+    use = np.argsort(instance, kind="stable")  # the arguments by instance, in row order
+    uses = use, np.searchsorted(instance[use], np.arange(len(offset) + 1))
+    args, deps = (graph.arg_ptr, instance), (graph.dep_ptr, graph.dep_row)
+    found: Columns = _edges(args, uses, deps, taken, queue, folded(graph)[0])
+    return found
+
+
+@njit
+def _taken_over(births: Array, low: Array, high: Array, depth: int) -> Columns:
+    """Whose bytes an instance takes over: those of `taken[part[i, 0] : part[i, 1]]`.
+
+    A tree of some depth over the bytes knows who had them last: one owner of all bytes of a node, or `MIXED`. `births`
+    are the instances in the order in which they are born, `low` and `high` the numbers of the bounds of their bytes.
+    """
+    part, taken, count = np.zeros((len(low), 2), np.int64), np.empty(5 * len(births), np.int64), 0
+    owner, left = np.full(2 << depth, NOBODY, np.int64), np.empty((depth + 2, 3), np.int64)
+    for i in births:
+        part[i] = count
+        left[0], lefts = (1, 0, 1 << depth), 1
+        while lefts:
+            lefts -= 1
+            node, at, width = left[lefts]
+            if at < high[i] and low[i] < at + width:
+                held, is_inside = owner[node], low[i] <= at and at + width <= high[i]
+                if held >= 0 and (count == part[i, 0] or taken[count - 1] != held):
+                    taken[count] = held
+                    count += 1
+                owner[node] = i if is_inside else MIXED
+                if held == MIXED or not is_inside:
+                    if held != MIXED:
+                        owner[node << 1], owner[node << 1 | 1] = held, held
+                    left[lefts] = node << 1 | 1, at + width // 2, width // 2
+                    left[lefts + 1] = node << 1, at, width // 2
+                    lefts += 2
+        part[i, 1] = count
+    return part, taken[:count]
+
+
+@njit
+def _edges(args: Columns, uses: Columns, deps: Columns, taken_over: Columns, queue: Array, fold: Array) -> Columns:
+    """See `reuse_edges`, `_taken_over` and `folded`.
+
+    `args` are where those of a row begin, and their instances; `uses` the arguments by instance, and where those of an
+    instance begin; `deps` where those of a row begin, and their rows; `queue` the stream of a row of one device, or -1.
+    """
+    (arg_ptr, instance), (use, use_ptr), (dep_ptr, dep_row), (part, taken) = args, uses, deps, taken_over
+    rows, row_of = len(queue), np.repeat(np.arange(len(queue)), np.diff(arg_ptr))
+    opens, closes = np.ones(len(instance), np.bool_), np.ones(len(instance), np.bool_)
+    used, followed = np.full(rows, -1, np.int64), np.full(rows, -1, np.int64)
+    for i in range(len(part)):
+        own = use[use_ptr[i] : use_ptr[i + 1]]
+        used[row_of[own]] = i
+        for k in own:
+            for before in dep_row[dep_ptr[row_of[k]] : dep_ptr[row_of[k] + 1]]:
+                if used[before] == i:
+                    opens[k], followed[before] = False, i
+        closes[own] = followed[row_of[own]] != i
+
+    ptr, found, count = np.zeros(rows + 1, np.int64), np.empty(rows + 1, np.int64), 0
+    known = np.full(rows, -1, np.int64)
+    for row in range(rows):
+        known[dep_row[dep_ptr[row] : dep_ptr[row + 1]]] = row
+        for k in range(arg_ptr[row], arg_ptr[row + 1]):
+            i = instance[k]
+            for other in taken[part[i, 0] : part[i, 1]] if i >= 0 and opens[k] else taken[:0]:
+                for n in use[use_ptr[other] : use_ptr[other + 1]]:
+                    for before in (row_of[n], fold[row_of[n]]):
+                        is_same = before >= 0 and queue[before] >= 0 and queue[before] == queue[row]
+                        if closes[n] and before >= 0 and known[before] != row and not is_same:
+                            known[before] = row
+                            if count == len(found):
+                                found = np.concatenate((found, np.empty(count, np.int64)))
+                            found[count] = before
+                            count += 1
+        ptr[row + 1] = count
+    return ptr, found[:count]

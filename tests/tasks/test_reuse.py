@@ -1,0 +1,176 @@
+"""Reuse of memory as an order: whoever takes over bytes waits for all who use them, by what the task graph says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskflow import CostModel, Device, Executor, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
+from taskflow.execute.expand import expand, expand_plan
+from taskflow.lowering import movement
+from taskflow.simulation.simulate import schedule
+from taskflow.tasks.memory import plan_memory, with_reuse
+from taskflow.tasks.reuse import folded
+from taskflow.tasks.timeline import RowsBefore
+from tests import laws, tiny
+from tests.strategies import graphs, strategies
+
+FAST = {"flops_per_second": 1e15, "memory_bandwidth": 1e15, "overhead_seconds": 0.0}
+
+
+def emulated(machine):
+    """The machine with devices of four streams, that take no time."""
+    return replace(machine, devices=tuple(replace(d, kind="emulated", **FAST) for d in machine.devices))
+
+
+def users_of(task_graph, lies_in):
+    """Instance -> its rows, folds that may read the source of a copy themselves included."""
+    users = [set() for _ in range(len(lies_in))]
+    fold, _ = folded(task_graph)
+    for row in range(len(task_graph)):
+        for k, (instance, _, _) in enumerate(task_graph.args(row)):
+            if instance >= 0:
+                users[lies_in[instance]] |= {row, int(fold[row])} if fold[row] >= 0 and k == 0 else {row}
+    return users
+
+
+def rows_over(task_graph):
+    """(row, other): whether `other` is over when `row` starts, by dependences and streams of one device alone."""
+    latest, over = {}, np.zeros((len(task_graph), len(task_graph)), np.bool_)
+    for row in range(len(task_graph)):
+        stream = int(task_graph.streams[row, 0])
+        local = [] if task_graph.is_communication[row] else [latest[stream]] if stream in latest else []
+        for other in (*task_graph.deps(row), *local):
+            over[row] |= over[other]
+            over[row, other] = True
+        if not task_graph.is_communication[row]:  # messages between devices arrive in any order
+            latest[stream] = row
+    return over
+
+
+def assert_memory_is_in_order(task_graph, plan, lies_in=None):
+    lies_in = np.arange(len(plan.offset)) if lies_in is None else lies_in
+    over = rows_over(with_reuse(task_graph, plan))
+    users = users_of(task_graph, lies_in)
+    alive = [i for i in range(len(users)) if users[i]]
+    shared = [(a, b) for a in alive for b in alive if a < b and plan.share_bytes(task_graph, a, b)]
+    for a, b in shared:
+        first, second = (a, b) if plan.last[a] < plan.first[b] else (b, a)
+        assert plan.last[first] < plan.first[second]
+        assert all(over[row, other] for row in users[second] for other in users[first]), (first, second)
+    return len(shared)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), is_cpu=st.booleans(), small=st.sampled_from([0, 1 << 20]))
+def test_who_takes_over_memory_comes_after_all_who_use_it(data, is_cpu, small):
+    model = data.draw(graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    machine = replace(machine if is_cpu else emulated(machine), direct_devices=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(movement, "SMALL_BYTES", small)
+        task_graph = lower(model.graph, strategy, machine)
+    order = laws.random_order(task_graph, np.random.default_rng(data.draw(st.integers(0, 9))))
+    for rows in (task_graph, task_graph.reordered(order)):
+        plan = plan_memory(rows)
+        assert_memory_is_in_order(rows, plan)
+        expansion = expand(rows)
+        expanded = expand_plan(plan, expansion)
+        assert_memory_is_in_order(expansion.task_graph, expanded, expansion.lies_in)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_no_edge_says_what_the_rows_say(data):
+    model = data.draw(graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    task_graph = lower(model.graph, strategy, emulated(machine))
+    plan = plan_memory(task_graph)
+    for row in range(len(task_graph)):
+        edges = plan.reuse_rows[plan.reuse_ptr[row] : plan.reuse_ptr[row + 1]].tolist()
+        assert len(set(edges)) == len(edges) and not set(edges) & {row, *task_graph.deps(row)}
+        for other in edges:
+            local = [r for r in (row, other) if not task_graph.is_communication[r]]
+            assert len(local) < 2 or task_graph.streams[row, 0] != task_graph.streams[other, 0]
+
+
+def chains(count=4, kind="emulated", extent=1000):
+    """`count` inputs, each doubled on device 0 and doubled again on device 1."""
+    graph, configs = Graph(), {}
+    for k in range(count):
+        y = tiny.tanh(graph.input(f"x{k}", (extent,), "float64"), f"here{k}")
+        graph.output(f"y{k}", tiny.tanh(y, f"there{k}"))
+        configs |= {f"here{k}": ParallelConfig({}, (0,)), f"there{k}": ParallelConfig({}, (1,))}
+    machine = MachineModel.uniform(2, Device(kind, 0, 1 << 30, 1e9, 1e9, 1e-3), 1e9, 1e-3)
+    return graph, lower(graph, Strategy(configs), machine)
+
+
+def test_edges_of_two_chains_by_hand():
+    """Rows 0 and 1 feed both; 2 to 5 and 6 to 9 are here, its copy to device 1, there, and its copy to device 0."""
+    _, task_graph = chains(2)
+    assert [f"{t.name} {t.source}{t.device}" for t in task_graph][2:6] == [
+        "here0 00",
+        "here0 01",
+        "there0 11",
+        "there0 10",
+    ]
+    plan = plan_memory(task_graph)
+    edges = [e.tolist() for e in np.split(plan.reuse_rows, plan.reuse_ptr[1:-1])]
+    # What comes back last lies where row 3 was sent from. Row 6 computes where row 2 has read: on the same stream.
+    assert edges == [[]] * 9 + [[3]]
+    used = [task_graph.args(row)[k][0] for row, k in ((3, 0), (9, 1), (2, 0), (6, 1))]
+    assert plan.share_bytes(task_graph, np.array(used[::2]), np.array(used[1::2])).all()
+
+
+def test_waits_for_memory_are_simulated_and_on_the_critical_path():
+    _, task_graph = chains(8)
+    costs = CostModel.analytic(task_graph.machine)
+    without = schedule(task_graph, costs.seconds(task_graph))[2]
+    timeline = simulate(task_graph, costs)
+    assert timeline.seconds > 1.3 * without
+    path = timeline.critical_path()
+    waited = {(row, other) for row, other in zip(path[1:], path) if other not in task_graph.deps(row)}
+    assert any(other in timeline.task_graph.deps(row) for row, other in waited)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_any_order_that_the_waits_allow_gives_the_same_numbers(data, seed):
+    """Rows of one process, made in a random order that keeps to dependences and streams, in the memory of the plan."""
+    model = data.draw(graphs())
+    machine, strategy = data.draw(strategies(model.graph))
+    task_graph = lower(model.graph, strategy, emulated(machine))
+    assert_any_order(model, task_graph, seed)
+
+
+def assert_any_order(model, task_graph, seed, is_waiting=True):
+    with Executor(task_graph, seed=3, allow_nan=True) as step:
+        replay, rows = step.program.calls[0], step._rows if is_waiting else expand(task_graph).task_graph
+        replay_in_order = list(range(len(rows)))
+        previous, before = RowsBefore(rows), np.zeros((len(rows), len(rows)), np.bool_)
+        for row in replay_in_order:
+            before[row, [*rows.deps(row), *previous.of(row)]] = True
+        generator, order, left = np.random.default_rng(seed), [], set(replay_in_order)
+        while left:
+            ready = [row for row in sorted(left) if not any(before[row, sorted(left)])]
+            order.append(int(generator.choice(ready)))
+            left.remove(order[-1])
+        step.program.calls[0] = lambda: [replay.calls[row]() for row in order]
+        step.record = False
+        found = step(model.feeds) | {name: step.read(name) for name in step.persistent}
+    with Executor(task_graph, seed=3, allow_nan=True) as step:
+        expected = step(model.feeds) | {name: step.read(name) for name in step.persistent}
+    laws.assert_equal(found, expected)
+
+
+def test_without_its_waits_a_plan_gives_other_numbers():
+    graph, task_graph = chains(4)
+    feeds = {f"x{k}": np.full(1000, 0.1 * k) for k in range(4)}
+    model = type("Fed", (), {"graph": graph, "feeds": feeds})
+    for seed in range(5):
+        assert_any_order(model, task_graph, seed)
+    with pytest.raises(AssertionError):
+        for seed in range(5):
+            assert_any_order(model, task_graph, seed, is_waiting=False)
