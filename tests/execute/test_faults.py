@@ -110,6 +110,14 @@ def test_killed_again_and_again_the_run_ends_with_the_same_bits():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_twenty_of_the_injected_deaths():
+    """All of them: `python benchmarks/deaths.py`."""
+    command = [sys.executable, ROOT / "benchmarks" / "deaths.py", "--few", "--patience", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "20 deaths, not as they must be: 0" in done.stdout
+
+
 def test_a_checkpoint_of_four_ranks_loads_on_one_two_and_three(tmp_path):
     train = ["-m", "taskflow", "run", "-n"]
     digests = set()
