@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import sys
+from contextlib import suppress
 
 _SET_DEATH_SIGNAL, _SET_TIMER_SLACK, _SET_TRACER = 1, 29, 0x59616D61  # <linux/prctl.h>
 
@@ -86,13 +87,10 @@ def patience_seconds() -> float:
         ValueError: it is no number of seconds.
     """
     text = os.environ.get(PATIENCE, str(PATIENCE_SECONDS))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{PATIENCE}: is a number of seconds, not '{text}'")
-    return seconds
+    with suppress(ValueError):
+        if 0 <= (seconds := float(text)) < float("inf"):
+            return seconds
+    raise ValueError(f"{PATIENCE}: is a number of seconds, not '{text}'")
 
 
 def restart_number() -> int:
