@@ -32,7 +32,7 @@ from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.feed import FeedValue, accept, make_cells
-from taskflow.execute.guard import GivenUp, Guard
+from taskflow.execute.guard import GivenUp, UpdateGuard
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Compiler, Memory
 from taskflow.execute.readings import fetch, times_of_rows
@@ -131,7 +131,7 @@ class Executor:
         if isinstance(compiler, EmulatedCompiler):
             compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
         self._crew, self._args = compiler.crew, args
-        self.guard: Guard | None = None
+        self.guard: UpdateGuard | None = None
         self._compile(compiler)
         if gpus and self._streamed:
             gpus.try_program(self._streamed, is_borrowing=share is not None)
@@ -170,7 +170,7 @@ class Executor:
             return
         if self._kind != "cpu":
             raise ValueError(f"on_nan='skip': is for cpu devices, these are {self._kind}")
-        guard = Guard(self._rows, self.memory, self.transport.is_any) if is_wanted else None
+        guard = UpdateGuard(self._rows, self.memory, self.transport.is_any) if is_wanted else None
         compiler = (SharedCompiler if self.memory.is_shared else Compiler)(*self._args)
         self._finish()
         if guard is not None:

@@ -21,11 +21,11 @@ from taskflow.tasks.task_graph import Kind, Privilege, TaskGraph
 class GivenUp(Exception):
     """A step ends here, on all ranks."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: UpdateGuard) -> None:
         self.guard = guard
 
 
-class Guard:
+class UpdateGuard:
     """A call of a program; `is_any` says of a flag whether it is true on any rank.
 
     Raises:
