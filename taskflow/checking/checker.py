@@ -20,7 +20,7 @@ from taskflow.checking.terms import GraphTables
 from taskflow.checking.values import EndTables, follow_values
 from taskflow.core.columns import Array, pointers, spread
 from taskflow.graph.graph import Graph
-from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.memory import MemoryPlan, plan_memory
 from taskflow.tasks.task_graph import TaskGraph
 
 Reuse = tuple[Array, Array]
@@ -62,12 +62,15 @@ def check_plan(
         graph: the one that was lowered.
         task_graph: its rows, in any order.
         memory: where instances lie. Without it, none shares memory with another.
-        reuse: more rows that rows wait for, since they take over memory: `rows[ptr[k] : ptr[k + 1]]` for row k.
+        reuse: more rows that rows wait for, since they take over memory: `rows[ptr[k] : ptr[k + 1]]` for row k. By
+            default those of the memory plan.
 
     Raises:
         PlanError: it breaks a rule; the message names the rule, the task, the region and the box.
     """
     begin = time.perf_counter()
+    if memory is not None and reuse is None:
+        reuse = memory.reuse_ptr, memory.reuse_rows
     check_columns(task_graph)
     tables, last = read_program(graph, task_graph)
     collectives = read_collectives(task_graph)
@@ -79,15 +82,15 @@ def check_plan(
     check_streams(task_graph)
     if _races(task_graph, collectives, ends, memory, reuse, fault) == BROKEN:
         raise explain_fault(task_graph, fault, tables.version, at_end)
-    edges = None if memory is None else 0 if reuse is None else len(reuse[1])
+    edges = None if memory is None or reuse is None else len(reuse[1])
     counts = len(task_graph), len(task_graph.arg_instance), len(task_graph.dep_row)
     return Proof(*counts, edges, time.perf_counter() - begin)
 
 
 def check_own_plan(task_graph: TaskGraph) -> None:
-    """`check_plan` with the graph that the regions belong to."""
+    """`check_plan` with the graph that the regions belong to, and with a memory plan."""
     if task_graph.regions:
-        check_plan(task_graph.regions[0].graph, task_graph)
+        check_plan(task_graph.regions[0].graph, task_graph, plan_memory(task_graph))
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

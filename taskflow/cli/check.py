@@ -11,6 +11,7 @@ from taskflow.cli.inputs import add_problem, add_strategy, find_strategy, read_p
 from taskflow.cli.output import show
 from taskflow.cli.types import Commands
 from taskflow.lowering import lower
+from taskflow.tasks.memory import plan_memory
 
 
 def add_parser(commands: Commands) -> None:
@@ -26,7 +27,7 @@ def _check(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     task_graph = lower(problem.graph, find_strategy(options.strategy, problem), problem.machine)
     try:
-        show(str(check_plan(problem.graph, task_graph)))
+        show(str(check_plan(problem.graph, task_graph, plan_memory(task_graph))))
     except PlanError as error:
         sys.stderr.write(f"taskflow: {error}\n")
         return 1

@@ -25,7 +25,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from pathlib import Path
 
-from taskflow.comm.judge import CELLS, LINE_BYTES, PHASES, Cell, Fault, Report, Stage, State, judge
+from taskflow.comm.judge import CELLS, LINE_BYTES, PHASES, Cell, Fault, RankState, Report, Stage, judge
 
 TICK_SECONDS = 0.25
 LATER_SECONDS = 0.5  # by which the others are killed after the one at fault
@@ -42,13 +42,13 @@ SAYS = {
 _REPORT, _VERDICT = struct.Struct("<9q"), struct.Struct("<2q")
 
 
-def state_of(process: int) -> State:
+def state_of(process: int) -> RankState:
     """Whether a process runs, is stopped (not by a debugger), or has ended."""
     try:
         letter = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except OSError:
-        return State.GONE
-    return {b"T": State.STOPPED, b"Z": State.GONE, b"X": State.GONE}.get(letter, State.RUNS)
+        return RankState.GONE
+    return {b"T": RankState.STOPPED, b"Z": RankState.GONE, b"X": RankState.GONE}.get(letter, RankState.RUNS)
 
 
 def rank_of(process: int) -> int | None:
@@ -89,7 +89,7 @@ class Guard:
     ) -> None:
         self.rank, self.size, self.is_one_host = rank, size, is_one_host
         self.process, self.launcher, self.patience, self.memory, self.job = process, launcher, patience, memory, job
-        self.token, self.state, self.place = 0, State.RUNS, (0, 0, 0, -1)
+        self.token, self.state, self.place = 0, RankState.RUNS, (0, 0, 0, -1)
         self.still = self.stopped = 0.0
         self.looked = time.monotonic()
         self.ranks: dict[int, Report] = {}  # as the centre
@@ -107,12 +107,12 @@ class Guard:
     def run(self) -> None:
         """Guard until the rank has ended as it should, and as the centre until all have."""
         self._find_centre()
-        while self.state != State.GONE or self._cells()[Cell.STAGE] != Stage.DONE or self.guards:
+        while self.state != RankState.GONE or self._cells()[Cell.STAGE] != Stage.DONE or self.guards:
             for key, _ in self.selector.select(TICK_SECONDS):
                 key.data(key.fileobj)
             if time.monotonic() - self.looked >= TICK_SECONDS:
                 self._look()
-            if state_of(self.launcher) == State.GONE:
+            if state_of(self.launcher) == RankState.GONE:
                 self._kill()
                 return
 
@@ -131,7 +131,7 @@ class Guard:
         table, position = cells[Cell.TABLE], self._position(cells)
         place = cells[Cell.COUNT], cells[Cell.WAITING], table, position
         self.still = self.still + passed if place == self.place and not cells[Cell.COMPILING] else 0.0
-        self.stopped = self.stopped + passed if self.state == State.STOPPED else 0.0
+        self.stopped = self.stopped + passed if self.state == RankState.STOPPED else 0.0
         self.place = place
         waits = self._line(table, position).startswith(b"wait") if table else cells[Cell.WAITING]
         about = cells[Cell.STAGE], cells[Cell.COUNT], cells[Cell.STEP] if table else -1, waits
@@ -270,7 +270,7 @@ class Guard:
             self.selector.unregister(source)
             source.close()
             rank = self.guards.pop(source)
-            if rank in self.ranks and self.ranks[rank].state != State.GONE:
+            if rank in self.ranks and self.ranks[rank].state != RankState.GONE:
                 del self.ranks[rank]  # it has no guard, or one that has another centre now
             if is_lost and rank >= 0:
                 self._pass(rank, Fault.LOST)
@@ -278,7 +278,7 @@ class Guard:
     def _take(self, report: Report) -> None:
         """As the centre: note a report, and judge when it is this one's turn or tells of an end."""
         self.ranks[report.rank] = report
-        if report.rank == self.rank or report.state == State.GONE or report.stage == Stage.SAID:
+        if report.rank == self.rank or report.state == RankState.GONE or report.stage == Stage.SAID:
             found = judge(self.ranks, self.size, self.patience, self._is_gone)
             if found is not None:
                 self._pass(*found)
@@ -288,7 +288,7 @@ class Guard:
         alive: set[int | None] = set()
         for file in Path(f"/proc/{self.launcher}/task").glob("*/children") if self.is_one_host else ():
             with suppress(OSError):
-                alive |= {rank_of(p) for p in map(int, file.read_text().split()) if state_of(p) != State.GONE}
+                alive |= {rank_of(p) for p in map(int, file.read_text().split()) if state_of(p) != RankState.GONE}
         return self.rank in alive and rank not in alive
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class Guard:
         elif fault == Fault.STANDS:
             self._say("stood")
         end = time.monotonic() + seconds * (not is_mine or fault == Fault.SAID)
-        while state_of(self.process) != State.GONE and time.monotonic() < end:
+        while state_of(self.process) != RankState.GONE and time.monotonic() < end:
             time.sleep(TICK_SECONDS / 10)
         self._kill()
         sys.exit()

@@ -37,7 +37,7 @@ class Stage(IntEnum):
     RUNS, LEAVING, DONE, SAID = range(4)
 
 
-class State(IntEnum):
+class RankState(IntEnum):
     """What the system says of a process."""
 
     RUNS, STOPPED, GONE = range(3)
@@ -83,12 +83,12 @@ def judge(
         if r.stage == Stage.SAID:
             return r.rank, Fault.SAID
     for r in every:
-        if r.state == State.GONE and r.stage < Stage.DONE:
+        if r.state == RankState.GONE and r.stage < Stage.DONE:
             return r.rank, Fault.DIED
     stopped = [r for r in every if r.stopped >= limit]
     if stopped and (len(stopped) < size or size == 1):  # all of several: someone has suspended the job
         return stopped[0].rank, Fault.STOPPED
-    still = [r for r in every if r.step >= 0 and r.still >= limit and r.state == State.RUNS]
+    still = [r for r in every if r.step >= 0 and r.still >= limit and r.state == RankState.RUNS]
     at_work = [r for r in still if not r.waits]
     if at_work or len(still) == size:  # who waits is not at fault, unless all do
         return (at_work or still)[0].rank, Fault.STANDS

@@ -1,8 +1,11 @@
 """Edges of reuse, by the definition: who touches an instance waits for all who touched another in its bytes before."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+
+from taskflow.tasks.memory import plan_memory
 
 
 def reuse_edges(task_graph, plan):
@@ -26,3 +29,10 @@ def reuse_edges(task_graph, plan):
 
 def as_lists(ptr, rows):
     return [rows[a:b].tolist() for a, b in pairwise(ptr.tolist())]
+
+
+def without_reuse(task_graph):
+    """A memory plan in which no instance takes over memory."""
+    plan, none = plan_memory(task_graph), np.zeros(0, np.int64)
+    offset = np.cumsum(plan.size) - plan.size
+    return replace(plan, offset=offset, reuse_ptr=np.zeros(len(task_graph) + 1, np.int64), reuse_rows=none)

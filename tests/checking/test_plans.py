@@ -11,7 +11,7 @@ from taskflow import PlanError, check_plan
 from taskflow.tasks.memory import plan_memory
 from tests.checking.mutations import CLASSES, is_implied, row_of, without_dependence
 from tests.checking.plans import plans
-from tests.checking.reuse import as_lists, reuse_edges
+from tests.checking.reuse import as_lists, reuse_edges, without_reuse
 
 ROWS = 1500  # of a plan that is looked at in Python
 
@@ -28,7 +28,7 @@ def test_every_plan_is_proven(plan):
     graph, task_graph = plan
     proof = check_plan(graph, task_graph)
     assert (proof.rows, proof.arguments) == (len(task_graph), len(task_graph.arg_instance))
-    assert check_plan(graph, task_graph, plan_memory(task_graph, reuse=False)).reuse == 0
+    assert check_plan(graph, task_graph, without_reuse(task_graph)).reuse == 0
 
 
 def assert_found(graph, bad):
@@ -82,6 +82,7 @@ def test_no_edge_of_reuse_may_be_left_out(plan, data):
     graph, task_graph = plan
     assume(len(task_graph) < ROWS // 3)
     memory = plan_memory(task_graph)
+    assert check_plan(graph, task_graph, memory).reuse == len(memory.reuse_rows)  # those of the plan are enough
     ptr, rows = reuse_edges(task_graph, memory)
     assert check_plan(graph, task_graph, memory, (ptr, rows)).reuse == len(rows)
     if not len(rows):

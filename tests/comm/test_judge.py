@@ -2,14 +2,22 @@
 
 import pytest
 
-from taskflow.comm.judge import Fault, Report, Stage, State, judge
+from taskflow.comm.judge import Fault, RankState, Report, Stage, judge
 
 LONG = 5000
 
 
 def report(rank, **about):
     """A rank that is well, but for what is said; times in milliseconds."""
-    well = {"state": State.RUNS, "stage": Stage.RUNS, "meetings": 7, "step": -1, "waits": 0, "still": 0, "stopped": 0}
+    well = {
+        "state": RankState.RUNS,
+        "stage": Stage.RUNS,
+        "meetings": 7,
+        "step": -1,
+        "waits": 0,
+        "still": 0,
+        "stopped": 0,
+    }
     return Report(0, rank, **(well | about))
 
 
@@ -18,13 +26,13 @@ def found(*reports, size=None, patience=5.0, gone=()):
     return judge({r.rank: r for r in reports}, size or len(reports), patience, lambda rank: rank in gone)
 
 
-STOPPED = {"state": State.STOPPED, "stopped": LONG}
+STOPPED = {"state": RankState.STOPPED, "stopped": LONG}
 AT_FAULT = {
-    Fault.DIED: report(1, state=State.GONE),
-    Fault.SAID: report(1, stage=Stage.SAID, state=State.GONE),
+    Fault.DIED: report(1, state=RankState.GONE),
+    Fault.SAID: report(1, stage=Stage.SAID, state=RankState.GONE),
     Fault.STOPPED: report(1, **STOPPED),
     Fault.STANDS: report(1, step=3, still=LONG),
-    Fault.LEFT: report(1, stage=Stage.DONE, state=State.GONE, meetings=6),
+    Fault.LEFT: report(1, stage=Stage.DONE, state=RankState.GONE, meetings=6),
 }
 
 

@@ -10,6 +10,7 @@ from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import Kind
 from tests import tiny
 from tests.checking.mutations import changed, without_args, without_dependence
+from tests.checking.reuse import without_reuse
 from tests.lowered import lowered, network
 from tests.refusals import assert_refused
 
@@ -231,7 +232,7 @@ def test_what_is_added_is_complete(graph, plan):
 
 
 def test_bytes_of_two_instances_at_once(graph, plan):
-    memory = plan_memory(plan, reuse=False)
+    memory = without_reuse(plan)
     offset = memory.offset.copy()
     offset[9] = offset[4]
     assert_refused(
@@ -245,10 +246,11 @@ def test_bytes_of_two_instances_at_once(graph, plan):
 def test_bytes_are_taken_over_too_early():
     graph, machine = network(batch=4, width=2, layers=2, momentum=0.0), MachineModel.uniform(2)
     plan = lower(graph, model_parallel(graph, machine), machine)
-    check_plan(graph, plan, plan_memory(plan, reuse=False))
+    memory, none = plan_memory(plan), np.zeros(0, np.int64)
+    check_plan(graph, plan, memory)
     assert_refused(
         "plan, rule reuse: row 23, point fc1.dweight[0] @0: region 'fc1.dweight' [0:1, 0:2]: nothing makes it"
         " wait for row 20, reduce-scatter fc1.dx[1] 0->1, whose bytes on device 0 it takes over",
-        lambda: check_plan(graph, plan, plan_memory(plan)),
+        lambda: check_plan(graph, plan, memory, (np.zeros(len(plan) + 1, np.int64), none)),
         PlanError,
     )
