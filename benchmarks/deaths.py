@@ -202,7 +202,8 @@ def wrong_end(outcome: Outcome, accident: str, phase: str, patience: float) -> l
     where = {"step": rf"step {STEP}, \w+ of task \d+: point odd"}.get(phase, phase)
     if accident == "SIGHUP" and phase in ("step", "checkpoint"):
         where = "fit"  # all stop there, with a checkpoint
-    found = [] if re.search(rf"rank 1\b[^\n]* in {where}", outcome.text) else ["not named"]
+    left = rf"exit \(after ({where}|script)\)" if accident.startswith("sys.exit") else where
+    found = [] if re.search(rf"rank 1\b[^\n]* in ({where}|{left})", outcome.text) else ["not named"]
     found += [] if outcome.seconds <= limit else [f"{outcome.seconds:.1f} s"]
     found += [] if outcome.status else ["status 0"]
     found += [] if where != "fit" or outcome.checkpoints else ["no checkpoint"]

@@ -105,7 +105,7 @@ with kept.executor(taskflow.data_parallel, 2) as step:
     ("leaves_with", "said"),
     [
         ("out of data", "taskflow: rank 1 leaves with 'out of data' in script and ends all ranks"),
-        (0, "left before the others, which wait for it, in exit; all ranks end"),
+        (0, "left before the others, which wait for it, in exit (after script); all ranks end"),
     ],
 )
 def test_leaving_alone_ends_all(leaves_with, said, mpirun):

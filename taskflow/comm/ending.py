@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from taskflow.comm.heart import heart
-from taskflow.comm.judge import PHASES, Cell, Stage
+from taskflow.comm.judge import PHASES, Cell, Stage, phase_of
 from taskflow.core.system import world_rank
 
 _WHERE = "_taskflow_phase"  # attribute of an error: the innermost phase that it has left
@@ -33,7 +33,12 @@ def end_together() -> None:
         sys.excepthook = _end_all
         atexit.register(heart().approach_end, Stage.DONE)  # after what is registered later
         register = getattr(threading, "_register_atexit", atexit.register)  # before what `atexit` calls
-        register(enter, "exit")
+        register(_begin_exit)
+
+
+def _begin_exit() -> None:
+    """The guard then says after which phase a rank left."""
+    heart().cells[Cell.PHASE] += len(PHASES)
 
 
 def enter(phase: str) -> int:
@@ -87,7 +92,7 @@ def end_all_ranks(status: int, what: str, error: BaseException | None = None, te
     if not heart().is_guarded:
         return False
     heart().approach_end(Stage.SAID)
-    where = vars(error).get(_WHERE) or PHASES[heart().cells[Cell.PHASE]]
+    where = vars(error).get(_WHERE) or phase_of(heart().cells[Cell.PHASE])
     sys.stderr.write(f"taskflow: rank {world_rank()} {what} in {where} and ends all ranks\n{text}")
     sys.stderr.flush()
     mpi = sys.modules.get("mpi4py.MPI")  # to ask loads nothing

@@ -25,7 +25,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from pathlib import Path
 
-from taskflow.comm.judge import CELLS, LINE_BYTES, PHASES, Cell, Fault, RankState, Report, Stage, judge
+from taskflow.comm.judge import CELLS, LINE_BYTES, Cell, Fault, RankState, Report, Stage, judge, phase_of
 
 TICK_SECONDS = 0.25
 LATER_SECONDS = 0.5  # by which the others are killed after the one at fault
@@ -172,7 +172,7 @@ class Guard:
         """Phase of the rank and, in a step, the call."""
         cells = self._cells()
         if not (table := cells[Cell.TABLE]):
-            return PHASES[cells[Cell.PHASE]]
+            return phase_of(cells[Cell.PHASE])
         return f"step {cells[Cell.STEP]}, {self._line(table, self._position(cells)).decode(errors='ignore')}"
 
     def _obey(self, rank_end: socket.socket) -> None:

@@ -12,9 +12,15 @@ from enum import IntEnum
 from typing import NamedTuple
 
 LEFT_SECONDS = 2.0  # for which a rank waits in vain before the one that has left is called to account
-PHASES = ("import", "script", "search", "construction", "fit", "checkpoint", "between fits", "exit")
+PHASES = ("import", "script", "search", "construction", "fit", "checkpoint", "between fits")
 CELLS = 9
 LINE_BYTES = 80  # what a call is, in a table
+
+
+def phase_of(number: int) -> str:
+    """The phase of this number; after its own, those of exits from each."""
+    is_exit, phase = divmod(number, len(PHASES))
+    return f"exit (after {PHASES[phase]})" if is_exit else PHASES[phase]
 
 
 class Cell(IntEnum):
