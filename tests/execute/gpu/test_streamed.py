@@ -299,7 +299,7 @@ def test_memory_that_is_short_is_missed_before_the_first_step():
 def test_feeds_count_before_anything_is_taken():
     graph, machine = network(), MachineModel.uniform(1, Device(kind="cuda", memory_bytes=1500))
     task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
-    with pytest.raises(ValueError, match=r"device 0: .* at the peak of a step, 1152 for feeds on their way\), the dev"):
+    with pytest.raises(ValueError, match=r"device 0: .* at the peak of a step, 1152 B for feeds on their way\), the"):
         Executor(task_graph, backend=FakeStreams())
 
 
