@@ -72,7 +72,7 @@ def multihead_attention(
         kind = "fused" if fused else "memory-linear"
         raise ValueError(f"{where}: {kind} attention has no dropout, dropout_p is {dropout_p}")
     graph, features = x.graph, x.shape[2]
-    name = graph.unique_name(name or "attention")
+    name = graph.unique_name(name or "attention", "q")
     q = _to_heads(x, features, num_heads, bias, f"{name}.q")
     with graph.following(q.name):
         k, v = (_to_heads(source, features, num_heads, bias, f"{name}.{part}") for part in "kv")

@@ -59,7 +59,7 @@ def feed_forward(
         raise ValueError(f"{where}: activation is '{activation}', it is 'gelu_tanh' or 'relu'")
     out_features = x.shape[-1] if out_features is None else out_features
     check_positive(where, hidden_features=hidden_features, out_features=out_features)
-    name = x.graph.unique_name(name or "feed_forward")
+    name = x.graph.unique_name(name or "feed_forward", "fc1")
     inputs = [x, *parameters(x, f"{name}.fc1", (hidden_features, x.shape[-1]), bias)]
     hidden, *kept = activated(f"{name}.fc1", inputs, activation, _hidden_backward)
     inputs = [hidden, *parameters(hidden, f"{name}.fc2", (out_features, hidden_features), bias), *kept]

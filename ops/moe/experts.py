@@ -62,7 +62,7 @@ def mixture_of_experts(
     """
     where = checked("mixture_of_experts", name or "experts", x, least=2)
     check_positive(where, num_experts=num_experts, hidden_features=hidden_features, k=k, groups=groups)
-    graph, name = x.graph, x.graph.unique_name(name or "experts")
+    graph, name = x.graph, x.graph.unique_name(name or "experts", "gate")
     capacity = _capacity(where, prod(x.shape[:-1]) // groups, num_experts, k, capacity_factor)
     scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
     with graph.following(scores.name):

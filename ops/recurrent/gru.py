@@ -67,7 +67,7 @@ def gru_steps(
     name: str = "gru",
 ) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
     """A GRU over steps that are regions of their own; as `lstm_steps`, but a state is h alone."""
-    stack = Stack("gru", hidden_size, layers, bias, dropout, training, group, name)
+    stack = Stack("gru", hidden_size, layers, bias, dropout, training, group, name).named(*xs)
     return stack.unroll_hidden(gru_cell, xs, initial)
 
 
@@ -83,9 +83,9 @@ def gru(
     name: str = "gru",
 ) -> tuple[LogicalRegion, list[LogicalRegion]]:
     """A GRU over dimension 1, unrolled, as torch.nn.GRU with batch_first; as `lstm`, but a state is h alone."""
-    stack = Stack("gru", hidden_size, layers, bias, dropout, training, group, name)
+    stack = Stack("gru", hidden_size, layers, bias, dropout, training, group, name).named(x)
     hs, states = stack.unroll_hidden(gru_cell, stack.steps_of(x), initial)
-    return concat(hs, 1, f"{name}.concat"), states
+    return concat(hs, 1, f"{stack.name}.concat"), states
 
 
 def _backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
@@ -145,7 +145,7 @@ def rnn_steps(
     name: str = "rnn",
 ) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
     """An RNN over steps that are regions of their own; as `lstm_steps`, but a state is h alone."""
-    stack = Stack("rnn", hidden_size, layers, bias, dropout, training, group, name)
+    stack = Stack("rnn", hidden_size, layers, bias, dropout, training, group, name).named(*xs)
     return stack.unroll_hidden(partial(rnn_cell, nonlinearity=nonlinearity), xs, initial)
 
 
@@ -162,6 +162,6 @@ def rnn(
     name: str = "rnn",
 ) -> tuple[LogicalRegion, list[LogicalRegion]]:
     """An RNN over dimension 1, unrolled, as torch.nn.RNN with batch_first; as `lstm`, but a state is h alone."""
-    stack = Stack("rnn", hidden_size, layers, bias, dropout, training, group, name)
+    stack = Stack("rnn", hidden_size, layers, bias, dropout, training, group, name).named(x)
     hs, states = stack.unroll_hidden(partial(rnn_cell, nonlinearity=nonlinearity), stack.steps_of(x), initial)
-    return concat(hs, 1, f"{name}.concat"), states
+    return concat(hs, 1, f"{stack.name}.concat"), states

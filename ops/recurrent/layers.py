@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ops.building import check_positive, check_region, checked, distinct, first, launch_first, term, terms
@@ -111,6 +111,13 @@ class Stack:
     group: int
     name: str
 
+    def named(self, *xs: LogicalRegion) -> Stack:
+        """The same with a name that no other layers of the graph have."""
+        for x in xs[:1]:
+            check_region(f"{self.kind} '{self.name}'", x)
+            return replace(self, name=x.graph.unique_name(self.name, "l0.t0", "l0.x"))
+        return self
+
     def check(self, steps: int, initial: Sequence[object] | None) -> None:
         """ValueError for extents that are not positive, no steps, or first states for other than every layer."""
         where = f"{self.kind} '{self.name}'"
@@ -206,6 +213,7 @@ def weights_of_step(
         *others, last = [f"'{r.name}' is {r.shape}" for r in (x, *states.values())]
         raise ValueError(f"{where}: {', '.join(others)} and {last}")
     if weights is None:
+        name = x.graph.unique_name(name, "t0")
         return recurrent_weights(x.graph, name, gates, x.shape[-1], h.shape[-1], dtype=x.dtype)
     if (weights.input_size, weights.hidden_size) != (x.shape[-1], h.shape[-1]):
         raise ValueError(

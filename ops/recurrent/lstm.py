@@ -97,7 +97,7 @@ def lstm_steps(
     Raises:
         ValueError: there are no steps, `initial` has not one state per layer, or as `lstm_cell`.
     """
-    stack = Stack("lstm", hidden_size, layers, bias, dropout, training, group, name)
+    stack = Stack("lstm", hidden_size, layers, bias, dropout, training, group, name).named(*xs)
     steps, last = stack.unroll(lstm_cell, xs, initial)
     return steps, [(h, c) for h, c in last]
 
@@ -135,10 +135,10 @@ def lstm(
     """
     if fused and group != 1:
         raise ValueError(f"lstm '{name}': group is {group!r}, but fused steps are one operator")
-    stack = Stack("lstm", hidden_size, layers, bias, dropout, training, group, name)
+    stack = Stack("lstm", hidden_size, layers, bias, dropout, training, group, name).named(x)
     if not (ahead or fused):
         hs, states = stack.unroll(lstm_cell, stack.steps_of(x), initial)
-        return concat(hs, 1, f"{name}.concat"), [(h, c) for h, c in states]
+        return concat(hs, 1, f"{stack.name}.concat"), [(h, c) for h, c in states]
     checked("lstm", name, x, ndim=(3,))
     stack.check(x.shape[1], initial)
     last = []
@@ -149,6 +149,6 @@ def lstm(
             x, state = lstm_fused(x, weights, before)
         else:
             steps, state = lstm_ahead(x, weights, before, group)
-            x = concat(steps, 1, f"{name}.concat" if layer == layers - 1 else f"{name}.l{layer}.concat")
+            x = concat(steps, 1, f"{stack.name}.concat" if layer == layers - 1 else f"{stack.name}.l{layer}.concat")
         last.append(state)
     return x, last

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, count
 from math import prod
 from typing import Any
 
@@ -364,11 +365,14 @@ class Graph:
         finally:
             self._follows = outer
 
-    def unique_name(self, base: str) -> str:
-        """`base`, or `base_2`, `base_3`, ... if operators of that name exist."""
-        if base not in self.names:
-            return base
-        return next(n for k in range(2, len(self.names) + 3) if (n := f"{base}_{k}") not in self.names)
+    def unique_name(self, base: str, *parts: str) -> str:
+        """`base`, or `base_2`, `base_3`, ... if operators or regions of that name exist, or of `<name>.<part>`."""
+
+        def is_free(name: str) -> bool:
+            wanted = (name, *(f"{name}.{part}" for part in parts))
+            return self.names.isdisjoint(wanted) and self.regions.keys().isdisjoint(wanted)
+
+        return next(name for name in chain([base], (f"{base}_{k}" for k in count(2))) if is_free(name))
 
     def operator(self, name: str) -> Operator:
         """The operator of that name.

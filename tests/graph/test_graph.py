@@ -43,6 +43,7 @@ def test_operators_of_one_name_are_numbered():
     assert graph.operator("tanh_2").outputs == (found[1],)
     assert graph.producer(found[1]) is graph.operator("tanh_2")
     assert graph.producer(x) is None
+    assert tiny.tanh(x, name="x").name == "x_2"  # as a region is
 
 
 def test_several_outputs_are_numbered_from_their_operator():

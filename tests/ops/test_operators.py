@@ -1,11 +1,14 @@
 """Every operator: values against plain NumPy, gradients against finite differences, every split against none."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 import ops
 from taskflow import Graph, LogicalRegion, ParallelConfig, differentiate
 
+from . import cases
 from .cases import CASES, Case
 from .interpreter import Values, first_values, run
 
@@ -97,6 +100,26 @@ def test_splits(case: Case) -> None:
                 atol=1e-12,
                 err_msg=f"{region}, {name} split {axis}:{degree}",
             )
+
+
+class _OneGraph(Graph):
+    """All cases that are built get this graph, and the inputs of the first."""
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> LogicalRegion:
+        return self.regions[name] if name in self.regions else super().input(name, shape, dtype)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.build()[0].parameters], ids=str)
+def test_two_of_one_name_in_a_graph(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = _OneGraph()
+    monkeypatch.setattr(cases, "Graph", lambda: graph)
+    (_, one), kept = case.build(), [r.name for r in graph.regions.values() if r.is_persistent]
+    _, other = case.build()
+    values = first_values(graph, high=case.high)
+    added = [r.name for r in graph.regions.values() if r.is_persistent and r.name not in kept]
+    results = run(graph, values | {new: values[old] for new, old in zip(added, kept, strict=True)})
+    assert other.name != one.name
+    np.testing.assert_array_equal(results[other.name], results[one.name])
 
 
 WHOLE = {"layer_norm of rank 1", "softmax_cross_entropy of one row"}

@@ -27,12 +27,6 @@ def test_a_region_of_a_name_that_is_taken(graph):
     assert_refused("region 'x': the graph has a region of this name already", lambda: graph.parameter("x", (2,)))
 
 
-def test_an_operator_named_like_a_region(graph):
-    message = "region 'w': the graph has a region of this name already"
-    assert_refused(message, lambda: graph.launch("w", "b c -> b c", [graph.regions["x"]], kernel=tiny._copy))
-    assert not graph.operators
-
-
 @pytest.mark.parametrize("dtype", ["longdouble", "U5", "datetime64[s]", ">f4", "float31"])
 def test_a_dtype_that_no_kernel_takes(graph, dtype):
     with pytest.raises(
