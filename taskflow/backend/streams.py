@@ -17,7 +17,7 @@ import numpy as np
 
 from taskflow.backend.context import Array
 from taskflow.backend.cuda.cudnn import CudnnPlan
-from taskflow.backend.cuda.launches import fold_kernel, inspect_kernel, poison_kernel
+from taskflow.backend.cuda.launches import fold_kernel, inspect_kernel, not_finite_kernel, poison_kernel
 from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.sources import CudaSource
 from taskflow.comm.transport import Transport
@@ -134,6 +134,10 @@ class StreamBackend(ABC):
     def inspect(self, array: Array, out: Array) -> Call:
         """A call that launches: out[0] = how many elements hold the pattern, out[1] = a sum over all bits; 64-bit."""
         return partial(self.launch, *inspect_kernel(array, out))
+
+    def note_not_finite(self, array: Array, found: Array) -> Call:
+        """A call that launches: found[0] = 1 if a number of a contiguous array is not finite; 64-bit."""
+        return partial(self.launch, *not_finite_kernel(array, found))
 
     @contextmanager
     def tf32(self, is_used: bool) -> Iterator[None]:

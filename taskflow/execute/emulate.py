@@ -22,7 +22,7 @@ import numpy as np
 
 from taskflow.core.errors import InternalError
 from taskflow.core.system import wake_on_time
-from taskflow.execute.program import Compiler, RankProgram
+from taskflow.execute.program import REPLAY, Compiler, RankProgram
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import RowsBefore
 
@@ -43,13 +43,17 @@ class EmulatedCompiler(Compiler):
         if shared is None and self.transport.size > 1:
             raise InternalError("emulated devices need shared memory")
         done = np.zeros(len(graph)) if shared is None else shared[0][: 8 * len(graph)].view(np.float64)
-        self.replay = Replay(graph, self.seconds, calls, done, partial(self.transport.barrier, in_step=True))
-        self.program.add(self.replay, 0, "run")
+        last = self.guard_row if self.guard else len(graph)
+        self.replay = Replay(graph, self.seconds, calls, done, partial(self.transport.barrier, in_step=True), last)
+        self.program.add(self.replay, 0, REPLAY)
+        self._reach(len(graph))  # a guard
+        if last < len(graph):
+            self.program.add(self.replay.rest, last, REPLAY)
         return self.program
 
 
 class Replay:
-    """One step: the heads of this rank's streams start when their time has come."""
+    """One step up to row `last`, and the `rest`: the heads of this rank's streams start when their time has come."""
 
     def __init__(
         self,
@@ -58,40 +62,49 @@ class Replay:
         calls: dict[int, Callable[[], object]],
         done: Array,
         barrier: Callable[[], None],
+        last: int,
     ) -> None:
         self.calls, self.barrier = calls, barrier
         self.rows = sorted(calls)
         self.start, self.end = np.full(len(graph), np.nan), np.full(len(graph), np.nan)
         self._done = memoryview(done.data).cast("B").cast("d")
         self._seconds: list[float] = seconds.tolist()
-        before, queues = RowsBefore(graph), dict[int, list[int]]()
+        before = RowsBefore(graph)
         self._before = [
             sorted({*graph.deps(row), *before.of(row)}) for row in range(len(graph))
         ]  # what a row waits for
-        for row in self.rows:
-            queues.setdefault(int(graph.streams[row, 0]), []).append(row)  # the first stream that it occupies
-        self._queues = list(queues.values())
+        self._queues: list[dict[int, list[int]]] = [{}, {}]  # until the last row, and behind it
+        for row in self.rows:  # by the first stream that it occupies
+            self._queues[row >= last].setdefault(int(graph.streams[row, 0]), []).append(row)
         wake_on_time()
 
     def __call__(self) -> None:
-        """Run the step; it returns when the clock has reached the end of this rank's last row."""
+        """Begin the step; it returns when the clock has reached the end of the last row of this rank so far."""
         self.barrier()  # all ranks have read what they need of the last step
         for row in self.rows:
             self._done[row] = 0.0
         self.barrier()
-        origin = time.monotonic()
-        heads = [(origin, q) for q in range(len(self._queues))]  # heap: when to look at the next row of q
+        self._origin = time.monotonic()
+        self._play(0)
+
+    def rest(self) -> None:
+        """Go on, from now; it returns when the clock has reached the end of this rank's last row."""
+        self._play(1)
+
+    def _play(self, part: int) -> None:
+        origin, queues = time.monotonic(), list(self._queues[part].values())
+        heads = [(origin, q) for q in range(len(queues))]  # heap: when to look at the next row of q
         positions = [0] * len(heads)
         while heads:
             moment, q = heads[0]
             sleep_until(moment)
-            queue, position = self._queues[q], positions[q]
+            queue, position = queues[q], positions[q]
             start, is_known = self._earliest(queue[position])
             look = start - _AHEAD_SECONDS
             if look > moment or not is_known:
                 heapq.heapreplace(heads, (look if is_known else max(look, time.monotonic()) + _PATIENCE_SECONDS, q))
                 continue
-            end = self._run(queue[position], max(origin, start), origin)
+            end = self._run(queue[position], max(origin, start))
             positions[q] += 1
             if positions[q] < len(queue):
                 heapq.heapreplace(heads, (end - _AHEAD_SECONDS, q))
@@ -99,7 +112,7 @@ class Replay:
                 heapq.heappop(heads)
         sleep_until(max((self._done[r] for r in self.rows), default=0.0))
 
-    def _run(self, row: int, start: float, origin: float) -> float:
+    def _run(self, row: int, start: float) -> float:
         """Run a row that starts at `start`, soon or before now; returns when it ends.
 
         The device starts it then: the host that comes later has until the row's end to do its work.
@@ -107,7 +120,7 @@ class Replay:
         self.calls[row]()
         end = max(start + self._seconds[row], time.monotonic())
         self._done[row] = end
-        self.start[row], self.end[row] = start - origin, end - origin
+        self.start[row], self.end[row] = start - self._origin, end - self._origin
         return end
 
     def _earliest(self, row: int) -> tuple[float, bool]:

@@ -126,11 +126,11 @@ class Executor:
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)
         args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
         self._streamed = gpus.make_compiler(self._expansion.origin, capture, record, args) if gpus else None
-        make = EmulatedCompiler if self._kind == "emulated" else SharedCompiler if self.memory.is_shared else Compiler
-        compiler = self._streamed or make(*args)
-        if isinstance(compiler, EmulatedCompiler):
-            compiler.seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
-        self._crew, self._args = compiler.crew, args
+        self._args, self._row_seconds = args, None
+        if self._kind == "emulated":
+            self._row_seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
+        compiler = self._streamed or self._make_compiler()
+        self._crew = compiler.crew
         self.guard: UpdateGuard | None = None
         self._compile(compiler)
         if gpus and self._streamed:
@@ -139,7 +139,7 @@ class Executor:
         self._clocked = getattr(compiler, "replay", None)  # of devices that keep their own time
         self._next: Mapping[str, FeedValue] | None = None
         self._times: memoryview[float] | None = None
-        self._seconds, self.is_skipped = 0.0, False
+        self._seconds, self.is_skipped, self.is_guarded = 0.0, False, False
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
@@ -148,6 +148,14 @@ class Executor:
 
         found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, transport, can_share)
+
+    def _make_compiler(self) -> Compiler:
+        """Of devices whose memory is the host's."""
+        if self._row_seconds is None:
+            return (SharedCompiler if self.memory.is_shared else Compiler)(*self._args)
+        compiler = EmulatedCompiler(*self._args)
+        compiler.seconds = self._row_seconds
+        return compiler
 
     def _compile(self, compiler: Compiler) -> None:
         compiler.fuses = not self.record
@@ -164,19 +172,23 @@ class Executor:
         All ranks call it between steps. They then agree in every step, which takes a barrier before its first update.
 
         Raises:
-            ValueError: a parameter is updated before all gradients are there, or the devices are no CPUs.
+            ValueError: a parameter is updated before all gradients are there.
         """
-        if is_wanted == (self.guard is not None):
+        if is_wanted == self.is_guarded:
             return
-        if self._kind != "cpu":
-            raise ValueError(f"on_nan='skip': is for cpu devices, these are {self._kind}")
-        guard = UpdateGuard(self._rows, self.memory, self.transport.is_any) if is_wanted else None
-        compiler = (SharedCompiler if self.memory.is_shared else Compiler)(*self._args)
-        self._finish()
-        if guard is not None:
-            compiler.guard, compiler.guard_row = guard, guard.row
-        self.guard = guard
-        self._compile(compiler)
+        if self._streamed:
+            from taskflow.execute.gpu.device_guard import guard_updates
+
+            guard_updates(self._streamed, self.transport.is_any if is_wanted else None)
+        else:
+            guard = UpdateGuard(self._rows, self.memory, self.transport.is_any) if is_wanted else None
+            compiler = self._make_compiler()
+            self._finish()
+            if guard is not None:
+                compiler.guard, compiler.guard_row = guard, guard.row
+            self.guard = guard
+            self._compile(compiler)
+        self.is_guarded = is_wanted
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -212,7 +224,7 @@ class Executor:
         if prefetch is not None and self._streamed is not None:
             self._streamed.replay.prefetch = partial(self._stage, prefetch)
         self.regions.refresh()
-        is_watched = self._overflows or self.guard  # by loss scaling, or the guard
+        is_watched = self._overflows or self.is_guarded  # by loss scaling, or the guard
         with self._crew, np.errstate(over="ignore", invalid="ignore") if is_watched else nullcontext():
             self._replay()
         step = self._run.step
@@ -255,10 +267,11 @@ class Executor:
                 for call in calls:
                     call()
             self._seconds = time.perf_counter() - times[0]
-        except GivenUp as end:
+        except GivenUp:
             self.is_skipped = True
-            with np.errstate(all="ignore"):
-                end.guard.give_up(self.program)
+            if self.guard is not None:  # else the devices have done it
+                with np.errstate(all="ignore"):
+                    self.guard.give_up(self.program)
         except BaseException as error:
             position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
             what = f"{self.program.roles[position]} of task {self._rows[self.program.rows[position]]}"

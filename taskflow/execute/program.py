@@ -28,7 +28,7 @@ from taskflow.tasks.threads.division import Part
 Call = Callable[[], object]
 Args = tuple[tuple[int, Rect, Privilege], ...]
 
-GUARD = "wait for all ranks"  # the role of a call
+GUARD, REPLAY = "wait for all ranks", "replay"  # roles of calls
 _MERGED_BYTES = 4096  # transfers of more are worth a message of their own
 
 

@@ -5,6 +5,7 @@ Every rank gets the same batches by index and loads only the rows that its tiles
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
@@ -35,6 +36,8 @@ from taskflow.train.batches import Batches, Feeds
 from taskflow.train.rates import Rate
 
 Rule = Callable[[Graph, MachineModel], Strategy]
+
+_log = logging.getLogger(__name__)
 
 ON_NAN = ("stop", "skip", "back")
 
@@ -142,13 +145,18 @@ class Trainer:
                 * `stop`: restore the last finite state and raise.
                 * `back`: restore it and go on with the next batch.
                 * `skip`: look at loss and gradients before the first update of every step, for which all ranks wait; if
-                  they are not finite, the batch changes nothing. A state that is not finite stops. (GPUs do the same by
-                  a loss scale, see `taskflow.precision`.)
+                  they are not finite, the batch changes nothing. A state that is not finite stops. On GPUs a step is
+                  then two captured graphs, between which the host decides. (A loss scale does the same without a wait,
+                  see `taskflow.precision`.)
+
+                Validation changes nothing, so there is nothing to restore: where its loss is not finite, `stop` raises,
+                and the others leave the batch out of the means, with a warning.
 
         Raises:
-            FloatingPointError: the loss or a state is not finite; in `back` and `skip`, no batch of an epoch was.
+            FloatingPointError: the loss or a state is not finite; in `back` and `skip`, no batch of an epoch was, or of
+                its validation.
             ValueError: the newest checkpoint is damaged or of another run, or another run owns the folder; or `skip` is
-                asked of a plan that updates a parameter before all gradients are there, or of devices that are no CPUs.
+                asked of a plan that updates a parameter before all gradients are there.
             SystemExit: a signal came.
         """
         if on_nan not in ON_NAN:
@@ -160,7 +168,7 @@ class Trainer:
             if self.step.steps:
                 self.console.print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
             try:
-                self._train(batches, epochs, validation, position, keeper, interrupts)
+                self._train(batches, epochs, validation, position, keeper, interrupts, leaves_out=on_nan != "stop")
                 keeper.save(position)
                 interrupts.exchange()
             except Interrupted as stop:
@@ -179,6 +187,7 @@ class Trainer:
         position: Position,
         keeper: Keeper,
         interrupts: Interrupts,
+        leaves_out: bool,
     ) -> None:
         times: deque[float] = deque(maxlen=1000)
         with show_progress(self.console) as show:
@@ -193,7 +202,9 @@ class Trainer:
                     loss = float("nan") if values is None else values.get("loss", 0.0)
                     text = f"epoch {position.epoch + 1} loss {loss:.4f}"
                     show(done, epochs * len(batches), text)
-                position.pass_epoch(self._evaluate(*validation, interrupts.check) if validation else {})
+                where = f"validation after epoch {position.epoch + 1}"
+                found = self._evaluate(*validation, interrupts.check, where, leaves_out) if validation else {}
+                position.pass_epoch(found)
                 position.history.step_seconds = float(np.median(times)) if times else 0.0
                 self._print_epoch(position.epoch, position.history)
 
@@ -209,21 +220,37 @@ class Trainer:
         return None if self.step.is_skipped else values
 
     def evaluate(self, graph: Graph, batches: Batches) -> dict[str, float]:
-        """Mean of every output of `graph` over `batches`, with the parameters as they are now."""
-        return self._evaluate(graph, batches, lambda: None)
+        """Mean of every output of `graph` over `batches`, with the parameters as they are now.
 
-    def _evaluate(self, graph: Graph, batches: Batches, between: Callable[[], None]) -> dict[str, float]:
+        Raises:
+            FloatingPointError: a loss is not finite.
+        """
+        return self._evaluate(graph, batches, lambda: None, "evaluate")
+
+    def _evaluate(
+        self, graph: Graph, batches: Batches, between: Callable[[], None], where: str, leaves_out: bool = False
+    ) -> dict[str, float]:
+        """`where` begins messages; with `leaves_out`, batches whose loss is not finite do not count."""
         if id(graph) not in self._evaluators:
             task_graph = lower(graph, self.strategy.for_graph(graph), self.machine)
             self._evaluators[id(graph)] = (graph, Executor(task_graph, share=self.step, record=self._record))
         step = self._evaluators[id(graph)][1]
-        rows = []
+        rows, refused = [], 0
         try:
-            for feeds, prefetch in _ahead(batches.epoch(0)):
+            for number, (feeds, prefetch) in enumerate(_ahead(batches.epoch(0)), 1):
                 between()
-                rows.append(_scalars(step(feeds, prefetch)))
+                try:
+                    rows.append(_scalars(step(feeds, prefetch)))
+                except FloatingPointError as error:
+                    if not leaves_out:
+                        raise FloatingPointError(f"{where}, batch {number}: {error}") from error
+                    refused += 1
         finally:
             step.forget_next()
+        if refused and not rows:
+            raise FloatingPointError(f"{where}: no batch of {refused} gave finite numbers")
+        if refused and self.transport.rank == 0:
+            _log.warning(f"{where}: the loss is not finite in {refused} of {number} batches, which do not count")
         return _means(rows)
 
     def _print_epoch(self, epoch: int, history: History) -> None:

@@ -24,6 +24,7 @@ from taskflow.backend.context import Array
 from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.comm.transport import Transport
+from taskflow.core.dtypes import is_finite
 from taskflow.core.errors import InternalError
 from taskflow.core.system import host_name
 from taskflow.execute.check import poison, poisoned_elements
@@ -275,6 +276,11 @@ class FakeStreams(StreamBackend):
 
     def inspect(self, array: Array, out: Array) -> Call:
         return super().inspect(array, out) if self.uses_variants else partial(_inspect, array, out)
+
+    def note_not_finite(self, array: Array, found: Array) -> Call:
+        if self.uses_variants:
+            return super().note_not_finite(array, found)
+        return lambda: np.logical_or(found, not is_finite(array), out=found)
 
     def read(self, array: Array) -> Array:
         self._finish()

@@ -6,13 +6,15 @@ import pytest
 from tests.mpi.test_laws import SIZE, TRANSPORTS
 from tests.train.test_on_nan import BAD, Spoilt, Without, kept, trainer
 
+WAYS = [("cpu", way, record) for way in TRANSPORTS for record in (False, True)]
+WAYS += [("emulated", "auto", True), *(("cuda", way, False) for way in (*TRANSPORTS, "nccl"))]
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("record", [False, True])
-def test_all_ranks_skip_alike(comm, transport, record):
+
+@pytest.mark.parametrize(("kind", "transport", "record"), WAYS)
+def test_all_ranks_skip_alike(comm, kind, transport, record):
     """The bad numbers are on the last rank alone; what follows is what one process gives."""
     options = {"executor": {"transport": transport, "record": record}}
-    run, plain = trainer(**options), trainer(**options)
+    run, plain = trainer(kind, **options), trainer(kind, **options)
 
     class Late(Spoilt):
         def epoch(self, number):

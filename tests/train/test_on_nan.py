@@ -4,16 +4,20 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import CostModel, Executor, Graph, MachineModel, Trainer, lower, single_device
+from taskflow import Device, Executor, Graph, MachineModel, lower, single_device
 from taskflow.core.system import world_size
 from tests import kept, tiny
+from tests.fake_gpu.streams import FakeStreams
 from tests.refusals import assert_refused
 
 BAD = 7  # the batch that is not finite: the third of the second epoch
 
 
-def trainer(**options):
-    return kept.trainer(machine=MachineModel.uniform(2 * world_size()), **options)
+def trainer(kind="cpu", **options):
+    count = max(world_size(), 2) if kind == "cuda" else 2 * world_size()
+    machine = MachineModel.uniform(count, Device(kind=kind))
+    executor = {"backend": FakeStreams()} if kind == "cuda" else {}
+    return kept.trainer(machine=machine, executor=executor | options.pop("executor", {}), **options)
 
 
 class Spoilt:
@@ -64,9 +68,13 @@ def test_back_goes_on_with_the_next_batch(is_kept, tmp_path):
     assert kept.bits(run.step) == kept.bits(twin.step)
 
 
-def test_skip_changes_nothing_but_the_number_of_steps():
+KINDS = [("cpu", {}), ("emulated", {}), ("cuda", {}), ("cuda", {"capture": False}), ("cuda", {"record": True})]
+
+
+@pytest.mark.parametrize(("kind", "executor"), KINDS)
+def test_skip_changes_nothing_but_the_number_of_steps(kind, executor):
     """Running statistics, which are updated before, have what they had; transfers and folds go on."""
-    run = trainer()
+    run = trainer(kind, executor=executor)
     seen = []
     call = Executor._step
 
@@ -85,10 +93,12 @@ def test_skip_changes_nothing_but_the_number_of_steps():
         assert after == before
         assert seen[k + 1][1] != seen[k][1]
     assert np.isfinite(history.outputs["loss"]).all()
+    assert kind != "cuda" or run.step._streamed.replay.is_captured == (not executor)
 
 
-def test_a_guarded_step_is_the_same_to_the_bit():
-    run, twin = trainer(), trainer()
+@pytest.mark.parametrize("kind", ["cpu", "emulated", "cuda"])
+def test_a_guarded_step_is_the_same_to_the_bit(kind):
+    run, twin = trainer(kind), trainer(kind)
     assert run.fit(kept.batches(), 2, on_nan="skip").outputs == twin.fit(kept.batches(), 2).outputs
     run.fit(kept.batches(), 1)  # without the guard again
     twin.fit(kept.batches(), 1)
@@ -122,6 +132,28 @@ def test_an_epoch_of_which_nothing_is_finite_ends_the_run():
         trainer().fit(Spoilt(*range(5)), 2, on_nan="back")
 
 
+@pytest.mark.parametrize("way", ["stop", "skip", "back"])
+def test_a_validation_that_is_not_finite(way, caplog):
+    """Its batch does not count where runs go on, and it changes nothing; a state with it is no better than another."""
+    run, twin, validation = trainer(), trainer(), kept.network(training=False)
+    if way == "stop":
+        with pytest.raises(FloatingPointError, match=r"^validation after epoch 1, batch 2: step 5: the loss is nan$"):
+            run.fit(kept.batches(), 2, (validation, Spoilt(1)), on_nan=way)
+        twin.fit(kept.batches(), 1)
+    else:
+        found = run.fit(kept.batches(), 2, (validation, Spoilt(1)), on_nan=way)
+        expected = twin.fit(kept.batches(), 2, (validation, Without(1)))
+        assert found.validation == expected.validation and np.isfinite(found.validation["loss"]).all()
+        what = "the loss is not finite in 1 of 5 batches, which do not count"
+        assert caplog.messages == [f"validation after epoch {k}: {what}" for k in (1, 2)]
+    assert kept.bits(run.step) == kept.bits(twin.step)
+
+
+def test_a_validation_of_which_nothing_is_finite_ends_the_run():
+    with pytest.raises(FloatingPointError, match=r"^validation after epoch 1: no batch of 5 gave finite numbers$"):
+        trainer().fit(kept.batches(), 2, (kept.network(training=False), Spoilt(*range(5))), on_nan="back")
+
+
 def test_an_unknown_way():
     assert_refused("fit: on_nan is one of stop, skip, back, not 'hope'", lambda: trainer().fit([], 1, on_nan="hope"))
 
@@ -144,11 +176,3 @@ def test_skip_where_updates_come_too_early():
 def _before(rows, row, k):
     """Whether `row` is k, or waits for it."""
     return row == k or any(_before(rows, dep, k) for dep in rows.deps(row))
-
-
-def test_skip_where_devices_keep_their_own_time():
-    graph, machine = kept.network(), MachineModel.uniform(1)
-    machine = machine.with_rates(kind="emulated")
-    run = Trainer(graph, machine=machine, strategy=single_device, costs=CostModel.analytic(machine), quiet=True)
-    with pytest.raises(ValueError, match="on_nan='skip': is for cpu devices, these are emulated"):
-        run.fit(kept.batches(), 1, on_nan="skip")

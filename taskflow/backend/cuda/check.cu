@@ -44,6 +44,16 @@ static __device__ u64 sum_of_block(u64 value, u64* shared) {
       out[1] = sum;                                                                              \
     }                                                                                            \
   }
+// *found = 1 if an element has all bits of `exponent`: then it is no finite number.
+#define NOT_FINITE(T, bits)                                                                                     \
+  extern "C" __global__ void not_finite_##bits(const T* a, u64* found, long long exponent, long long count) {   \
+    long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x;                                             \
+    if (k < count && (a[k] & (T)exponent) == (T)exponent) *found = 1;                                           \
+  }
+NOT_FINITE(unsigned short, 16)
+NOT_FINITE(unsigned, 32)
+NOT_FINITE(u64, 64)
+
 CHECK(unsigned char, 8, 0xFB)
 CHECK(unsigned short, 16, 0xFBFB)
 CHECK(unsigned, 32, 0xFBFBFBFBu)

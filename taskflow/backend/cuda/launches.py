@@ -1,4 +1,4 @@
-"""Launches of the runtime's own kernels: folds, and looks at arrays for checked execution.
+"""Launches of the runtime's own kernels: folds, and looks at arrays for checked execution and for guards of updates.
 
 A fold combines partial results in one pass, wherever a GPU can read them, its peers' memory included: in the order of
 the arguments, those of half size in float32, rounded once. So the bits are those of `taskflow.execute.fold`. One kernel
@@ -23,6 +23,7 @@ Launch = tuple[CudaSource, str, int, tuple[Array | int, ...]]  # file, kernel, t
 _FOLD = Path(__file__).with_name("fold.cu")
 _CHECK = CudaSource(Path(__file__).with_name("check.cu"))
 _INSPECTING_THREADS = 256  # one block
+_EXPONENTS = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F80_0000, "float64": 0x7FF0_0000_0000_0000}
 _TYPES = {"float32": "float", "float64": "double", "int8": "signed char", "uint8": "unsigned char", "int16": "short"}
 _TYPES |= {"uint16": "unsigned short", "int32": "int", "uint32": "unsigned", "int64": "long long"}
 _TYPES |= {"uint64": "unsigned long long"}  # others have their own name
@@ -64,6 +65,16 @@ def poison_kernel(array: Array) -> Launch:
 def inspect_kernel(array: Array, out: Array) -> Launch:
     """What `StreamBackend.launch` gets for a `StreamBackend.inspect`."""
     return _CHECK, f"inspect_{array.itemsize * 8}", _INSPECTING_THREADS, (origin(array), out, *_layout(array))
+
+
+def not_finite_kernel(array: Array, found: Array) -> Launch:
+    """What `StreamBackend.launch` gets for a `StreamBackend.note_not_finite`."""
+    return (
+        _CHECK,
+        f"not_finite_{array.itemsize * 8}",
+        array.size,
+        (array, found, _EXPONENTS[array.dtype.name], array.size),
+    )
 
 
 def _layout(array: Array) -> tuple[int, ...]:

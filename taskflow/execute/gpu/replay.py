@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -25,10 +25,11 @@ import numpy as np
 from taskflow.backend import NotCapturable, StreamBackend
 from taskflow.execute.gpu.events import EventPlan, plan_events
 from taskflow.execute.gpu.staging import Staging, StepCells
+from taskflow.execute.guard import GivenUp
 
 Call = Callable[[], object]
 
-_UNTIMED = ("fetch", "await", "signal", "poison")  # what is no work of a row
+_UNTIMED = ("fetch", "await", "signal", "poison", "note")  # what is no work of a row
 
 HOST = -1  # the "stream" of items that the host does itself
 
@@ -53,6 +54,23 @@ class Item:
     role: str
     before: tuple[int, ...]
     name: str = ""
+
+
+@dataclass
+class GuardedItems:
+    """Items of which one, of the host, may raise GivenUp (see `taskflow.execute.gpu.device_guard`).
+
+    Attributes:
+        guard: the number of that item; None: there is none.
+        points: the items behind it that are left out in a step that is given up.
+        keeps, restores: run on the lead stream before a step, and at the end of one that is given up.
+    """
+
+    items: Sequence[Item]
+    guard: int | None = None
+    points: frozenset[int] = frozenset()
+    keeps: list[Call] = field(default_factory=list)
+    restores: list[Call] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -96,27 +114,37 @@ class StreamReplay:
         self._backend, self._staging, self._cells = backend, staging, cells
         self._streams = list(streams.values())
         self._number = {s: k for k, s in enumerate(streams)} | {HOST: len(streams)}
-        self.items = list(items)
         self._captures, self._times = captures and not times and not backend.is_profiled, times
         self.issued_seconds = 0.0
         self._lead = self._streams[0]
         self._end = backend.make_event()
-        self._clock = [(backend.make_event(True), backend.make_event(True)) for _ in items] if times else []
         self.start, self.end = np.full(rows, np.nan), np.full(rows, np.nan)
         self._events: list[Any] = []
-        self.segments = self._build([False] * len(items))
-        self.is_warm = self.is_captured = False
-        self._calls: list[Call] = [partial(self._issue, segment) for segment in self.segments]
+        self._clock: list[tuple[Any, Any]] = []
+        self.is_warm = False
         self.prefetch: Call | None = None  # called once, while the next step runs
+        self.take(GuardedItems(items))
+
+    def take(self, guarded: GuardedItems) -> None:
+        """From now on a step is these items, on the streams of before."""
+        self._guarded, self.items = guarded, list(guarded.items)
+        if self._times:
+            self._clock = [(self._backend.make_event(True), self._backend.make_event(True)) for _ in self.items]
+        self.segments, self.is_captured = self._build([False] * len(self.items)), False
+        self._calls: list[Call] = [partial(self._issue, segment) for segment in self.segments]
+        if guarded.guard is not None:  # what is left of a step that is given up
+            self._rest = self._segment(guarded.guard + 1, len(self.items), False, guarded.points)
 
     def __call__(self) -> None:
         """One step; it returns when the step is over on all streams."""
         if self.is_warm and self._captures and not self.is_captured:
             self._capture()
         begin = time.perf_counter()
+        for keep in self._guarded.keeps:
+            self._backend.run(self._lead, keep)
         self._staging.begin(self._lead)
         self._cells.begin(self._lead)
-        self._launch()
+        is_over = self._launch()
         self.issued_seconds = time.perf_counter() - begin
         if self.prefetch is not None:
             prefetch, self.prefetch = self.prefetch, None
@@ -125,31 +153,43 @@ class StreamReplay:
         self.is_warm = True
         if self._times:
             self._read_clock()
+        if not is_over:
+            raise GivenUp
 
     def repeat(self) -> None:
         """A step on the feeds and numbers of the last one, for measurements."""
         self._launch()
         self._backend.synchronize(self._end)
 
-    def _launch(self) -> None:
+    def _launch(self) -> bool:
+        """Whether the step was not given up."""
+        is_over = True
         with self._backend.warm_step() if self.is_warm else nullcontext():
-            for call in self._calls:
-                call()
+            try:
+                for call in self._calls:
+                    call()
+            except GivenUp:
+                is_over = False
+                self._issue(self._rest)
+                for restore in self._guarded.restores:
+                    self._backend.run(self._lead, restore)
             self._backend.record(self._lead, self._end)
+        return is_over
 
     # -- segments --------------------------------------------------------------------------------------------------
 
     def _build(self, is_capturable: Sequence[bool]) -> list[Segment]:
-        """The segments of a step, given which items can be in a graph."""
-        segments, first = [], 0
-        for is_captured, group in groupby(is_capturable):
+        """The segments of a step, given which items can be in a graph; a guard is one of its own."""
+        segments, first, guard = [], 0, self._guarded.guard
+        parts = [0 if guard is None else (k >= guard) + (k > guard) for k in range(len(self.items))]
+        for (is_captured, _), group in groupby(zip(is_capturable, parts, strict=True)):
             count = len(list(group))
             segments.append(self._segment(first, first + count, is_captured))
             first += count
         return segments
 
-    def _segment(self, first: int, last: int, is_captured: bool) -> Segment:
-        """Items `first` to `last` between a fork and a join; those are on the lead stream."""
+    def _segment(self, first: int, last: int, is_captured: bool, without: frozenset[int] = frozenset()) -> Segment:
+        """Items `first` to `last` between a fork and a join, which are on the lead stream; some do nothing."""
         streams = [0, *(self._number[item.stream] for item in self.items[first:last]), 0]
         before = [[], *(self._waits(k, first) for k in range(first, last))]
         latest = {stream: k for k, stream in enumerate(streams[:-1])}
@@ -161,7 +201,7 @@ class StreamReplay:
         of: list[int] = []
         for k in range(len(streams)):
             item = first + k - 1 if 0 < k < len(streams) - 1 else -1
-            made = self._calls_of(plan, k, streams[k], item)
+            made = self._calls_of(plan, k, streams[k], item, item not in without)
             calls += made
             of += [item] * len(made)
         return Segment(tuple(calls), tuple(of), is_captured)
@@ -176,7 +216,7 @@ class StreamReplay:
         needs_fork = self.items[item].stream != HOST or len(inside) < len(others)
         return [0, *inside] if needs_fork else inside
 
-    def _calls_of(self, plan: EventPlan, k: int, stream: int, item: int) -> list[Call]:
+    def _calls_of(self, plan: EventPlan, k: int, stream: int, item: int, is_run: bool) -> list[Call]:
         backend, is_host = self._backend, stream == self._number[HOST]
         awaited = [self._events[plan.events[other]] for other in plan.waits[k]]
         if is_host:
@@ -188,7 +228,7 @@ class StreamReplay:
             if backend.is_profiled:
                 run = partial(self._in_range, self.items[item].name, run)
             clock = [partial(backend.record, queue, e) for e in self._clock[item]] if self._clock else []
-            calls += [*clock[:1], run, *clock[1:]]
+            calls += [*clock[:1], *[run] * is_run, *clock[1:]]
         if k in plan.events:
             calls.append(partial(backend.record, queue, self._events[plan.events[k]]))
         return calls
@@ -203,7 +243,7 @@ class StreamReplay:
             for position, call in enumerate(segment.calls):  # noqa: B007 - for the error
                 call()
         except Exception as error:
-            if segment.of[position] >= 0 and not isinstance(error, NotCapturable):
+            if segment.of[position] >= 0 and not isinstance(error, NotCapturable | GivenUp):
                 item = self.items[segment.of[position]]
                 error.add_note(f"while row {item.row} ({item.role}) was issued")
             raise

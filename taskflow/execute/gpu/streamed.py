@@ -33,7 +33,7 @@ from taskflow.execute.gpu.grouping import GroupedRows
 from taskflow.execute.gpu.issue import ItemOrder, StreamKind
 from taskflow.execute.gpu.ledger import CONSTANTS, SCRATCH, Ledger
 from taskflow.execute.gpu.peers import PeerRows
-from taskflow.execute.gpu.replay import StreamReplay
+from taskflow.execute.gpu.replay import GuardedItems, StreamReplay
 from taskflow.execute.gpu.staging import FeedBox, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
 from taskflow.execute.program import Call, Compiler, RankProgram
@@ -45,6 +45,7 @@ class StreamCompiler(Compiler):
     """Compiles rows in order into items; see the module."""
 
     captures = True  # whether steps become graphs
+    guarded: GuardedItems | None = None  # the items of guarded steps, once they are made
     times = False  # whether every item is timed; such steps are issued item by item
 
     def __init__(self, *args: Any, backend: StreamBackend, carriers: Carriers, ledger: Ledger) -> None:
@@ -56,6 +57,7 @@ class StreamCompiler(Compiler):
         """See `Compiler.compile`."""
         self.outputs: dict[int, Array] = {}  # where what is fetched arrives, in pinned memory
         self._arrives: dict[int, tuple[Array, Array]] = {}  # transfer under way -> where it goes, and its pinned memory
+        self.begins: list[int] = []  # of every row, the number of items before it
         self.issue = ItemOrder(self, self.backend, self.ledger, self._before)
         self.staging = Staging(self.backend, self.ledger, self.memory.own)
         points = int((self.graph.kind == Kind.POINT).sum())
@@ -104,6 +106,7 @@ class StreamCompiler(Compiler):
         self._ways.get(row, super()._unsent)(row)
 
     def _reach(self, row: int) -> None:
+        self.begins.append(len(self.issue.items))
         self._groups.reach(row)
 
     def _local(self, row: int) -> None:

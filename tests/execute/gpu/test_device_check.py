@@ -1,5 +1,6 @@
 """Checked execution on GPUs, on fake streams: with NumPy, and with the kernels as C++."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, lower
+from taskflow.core.dtypes import known_dtype
 from taskflow.execute.check import poison, poisoned_elements
 from tests import laws, shim, tiny
 from tests.execute.gpu.test_streamed import feeds, network
@@ -128,3 +130,16 @@ def test_arrays_are_looked_at_where_they_lie(dtype):
     view[0, 0, 0], view[0, 1, 0] = 0, 1
     backend.inspect(view, out)()
     assert out[0] == (view.size - 2 if view.itemsize > 1 else 0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_numbers_that_are_not_finite_are_noted(dtype):
+    values, found, backend = np.arange(300).astype(known_dtype("", dtype)), np.zeros(1, np.uint64), shim.ShimStreams()
+    values[0] = -ml_dtypes.finfo(values.dtype).max
+    backend.note_not_finite(values, found)()
+    assert found[0] == 0
+    for number in (np.nan, np.inf, -np.inf):
+        values[-1], found[0] = number, 0
+        backend.note_not_finite(values, found)()
+        assert found[0] == 1
