@@ -50,7 +50,7 @@ def inlined(function: _Function[_Result]) -> _Function[_Result]:
 class _Compiled(partial[Any]):
     """A function of which numba makes a dispatcher when it is called, or met in one that is compiled.
 
-    A `partial` of the dispatcher from then on, as this costs 0.1 us a call, and a method of Python's 0.4.
+    A `partial` of the dispatcher from then on: this adds 0.02 us to a call of 0.2 us, a `__call__` of Python's 0.1 us.
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], is_kept: bool = False) -> None:
