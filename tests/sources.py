@@ -52,6 +52,7 @@ def imports_of(module: str, path: Path) -> Iterator[Import]:
         yield from (Import(module, name, node.lineno) for name in names)
 
 
+@cache
 def imports_in(*folders: str) -> list[Import]:
     """All imports of all modules in these folders."""
     return [each for module, path in sources(*folders).items() for each in imports_of(module, path)]
