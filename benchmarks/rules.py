@@ -12,25 +12,17 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import taskflow
-from taskflow import CostModel, Graph, MachineModel, Strategy
+from taskflow import CostModel, Graph, MachineModel
+from taskflow.strategy.rules import RULES
 from tests.ops.random_graphs import random_graph
 
 MACHINES = (MachineModel.uniform(4), MachineModel.preset("p100", nodes=2).take(6))
-RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
-    "single device": taskflow.single_device,
-    "data parallel": taskflow.data_parallel,
-    "model parallel": taskflow.model_parallel,
-    "one weird trick": taskflow.one_weird_trick,
-    "operator placement": taskflow.operator_placement,
-    "placed tables": taskflow.placed_tables,
-}
 RANDOM = {f"random {seed}": partial(taskflow.random_strategy, seed=seed) for seed in range(3)}
 
 

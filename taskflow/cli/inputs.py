@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,24 +12,8 @@ from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
-from taskflow.strategy.rules import (
-    data_parallel,
-    model_parallel,
-    one_weird_trick,
-    operator_placement,
-    placed_tables,
-    single_device,
-)
+from taskflow.strategy.rules import RULES
 from taskflow.strategy.strategy import Strategy, check_strategy
-
-RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
-    "data_parallel": data_parallel,
-    "model_parallel": model_parallel,
-    "one_weird_trick": one_weird_trick,
-    "operator_placement": operator_placement,
-    "placed_tables": placed_tables,
-    "single_device": single_device,
-}
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,7 @@ from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.walk import LocalDescent, Walk
-from taskflow.strategy.rules import (
-    data_parallel,
-    model_parallel,
-    one_weird_trick,
-    operator_placement,
-    placed_tables,
-    single_device,
-)
+from taskflow.strategy.rules import RULES
 from taskflow.strategy.strategy import Strategy, check_strategy
 
 _log = logging.getLogger(__name__)
@@ -50,6 +43,7 @@ WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 8  # strategies whose memory is planned, at most, when a walk is over
+HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask a machine only how many devices it has
 RANDOM_STARTS = 20  # tried when no rule gives a strategy that fits into memory
 
 
@@ -180,16 +174,16 @@ def search(
 
 def _rules(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
     """Strategies by rule, also on fewer devices: a small model is slower on all of them."""
-    rules = {"data parallel": data_parallel, "model parallel": model_parallel, "one weird trick": one_weird_trick}
-    named = {"single device": single_device(graph, machine)}
-    named |= {name: rule(graph, machine) for name, rule in rules.items()}
-    for name, strategy in (("operator placement", operator_placement), ("placed tables", placed_tables)):
-        if (found := strategy(graph, machine)) not in named.values():  # as with one operator, or no tables
+    rules = {name.replace("_", " "): rule for name, rule in RULES.items()}
+    named: dict[str, Strategy] = {}
+    for name, rule in rules.items():
+        found = rule(graph, machine)
+        if name in HALVED or found not in named.values():  # as a placement of one operator is, or one without tables
             named[name] = found
     count = len(machine.devices) // 2
     while count > 1:
-        some = MachineModel.uniform(count)  # rules ask a machine only how many devices it has
-        named |= {f"{name} on {count} devices": rule(graph, some) for name, rule in rules.items()}
+        some = MachineModel.uniform(count)
+        named |= {f"{name} on {count} devices": rules[name](graph, some) for name in HALVED}
         count //= 2
     return named
 

@@ -249,3 +249,14 @@ def _tables(graph: Graph) -> dict[str, list[Operator]]:
 
 def _flops(op: Operator) -> float:
     return op.flops * prod(op.extents.values())
+
+
+# The rules that have names of their own: what the command line takes, and where a search starts, in this order.
+RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
+    "single_device": single_device,
+    "data_parallel": data_parallel,
+    "model_parallel": model_parallel,
+    "one_weird_trick": one_weird_trick,
+    "operator_placement": operator_placement,
+    "placed_tables": placed_tables,
+}

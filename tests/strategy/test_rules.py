@@ -9,10 +9,11 @@ import pytest
 
 import ops
 import taskflow
-from benchmarks.rules import MACHINES, RULES
+from benchmarks.rules import MACHINES
 from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Strategy, lower
 from taskflow.graph.family import families
 from taskflow.strategy.partition import partition
+from taskflow.strategy.rules import RULES
 from tests import laws, tiny
 from tests.lowered import matrix
 from tests.ops import random_graphs
@@ -166,5 +167,5 @@ def test_the_random_graphs_are_of_all_of_ops():
     source = ast.walk(ast.parse(Path(random_graphs.__file__).read_text()))
     used = {n.attr for n in source if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "ops"}
     initializers = {n for n in ops.__all__ if getattr(ops, n).__module__ == "ops.initializers"}
-    others = {"from_torch", "from_torch_state", "Imported", "RecurrentWeights", "lstm_weights", "recurrent_weights"}
+    others = {"from_torch", "from_torch_state", "Imported", "RecurrentWeights", "recurrent_weights"}
     assert {*ops.__all__} - used - BUILDERS.keys() - initializers - others == set()
