@@ -97,7 +97,6 @@ from ops.recurrent.gru import rnn as rnn
 from ops.recurrent.gru import rnn_cell as rnn_cell
 from ops.recurrent.gru import rnn_steps as rnn_steps
 from ops.recurrent.layers import RecurrentWeights as RecurrentWeights
-from ops.recurrent.layers import lstm_weights as lstm_weights
 from ops.recurrent.layers import recurrent_weights as recurrent_weights
 from ops.recurrent.lstm import lstm as lstm
 from ops.recurrent.lstm import lstm_cell as lstm_cell

@@ -16,9 +16,8 @@ from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.elementwise.activation import relu, tanh
 from ops.elementwise.arithmetic import add
 from ops.recurrent.cells import GRU, GRU_GRADIENT
-from ops.recurrent.layers import RecurrentWeights, Stack, two_products, weights_of_step
+from ops.recurrent.layers import RecurrentWeights, Stack, step_of_hidden
 from ops.reduce.reductions import sum
-from ops.shape.rearrange import concat
 from taskflow import LogicalRegion, Operator
 
 _NONLINEARITIES = {"tanh": tanh, "relu": relu}
@@ -43,16 +42,14 @@ def gru_cell(
     Raises:
         ValueError: the shapes do not agree, or a dtype is wrong.
     """
-    weights = weights_of_step("gru_cell", x, {"h": h}, 3, weights, name)
-    chain, from_x, from_h = two_products(x, h, weights)
-    lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
-    wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
-    number = weights.steps[-1]
-    with x.graph.following(number):
+
+    def cell(step: str, from_x: LogicalRegion, from_h: LogicalRegion) -> LogicalRegion:
+        lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
+        wide, narrow = term((*lead, "^g", "h")), term((*lead, "h"))
         pattern, inputs = f"{wide}, {wide}, {narrow} -> {narrow}", [from_x, from_h, h]
-        new_h = launch_first(f"{number}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10)
-    weights._chains[(new_h.name,)] = chain
-    return new_h
+        return launch_first(f"{step}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10)
+
+    return step_of_hidden("gru", x, h, weights, name, cell)
 
 
 def gru_steps(
@@ -84,8 +81,7 @@ def gru(
 ) -> tuple[LogicalRegion, list[LogicalRegion]]:
     """A GRU over dimension 1, unrolled, as torch.nn.GRU with batch_first; as `lstm`, but a state is h alone."""
     stack = Stack("gru", hidden_size, layers, bias, dropout, training, group, name).named(x)
-    hs, states = stack.unroll_hidden(gru_cell, stack.steps_of(x), initial)
-    return concat(hs, 1, f"{stack.name}.concat"), states
+    return stack.unroll_over(gru_cell, x, initial)
 
 
 def _backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
@@ -122,14 +118,12 @@ def rnn_cell(
     if nonlinearity not in _NONLINEARITIES:
         where = f"rnn_cell '{weights.name if weights else name or 'rnn_cell'}'"
         raise ValueError(f"{where}: nonlinearity is '{nonlinearity}', it is 'tanh' or 'relu'")
-    weights = weights_of_step("rnn_cell", x, {"h": h}, 1, weights, name)
-    chain, from_x, from_h = two_products(x, h, weights)
-    number = weights.steps[-1]
-    with x.graph.following(number):
-        total = sum(add(from_x, from_h, f"{number}.sum"), -2, name=f"{number}.gate")
-        new_h = _NONLINEARITIES[nonlinearity](total, f"{number}.cell")
-    weights._chains[(new_h.name,)] = chain
-    return new_h
+
+    def cell(step: str, from_x: LogicalRegion, from_h: LogicalRegion) -> LogicalRegion:
+        total = sum(add(from_x, from_h, f"{step}.sum"), -2, name=f"{step}.gate")
+        return _NONLINEARITIES[nonlinearity](total, f"{step}.cell")
+
+    return step_of_hidden("rnn", x, h, weights, name, cell)
 
 
 def rnn_steps(
@@ -163,5 +157,4 @@ def rnn(
 ) -> tuple[LogicalRegion, list[LogicalRegion]]:
     """An RNN over dimension 1, unrolled, as torch.nn.RNN with batch_first; as `lstm`, but a state is h alone."""
     stack = Stack("rnn", hidden_size, layers, bias, dropout, training, group, name).named(x)
-    hs, states = stack.unroll_hidden(partial(rnn_cell, nonlinearity=nonlinearity), stack.steps_of(x), initial)
-    return concat(hs, 1, f"{stack.name}.concat"), states
+    return stack.unroll_over(partial(rnn_cell, nonlinearity=nonlinearity), x, initial)

@@ -15,6 +15,7 @@ from ops.building import check_positive, check_region, checked, distinct, first,
 from ops.elementwise.dropout import dropout
 from ops.initializers import Init, uniform
 from ops.recurrent import products
+from ops.shape.rearrange import concat
 from ops.shape.sections import split
 from taskflow import Graph, LogicalRegion, Operator
 
@@ -42,10 +43,12 @@ class RecurrentWeights:
 
     @property
     def hidden_size(self) -> int:
+        """Units of the layer."""
         return self.regions[0].shape[1]
 
     @property
     def input_size(self) -> int:
+        """Extent of what a step reads."""
         return self.regions[0].shape[2]
 
 
@@ -83,19 +86,6 @@ def recurrent_weights(
     if bias:
         shapes |= {"bias_ih": (gates, hidden_size), "bias_hh": (gates, hidden_size)}
     return RecurrentWeights(name, tuple(graph.parameter(f"{name}.{k}", s, init, dtype) for k, s in shapes.items()))
-
-
-def lstm_weights(
-    graph: Graph,
-    name: str,
-    input_size: int,
-    hidden_size: int,
-    bias: bool = True,
-    dtype: str = "float32",
-    init: Init | None = None,
-) -> RecurrentWeights:
-    """`recurrent_weights` with the four gates of an LSTM."""
-    return recurrent_weights(graph, name, 4, input_size, hidden_size, bias, dtype, init)
 
 
 @dataclass(frozen=True)
@@ -174,6 +164,13 @@ class Stack:
         steps, last = self.unroll(lambda x, h, weights: (cell(x, h, weights),), xs, states)
         return steps, [h for (h,) in last]
 
+    def unroll_over(
+        self, cell: Callable[..., LogicalRegion], x: LogicalRegion, initial: Sequence[LogicalRegion] | None
+    ) -> tuple[LogicalRegion, list[LogicalRegion]]:
+        """`unroll_hidden` over dimension 1 of `x`, the hidden states along that dimension, too."""
+        steps, last = self.unroll_hidden(cell, self.steps_of(x), initial)
+        return concat(steps, 1, f"{self.name}.concat"), last
+
 
 def in_group(weights: RecurrentWeights, step: int, group: int) -> AbstractContextManager[None]:
     """Operators of `step`, launched inside, follow the first step of its group."""
@@ -225,19 +222,31 @@ def weights_of_step(
     return weights
 
 
-def two_products(
-    x: LogicalRegion, h: LogicalRegion, weights: RecurrentWeights
-) -> tuple[str, LogicalRegion, LogicalRegion]:
-    """The first step of this chain, and W_ih x + b_ih and W_hh h + b_hh of this one, (..., gates, hidden) each.
+def step_of_hidden(
+    kind: str,
+    x: LogicalRegion,
+    h: LogicalRegion,
+    weights: RecurrentWeights | None,
+    name: str | None,
+    cell: Callable[[str, LogicalRegion, LogicalRegion], LogicalRegion],
+) -> LogicalRegion:
+    """A step of kind `gru` or `rnn`: the state after `h`.
 
-    The first product is the operator `<weights>.t<number of the step>`, the second follows it.
+    The operator `<weights>.t<number of the step>` is W_ih x + b_ih, and W_hh h + b_hh follows it, (..., gates, hidden)
+    each. So does what `cell` makes of them: it gets the name of the step and both products.
+
+    Raises:
+        ValueError: as `weights_of_step`.
     """
-    name = f"{weights.name}.t{len(weights.steps)}"
-    chain = weights._chains.pop((h.name,), name)  # a state that is continued twice begins two chains
-    weights.steps.append(name)
-    made = _product(name, x, weights, chain, "ih", "i")
-    with x.graph.following(name):
-        return chain, made, _product(f"{name}.hidden", h, weights, chain, "hh", "m")
+    weights = weights_of_step(f"{kind}_cell", x, {"h": h}, GATES[kind], weights, name)
+    step = f"{weights.name}.t{len(weights.steps)}"
+    chain = weights._chains.pop((h.name,), step)  # a state that is continued twice begins two chains
+    weights.steps.append(step)
+    from_x = _product(step, x, weights, chain, "ih", "i")
+    with x.graph.following(step):
+        new_h = cell(step, from_x, _product(f"{step}.hidden", h, weights, chain, "hh", "m"))
+    weights._chains[(new_h.name,)] = chain
+    return new_h
 
 
 def _product(

@@ -49,7 +49,7 @@ PARTS += [
     "einsum",
 ]
 OTHERS = ["Imported", "RecurrentWeights", "constant", "fan_in_uniform", "from_torch", "from_torch_state", "normal"]
-OTHERS += ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lstm_weights", "recurrent_weights", "uniform"]
+OTHERS += ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "recurrent_weights", "uniform"]
 OTHERS += ["zeros"]
 
 ONE: dict[str, tuple[tuple[int, ...], Build]] = {

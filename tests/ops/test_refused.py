@@ -157,7 +157,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda r: ops.unsqueeze(r["x"], 3), "unsqueeze 'unsqueeze': dim is 3, the region has 3 dimensions"),
     (lambda r: ops.gru_cell(r["x"], r["one"]), "gru_cell 'gru_cell': 'x' is (5, 3) and 'one' is (1, 3)"),
     (
-        lambda r: ops.gru_cell(r["x"], r["x"], ops.lstm_weights(r["x"].graph, "w", 3, 3)),
+        lambda r: ops.gru_cell(r["x"], r["x"], ops.recurrent_weights(r["x"].graph, "w", 4, 3, 3)),
         "gru_cell 'w': the weights are for 4 gates, 3 are needed",
     ),
     (

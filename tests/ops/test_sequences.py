@@ -72,7 +72,7 @@ def test_the_last_cell_state_alone_may_be_differentiated(way: dict[str, bool]) -
 def test_weights_shared_by_two_sequences_that_start_from_one_state() -> None:
     graph = Graph()
     x, h, c = (graph.input(name, (3, 2), "float64") for name in "xhc")
-    weights = ops.lstm_weights(graph, "shared", 2, 2, dtype="float64")
+    weights = ops.recurrent_weights(graph, "shared", 4, 2, 2, dtype="float64")
     state = ops.lstm_cell(x, h, c, weights)
     ends = [ops.lstm_cell(ops.multiply(x, factor), *state, weights)[0] for factor in (0.5, -2.0)]
     loss = ops.sum(ops.multiply(*ends), name="loss")
@@ -230,7 +230,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         "lstm_cell 'lstm_cell': 'x' is (5, 3), 'cube' is (2, 5, 3) and 'cube' is (2, 5, 3)",
     ),
     (
-        lambda r: ops.lstm_cell(r["x"], r["x"], r["x"], ops.lstm_weights(r["x"].graph, "w", 3, 4)),
+        lambda r: ops.lstm_cell(r["x"], r["x"], r["x"], ops.recurrent_weights(r["x"].graph, "w", 4, 3, 4)),
         "lstm_cell 'w': the weights are for 3 inputs and 4 hidden units, 'x' is (5, 3) and 'x' is (5, 3)",
     ),
     (lambda r: ops.lstm_steps([], 4), "lstm 'lstm': 0 steps and 0 states were given for 1 layers"),
