@@ -38,7 +38,7 @@ from taskflow.execute.program import Compiler, Memory
 from taskflow.execute.readings import fetch, times_of_rows
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
-from taskflow.tasks.memory import check_memory, plan_memory, with_reuse
+from taskflow.tasks.memory import MemoryPlan, check_memory, plan_memory, with_reuse
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
@@ -83,17 +83,8 @@ class Executor:
         capture: bool = True,
         backend: StreamBackend | None = None,
     ) -> None:
-        if transport not in TRANSPORTS:
-            raise ValueError(f"executor: transport is one of {', '.join(TRANSPORTS)}, not '{transport}'")
-        self.task_graph = task_graph
-        self.allow_nan, self.record = allow_nan, record
-        kinds = {d.kind for d in task_graph.machine.devices}
-        for kind in ("emulated", "cuda"):
-            if kind in kinds and len(kinds) > 1:
-                raise ValueError(f"executor: either all devices of a machine are {kind} or none")
-        self._kind = kinds.pop()
-        if transport == "nccl" and self._kind != "cuda":
-            raise ValueError(f"executor: transport='nccl' is for cuda devices, these are {self._kind}")
+        self.task_graph, self.allow_nan, self.record = task_graph, allow_nan, record
+        self._kind = _kind_of_devices(task_graph, transport)
         self.transport: Transport = share.transport if share else connect_for(task_graph, self._kind)
         self._alone: OneCall = share._alone if share else self.transport.alone or OneCall()
         check_ranks(task_graph, seed, self.transport)
@@ -110,12 +101,8 @@ class Executor:
         plan = expand_plan(self.plan, self._expansion)
         self._rows = rows = with_reuse(self._expansion.task_graph, plan)  # what runs: without collectives
         self._run: Run = share._run if share else Run(int(seed))
-        if gpus:
-            self.memory: Memory = gpus.make_memory(rows, plan)
-        else:
-            self.memory = Memory(rows, plan, self.transport, share_memory=transport != "messages" and can_share)
-            if self._kind == "emulated" and self.transport.size > 1 and not self.memory.is_shared:
-                raise ValueError(f"executor: emulated devices share memory, which transport='{transport}' lacks here")
+        make = gpus.make_memory if gpus else partial(self._make_memory, transport, can_share)
+        self.memory: Memory = make(rows, plan)
         self.regions: PersistentRegions = PersistentRegions(
             task_graph, self.memory, self.transport, self._run, share.regions if share else None, loan
         )
@@ -124,9 +111,9 @@ class Executor:
         self._advances = share is None or self.regions.are_updated  # an evaluation is no step of the run
         self._feeds = make_cells(task_graph)
         self._overflows = any(r.dtype in HALF for r in task_graph.regions)
-        args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
-        self._streamed = gpus.make_compiler(self._expansion.origin, capture, record, args) if gpus else None
-        self._args, self._row_seconds = args, None
+        self._args = rows, plan, self.memory, self.transport, self._feeds, self._run, check
+        self._streamed = gpus.make_compiler(self._expansion.origin, capture, record, self._args) if gpus else None
+        self._row_seconds: Array | None = None
         if self._kind == "emulated":
             self._row_seconds = (costs or CostModel.analytic(task_graph.machine)).seconds(rows)
         compiler = self._streamed or self._make_compiler()
@@ -148,6 +135,12 @@ class Executor:
 
         found = find_backend(backend, share._backend if share else None)
         return Meeting(self.task_graph, found, self.transport, transport, can_share)
+
+    def _make_memory(self, transport: str, can_share: bool, rows: TaskGraph, plan: MemoryPlan) -> Memory:
+        memory = Memory(rows, plan, self.transport, share_memory=transport != "messages" and can_share)
+        if self._kind == "emulated" and self.transport.size > 1 and not memory.is_shared:
+            raise ValueError(f"executor: emulated devices share memory, which transport='{transport}' lacks here")
+        return memory
 
     def _make_compiler(self) -> Compiler:
         """Of devices whose memory is the host's."""
@@ -369,3 +362,17 @@ class Executor:
     def close(self) -> None:
         """Forget the program, also what MPI holds for it; regions stay readable until the executor is dropped."""
         self._finish()
+
+
+def _kind_of_devices(task_graph: TaskGraph, transport: str) -> str:
+    """The one kind of all devices; ValueError where there are several, or it has no such transport."""
+    if transport not in TRANSPORTS:
+        raise ValueError(f"executor: transport is one of {', '.join(TRANSPORTS)}, not '{transport}'")
+    kinds = {d.kind for d in task_graph.machine.devices}
+    for kind in ("emulated", "cuda"):
+        if kind in kinds and len(kinds) > 1:
+            raise ValueError(f"executor: either all devices of a machine are {kind} or none")
+    kind = kinds.pop()
+    if transport == "nccl" and kind != "cuda":
+        raise ValueError(f"executor: transport='nccl' is for cuda devices, these are {kind}")
+    return kind

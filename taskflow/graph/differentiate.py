@@ -54,31 +54,12 @@ def differentiate(
         flowing = [g and replace(g, axes=r.axes) for g, r in zip(totals, op.outputs, strict=True)]
         if all(g is None for g in flowing):
             continue
-        if op.backward is None:
-            raise ValueError(f"differentiate: operator '{op.name}' has no backward")
         first = len(graph.operators)
-        with graph.following(op.follows or op.name):
-            result = op.backward(op, *flowing)
+        result = _call_backward(graph, op, flowing)
         versions.note_backward(op, graph.operators[first:])
-        result = result if isinstance(result, tuple | list) else (result,)
-        if len(result) != len(op.inputs):
-            raise ValueError(
-                f"differentiate: backward of '{op.name}' gives {len(result)} gradients for {len(op.inputs)} inputs"
-            )
         for k, (region, gradient) in enumerate(zip(op.inputs, result, strict=True)):
             if gradient is not None:
-                if not isinstance(gradient, LogicalRegion):
-                    kind = type(gradient).__name__
-                    raise TypeError(
-                        f"differentiate: backward of '{op.name}' gives a {kind} for '{region.name}', "
-                        "a region or None is needed"
-                    )
                 versions.check_reader(op, region)
-                if gradient.shape != region.shape:
-                    raise ValueError(
-                        f"differentiate: backward of '{op.name}' gives a gradient of shape {gradient.shape} for "
-                        f"'{region.name}', which is {region.shape}"
-                    )
                 if gradient.dtype != region.dtype and not is_cast(producer.get(region.name), gradient.dtype):
                     gradient = cast(gradient, region.dtype, op, k, f"{region.name}.gradient")
                 gradients.setdefault(region.name, []).append(gradient)
@@ -161,6 +142,27 @@ def _seed(graph: Graph, op: Operator, loss: LogicalRegion, scale: LogicalRegion 
         one = graph.launch(f"{op.name}.one", f"{'.' * len(inputs)} -> .", inputs, kernel=_fill_seed, dtype=loss.dtype)
     assert isinstance(one, LogicalRegion)
     return one
+
+
+def _call_backward(
+    graph: Graph, op: Operator, flowing: Sequence[LogicalRegion | None]
+) -> Sequence[LogicalRegion | None]:
+    """What the backward function of `op` gives: for each input a region of its shape, or None."""
+    if op.backward is None:
+        raise ValueError(f"differentiate: operator '{op.name}' has no backward")
+    with graph.following(op.follows or op.name):
+        result = op.backward(op, *flowing)
+    result, where = result if isinstance(result, tuple | list) else (result,), f"differentiate: backward of '{op.name}'"
+    if len(result) != len(op.inputs):
+        raise ValueError(f"{where} gives {len(result)} gradients for {len(op.inputs)} inputs")
+    for region, gradient in zip(op.inputs, result, strict=True):
+        if gradient is not None and not isinstance(gradient, LogicalRegion):
+            kind = type(gradient).__name__
+            raise TypeError(f"{where} gives a {kind} for '{region.name}', a region or None is needed")
+        if gradient is not None and gradient.shape != region.shape:
+            wrong = f"a gradient of shape {gradient.shape} for '{region.name}', which is {region.shape}"
+            raise ValueError(f"{where} gives {wrong}")
+    return result
 
 
 def _total(

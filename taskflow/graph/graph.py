@@ -315,22 +315,11 @@ class Graph:
         """
         where = f"'{name}'"
         kernel, inputs = as_kernel(where, kernel), tuple(inputs)
-        if not isinstance(pattern, str):
-            raise TypeError(f"{where}: pattern is {pattern!r}, a string is needed")
         for k, region in enumerate(inputs):
             if not isinstance(region, LogicalRegion):
                 raise TypeError(f"{where}: input {k} is a {type(region).__name__}, not a region")
             self._check_ours(f"{where}: input {k}", region)
-        bound = bind(
-            where,
-            Pattern.parse(pattern),
-            [r.name for r in inputs],
-            [r.shape for r in inputs],
-            sizes or {},
-            windows or {},
-        )
-        key = pattern, bound.shapes, tuple(bound.extents.items()), tuple(bound.windows.items())
-        bound = self._bounds.setdefault(key, bound)
+        bound = self._bind(where, pattern, inputs, sizes or {}, windows or {})
         names = [w if isinstance(w, int) else w.name for w in writes]
         positions = bound.check_writes(where, names, [r.name for r in inputs])
         if flops is not None:
@@ -355,6 +344,21 @@ class Graph:
             Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
         )
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _bind(
+        self,
+        where: str,
+        pattern: str,
+        inputs: Sequence[LogicalRegion],
+        sizes: Mapping[str, int],
+        windows: Mapping[str, Window],
+    ) -> BoundPattern:
+        if not isinstance(pattern, str):
+            raise TypeError(f"{where}: pattern is {pattern!r}, a string is needed")
+        names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
+        bound = bind(where, Pattern.parse(pattern), names, shapes, sizes, windows)
+        key = pattern, bound.shapes, tuple(bound.extents.items()), tuple(bound.windows.items())
+        return self._bounds.setdefault(key, bound)
 
     @contextmanager
     def following(self, name: str) -> Iterator[None]:
