@@ -145,19 +145,46 @@ def aliases_of_any(tree: ast.Module) -> Iterator[str]:
             yield ast.unparse(target)
 
 
+def test_what_is_public_says_what_it_does():
+    """Classes, functions and methods without an underscore have a docstring, or override a method that has one."""
+    classes = {c.name: c for path in sources(*PACKAGES).values() for c in classes_in(parse(path))}
+    bare = []
+    for path in sources(*PACKAGES).values():
+        for outer in (parse(path), *classes_in(parse(path))):
+            bare += [f"{path}, line {n.lineno}: {n.name}" for n in public(outer) if not is_said(n, outer, classes)]
+    refuse(bare)
+
+
+def classes_in(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    yield from (node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+
+
+def public(outer: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """The public definitions of a module or class; of overloads the one that is called."""
+    for node in outer.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if not any("overload" in ast.unparse(each) for each in node.decorator_list):
+                yield node
+
+
+def is_said(node: ast.AST, outer: ast.AST, classes: dict[str, ast.ClassDef]) -> bool:
+    """Whether a definition in `outer`, or what it overrides in a base class, has a docstring."""
+    if ast.get_docstring(node) is not None:
+        return True
+    bases = [classes[ast.unparse(b)] for b in getattr(outer, "bases", ()) if ast.unparse(b) in classes]
+    return any(is_said(each, b, classes) for b in bases for each in b.body if getattr(each, "name", "") == node.name)
+
+
 def test_state_is_read_by_names():
     """Compiled code of the runtime reads fields of records: no index is the number of a field times so many."""
     found = []
+    compiled = {each.importer for each in imports_in("taskflow") if is_within(each.name, "taskflow.core.compiling")}
     for module, path in sources("taskflow").items():
-        if any(is_within(each, "taskflow.core.compiling") for each in imported(module)):
+        if module in compiled:
             for node in ast.walk(parse(path)):
                 if isinstance(node, ast.Subscript) and is_offset(node.value, node.slice):
                     found.append(f"{path}, line {node.lineno}: {ast.unparse(node)}")
     refuse(found)
-
-
-def imported(module: str) -> set[str]:
-    return {each.name for each in imports_in("taskflow") if each.importer == module}
 
 
 def is_offset(array: ast.expr, index: ast.expr) -> bool:

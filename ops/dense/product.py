@@ -102,6 +102,7 @@ class Plan:
 
     @staticmethod
     def of(pattern: str) -> Plan:
+        """The plan of a product of two terms, `left, right -> result`."""
         left, _, right = pattern.partition("->")
         x, y = (part.replace(".", "").replace("^", "").split() for part in left.split(","))
         z = right.replace(".", "").replace("^", "").split()

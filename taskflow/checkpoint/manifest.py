@@ -84,6 +84,7 @@ class Manifest:
 
 
 def render_table(table: dict[str, Any]) -> str:
+    """A table as JSON text, with the digest of its other entries as the last one."""
     table = {k: v for k, v in table.items() if k != "digest"}
     body = json.dumps(table, indent=1)
     return json.dumps(table | {"digest": digest_of(body.encode())}, indent=1) + "\n"

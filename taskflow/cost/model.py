@@ -259,6 +259,7 @@ class MeasuredCosts(CostModel):
         return np.where(np.isnan(rehearsed), super().seconds(task_graph), rehearsed)
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
+        """`rehearsed on` or `measured on` a processor, or `link`."""
         processor = self._processor(int(task_graph.device[row]))
         rehearsed = self._of_rehearsal(task_graph)
         if rehearsed is not None and not np.isnan(rehearsed[row]):
