@@ -162,9 +162,9 @@ def classes_in(tree: ast.Module) -> Iterator[ast.ClassDef]:
 def public(outer: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.ClassDef]:
     """The public definitions of a module or class; of overloads the one that is called."""
     for node in outer.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            if not any("overload" in ast.unparse(each) for each in node.decorator_list):
-                yield node
+        is_public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if is_public and not any("overload" in ast.unparse(each) for each in node.decorator_list):
+            yield node
 
 
 def is_said(node: ast.AST, outer: ast.AST, classes: dict[str, ast.ClassDef]) -> bool:

@@ -315,13 +315,16 @@ class Graph:
         """
         where = f"'{name}'"
         kernel, inputs = as_kernel(where, kernel), tuple(inputs)
+        if not isinstance(pattern, str):
+            raise TypeError(f"{where}: pattern is {pattern!r}, a string is needed")
         for k, region in enumerate(inputs):
             if not isinstance(region, LogicalRegion):
                 raise TypeError(f"{where}: input {k} is a {type(region).__name__}, not a region")
             self._check_ours(f"{where}: input {k}", region)
-        bound = self._bind(where, pattern, inputs, sizes or {}, windows or {})
-        names = [w if isinstance(w, int) else w.name for w in writes]
-        positions = bound.check_writes(where, names, [r.name for r in inputs])
+        names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
+        bound = bind(where, Pattern.parse(pattern), names, shapes, sizes or {}, windows or {})
+        bound = self._bounds.setdefault(bound.key, bound)
+        positions = bound.check_writes(where, [w if isinstance(w, int) else w.name for w in writes], names)
         if flops is not None:
             check_not_negative(where, "flops", flops)
         orders = parse_orders(where, layout, bound.pattern) if layout else ()
@@ -344,21 +347,6 @@ class Graph:
             Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
         )
         return outputs[0] if len(outputs) == 1 else outputs
-
-    def _bind(
-        self,
-        where: str,
-        pattern: str,
-        inputs: Sequence[LogicalRegion],
-        sizes: Mapping[str, int],
-        windows: Mapping[str, Window],
-    ) -> BoundPattern:
-        if not isinstance(pattern, str):
-            raise TypeError(f"{where}: pattern is {pattern!r}, a string is needed")
-        names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
-        bound = bind(where, Pattern.parse(pattern), names, shapes, sizes, windows)
-        key = pattern, bound.shapes, tuple(bound.extents.items()), tuple(bound.windows.items())
-        return self._bounds.setdefault(key, bound)
 
     @contextmanager
     def following(self, name: str) -> Iterator[None]:

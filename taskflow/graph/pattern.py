@@ -178,6 +178,11 @@ class BoundPattern:
         """Inputs then outputs."""
         return self.pattern.inputs + self.pattern.outputs
 
+    @property
+    def key(self) -> object:
+        """Equal for patterns that are bound alike."""
+        return self.pattern.text, self.shapes, tuple(self.extents.items()), tuple(self.windows.items())
+
     @cached_property
     def term_axes(self) -> tuple[frozenset[str], ...]:
         """Per term the axes whose split changes its box."""
