@@ -55,7 +55,8 @@ class Executor:
         task_graph: from `lower`; the same on every rank.
         seed: of initial values and random operators.
         share: another executor whose persistent regions are used instead of own ones (training and evaluation).
-        check: prove the plan, poison memory and verify privileges of every task (slow); GPUs then capture no graphs.
+        check: prove the plan, poison memory, put red zones round it and verify privileges of every task (slow). GPUs
+            then capture no graphs, and their scratch memory has no red zones.
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
         transport: what carries data between ranks: `shared` memory in place, MPI `messages`, or `auto`: shared memory

@@ -3,12 +3,15 @@
 The reference runs through MPI too: rank 0 computes it, and everything fetched or read reaches all ranks.
 """
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import Device, MachineModel
+from taskflow import Device, MachineModel, lower
+from taskflow.comm.transport import LocalTransport
 from taskflow.core.system import world_size
+from taskflow.execute import agreement
 from tests import laws
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy
@@ -50,6 +53,20 @@ def test_a_rank_may_drive_several_devices(transport, data, seed):
     laws.any_strategy_is_one_device(*example, steps=2, transport=transport, record=False)
     laws.any_order_is_the_same(*example, orders=1, seed=seed, transport=transport, check=True)
     laws.shared_regions_are_one(*example, random=seed, transport=transport)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@examples(10)
+@given(example=placed(GRAPHS["operators"], MANY), seed=st.integers(0, 99))
+def test_ranks_give_the_bits_of_one_process(transport, example, seed):
+    """Whoever drives a device, and in whatever order its rows are."""
+    model, machine, strategy = example
+    task_graph = lower(model.graph, strategy, machine)
+    order = laws.random_order(task_graph, np.random.default_rng(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agreement, "connect", LocalTransport)
+        expected = laws.run(task_graph, model.feeds, 2)
+    laws.assert_equal(laws.run(task_graph.reordered(order), model.feeds, 2, transport=transport), expected)
 
 
 @examples(5)

@@ -2,7 +2,9 @@
 
 Every point looks at its arguments before and after, on its stream, and leaves what it finds in counters on the device;
 the host reads them at the end of the step and raises for the first point, in issue order, that broke a rule. What a
-point may only read is compared by a sum over all its bits: arrays of GPUs cannot be made read-only.
+point may only read is compared by a sum over all its bits: arrays of GPUs cannot be made read-only. As on CPUs, a point
+works on copies of its arrays, of the same steps and alignment, between red zones: memory that holds the pattern. Points
+of a device take turns in that memory. Scratch memory has no red zones on GPUs.
 
 Not yet run on hardware: the tests run the kernels as C++.
 """
@@ -15,13 +17,16 @@ from functools import partial
 
 import numpy as np
 
-from taskflow.backend import StreamBackend
+from taskflow.backend import StreamBackend, Workspace
 from taskflow.backend.capture import call_each
+from taskflow.backend.context import pointer
 from taskflow.execute.gpu.ledger import Ledger
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 Call = Callable[[], object]
-_NUMBERS = 4  # of an argument: poisoned elements and the sum of its bits, before and after
+_LOOKS = 3  # at an argument: before, after, and at the memory around it; each finds poisoned elements and a sum of bits
+_ZONE_BYTES = 128  # on either side of an array
+_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class _Argument:
     size: int
     device: int
     counters: int
+    words: int  # of the memory with its red zones
 
 
 class DeviceChecks:
@@ -43,37 +49,66 @@ class DeviceChecks:
         self._backend = backend
         counts = np.diff(graph.arg_ptr) * (graph.kind == Kind.POINT)
         size = {d: int(counts[graph.device == d].sum()) for d in devices}
-        blocks = {d: ledger.take(d, "counters of checks", max(n, 1) * _NUMBERS * 8) for d, n in size.items()}
-        self._counters = {d: block.view(np.uint64).reshape(-1, 2, 2) for d, block in blocks.items()}
+        blocks = {d: ledger.take(d, "counters of checks", max(n, 1) * _LOOKS * 16) for d, n in size.items()}
+        self._counters = {d: block.view(np.uint64).reshape(-1, _LOOKS, 2) for d, block in blocks.items()}
+        self._zones = {d: Workspace(ledger.maker(d, "red zones")) for d in devices}
         self._used = dict.fromkeys(devices, 0)
         self._arguments: list[_Argument] = []
 
     def checked(
-        self, task: str, device: int, views: Sequence[Array], privileges: Sequence[Privilege], call: Call
+        self,
+        task: str,
+        device: int,
+        views: Sequence[Array],
+        privileges: Sequence[Privilege],
+        call: Callable[..., object],
     ) -> Call:
-        """`call` with its privileges noted; `task` names it in errors."""
+        """`call(*views)` with its privileges noted; `task` names it in errors."""
         made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
-        before, after = [], []
+        copyto = self._backend.xp.copyto
+        before: list[Call] = []
+        after: list[Call] = []
+        copies, offset = [], 0
         for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
             counters, number = self._counters[device][self._used[device]], k - made[0] if k in made else k
-            self._arguments.append(_Argument(task, number, privilege, view.size, device, self._used[device]))
+            memory, copy, offset = self._between_zones(device, offset, view)
+            found = _Argument(task, number, privilege, view.size, device, self._used[device], memory.size)
+            self._arguments.append(found)
             self._used[device] += 1
-            before.append(self._backend.poison(view) if k in made else self._backend.inspect(view, counters[0]))
+            copies.append(copy)
+            before.append(self._backend.poison(memory))
+            if k not in made:
+                before += self._backend.inspect(view, counters[0]), partial(copyto, copy, view)
             if privilege != Privilege.READ_WRITE:
-                after.append(self._backend.inspect(view, counters[1]))
-        return partial(call_each, (*before, call, *after))
+                after.append(self._backend.inspect(copy, counters[1]))
+            if privilege != Privilege.READ:
+                after.append(partial(copyto, view, copy))
+            after += self._backend.poison(copy), self._backend.inspect(memory, counters[2])
+        return partial(call_each, (*before, partial(call, *copies), *after))
+
+    def _between_zones(self, device: int, offset: int, view: Array) -> tuple[Array, Array, int]:
+        """Memory at `offset` as words, an array of the steps and alignment of `view` within it, and what is behind."""
+        size = sum((n - 1) * step for n, step in zip(view.shape, view.strides, strict=True)) + view.itemsize
+        words = -(-(2 * _ZONE_BYTES + _ALIGNMENT + (size if view.size else 0)) // 8)
+        memory, offset = self._zones[device].view(offset, (words,), np.uint64)
+        begin = _ZONE_BYTES + (pointer(view) - pointer(memory) - _ZONE_BYTES) % _ALIGNMENT
+        first = memory.view(np.uint8)[begin : begin + view.itemsize].view(view.dtype)
+        return memory, self._backend.xp.lib.stride_tricks.as_strided(first, view.shape, view.strides), offset
 
     def verify(self) -> None:
         """At the end of a step.
 
         Raises:
             PermissionError: a kernel read memory that nobody wrote, wrote what it may only read, or left a part of its
-                output unwritten.
+                output unwritten, or wrote outside of an array.
         """
         found = {device: self._backend.read(counters) for device, counters in self._counters.items()}
         for argument in self._arguments:
-            (unread, bits), (unwritten, bits_after) = found[argument.device][argument.counters].tolist()
+            (unread, bits), (unwritten, bits_after), (kept, _) = found[argument.device][argument.counters].tolist()
             where, k = f"task {argument.task}", argument.number
+            if kept != argument.words:
+                what = "output" if argument.privilege in (Privilege.WRITE, Privilege.REDUCE) else "argument"
+                raise PermissionError(f"{where}: {what} {k}: the kernel writes outside of the array")
             if argument.privilege in (Privilege.WRITE, Privilege.REDUCE):
                 if unwritten:
                     raise PermissionError(

@@ -163,7 +163,7 @@ class StreamCompiler(Compiler):
     def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]) -> Call:
         checks, device = self.issue.checks, int(self.graph.device[row])
         assert checks is not None
-        return checks.checked(str(self.graph[row]), device, views, privileges, partial(call, *views))
+        return checks.checked(str(self.graph[row]), device, views, privileges, call)
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         return kernel.on_cuda if self.backend.uses_variants else kernel

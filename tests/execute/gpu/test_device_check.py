@@ -1,5 +1,7 @@
 """Checked execution on GPUs, on fake streams: with NumPy, and with the kernels as C++."""
 
+import ctypes
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -99,6 +101,18 @@ def test_a_fault_is_found(backend, kernel, change, what, monkeypatch):
     with pytest.raises(PermissionError, match=what) as caught:
         run(kernel, backend, change)
     assert str(caught.value) == f"task 1: point bad[0] @0 384 B, after [0]: {what}"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("where", [-1, 24])
+def test_a_kernel_that_writes_outside_of_its_array_is_found(where, backend):
+    def wild(ctx, x, y):
+        y[...] = x
+        (ctypes.c_double * 1).from_address(y.ctypes.data + 8 * where)[0] = 7
+
+    with pytest.raises(PermissionError) as caught:
+        run(wild, backend)
+    assert str(caught.value).endswith("output 0: the kernel writes outside of the array")
 
 
 @needs_compiler
