@@ -3,6 +3,7 @@
 import numpy as np
 
 from taskflow import Executor, MachineModel, lower, single_device
+from taskflow.checking.checker import check_own_plan
 from tests.strategies import random_strategy
 
 TOLERANCE = 1e-10  # float64: relative to the largest element
@@ -10,6 +11,7 @@ TOLERANCE = 1e-10  # float64: relative to the largest element
 
 def run(task_graph, feeds, steps=1, **options):
     """Everything that `steps` steps give: the outputs of each, then all persistent regions."""
+    check_own_plan(task_graph)  # law 10
     with Executor(task_graph, seed=3, allow_nan=True, **options) as step:
         seen = {f"{name} in step {k}": value for k in range(steps) for name, value in step(feeds).items()}
         return seen | {name: step.read(name) for name in step.persistent}
@@ -78,6 +80,7 @@ def shared_regions_are_one(model, machine, strategy, random=0, **options):
     """Two executors of different strategies and orders take turns on the same regions, as one alone would."""
     other = lower(model.graph, random_strategy(model.graph, machine, random), machine)
     other = other.reordered(random_order(other, np.random.default_rng(random)))
+    check_own_plan(other)
     plain = MachineModel.uniform(len(machine.devices))
     alone = Executor(lower(model.graph, single_device(model.graph, plain), plain), seed=3, allow_nan=True)
     first = Executor(lower(model.graph, strategy, machine), seed=3, allow_nan=True, **options)

@@ -3,11 +3,14 @@
 HYPOTHESIS_PROFILE=thorough draws 20 times as many examples.
 """
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import laws
+from taskflow import Graph, MachineModel, PlanError, data_parallel, lower
+from tests import laws, tiny
+from tests.checking.mutations import dependence_missing
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, strategies
 
@@ -62,3 +65,16 @@ def test_runs_are_the_same_to_the_bit(models, data):
 def test_shared_regions_are_one(models, data, seed):
     model = data.draw(GRAPHS[models])
     laws.shared_regions_are_one(model, *data.draw(strategies(model.graph)), random=seed)
+
+
+def test_a_law_proves_its_plans_first():
+    """Whatever the numbers of a wrong plan are by chance."""
+    graph = Graph()
+    y = tiny.linear(graph.input("x", (4, 4)), 4)
+    graph.output("y", tiny.mean_square(y))
+    machine = MachineModel.uniform(2)
+    right = lower(graph, data_parallel(graph, machine), machine)
+    feeds = {"x": np.ones((4, 4), np.float32)}
+    laws.run(right, feeds)
+    with pytest.raises(PlanError, match="nothing makes it wait"):
+        laws.run(dependence_missing(right, np.random.default_rng(0)), feeds)

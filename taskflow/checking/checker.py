@@ -100,7 +100,7 @@ def _values(graph: TaskGraph, tables: GraphTables, collectives: Collectives, end
     columns = _plan_columns(graph, collectives.table)
     room, instances = 3 * len(graph.instance_region) + 1024, len(graph.instance_region)
     while True:
-        pieces = make_pieces(instances, room, graph.arg_box.shape[2])
+        pieces = make_pieces(instances + len(collectives.touches), room, graph.arg_box.shape[2])
         plain = (tuple(each) for each in (columns, tables, collectives.steps, ends, pieces, fault))
         end = int(follow_values(*plain))
         if end != NO_ROOM:
@@ -114,7 +114,7 @@ def _plan_columns(graph: TaskGraph, table_of: Array) -> PlanColumns:
         row[name] = getattr(graph, name)
     row["steps"] = table_of
     instance["region"], instance["device"] = graph.instance_region, graph.instance_device
-    instance["dims"] = dimensions(graph)
+    instance["dims"], instance["is_partial"] = dimensions(graph), graph.instance_partial
     boxes = np.ascontiguousarray(graph.instance_box), np.ascontiguousarray(graph.arg_box)
     return PlanColumns(row, instance, boxes[0], graph.arg_ptr, graph.arg_instance, graph.arg_privilege, boxes[1])
 

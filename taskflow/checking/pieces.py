@@ -23,7 +23,7 @@ class Pieces(NamedTuple):
     """The lists of all instances in one pool.
 
     Attributes:
-        head: per instance its first piece, -1 for none; the last two lists are of use to `values` alone.
+        head: per instance its first piece, -1 for none; then two lists for sums, and those of `effects`.
         piece: `PIECE` of the pool.
         box: (pieces, 2, dimensions) box of each.
         state: the first free piece; and whether there was none when one was needed.
@@ -35,12 +35,12 @@ class Pieces(NamedTuple):
     state: Array
 
 
-def make_pieces(instances: int, room: int, dimensions: int) -> Pieces:
+def make_pieces(lists: int, room: int, dimensions: int) -> Pieces:
     """Empty lists with room for so many pieces."""
     piece = np.zeros(room, PIECE)
     piece["next"] = np.arange(1, room + 1)
     box = np.zeros((room, 2, dimensions), np.int64)
-    return Pieces(np.full(instances + 2, -1, np.int64), piece, box, np.zeros(2, np.int64))
+    return Pieces(np.full(lists + 2, -1, np.int64), piece, box, np.zeros(2, np.int64))
 
 
 # -- boxes -------------------------------------------------------------------------------------------------------------

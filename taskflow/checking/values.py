@@ -23,6 +23,7 @@ from taskflow.checking.arguments import (
     check_movement,
     is_argument,
 )
+from taskflow.checking.effects import apply_effect, note_effects
 from taskflow.checking.moves import carry, fold, note_parts, run_steps
 from taskflow.checking.pieces import Pieces, has_token, is_same, meet, overlaps, put, shared
 from taskflow.checking.rules import BROKEN, DONE, NO_ROOM, PlanFault, Rule, refuse
@@ -60,6 +61,7 @@ def follow_values(
     t = Machinery(PlanColumns(*plan), GraphTables(*program), StepTables(*steps), Pieces(*pieces), PlanFault(*fault))
     e = EndTables(*ends)
     whole_measure(t.program)
+    note_effects(t)
     for k in range(len(e.first)):
         first = e.first[k]
         put(t.pieces, first.instance, e.first_box[k], t.plan.instance[first.instance].dims, first.version, 0, 0)
@@ -94,7 +96,7 @@ def check_row(t: Machinery, row: int) -> bool:
         return carry(t, row, first, first, first + 1, t.plan.arg_box[first])
     if kind == FOLD:
         return fold(t, row, first)
-    return run_steps(t, row)
+    return apply_effect(t, row) or run_steps(t, row)
 
 
 # -- points ------------------------------------------------------------------------------------------------------------
