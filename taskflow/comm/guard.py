@@ -25,7 +25,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from pathlib import Path
 
-from taskflow.comm.judge import CELLS, LINE_BYTES, Cell, Fault, RankState, Report, Stage, judge, phase_of
+from taskflow.comm.judge import CELLS, LINE_BYTES, STATUS, Cell, Fault, RankState, Report, Stage, judge, phase_of
 
 TICK_SECONDS = 0.25
 LATER_SECONDS = 0.5  # by which the others are killed after the one at fault
@@ -38,6 +38,7 @@ SAYS = {
     Fault.STANDS: "has not moved for {:g} s",
     Fault.LEFT: "left before the others, which wait for it,",
     Fault.LOST: "is out of reach",
+    Fault.FAILED: "left with an error",
 }
 _REPORT, _VERDICT = struct.Struct("<9q"), struct.Struct("<2q")
 
@@ -71,7 +72,8 @@ class Guard:
         process, launcher: process numbers of the rank and of what started it.
         patience: see `judge`.
         memory: the file of the cells and tables.
-        rank_end: the socket to the rank; an empty line says "look now", another one where to meet other hosts.
+        rank_end: the socket to the rank; an empty line says "look now", another one where to meet other hosts, and the
+            last one with which status the rank leaves.
         job: a name that the ranks of this job on this host share.
     """
 
@@ -91,6 +93,7 @@ class Guard:
         self.process, self.launcher, self.patience, self.memory, self.job = process, launcher, patience, memory, job
         self.token, self.state, self.place = 0, RankState.RUNS, (0, 0, 0, -1)
         self.still = self.stopped = 0.0
+        self.has_failed = False
         self.looked = time.monotonic()
         self.ranks: dict[int, Report] = {}  # as the centre
         self.guards: dict[socket.socket, int] = {}  # as the centre: whose
@@ -107,7 +110,7 @@ class Guard:
     def run(self) -> None:
         """Guard until the rank has ended as it should, and as the centre until all have."""
         self._find_centre()
-        while self.state != RankState.GONE or self._cells()[Cell.STAGE] != Stage.DONE or self.guards:
+        while self.state != RankState.GONE or self._stage(self._cells()) != Stage.DONE or self.guards:
             for key, _ in self.selector.select(TICK_SECONDS):
                 key.data(key.fileobj)
             if time.monotonic() - self.looked >= TICK_SECONDS:
@@ -134,7 +137,7 @@ class Guard:
         self.stopped = self.stopped + passed if self.state == RankState.STOPPED else 0.0
         self.place = place
         waits = self._line(table, position).startswith(b"wait") if table else cells[Cell.WAITING]
-        about = cells[Cell.STAGE], cells[Cell.COUNT], cells[Cell.STEP] if table else -1, waits
+        about = self._stage(cells), cells[Cell.COUNT], cells[Cell.STEP] if table else -1, waits
         times = int(self.still * 1e3), int(self.stopped * 1e3)
         report = Report(self.token, self.rank, self.state, *about, *times)
         if self.centre is None:
@@ -142,6 +145,11 @@ class Guard:
         else:
             with suppress(OSError):  # that it is closed is heard
                 self.centre.sendall(_REPORT.pack(*report))
+
+    def _stage(self, cells: tuple[int, ...]) -> int:
+        """How far the end of the rank is. Ranks that have met wait for each other in MPI's own end, so none fails."""
+        has_failed = self.has_failed and cells[Cell.STAGE] == Stage.DONE and not cells[Cell.COUNT] and self.size > 1
+        return Stage.FAILED if has_failed else cells[Cell.STAGE]
 
     def _cells(self) -> tuple[int, ...]:
         return struct.unpack(f"<{CELLS}q", os.pread(self.memory, 8 * CELLS, 0))
@@ -176,20 +184,27 @@ class Guard:
         return f"step {cells[Cell.STEP]}, {self._line(table, self._position(cells)).decode(errors='ignore')}"
 
     def _obey(self, rank_end: socket.socket) -> None:
-        """Look now, or meet other hosts first."""
-        line = rank_end.makefile("rb").readline()
-        if not line:  # the rank has ended
+        """Look now, or take note of what the rank tells first."""
+        lines = rank_end.recv(4096)
+        if not lines:  # the rank has ended
             self._close(rank_end)
             return
-        if line.strip():
-            self._leave_centre()
-            self.token, host, port = json.loads(line)
-            if self.rank:
-                try:
-                    self._follow(socket.create_connection((host, port), timeout=CONNECT_SECONDS))
-                except OSError as error:
-                    self._say(f"cannot reach rank 0's host: {error}; it will not notice the end of other hosts")
+        for line in filter(None, lines.split(b"\n")):
+            if line.startswith(STATUS):
+                self.has_failed = line != STATUS + b"\0"  # that of a fork, too, until the rank's own
+            else:
+                self._meet_hosts(*json.loads(line))
         self._look()
+
+    def _meet_hosts(self, token: int, host: str, port: int) -> None:
+        """From now on stand with the guards of other hosts, whose centre is rank 0's."""
+        self._leave_centre()
+        self.token = token
+        if self.rank:
+            try:
+                self._follow(socket.create_connection((host, port), timeout=CONNECT_SECONDS))
+            except OSError as error:
+                self._say(f"cannot reach rank 0's host: {error}; it will not notice the end of other hosts")
 
     # -- the others ----------------------------------------------------------------------------------------------------
 
@@ -278,7 +293,7 @@ class Guard:
     def _take(self, report: Report) -> None:
         """As the centre: note a report, and judge when it is this one's turn or tells of an end."""
         self.ranks[report.rank] = report
-        if report.rank == self.rank or report.state == RankState.GONE or report.stage == Stage.SAID:
+        if report.rank == self.rank or report.state == RankState.GONE or report.stage >= Stage.SAID:
             found = judge(self.ranks, self.size, self.patience, self._is_gone)
             if found is not None:
                 self._pass(*found)
@@ -302,12 +317,13 @@ class Guard:
 
     def _end(self, rank: int, fault: Fault) -> None:
         """Say what is ours to say, see to it that this rank ends, and be gone."""
-        is_mine, seconds = rank == self.rank, OWN_END_SECONDS if fault == Fault.SAID else LATER_SECONDS
+        is_mine, ends_itself = rank == self.rank, fault in (Fault.SAID, Fault.FAILED)
         if fault != Fault.SAID and (is_mine or (self.centre is None and rank not in self.guards.values())):
             self._say(SAYS[fault].format(self.patience), "; all ranks end", rank)
         elif fault == Fault.STANDS:
             self._say("stood")
-        end = time.monotonic() + seconds * (not is_mine or fault == Fault.SAID)
+        seconds = OWN_END_SECONDS if ends_itself else 0.0 if is_mine else LATER_SECONDS
+        end = time.monotonic() + seconds
         while state_of(self.process) != RankState.GONE and time.monotonic() < end:
             time.sleep(TICK_SECONDS / 10)
         self._kill()

@@ -19,8 +19,16 @@ from functools import cache
 from pathlib import Path
 
 from taskflow.comm.guard import rank_of
-from taskflow.comm.judge import CELLS, Cell, Stage
-from taskflow.core.system import accept_tracer, job_name, local_size, patience_seconds, world_rank, world_size
+from taskflow.comm.judge import CELLS, STATUS, Cell, Stage
+from taskflow.core.system import (
+    accept_tracer,
+    job_name,
+    local_size,
+    patience_seconds,
+    tell_status,
+    world_rank,
+    world_size,
+)
 
 _START = (
     "import sys, types; package = types.ModuleType('taskflow'); package.__path__ = [{!r}]; "
@@ -47,6 +55,7 @@ class Heart:
             none = [(os.POSIX_SPAWN_OPEN, end, os.devnull, os.O_RDWR, 0) for end in (0, 1)]
             accept_tracer(os.posix_spawn(command[0], command, os.environ, file_actions=none, setsid=True))
             os.set_inheritable(self._file, False)
+            tell_status(self._guard.fileno(), STATUS)
         guards_end.close()
 
     def room(self, size_bytes: int) -> tuple[mmap.mmap, int]:

@@ -15,6 +15,7 @@ LEFT_SECONDS = 2.0  # for which a rank waits in vain before the one that has lef
 PHASES = ("import", "script", "search", "construction", "fit", "checkpoint", "between fits")
 CELLS = 9
 LINE_BYTES = 80  # what a call is, in a table
+STATUS = b"status "  # begins what a rank tells its guard at the very end
 
 
 def phase_of(number: int) -> str:
@@ -38,9 +39,12 @@ class Cell(IntEnum):
 
 
 class Stage(IntEnum):
-    """How far the end of a rank is; `SAID`: it ends all ranks itself, and has said why."""
+    """How far the end of a rank is.
 
-    RUNS, LEAVING, DONE, SAID = range(4)
+    `SAID`: it ends all ranks itself, and has said why. `FAILED`: it leaves with a status that has the launcher end all.
+    """
+
+    RUNS, LEAVING, DONE, SAID, FAILED = range(5)
 
 
 class RankState(IntEnum):
@@ -52,7 +56,7 @@ class RankState(IntEnum):
 class Fault(IntEnum):
     """What can be wrong with a rank."""
 
-    DIED, STOPPED, STANDS, LEFT, LOST, SAID = range(6)
+    DIED, STOPPED, STANDS, LEFT, LOST, SAID, FAILED = range(7)
 
 
 class Report(NamedTuple):
@@ -88,6 +92,9 @@ def judge(
     for r in every:
         if r.stage == Stage.SAID:
             return r.rank, Fault.SAID
+    for r in every:
+        if r.stage == Stage.FAILED:
+            return r.rank, Fault.FAILED
     for r in every:
         if r.state == RankState.GONE and r.stage < Stage.DONE:
             return r.rank, Fault.DIED

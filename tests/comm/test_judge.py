@@ -30,6 +30,7 @@ STOPPED = {"state": RankState.STOPPED, "stopped": LONG}
 AT_FAULT = {
     Fault.DIED: report(1, state=RankState.GONE),
     Fault.SAID: report(1, stage=Stage.SAID, state=RankState.GONE),
+    Fault.FAILED: report(1, stage=Stage.FAILED, meetings=0),
     Fault.STOPPED: report(1, **STOPPED),
     Fault.STANDS: report(1, step=3, still=LONG),
     Fault.LEFT: report(1, stage=Stage.DONE, state=RankState.GONE, meetings=6),
