@@ -117,7 +117,7 @@ def test_leaving_alone_ends_all(leaves_with, said, mpirun):
 def test_only_errors_end_all(monkeypatch):
     ended = []
     monkeypatch.setattr(ending, "end_all_ranks", lambda *about: ended.append(about))
-    for leave in (SystemExit(), SystemExit(0), ending.Stopped(130)):
+    for leave in (SystemExit(), SystemExit(0), SystemExit(130)):
         ending.end_all_leaving(leave)
     assert not ended
     ending.end_all_leaving(SystemExit(3))

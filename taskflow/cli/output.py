@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from taskflow.cli.inputs import Problem
+from taskflow.core.system import world_rank
 from taskflow.core.text import printable
 from taskflow.lowering import lower
 from taskflow.report.console import ShowProgress, make_console, print_table, show_progress
@@ -60,4 +61,4 @@ def show_table(table: Table) -> None:
 
 def progress_bar() -> AbstractContextManager[ShowProgress]:
     """How far a command is, on standard error; see `show_progress`."""
-    return show_progress(make_console(stderr=True))
+    return show_progress(make_console(stderr=True, quiet=world_rank() > 0))

@@ -10,6 +10,7 @@ import time
 from taskflow.cli.inputs import Problem, add_problem, find_strategy, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import Commands, natural, positive, positive_seconds
+from taskflow.core.system import world_rank
 from taskflow.report.describe import describe_seconds
 from taskflow.searching import PROPOSALS, SearchInterrupted, SearchResult, search
 
@@ -41,6 +42,8 @@ def _search(options: argparse.Namespace) -> int:
         result = _run_search(problem, options)
     except SearchInterrupted as interrupted:
         result, status = interrupted.result, 128 + signal.SIGINT
+    if world_rank():
+        return status  # rank 0 shows and writes it
     show_table([("start", "a step"), *((name, _described(s)) for name, s in result.baseline_seconds.items())])
     show(f"{'interrupted, the best so far: ' if status else ''}{result}")
     if options.out:

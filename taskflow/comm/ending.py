@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import atexit
+import signal
 import sys
 import threading
 import traceback
@@ -18,13 +19,9 @@ from types import TracebackType
 
 from taskflow.comm.heart import heart
 from taskflow.comm.judge import PHASES, Cell, Stage, phase_of
-from taskflow.core.system import world_rank
+from taskflow.core.system import STOPPING, world_rank
 
 _WHERE = "_taskflow_phase"  # attribute of an error: the innermost phase that it has left
-
-
-class Stopped(SystemExit):
-    """Leaves Python as `SystemExit` does; all ranks leave, so none has to be ended by another."""
 
 
 def end_together() -> None:
@@ -73,13 +70,18 @@ def note_phase(error: BaseException, name: str) -> None:
 
 def _end_all(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     text: Sequence[str] = traceback.format_exception(kind, error, trace)
-    if not end_all_ranks(1, "failed", error, "".join(text)):
+    status = 128 + signal.SIGINT if issubclass(kind, KeyboardInterrupt) else 1
+    if not end_all_ranks(status, "failed", error, "".join(text)):
         sys.stderr.write("".join(text))
 
 
 def end_all_leaving(leave: SystemExit, is_alone: bool = False) -> None:
-    """Where other ranks count on this one: leaving Python with an error, or alone, ends all ranks."""
-    if (leave.code or is_alone) and not isinstance(leave, Stopped):
+    """Where other ranks count on this one: leaving Python with an error, or alone, ends all ranks.
+
+    With the status of a signal that asks for an end all leave, so none has to be ended by another.
+    """
+    is_asked = leave.code in {128 + number for number in STOPPING}
+    if (leave.code or is_alone) and not is_asked:
         status = leave.code if leave.code and isinstance(leave.code, int) else 1
         end_all_ranks(status, f"leaves with {leave.code!r}", leave)
 

@@ -110,14 +110,21 @@ class Guard:
     def run(self) -> None:
         """Guard until the rank has ended as it should, and as the centre until all have."""
         self._find_centre()
-        while self.state != RankState.GONE or self._stage(self._cells()) != Stage.DONE or self.guards:
+        while self.state != RankState.GONE or self._stage(self._cells()) != Stage.DONE or self._is_needed():
             for key, _ in self.selector.select(TICK_SECONDS):
                 key.data(key.fileobj)
             if time.monotonic() - self.looked >= TICK_SECONDS:
                 self._look()
             if state_of(self.launcher) == RankState.GONE:
+                segments = self._segments()
                 self._kill()
+                for path in segments:
+                    path.unlink(missing_ok=True)
                 return
+
+    def _is_needed(self) -> bool:
+        """Whether others count on this guard as their centre, or will: it alone knows how its rank has left."""
+        return bool(self.guards) or (self.centre is None and self.is_one_host and len(self.ranks) < self.size)
 
     def _close(self, source: int | socket.socket) -> None:
         self.selector.unregister(source)
@@ -328,6 +335,15 @@ class Guard:
             time.sleep(TICK_SECONDS / 10)
         self._kill()
         sys.exit()
+
+    def _segments(self) -> set[Path]:
+        """The files that MPI shares with other ranks of the host, which the launcher removes, unless it is killed."""
+        try:
+            maps = Path(f"/proc/{self.process}/maps").read_text()
+        except OSError:  # the rank has gone
+            return set()
+        names = {line.rpartition("/dev/shm/")[2] for line in maps.splitlines() if " /dev/shm/" in line}
+        return {Path("/dev/shm", name) for name in names if name.startswith(("sm_segment.", "vader_segment."))}
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):

@@ -13,17 +13,48 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 from taskflow.comm.transport import Transport
-from taskflow.core.system import outlives_terminal
+from taskflow.core.system import STOPPING, outlives_terminal, world_size
 
 _log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # mpirun passes the last on, and ranks live
 PERIOD_SECONDS = 0.2
 MOST_STEPS = 64
+
+
+@contextmanager
+def noted_interrupt(note: Callable[[], None]) -> Iterator[None]:
+    """Meanwhile a first Ctrl-C calls `note`, and a second one acts as it did before.
+
+    To a rank it comes as SIGUSR1 from `taskflow run`, and from mpirun as SIGTERM, 0.25 s before the end. Where somebody
+    else handles a signal, or outside of the main thread, which gets them, nothing changes.
+    """
+    defaults: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
+    if world_size(0):
+        defaults |= {signal.SIGTERM: signal.SIG_DFL, signal.SIGUSR1: signal.SIG_DFL}
+    if threading.current_thread() is not threading.main_thread():
+        defaults = {}
+    ours = {number: default for number, default in defaults.items() if signal.getsignal(number) == default}
+
+    def restore() -> None:
+        for number, default in ours.items():
+            signal.signal(number, default)
+
+    def act(number: int, frame: FrameType | None) -> None:
+        restore()
+        note()
+
+    for number in ours:
+        signal.signal(number, act)
+    try:
+        yield
+    finally:
+        restore()
 
 
 class Interrupted(Exception):
@@ -51,7 +82,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             self._previous = {
-                number: signal.signal(number, self._note) for number in SIGNALS if not outlives_terminal(number)
+                number: signal.signal(number, self._note) for number in STOPPING if not outlives_terminal(number)
             }
         return self
 

@@ -95,9 +95,18 @@ def judge(
     for r in every:
         if r.stage == Stage.FAILED:
             return r.rank, Fault.FAILED
+
+    def missing(meetings: int) -> tuple[int, Fault] | None:
+        """Who has left without a meeting of this number."""
+        for rank in range(size):
+            known = ranks.get(rank)
+            if is_gone(rank) if known is None else known.stage >= Stage.LEAVING and known.meetings < meetings:
+                return rank, Fault.LEFT
+        return None
+
     for r in every:
-        if r.state == RankState.GONE and r.stage < Stage.DONE:
-            return r.rank, Fault.DIED
+        if r.state == RankState.GONE and r.stage < Stage.DONE:  # who waited in vain was ended by the launcher
+            return (missing(r.meetings) if r.waits and r.step < 0 else None) or (r.rank, Fault.DIED)
     stopped = [r for r in every if r.stopped >= limit]
     if stopped and (len(stopped) < size or size == 1):  # all of several: someone has suspended the job
         return stopped[0].rank, Fault.STOPPED
@@ -106,8 +115,4 @@ def judge(
     if at_work or len(still) == size:  # who waits is not at fault, unless all do
         return (at_work or still)[0].rank, Fault.STANDS
     in_vain = max((r.meetings for r in every if r.waits and r.still >= LEFT_SECONDS * 1e3), default=-1)
-    for rank in range(size) if in_vain >= 0 else ():
-        known = ranks.get(rank)
-        if is_gone(rank) if known is None else known.stage >= Stage.LEAVING and known.meetings < in_vain:
-            return rank, Fault.LEFT
-    return None
+    return missing(in_vain) if in_vain >= 0 else None

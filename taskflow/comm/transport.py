@@ -130,11 +130,11 @@ class Transport(ABC):
     def on_rank_0(self, act: Callable[[], Result]) -> Result:
         """What `act` gives on rank 0, on every rank; its error, if the user or the system is at fault, too."""
         made: list[Result] = []
-        error: Exception | None = None
+        error: BaseException | None = None
         if self.rank == 0:
             try:
                 made = [act()]
-            except (OSError, ValueError) as problem:
+            except (OSError, ValueError, KeyboardInterrupt) as problem:
                 error = problem
         made, error = self.gather((made, error))[0]
         if error is not None:

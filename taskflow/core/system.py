@@ -48,6 +48,9 @@ def tell_status(handle: int, before: bytes) -> None:
         libc.on_exit(libc.fputc, stream)
 
 
+STOPPING = signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1  # ask for an end; mpirun passes the last on
+
+
 def outlives_terminal(number: int) -> bool:
     """Whether this signal is SIGHUP, and this process was started to ignore it, as `nohup` does."""
     return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN

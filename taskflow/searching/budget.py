@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gc
 import math
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
 
 RARELY = 1_000_000  # look for garbage: containers that were made and not freed
 
@@ -47,26 +44,9 @@ class Budget:
             return by_count
         return max(by_count, (time.perf_counter() - self._begin) / self.seconds)
 
-    @contextmanager
-    def spent_by_interrupt(self) -> Iterator[None]:
-        """Meanwhile a first Ctrl-C is noted, so that no proposal ends half way; a second one is a KeyboardInterrupt.
-
-        Where somebody else handles it, or outside of the main thread, which gets the signals, nothing changes.
-        """
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self.is_interrupted = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-        is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if not is_ours or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        signal.signal(signal.SIGINT, note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    def interrupt(self) -> None:
+        """Spend it, so that no proposal ends half way."""
+        self.is_interrupted = True
 
 
 @contextmanager

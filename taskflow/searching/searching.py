@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from taskflow.comm.ending import phase
+from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import Transport, connect
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
@@ -89,8 +90,11 @@ class SearchInterrupted(KeyboardInterrupt):
     """Ctrl-C ended a search; `result` is the best that it had found until then, on all ranks."""
 
     def __init__(self, result: SearchResult) -> None:
-        super().__init__(f"search: interrupted; {result}")
+        super().__init__(result)
         self.result = result
+
+    def __str__(self) -> str:
+        return f"search: interrupted; {self.result}"
 
 
 @phase("search")
@@ -134,7 +138,8 @@ def search(
     Raises:
         ValueError: the budget is empty, a start does not fit the graph or the machine, or no start fits into the
             devices' memory (with the numbers).
-        SearchInterrupted: Ctrl-C, once a start was judged; a second one ends at once with KeyboardInterrupt.
+        SearchInterrupted: Ctrl-C, once a start was judged; a second one ends at once with KeyboardInterrupt. On all
+            ranks, if it came to any.
     """
     if proposals is None and seconds is None:
         proposals = PROPOSALS
@@ -151,23 +156,24 @@ def search(
         named, left_out = _inside(space, named)
     transport = transport or connect()
     run = _Search(space, judge, budget, progress, (seed, transport.rank))
-    with collect_rarely(), budget.spent_by_interrupt():
+    with collect_rarely(), noted_interrupt(budget.interrupt):
         baseline = _judge_starts(judge, named, space, seed, budget)
         run.search(named, baseline, until_local)
-    baseline = {name: judge.predict(named[name]) if math.isfinite(s) else s for name, s in baseline.items()}
-    run.settle(named, baseline)
-    own = SearchResult(
-        run.strategy,
-        run.seconds,
-        baseline,
-        tuple(run.history),
-        budget.done,
-        lower_bound(space, costs) if costs.is_shared_out and not budget.is_interrupted else 0.0,
-        run.is_local,
-        left_out,
-    )
-    best = _best_of(transport.gather(own))
-    if budget.is_interrupted:
+        baseline = {name: judge.predict(named[name]) if math.isfinite(s) else s for name, s in baseline.items()}
+        run.settle(named, baseline)
+        own = SearchResult(
+            run.strategy,
+            run.seconds,
+            baseline,
+            tuple(run.history),
+            budget.done,
+            lower_bound(space, costs) if costs.is_shared_out and not budget.is_interrupted else 0.0,
+            run.is_local,
+            left_out,
+        )
+        results, are_interrupted = zip(*transport.gather((own, budget.is_interrupted)), strict=True)
+    best = _best_of(results)
+    if any(are_interrupted):
         raise SearchInterrupted(best)
     return best
 
@@ -188,7 +194,7 @@ def _rules(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
     return named
 
 
-def _best_of(results: list[SearchResult]) -> SearchResult:
+def _best_of(results: Sequence[SearchResult]) -> SearchResult:
     """The best, the first of them in the order of ranks."""
     best = min(results, key=lambda r: r.seconds)
     _log.info("search: %d proposals, %.6f s", sum(r.proposals for r in results), best.seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from taskflow.checkpoint.history import History, Keeper, Position
-from taskflow.comm.ending import Stopped, phase
-from taskflow.comm.interrupt import Interrupted, Interrupts
+from taskflow.comm.ending import phase
+from taskflow.comm.interrupt import Interrupted, Interrupts, noted_interrupt
 from taskflow.comm.transport import LocalTransport, connect
 from taskflow.core.text import describe_memory, printable
 from taskflow.cost.measure import measure_machine
@@ -56,6 +57,9 @@ class Trainer:
         quiet: print nothing.
         executor: further arguments of `Executor`. On `cuda` devices `record` is off unless it is given here: steps are
             then captured, and no timeline is kept.
+
+    Raises:
+        SearchInterrupted: Ctrl-C in the search, on all ranks, with the best strategy so far.
     """
 
     @phase("construction")
@@ -98,7 +102,8 @@ class Trainer:
             raise ValueError(f"trainer: strategy is a Strategy, a rule or 'search', not '{strategy}'")
         if len(self.machine.devices) == 1:
             return data_parallel(self.graph, self.machine)
-        with show_progress(self.console) as show:
+        waiting = noted_interrupt(lambda: None) if self.transport.rank else nullcontext()  # rank 0 ends the search
+        with show_progress(self.console) as show, waiting:
             result = self.transport.on_rank_0(
                 lambda: search(
                     self.graph,
@@ -174,7 +179,7 @@ class Trainer:
             except Interrupted as stop:
                 keeper.save(position)
                 self.console.print(f"stopped by {stop} in fit, after step {self.step.steps}")
-                raise Stopped(128 + stop.number) from None
+                raise SystemExit(128 + stop.number) from None
             finally:
                 self.step.forget_next()
         return position.history

@@ -70,6 +70,13 @@ def test_who_has_left_is_at_fault_only_if_one_waits_in_a_meeting_that_he_missed(
         assert found(waiting._replace(waits=0), report(1, stage=stage, meetings=6)) is None
 
 
+def test_who_waits_in_vain_has_not_died_of_himself():
+    died = report(0, waits=1, meetings=7, state=RankState.GONE)
+    assert found(died, report(1, stage=Stage.DONE, meetings=6)) == (1, Fault.LEFT)
+    assert found(died, report(1, stage=Stage.DONE, meetings=7)) == (0, Fault.DIED)
+    assert found(died._replace(waits=0), report(1, stage=Stage.DONE, meetings=6)) == (0, Fault.DIED)
+
+
 def test_who_never_came_is_at_fault_if_he_is_gone():
     waiting = report(0, waits=1, still=2000)
     assert found(waiting, size=2, gone=[1]) == (1, Fault.LEFT)

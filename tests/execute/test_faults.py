@@ -28,6 +28,11 @@ def run(*arguments, launcher=("-m", "taskflow", "run", "-n", "2")):
     return done.returncode, done.stdout + done.stderr
 
 
+def hear_hangups():
+    """Also where the tests were started by `nohup`."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def seconds_since_accident(folder):
     return time.time() - (folder / "accident").stat().st_mtime
 
@@ -88,10 +93,11 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(undisturbed, tmp_pat
     assert len(list(tmp_path.glob("*/rank-0001.safetensors"))) >= 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_signal_to_the_launcher_stops_all_ranks(number, tmp_path):
     command = [sys.executable, "-m", "taskflow", "run", "-n", "2", TRAIN, tmp_path, "--epochs", "100000"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=hear_hangups, **pipes) as job:
         deadline = time.monotonic() + 30
         while not list(tmp_path.glob("step-*")) and time.monotonic() < deadline:
             time.sleep(0.05)  # until the training is under way in another process: there is nothing else to wait on
@@ -115,7 +121,7 @@ def test_twenty_of_the_injected_deaths():
     command = [sys.executable, ROOT / "benchmarks" / "deaths.py", "--few", "--patience", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "20 deaths, not as they must be: 0" in done.stdout
+    assert "20 deaths: 20 of 20 ended in time" in done.stdout
 
 
 def test_a_checkpoint_of_four_ranks_loads_on_one_two_and_three(tmp_path):

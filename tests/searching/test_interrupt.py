@@ -2,15 +2,22 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from taskflow import CostModel, MachineModel, SearchInterrupted, lower, search, simulate
 from taskflow.cli import main
+from taskflow.comm import launch
 from taskflow.strategy.strategy import Strategy
 from tests import commands
 from tests.lowered import network
 
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tests" / "programs" / "search.py"
 FOUR = MachineModel.uniform(4)
 COSTS = CostModel.analytic(FOUR)
 
@@ -72,3 +79,33 @@ def test_the_command_writes_it(tmp_path, capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert "interrupted, the best so far: " in out and out.endswith("written: s.json\n") and err == ""
     assert "fc" in Strategy.load("s.json")
+
+
+LAUNCHERS = {
+    "mpirun": [launch.find_mpirun(), "-n", "2", sys.executable],
+    "taskflow run": [sys.executable, "-m", "taskflow", "run", "-n", "2"],
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "number", "what"),
+    [
+        ("mpirun", signal.SIGUSR1, "command"),  # after SIGINT, mpirun leaves its ranks 0.25 s
+        ("taskflow run", signal.SIGINT, "trainer"),
+    ],
+)
+def test_on_ranks_it_is_written_too(launcher, number, what, tmp_path):
+    environment, pipe = launch.launch_environment(os.environ, 2), subprocess.PIPE
+    command = [*LAUNCHERS[launcher], SCRIPT, tmp_path, what]
+    ready = [tmp_path / f"{rank}.ready" for rank in range(2 if what == "command" else 1)]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True) as job:
+        deadline = time.monotonic() + 30
+        while not all(each.exists() for each in ready) and time.monotonic() < deadline:
+            time.sleep(0.05)  # until they search, in other processes: there is nothing else to wait on
+        job.send_signal(number)
+        out, err = job.communicate(timeout=30)
+    assert job.returncode == 130, out + err
+    assert any(name.startswith("fc") for name in Strategy.load(tmp_path / "s.json"))
+    assert what == "trainer" or out.count("interrupted, the best so far: ") == 1
