@@ -245,7 +245,7 @@ def combinations() -> Iterator[tuple[str, int, str, str]]:
             for accident in ACCIDENTS:
                 for phase in PHASES:
                     if not (
-                        accident == "endless kernel" and phase != "step" or accident in IGNORED and phase == "exit"
+                        (accident == "endless kernel" and phase != "step") or (accident in IGNORED and phase == "exit")
                     ):
                         yield launcher, ranks, accident, phase
     for ranks in RANKS:
@@ -309,9 +309,9 @@ def main() -> int:
     deaths = sum(map(len, seconds.values())) - len(seconds)
     print(f"cannot occur: a kernel without end outside of a step; {', '.join(IGNORED)} at exit, which Python ignores")
     print(
-        f"{deaths} deaths: {deaths - wrong['late']} of {deaths} ended in time, slowest {max(seconds['at once']):.1f} s of "
-        f"{LIMIT_SECONDS:g} s, and {max(seconds['later']):.1f} s of {LIMIT_SECONDS + options.patience:g} s where patience "
-        f"ends it; {', '.join(f'{wrong[what]} {what}' for what in WRONG)}; "
+        f"{deaths} deaths: {deaths - wrong['late']} of {deaths} ended in time, slowest {max(seconds['at once']):.1f} s "
+        f"of {LIMIT_SECONDS:g} s, and {max(seconds['later']):.1f} s of {LIMIT_SECONDS + options.patience:g} s where "
+        f"patience ends it; {', '.join(f'{wrong[what]} {what}' for what in WRONG)}; "
         f"{len(jobs) - deaths} slow jobs: {wrong['false alarm']} false alarms; {cpu_seconds():.0f} s of CPU"
     )
     return int(bool(wrong))

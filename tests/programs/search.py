@@ -3,8 +3,7 @@
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import taskflow
 from taskflow import cli
@@ -12,6 +11,7 @@ from taskflow.core.system import world_rank
 from taskflow.train import trainer
 from tests.lowered import network
 
+ROOT = Path(__file__).parents[2]
 FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
 FOUND = FOLDER / "s.json"
 
