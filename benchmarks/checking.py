@@ -1,9 +1,9 @@
 """The plan checker against its acceptance: `python -m benchmarks.checking` in the repository (some minutes).
 
 Four tables. Faults: every class of `tests/checking/mutations.py` at so many random places of random plans, and how many
-were found. Plans: so many right ones, and how many were refused. Dependences and edges of reuse: so many random ones
-taken out that nothing else implies, and how many of these faults were found. Times: seconds of the processor for a GPT,
-cold and warm, data parallel and tensor parallel.
+were found. Plans: so many right ones, what they have in them, and how many were refused. Dependences and edges of
+reuse: so many random ones taken out that nothing else implies, and how many of these faults were found. Times: seconds
+of the processor for a GPT, first and warm, data parallel and tensor parallel.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import Graph, MachineModel, PlanError, TaskGraph, check_plan
 from taskflow.tasks.memory import plan_memory
+from tests.checking.features import features
 from tests.checking.mutations import CLASSES, is_implied, row_of, without_dependence
-from tests.checking.plans import plans
+from tests.checking.plans import Plan, plans
 from tests.checking.reuse import as_lists, reuse_edges
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -38,10 +39,11 @@ TIMED = (
     (4, 44, "data_parallel"),
     (4, 8, "model_parallel"),
     (4, 480, "data_parallel"),
+    (8, 240, "data_parallel"),
     (4, 100, "model_parallel"),
 )
 
-Look = Callable[[Graph, TaskGraph, np.random.Generator], bool]  # False: that is enough
+Look = Callable[[Plan, np.random.Generator], bool]  # False: that is enough
 
 
 def look_at_plans(look: Look, most: int = 10**9) -> None:
@@ -60,9 +62,9 @@ def look_at_plans(look: Look, most: int = 10**9) -> None:
             phases=[Phase.generate],
         )
         @given(plan=plans(), random=st.integers(0, 2**32 - 1))
-        def draw(plan: tuple[Graph, TaskGraph], random: int) -> None:
+        def draw(plan: Plan, random: int) -> None:
             nonlocal is_enough
-            is_enough = is_enough or next(left) >= most or not look(*plan, np.random.default_rng(random))
+            is_enough = is_enough or next(left) >= most or not look(plan, np.random.default_rng(random))
 
         draw()
         if is_enough:
@@ -84,7 +86,8 @@ def faults(places: int) -> None:
     """The first table."""
     tried, found = Counter[str](), Counter[str]()
 
-    def look(graph: Graph, task_graph: TaskGraph, generator: np.random.Generator) -> bool:
+    def look(plan: Plan, generator: np.random.Generator) -> bool:
+        graph, task_graph = plan
         for name, mutate in CLASSES.items():
             if tried[name] < places and len(task_graph) < ROWS:
                 bad = mutate(task_graph, generator)
@@ -100,14 +103,16 @@ def faults(places: int) -> None:
 
 def right_plans(count: int) -> None:
     """The second table."""
-    seen = Counter[str]()
+    seen, has = Counter[str](), Counter[str]()
 
-    def look(graph: Graph, task_graph: TaskGraph, generator: np.random.Generator) -> bool:
+    def look(plan: Plan, generator: np.random.Generator) -> bool:
+        graph, task_graph = plan
         try:
-            check_plan(graph, task_graph)
+            check_plan(graph, task_graph, plan_memory(task_graph))
         except PlanError as error:
             seen["refused"] += 1
             print(f"refused: {error}", flush=True)
+        has.update(features(graph, task_graph, plan.order))
         seen["plans"] += 1
         seen["rows"] += len(task_graph)
         seen["collectives"] += int((task_graph.kind == taskflow.Kind.COLLECTIVE).sum())
@@ -116,13 +121,16 @@ def right_plans(count: int) -> None:
     look_at_plans(look, count)
     what = f"{seen['rows']} rows, {seen['collectives']} collectives"
     print(f"{seen['plans']} right plans ({what}): {seen['refused']} refused", flush=True)
+    for name in sorted(has):
+        print(f"    with {name:40s}{has[name]:6d}", flush=True)
 
 
 def left_out(count: int) -> None:
     """The third table."""
     tried, found = Counter[str](), Counter[str]()
 
-    def look(graph: Graph, task_graph: TaskGraph, generator: np.random.Generator) -> bool:
+    def look(plan: Plan, generator: np.random.Generator) -> bool:
+        graph, task_graph = plan
         if len(task_graph) > ROWS or not len(task_graph.dep_row):
             return True
         for edge in generator.integers(len(task_graph.dep_row), size=5).tolist():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import ops
 import taskflow
-from taskflow import CostModel, MachineModel, lower, schedule
+from taskflow import CostModel, MachineModel, ParallelConfig, lower, schedule
 from tests import laws
 from tests.models.tiny import TINY, build
 from tests.ops.strategies import operator_graphs
@@ -16,7 +16,9 @@ from tests.strategies import graphs, random_strategy
 
 
 class Plan(tuple):
-    """A graph and a task graph of it, in few words."""
+    """A graph and a task graph of it, in few words; `order` is that of the rows."""
+
+    order = "lowered"
 
     def __repr__(self):
         graph, task_graph = self
@@ -70,6 +72,8 @@ def plans(draw):
     machine = MACHINES[draw(st.sampled_from(sorted(MACHINES)))](draw(st.integers(1, 8)))
     if draw(st.integers(0, 3)) == 0:
         strategy = draw(st.sampled_from(RULES))(graph, machine)
+        if draw(st.booleans()):
+            strategy = with_split_updates(graph, machine, strategy)
     else:
         strategy = random_strategy(graph, machine, draw(st.integers(0, 2**32 - 1)))
     order, seed = draw(st.sampled_from(ORDERS)), draw(st.integers(0, 99))
@@ -77,7 +81,24 @@ def plans(draw):
         task_graph = lower(graph, strategy, machine)
     except ValueError:  # an operator that follows cannot be split so
         reject()
-    return Plan((graph, in_order(task_graph, order, seed)))
+    plan = Plan((graph, in_order(task_graph, order, seed)))
+    plan.order = order
+    return plan
+
+
+def updates(graph):
+    """The operators that update parameters in place, beside the same axes of an optimizer's state."""
+    return [op for op in graph.operators if any(op.inputs[k].role == "parameter" for k in op.writes)]
+
+
+def with_split_updates(graph, machine, strategy):
+    """ZeRO: each update of a parameter is split over all devices, whatever its operator is."""
+    strategy, count = strategy.copy(), len(machine.devices)
+    for op in updates(graph):
+        axis = next((a for a in op.split_axes if op.extents[a] >= count), None)
+        if axis is not None and op.follows is not None:
+            strategy[op.name] = ParallelConfig({axis: count}, tuple(range(count)))
+    return strategy
 
 
 def in_order(task_graph, order, seed):
