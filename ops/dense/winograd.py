@@ -143,10 +143,18 @@ def read_tiles(x: Array, tiles: Array, lines: Array, top: int, left: int) -> Non
     """tiles = Bᵀ d B for every tile d of 4 by 4 points of `x`, two apart; the first stands at (top, left)."""
     number = x.dtype.type
     _, images, rows, columns, channels = tiles.shape
+    first = max(0, left) * channels
+    count = min(x.shape[2], left * channels + lines.shape[1]) - first
     for n in range(images):
         for r in range(rows):
             lines[:] = 0
-            _add_rows(x[n], lines, top + 2 * r, left * channels, False)
+            for k in range(4):
+                a, b, s = _B[k]
+                for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
+                    if 0 <= row < x.shape[1]:
+                        target, source = lines[k, first - left * channels :], x[n, row, first:]
+                        for c in range(count):
+                            target[c] += sign * source[c]
             for w in range(columns):
                 for i in range(4):
                     for k in range(4):
@@ -162,6 +170,8 @@ def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None
     """The transpose of `read_tiles`: B m Bᵀ of every tile m is added to `x` where the tile stands."""
     number = x.dtype.type
     _, images, rows, columns, channels = tiles.shape
+    first = max(0, left) * channels
+    count = min(x.shape[2], left * channels + lines.shape[1]) - first
     for n in range(images):
         for r in range(rows):
             lines[:] = 0
@@ -175,24 +185,13 @@ def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None
                             p[c] += source[c]
                         for c in range(channels):
                             q[c] += sign * source[c]
-            _add_rows(x[n], lines, top + 2 * r, left * channels, True)
-
-
-@njit(nogil=True)
-def _add_rows(x: Array, lines: Array, top: int, begin: int, is_back: bool) -> None:
-    """lines += Bᵀ x for the four rows from `top` of an image, elements from `begin`; `is_back`: x += B lines."""
-    number = x.dtype.type
-    first = max(0, begin)
-    count = min(x.shape[1], begin + lines.shape[1]) - first
-    for k in range(4):
-        a, b, s = _B[k]
-        for row, sign in ((top + a, number(1)), (top + b, number(s))):
-            if 0 <= row < x.shape[0]:
-                target, source = lines[k, first - begin :], x[row, first:]
-                if is_back:
-                    target, source = source, target
-                for c in range(count):
-                    target[c] += sign * source[c]
+            for k in range(4):
+                a, b, s = _B[k]
+                for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
+                    if 0 <= row < x.shape[1]:
+                        source, target = lines[k, first - left * channels :], x[n, row, first:]
+                        for c in range(count):
+                            target[c] += sign * source[c]
 
 
 @njit(nogil=True)
