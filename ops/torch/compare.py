@@ -35,7 +35,7 @@ def compare(
     """The parameters of the graph that have no gradient in torch; `values` are those of inputs and weights by name.
 
     Raises:
-        ValueError: an output or a gradient differs from torch's, or random numbers are drawn.
+        ValueError: an output, a gradient or a buffer differs from torch's, or random numbers are drawn.
     """
     import torch
 
@@ -43,6 +43,8 @@ def compare(
         raise ValueError(
             f"from_torch: '{drawn}' draws random numbers in evaluation, too: only check=False takes it over"
         )
+    if hooked := [name for name, p in module.named_parameters() if p._post_accumulate_grad_hooks]:
+        raise ValueError(f"from_torch: the gradient of '{hooked[0]}' has a hook, which is not supported")
     kept = dict(module.named_parameters()) | {name: b.detach().clone() for name, b in module.named_buffers()}
     with torch.enable_grad():
         result = torch.func.functional_call(module, kept, tuple(examples))
@@ -52,6 +54,8 @@ def compare(
         raise ValueError(f"from_torch: forward returns {len(expected)} tensors, the graph has {len(outputs)}")
     for k, (region, tensor) in enumerate(zip(outputs, expected)):
         _check_alike(f"output {k}", found[region.name], array_of(tensor))
+    for name in dict(module.named_buffers()).keys() & found.keys():
+        _check_alike(f"the buffer '{name}'", found[name], array_of(kept[name]))
     return _compare_gradients(module, list(zip(outputs, expected)), replace_regions(graph, {}), values)
 
 

@@ -16,7 +16,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ops.elementwise.dropout import is_dropout
 from ops.torch.compare import array_of, compare
 from ops.torch.rules import Missing, Rule, Unsupported, call_rule, dtype_of, module_rule
 from ops.torch.state import from_torch_state
+from ops.torch.tracing import only_computing, place, refuse_changed_reads, trace
 from taskflow import Array, Executor, Graph, LogicalRegion, replace_regions
 
 
@@ -82,25 +82,45 @@ def from_torch(module: Any, example_inputs: Any, check: bool = True) -> Imported
     Args:
         module: a torch.nn.Module that torch.fx can trace: no control flow that depends on values.
         example_inputs: the tensors, or the only one, that `forward` takes; their shapes and dtypes are the graph's.
-        check: compare outputs and gradients with torch's on the example inputs; a module with dropout in evaluation
-            mode.
+        check: compare outputs, gradients and buffers with torch's on the example inputs, with weights near the module's
+            (a module with dropout in evaluation mode), and refuse what changes attributes or draws random numbers.
 
     Raises:
         ValueError: a node has no operator here, or not with its arguments: all such nodes are named with their source
-            lines. Or a parameter does not fit its input or shares a part of its memory with another one; or what comes
-            out differs from torch.
+            lines. Or a parameter does not fit its input or shares a part of its memory with another one; forward reads
+            what it has changed in place; or what comes out differs from torch.
     """
     examples = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    imported = _Reader(module, examples).read()
     if not check:
-        return imported
+        return _Reader(module, examples).read()
+    with only_computing(module):
+        imported = _Reader(module, examples).read()
     is_random, regions = any(map(is_dropout, imported.graph.operators)), imported.graph.regions
-    with _evaluation(module) if is_random else nullcontext():
-        other = _Reader(module, examples).read() if is_random else imported
+    with _other_weights(module), _evaluation(module) if is_random else nullcontext(), only_computing(module):
+        other = _Reader(module, examples).read()
         values = {r.name: array_of(x) for r, x in zip(other.inputs.values(), examples)} | other.weights
         frozen = compare(module, examples, other.graph, other.outputs, values)
     states = {name: replace(regions[name], role="state") for name in frozen if name in regions}
     return imported.with_regions(states, imported.weights)
+
+
+@contextmanager
+def _other_weights(module: Any) -> Iterator[None]:
+    """Weights near those of the module, and none is zero: what is multiplied by zero cannot be compared."""
+    import torch
+
+    parameters = [(p, p.detach().clone()) for p in module.parameters()]
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p, value in parameters:
+            drawn = torch.rand(value.shape, generator=generator).to(value)
+            p.copy_(torch.where(value == 0, 0.05 * drawn + 0.01, value * (0.95 + 0.1 * drawn)))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for p, value in parameters:
+                p.copy_(value)
 
 
 @contextmanager
@@ -118,7 +138,7 @@ class _Reader:
     """Reads a module node by node into a graph."""
 
     def __init__(self, module: Any, examples: Sequence[Any]) -> None:
-        self.module, self.examples = module, iter(examples)
+        self.module, self.examples, self._next = module, examples, iter(examples)
         self.modules = dict(module.named_modules())
         self.graph, self.values = Graph(), dict[Any, Any]()  # node -> region, what torch computed, or a tuple of these
         self.graph.names |= {name for name, each in self.modules.items() if each.state_dict()}  # no function gets them
@@ -131,20 +151,28 @@ class _Reader:
 
     def read(self) -> Imported:
         """The graph, checked against the module's own tensors."""
-        known, outputs = set(vars(self.module)), list[LogicalRegion]()
+        known = set(vars(self.module))
         try:
-            for node in _trace(self.module).nodes:
-                if node.op == "placeholder":
-                    self.values[node] = self.inputs[node.name] = self._input(node.name)
-                elif node.op == "get_attr":
-                    self.values[node] = self._attribute(node.target)
-                elif node.op == "output":
-                    outputs = self._outputs(node)
-                else:
-                    self.values[node] = self._call(node)
+            graph = trace(self.module)
+            imported = self._graph(graph.nodes)
+            refuse_changed_reads(self.module, graph, self.examples)
+            return imported
         finally:
             for name in set(vars(self.module)) - known:  # torch.fx leaves its constants there
-                delattr(self.module, name)
+                if name.startswith("_tensor_constant"):
+                    delattr(self.module, name)
+
+    def _graph(self, nodes: Any) -> Imported:
+        outputs = list[LogicalRegion]()
+        for node in nodes:
+            if node.op == "placeholder":
+                self.values[node] = self.inputs[node.name] = self._input(node.name)
+            elif node.op == "get_attr":
+                self.values[node] = self._attribute(node.target)
+            elif node.op == "output":
+                outputs = self._outputs(node)
+            else:
+                self.values[node] = self._call(node)
         if changed := [name for name, tensor in self._stored.values() if tensor._version]:
             raise ValueError(f"from_torch: forward changes '{changed[0]}' in place, which is not supported")
         read = {region.name for op in self.graph.operators for region in op.inputs} | {r.name for r in outputs}
@@ -153,7 +181,7 @@ class _Reader:
         return self._with_weights(Imported(self.graph, self.inputs, tuple(outputs), {}))
 
     def _input(self, name: str) -> LogicalRegion:
-        if (example := next(self.examples, None)) is None:
+        if (example := next(self._next, None)) is None:
             raise ValueError(f"from_torch: example_inputs has no tensor for the argument '{name}'")
         return self.graph.input(name, tuple(example.shape), dtype_of(example))
 
@@ -191,7 +219,7 @@ class _Reader:
                 return self._compute(node, args, kwargs)
             rule = self._rule(node)
             if rule is None:
-                self.unknown.append(_place(node))
+                self.unknown.append(place(node))
             if rule is None or self.unknown:
                 return Missing(node.name)
             if getattr(node.target, "__name__", "") != "getitem":
@@ -201,7 +229,7 @@ class _Reader:
             as_region = partial(self._as_region, name=f"constant.{node.name}")
             return rule(*_mapped(as_region, args), **_mapped(as_region, kwargs))
         except (Unsupported, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
-            raise ValueError(f"from_torch: {_place(node)}: {error}") from error
+            raise ValueError(f"from_torch: {place(node)}: {error}") from error
 
     def _rule(self, node: Any) -> Rule | None:
         """What computes a call from its arguments; a module with weights has another name at every call."""
@@ -277,18 +305,6 @@ class _Reader:
         return imported.with_regions(changed, {name: value.copy() for name, value in weights.items()})
 
 
-def _trace(module: Any) -> Any:
-    from torch import fx
-
-    tracer = fx.Tracer()
-    tracer.record_stack_traces = tracer.proxy_buffer_attributes = True
-    try:
-        return tracer.trace(module)
-    except Exception as error:
-        text = str(error).splitlines()
-        raise ValueError(f"from_torch: torch.fx cannot trace the module: {text[0] if text else error!r}") from error
-
-
 def _identity(value: Array) -> object:
     """Equal for arrays that are the same memory seen in the same way."""
     return value.__array_interface__["data"][0], value.shape, value.strides
@@ -321,19 +337,3 @@ def _leaves(value: Any) -> Iterator[Any]:
     found: list[Any] = []
     _mapped(found.append, value)
     return iter(found)
-
-
-def _place(node: Any) -> str:
-    """What a node calls, and the last source line on the way there that is not torch's own."""
-    import torch
-
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    own = str(Path(torch.__file__).parent)
-    lines = (node.stack_trace or "").splitlines()
-    frames = [(k, line.strip()) for k, line in enumerate(lines) if line.strip().startswith('File "')]
-    outside = [(k, frame) for k, frame in frames if not frame.removeprefix('File "').startswith((own, "<"))]
-    if not outside:
-        return f"{node.op} '{name}'"
-    k, frame = outside[-1]
-    where = ", ".join(frame.split(", ")[:2]).removeprefix("File ")
-    return f"{node.op} '{name}' ({where}: {lines[k + 1].strip() if k + 1 < len(lines) else ''})"

@@ -92,13 +92,14 @@ def _layer_norm(m: Any, name: str, x: Region) -> Region:
 
 
 def _embedding(m: Any, name: str, indices: Region) -> Region:
-    _need(m.padding_idx is None and m.max_norm is None, "an embedding with padding_idx or max_norm")
+    is_plain = m.padding_idx is None and m.max_norm is None and not m.scale_grad_by_freq
+    _need(is_plain, "an embedding with padding_idx, max_norm or scale_grad_by_freq")
     return embedding(indices, m.num_embeddings, m.embedding_dim, name, dtype=dtype_of(m.weight))
 
 
 def _embedding_bag(m: Any, name: str, indices: Region) -> Region:
     is_plain = m.mode in ("sum", "mean") and m.padding_idx is None and m.max_norm is None
-    _need(is_plain, "an embedding bag with padding_idx, max_norm or mode max")
+    _need(is_plain and not m.scale_grad_by_freq, "an embedding bag with padding_idx, max_norm, frequencies or mode max")
     return embedding_bag(indices, m.num_embeddings, m.embedding_dim, name, mode=m.mode, dtype=dtype_of(m.weight))
 
 
