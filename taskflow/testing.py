@@ -3,7 +3,7 @@
 `check_operator` runs the real executor on small float64 arrays: values against a plain NumPy reference, gradients
 against central finite differences, and every split of every axis against the unsplit operator, forward and backward,
 in memory that is poisoned, between red zones, and with every task's privileges verified. Differences of float32 show no
-gradient, so a graph of another dtype is checked in its float64 twin, and its own values against those of the twin.
+gradient, so a graph of another dtype is checked in its float64 twin, and what it gives itself against the twin's.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def check_operator(
     """
     graph, output = build()
     _refuse_what_cannot_be_checked(graph, output, differentiable)
-    narrow, build = {**_random_values(graph, seed, high), **(values or {})}, _widened(build)
+    narrow, own, build = {**_random_values(graph, seed, high), **(values or {})}, build, _widened(build)
     twin = build()[0].regions
     given = {name: np.asarray(value, twin[name].dtype) for name, value in narrow.items()}
     expected = None if reference is None else np.asarray(reference(given))
@@ -87,7 +87,7 @@ def check_operator(
     if expected is not None:
         _assert_close(base.outputs["checked"], expected, tolerance, f"value of '{output.name}'")
     _assert_numbers(base, output.name, expected)
-    _check_rounded(output, narrow, base.outputs["checked"])
+    _check_rounded(own, narrow, base, differentiable)
     if differentiable:
         _check_slopes(build, given, base, names, moved)
     checked = []
@@ -125,16 +125,20 @@ def _widened(build: Build) -> Build:
     return build_twin
 
 
-def _check_rounded(output: LogicalRegion, values: Values, wide: Array) -> None:
-    """The value of a graph of another dtype than float64, against that of its twin."""
-    graph = output.graph
-    if not any(r.dtype in _ROUNDED for r in graph.regions.values()):
-        return
-    graph.output("checked", output)
-    found = _run(graph, values, _whole(graph)).outputs["checked"].astype(wide.dtype)
-    scale = max(1.0, float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))))
+def _check_rounded(build: Build, values: dict[str, Array], base: _Results, differentiable: bool) -> None:
+    """Values and gradients of a graph of another dtype than float64, against those of its twin."""
+    graph, output = build()
     tolerance = max(_ROUNDED.get(r.dtype, 0.0) for r in graph.regions.values())
-    _assert_close(found / scale, wide / scale, tolerance, f"value of '{output.name}' in {output.dtype}")
+    if not tolerance:
+        return
+    graph, _ = _with_gradients(build, values, differentiable)
+    found = _run(graph, values, _whole(graph)).outputs
+    for name, wide in base.outputs.items():
+        if name != "probed":
+            what = f"value of '{output.name}'" if name == "checked" else name
+            scale = max(1.0, float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))))
+            narrow = found[name].astype(wide.dtype)
+            _assert_close(narrow / scale, wide / scale, tolerance, f"{what} in {graph.outputs[name].dtype}")
 
 
 def _whole(graph: Graph) -> Strategy:
@@ -159,11 +163,11 @@ def _with_gradients(build: Build, values: dict[str, Array], differentiable: bool
     """The graph with `output . probe` as its loss, and gradients of all floating inputs and parameters as outputs."""
     graph, output = build()
     graph.output("checked", output)
-    sources = [r for r in graph.regions.values() if r.role in ("input", "parameter") and r.dtype == "float64"]
+    sources = [r for r in graph.regions.values() if r.role in ("input", "parameter") and r.is_floating]
     if not differentiable:
         return graph, []
-    probe = graph.input("probe", output.shape, "float64")
-    values["probe"] = np.random.default_rng(1).standard_normal(output.shape)
+    probe = graph.input("probe", output.shape, output.dtype)
+    values["probe"] = np.random.default_rng(1).standard_normal(output.shape).astype(output.dtype)
     loss = graph.output("probed", probed_sum(output, probe))
     names = []
     for region, gradient in differentiate(loss, sources).items():
@@ -183,7 +187,8 @@ def probed_sum(x: LogicalRegion, probe: LogicalRegion) -> LogicalRegion:
 
 def _probed_backward(op: Operator, gradient: LogicalRegion) -> tuple[Any, None]:
     term, inputs = op.bound.term_text(1), [gradient, op.inputs[1]]
-    return gradient.graph.launch("probed.dx", f"., {term} -> {term}", inputs, kernel=_scale), None
+    options = {"kernel": _scale, "dtype": op.inputs[0].dtype}
+    return gradient.graph.launch("probed.dx", f"., {term} -> {term}", inputs, **options), None
 
 
 def _dot(ctx: Context, x: Array, probe: Array, out: Array) -> None:
@@ -191,7 +196,7 @@ def _dot(ctx: Context, x: Array, probe: Array, out: Array) -> None:
 
 
 def _scale(ctx: Context, factor: Array, probe: Array, out: Array) -> None:
-    ctx.xp.multiply(probe, factor, out=out)
+    ctx.xp.multiply(probe, factor, out=out, casting="same_kind")
 
 
 def _run(graph: Graph, values: Values, strategy: Strategy) -> _Results:

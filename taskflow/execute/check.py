@@ -3,9 +3,9 @@
 An instance is filled with a byte pattern when it is born. A kernel runs on copies of its arrays, of the same strides
 and alignment, in memory of their own that holds the pattern everywhere else: before, behind and between their elements.
 So it shows what a kernel writes outside of its tiles. Scratch memory lies between such red zones, too. None of what a
-kernel reads may hold the pattern, nor any of what it has to write, once it is done. Where it does, the kernel is called
-again over another pattern: what is the pattern both times was not written. What a kernel may only read is read-only,
-and has the same bytes afterwards. Elements of one byte are not checked when they are read: any pattern is legal there.
+kernel reads may hold the pattern. Every kernel is called twice, over two patterns: what holds them both times was not
+written, and what differs depends on what was there before. What a kernel may only read is read-only, and has the
+same bytes afterwards. Elements of one byte are not checked when they are read: any pattern is legal there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike
 from taskflow.backend import Workspace
 from taskflow.tasks.task_graph import Array, Privilege
 
-_BYTE, _OTHER_BYTE = 0xFB, 0x2A
+_BYTE, _OTHER_BYTE = 0xFB, 0xFF  # a number and, of floating point, none
 _ZONE_BYTES = 128  # on either side of an array
 _ALIGNMENT = 64
 
@@ -43,10 +43,10 @@ def _is_poison(array: Array, byte: int) -> Array:
 class _Guarded:
     """An array with the shape, strides and alignment of another one, in memory that holds the pattern elsewhere."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array, byte: int) -> None:
         low, high = byte_bounds(array) if array.size else (0, 0)
-        self.memory = np.empty(high - low + 2 * _ZONE_BYTES + _ALIGNMENT, np.uint8)
-        self.memory.fill(_BYTE)
+        self.memory, self.byte = np.empty(high - low + 2 * _ZONE_BYTES + _ALIGNMENT, np.uint8), byte
+        self.memory.fill(byte)
         begin = _ZONE_BYTES + (low - self.memory.ctypes.data - _ZONE_BYTES) % _ALIGNMENT
         offset = begin + (array.__array_interface__["data"][0] - low if array.size else 0)
         self.array = np.ndarray(array.shape, array.dtype, self.memory, offset, array.strides)
@@ -54,20 +54,25 @@ class _Guarded:
     def is_overrun(self) -> bool:
         """Whether a byte outside of the array holds another value; the array is poisoned."""
         self.array.flags.writeable = True
-        poison(self.array)
-        return bool((self.memory != _BYTE).any())
+        poison(self.array, self.byte)
+        return bool((self.memory != self.byte).any())
 
 
 class GuardedWorkspace(Workspace):
-    """Scratch memory of which every array lies between red zones; new for every task."""
+    """Scratch memory of which every array lies between red zones; new for every call of a kernel.
+
+    Attributes:
+        byte: of the pattern that it holds.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.byte = _BYTE
         self._arrays: list[_Guarded] = []
 
     def view(self, offset: int, shape: Sequence[int], dtype: DTypeLike) -> tuple[Array, int]:
         """See `Workspace.view`."""
-        self._arrays.append(_Guarded(np.empty(tuple(shape), dtype)))
+        self._arrays.append(_Guarded(np.empty(tuple(shape), dtype), self.byte))
         return self._arrays[-1].array, offset
 
     def is_overrun(self) -> bool:
@@ -89,17 +94,15 @@ def checked(
 
     Raises (when called):
         PermissionError: the kernel reads memory that nobody wrote, writes outside of its arrays or into what it may
-            only read, or leaves a part of its output unwritten.
+            only read, leaves a part of its output unwritten, or depends on what its output or its scratch memory held.
     """
     made = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
 
     def attempt(byte: int) -> list[Array]:
-        """What the kernel leaves in its arrays when its outputs hold that byte before."""
-        guarded = [_Guarded(array) for array in arrays]
+        """What the kernel leaves in its arrays when its outputs and its scratch memory hold that byte before."""
+        guarded, workspace.byte = [_Guarded(array, byte) for array in arrays], byte
         for k, each in enumerate(guarded):
-            if k in made:
-                poison(each.array, byte)
-            else:
+            if k not in made:
                 np.copyto(each.array, arrays[k])
             each.array.flags.writeable = arrays[k].flags.writeable
         call(*(each.array for each in guarded))
@@ -115,15 +118,18 @@ def checked(
         for k, array in enumerate(arrays):
             if k not in made and (count := poisoned_elements(array)):
                 raise PermissionError(f"task {task}: argument {k}: reads {count} elements that no task wrote")
-        left, again = attempt(_BYTE), None
-        for k, (array, value) in enumerate(zip(arrays, left, strict=True)):
+        left, again = attempt(_BYTE), attempt(_OTHER_BYTE)
+        for k, (array, value, other) in enumerate(zip(arrays, left, again, strict=True)):
             if privileges[k] == Privilege.READ and value.tobytes() != array.tobytes():
                 raise PermissionError(f"task {task}: argument {k}: is only read, and has been written")
-            if k in made and (found := _is_poison(value, _BYTE)).any():
-                again = again or attempt(_OTHER_BYTE)
-                if count := int(np.count_nonzero(found & _is_poison(again[k], _OTHER_BYTE))):
-                    where = f"task {task}: {_name(k, made)}"
+            if value.tobytes() != other.tobytes():
+                where, missed = (
+                    f"task {task}: {_name(k, made)}",
+                    _is_poison(value, _BYTE) & _is_poison(other, _OTHER_BYTE),
+                )
+                if k in made and (count := int(np.count_nonzero(missed))):
                     raise PermissionError(f"{where}: leaves {count} of {array.size} elements unwritten")
+                raise PermissionError(f"{where}: depends on what the output or scratch memory held before")
         for array, value, privilege in zip(arrays, left, privileges, strict=True):
             if privilege != Privilege.READ:
                 np.copyto(array, value)

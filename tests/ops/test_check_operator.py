@@ -114,6 +114,37 @@ def test_a_kernel_that_is_wrong_in_float32_alone_is_found():
     check_operator(scale(coarse))
 
 
+def test_a_gradient_that_is_wrong_in_float32_alone_is_found():
+    def coarse(ctx, g, x, out):
+        np.multiply(g, np.cos(x) * (1.01 if g.dtype == np.float32 else 1), out=out)
+
+    def build(dtype):
+        graph = Graph()
+        y = ops.sin(graph.input("x", (5, 3), dtype))
+        backward = lambda op, g: g.graph.launch("dx", "b c, b c -> b c", [g, op.inputs[0]], kernel=coarse)
+        graph.operators[0] = replace(graph.operators[0], backward=backward)
+        return graph, y
+
+    with pytest.raises(AssertionError, match=r"^gradient of x in float32: \d+ of 15 elements differ"):
+        check_operator(lambda: build("float32"))
+    check_operator(lambda: build("float64"))
+
+
+def test_a_kernel_that_depends_on_what_was_there_before_is_found():
+    def adds(ctx, x, y):
+        y *= 0
+        y += x
+
+    def half_made(ctx, x, y):
+        work = ctx.scratch("work", (5,), "float64")
+        work[1:] = 1
+        np.multiply(x, np.minimum(work, 1), out=y)
+
+    for kernel in (adds, half_made):
+        with pytest.raises(PermissionError, match="depends on what the output or scratch memory held before"):
+            check_operator(wildly(kernel), differentiable=False)
+
+
 def test_messages_have_one_line():
     with pytest.raises(AssertionError) as caught:
         check_operator(scale(right), lambda v: v["x"] + v["s"])
