@@ -187,8 +187,8 @@ def probed_sum(x: LogicalRegion, probe: LogicalRegion) -> LogicalRegion:
 
 def _probed_backward(op: Operator, gradient: LogicalRegion) -> tuple[Any, None]:
     term, inputs = op.bound.term_text(1), [gradient, op.inputs[1]]
-    options = {"kernel": _scale, "dtype": op.inputs[0].dtype}
-    return gradient.graph.launch("probed.dx", f"., {term} -> {term}", inputs, **options), None
+    dtype, pattern = op.inputs[0].dtype, f"., {term} -> {term}"
+    return gradient.graph.launch("probed.dx", pattern, inputs, kernel=_scale, dtype=dtype), None
 
 
 def _dot(ctx: Context, x: Array, probe: Array, out: Array) -> None:

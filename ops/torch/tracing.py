@@ -98,7 +98,7 @@ def refuse_changed_reads(module: Any, graph: Any, examples: Sequence[Any]) -> No
             return [versions_of(v) for v in value]
         return value._version if isinstance(value, torch.Tensor) else 0
 
-    class Versions(fx.Interpreter):
+    class Versions(fx.Interpreter):  # type: ignore[misc]
         def run_node(self, node: Any) -> Any:
             changed.extend(place(node) for n in node.all_input_nodes if versions_of(self.env[n]) != versions[n])
             result = super().run_node(node)
