@@ -8,6 +8,16 @@ import numpy as np
 from taskflow.tasks.memory import plan_memory
 
 
+def tight(task_graph):
+    """The task graph on devices that have no more memory than it needs."""
+    return with_memory(task_graph, int(plan_memory(with_memory(task_graph, 1)).peak_bytes.max(initial=1)))
+
+
+def with_memory(task_graph, size):
+    """The task graph on devices of `size` bytes."""
+    return replace(task_graph, machine=task_graph.machine.with_rates(memory_bytes=size))
+
+
 def reuse_edges(task_graph, plan):
     """`ptr` and `rows` as `check_plan` takes them."""
     users = [[] for _ in plan.offset]
