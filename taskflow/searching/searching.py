@@ -157,9 +157,9 @@ def search(
     transport = transport or connect()
     run = _Search(space, judge, budget, progress, (seed, transport.rank))
     with collect_rarely(), noted_interrupt(budget.interrupt):
-        baseline = _judge_starts(judge, named, space, seed, budget)
-        run.search(named, baseline, until_local)
-        baseline = {name: judge.predict(named[name]) if math.isfinite(s) else s for name, s in baseline.items()}
+        without_waits = _judge_starts(judge, named, space, seed, budget)
+        baseline = {name: judge.predict(named[name]) if s < math.inf else s for name, s in without_waits.items()}
+        run.search(named, without_waits, until_local)
         run.settle(named, baseline)
         own = SearchResult(
             run.strategy,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import taskflow
-from taskflow import CostModel, Device, MachineModel, lower
+from taskflow import CostModel, Device, MachineModel, lower, simulate
 from taskflow.core import columns
 from taskflow.graph.family import Family
 from taskflow.searching import judge as judging
@@ -18,6 +18,7 @@ from taskflow.searching import pool as pools
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
+from taskflow.tasks.memory import plan_memory
 from tests import tiny
 from tests.lowered import network
 from tests.strategies import graphs
@@ -70,6 +71,27 @@ def judge_200_proposals(model, machine, seed):
             assert judge.rows == len(task_graph)
             np.testing.assert_array_equal(judge.ends, end)
             strategy, seconds = proposed, found
+
+
+@settings(max_examples=40, deadline=None)
+@given(model=graphs(), machine=clusters(), seed=st.integers(0, 99), part=st.sampled_from([0.9, 1.0, 1.5, 4.0, 20.0]))
+def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
+    """Waits for memory included, whether it is planned or has so much room that nobody waits."""
+    graph, costs = model.graph, CostModel.analytic(machine)
+    strategy = taskflow.random_strategy(graph, machine, seed)
+    room = int(part * plan_memory(lower(graph, strategy, machine)).peak_bytes.max(initial=0)) + 1
+    machine = machine.with_rates(memory_bytes=room)
+    timeline = simulate(lower(graph, strategy, machine), costs)
+    expected = timeline.seconds if timeline.peak_bytes.max(initial=0) <= room else math.inf
+    assert Judge(graph, machine, costs).predict(strategy) == expected
+
+
+def test_nothing_is_planned_where_all_instances_have_room():
+    graph, machine = network(layers=3), MachineModel.uniform(4)
+    costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(graph, machine)
+    expected = simulate(lower(graph, strategy, machine), costs).seconds
+    with patch.object(judging, "simulate", side_effect=AssertionError):
+        assert Judge(graph, machine, costs).predict(strategy) == expected
 
 
 @settings(deadline=None)
