@@ -28,7 +28,7 @@ from taskflow.tasks.memory import plan_memory
 from tests.checking.features import features
 from tests.checking.mutations import CLASSES, is_implied, row_of, without_dependence
 from tests.checking.plans import Plan, plans
-from tests.checking.reuse import as_lists, reuse_edges, tight
+from tests.checking.reuse import as_lists, reuse_edges, with_memory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -140,7 +140,7 @@ def left_out(count: int) -> None:
                     tried["dependences"] += 1
                     found["dependences"] += is_refused(graph, without_dependence(task_graph, edge))
         if len(task_graph) < ROWS // 3 and tried["edges of reuse"] < count:
-            memory = plan_memory(tight(task_graph))
+            memory = plan_memory(with_memory(task_graph, 1))
             ptr, rows = reuse_edges(task_graph, memory)
             check_plan(graph, task_graph, memory, (ptr, rows))
             for edge in generator.integers(len(rows), size=10 if len(rows) else 0).tolist():

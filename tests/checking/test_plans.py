@@ -11,7 +11,7 @@ from taskflow import PlanError, check_plan
 from taskflow.tasks.memory import plan_memory
 from tests.checking.mutations import CLASSES, is_implied, row_of, without_dependence
 from tests.checking.plans import plans
-from tests.checking.reuse import as_lists, reuse_edges, tight, without_reuse
+from tests.checking.reuse import as_lists, reuse_edges, with_memory, without_reuse
 
 ROWS = 1500  # of a plan that is looked at in Python
 
@@ -81,7 +81,7 @@ def test_no_dependence_may_be_left_out(plan, data):
 def test_no_edge_of_reuse_may_be_left_out(plan, data):
     graph, task_graph = plan
     assume(len(task_graph) < ROWS // 3)
-    task_graph = tight(task_graph) if data.draw(st.booleans()) else task_graph
+    task_graph = with_memory(task_graph, 1) if data.draw(st.booleans()) else task_graph
     memory = plan_memory(task_graph)
     assert check_plan(graph, task_graph, memory).reuse == len(memory.reuse_rows)  # those of the plan are enough
     ptr, rows = reuse_edges(task_graph, memory)

@@ -10,7 +10,7 @@ from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import Kind
 from tests import tiny
 from tests.checking.mutations import changed, without_args, without_dependence
-from tests.checking.reuse import without_reuse
+from tests.checking.reuse import with_memory, without_reuse
 from tests.lowered import lowered, network
 from tests.refusals import assert_refused
 
@@ -241,7 +241,7 @@ def test_bytes_of_two_instances_at_once(graph, plan):
 
 def test_bytes_are_taken_over_too_early():
     graph, machine = network(batch=4, width=2, layers=2, momentum=0.0), MachineModel.uniform(2)
-    plan = lower(graph, model_parallel(graph, machine), machine)
+    plan = with_memory(lower(graph, model_parallel(graph, machine), machine), 1)
     memory, none = plan_memory(plan), np.zeros(0, np.int64)
     check_plan(graph, plan, memory)
     assert_wrong(
