@@ -5,6 +5,7 @@ import pytest
 
 from taskflow import CostModel, Device, Executor, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
 from taskflow.simulation.simulate import schedule
+from tests.checking.reuse import tight
 
 SLOW = MachineModel.uniform(2, Device("emulated", 0, 1 << 30, 1e9, 1e6, 1e-3), 1e6, 1e-3)
 
@@ -47,7 +48,7 @@ def test_waits_for_memory_are_those_of_the_simulator():
             h = graph.launch(f"h{k}{device}", "b -> b", [h], kernel=doubled)
             configs[f"h{k}{device}"] = ParallelConfig({}, (device,))
         graph.output(f"y{k}", h)
-    task_graph, costs = lower(graph, Strategy(configs), SLOW), CostModel.analytic(SLOW)
+    task_graph, costs = tight(lower(graph, Strategy(configs), SLOW)), CostModel.analytic(SLOW)
     predicted, without = simulate(task_graph, costs).seconds, schedule(task_graph, costs.seconds(task_graph))[2]
     assert predicted > 1.3 * without
     feeds = {f"x{k}": np.full(500, float(k)) for k in range(8)}

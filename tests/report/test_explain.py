@@ -41,15 +41,15 @@ def seconds_of(graph, strategy, machine=TWO):
 
 
 TEXT = """\
-545 µs a step on machine 'pair' (2 devices), 1.08x as fast as data parallelism
+541 µs a step on machine 'pair' (2 devices), 1.08x as fast as data parallelism
 
 a step                         strategy  data parallelism  change
-time                           545 µs    589 µs            -7.47 %
+time                           541 µs    585 µs            -7.52 %
 compute, busiest device        477 µs    489 µs            -2.45 %
 communication, busiest device  68.0 µs   100 µs            -32 %
-exposed communication          68.0 µs   100 µs            -32 %
+exposed communication          64.0 µs   96.0 µs           -33.3 %
 bytes moved                    136 B     200 B             -32 %
-memory, fullest device         640 B     704 B             -9.09 %
+memory, fullest device         768 B     832 B             -7.69 %
 
 operator  SOAP  split       compute  (data p.)  communication  (data p.)  moved  (data p.)
 fc        P     o:2 on 0,1  396 µs   408 µs     32.0 µs        96.0 µs    64 B   192 B
@@ -64,12 +64,12 @@ loss: as in data parallelism, Sample axis b in 2 (partial sums) on devices 0,1; 
   the best of 2 alternatives (o:2 on 0,1) makes a step 1.12x as long (on the critical path communication
   +64.0 µs).
 
-critical path: 477 µs compute (88%), 68.0 µs communication (12%)
+critical path: 477 µs compute (88%), 64.0 µs communication (12%)
 
 critical path  compute  communication  feed  of the step
-fc             396 µs   32.0 µs        0     78.5%
-tanh           32.0 µs  32.0 µs        0     11.7%
-loss           49.0 µs  4.00 µs        0     9.7%
+fc             396 µs   32.0 µs        0     79.1%
+tanh           32.0 µs  32.0 µs        0     11.8%
+loss           49.0 µs  0              0     9.1%
 (fed)          0        0              0     0.0%
 """
 
@@ -89,7 +89,7 @@ def test_fields():
     assert fc.alternative.config == data_parallel(graph, TWO)["fc"]
     assert found.step.seconds == seconds_of(graph, model_parallel(graph, TWO))
     assert found.baseline.seconds == seconds_of(graph, data_parallel(graph, TWO))
-    assert found.baseline.exposed_seconds == pytest.approx(100e-6)  # 4 of them wait for memory
+    assert found.baseline.exposed_seconds == pytest.approx(96e-6)
     assert explained(graph, data_parallel(graph, TWO)).step == found.baseline
 
 
