@@ -128,15 +128,19 @@ class Transport(ABC):
         """The `value` of every rank, on every rank; who is early sleeps."""
 
     def on_rank_0(self, act: Callable[[], Result]) -> Result:
-        """What `act` gives on rank 0, on every rank; its error, if the user or the system is at fault, too."""
+        """What `act` gives on rank 0, see `on_rank`."""
+        return self.on_rank(0, act)
+
+    def on_rank(self, rank: int, act: Callable[[], Result]) -> Result:
+        """What `act` gives on a rank, on every rank; its error, if the user or the system is at fault, too."""
         made: list[Result] = []
         error: BaseException | None = None
-        if self.rank == 0:
+        if self.rank == rank:
             try:
                 made = [act()]
             except (OSError, ValueError, KeyboardInterrupt) as problem:
                 error = problem
-        made, error = self.gather((made, error))[0]
+        made, error = self.gather((made, error))[rank]
         if error is not None:
             raise error
         return made[0]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.checking.checker import check_own_plan, compile_check
 from taskflow.checkpoint.history import History, Keeper, Position
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import Interrupted, Interrupts, noted_interrupt
@@ -40,6 +41,8 @@ Rule = Callable[[Graph, MachineModel], Strategy]
 
 _log = logging.getLogger(__name__)
 
+LONG_CHECK_SECONDS = 1.0  # a check that takes longer is spoken of
+
 ON_NAN = ("stop", "skip", "back")
 
 
@@ -53,6 +56,9 @@ class Trainer:
         seed: of initial values, random operators and the search.
         proposals: budget of the search.
         costs: default: measured, and rehearsed for the strategy that was chosen.
+        check: prove before the first step that the plan computes what the graph says, see `taskflow.check_plan`: the
+            last rank does so for all, and what it takes is printed where that is over a second. Its compilation, once
+            on a machine, goes on beside the search.
         learning_rate: step -> rate (see `taskflow.rates`), written to the region `learning_rate`.
         quiet: print nothing.
         executor: further arguments of `Executor`. On `cuda` devices `record` is off unless it is given here: steps are
@@ -72,6 +78,7 @@ class Trainer:
         seed: int = 0,
         proposals: int = 400,
         costs: CostModel | None = None,
+        check: bool = True,
         learning_rate: Rate | None = None,
         quiet: bool = False,
         executor: Mapping[str, Any] | None = None,
@@ -83,12 +90,16 @@ class Trainer:
         self.machine = machine or measure_machine(MachineModel.local())
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None
+        if check and self.transport.rank == self.transport.size - 1 > 0:
+            compile_check()  # rank 0 searches, or compiles what all need to lower
         self.strategy = self._choose(strategy, proposals)
         self.task_graph: TaskGraph = lower(graph, self.strategy, self.machine)
         if costs is None and isinstance(self.costs, MeasuredCosts):
             rehearse(self.costs, self.task_graph)
         # costs are measured on rank 0 only, while the others wait
         self.predicted_seconds = self.transport.on_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
+        if check:
+            self._check_plan()
         self._record = (executor or {}).get("record", all(d.kind != "cuda" for d in self.machine.devices))
         self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
         self._evaluators: dict[int, tuple[Graph, Executor]] = {}
@@ -117,6 +128,12 @@ class Trainer:
             )
         self.found = result
         return result.strategy
+
+    def _check_plan(self) -> None:
+        """One rank for all: an executor refuses ranks that have different rows."""
+        proof = self.transport.on_rank(self.transport.size - 1, lambda: check_own_plan(self.task_graph))
+        if proof.seconds > LONG_CHECK_SECONDS:
+            self.console.print(f"plan: {proof}")
 
     @phase("fit")
     def fit(

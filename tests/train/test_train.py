@@ -4,11 +4,22 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import CostModel, Device, Graph, MachineModel, Trainer, single_device
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    MachineModel,
+    PlanError,
+    Trainer,
+    data_parallel,
+    lower,
+    single_device,
+)
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import world_size
 from taskflow.execute.gpu.staging import Staging
 from tests import kept
+from tests.checking.mutations import dependence_missing
 from tests.fake_gpu.streams import FakeStreams
 
 
@@ -34,6 +45,22 @@ def test_a_prediction_off_by_more_than_30_percent_is_reported(trainer, capsys, m
     assert "predicted step time: 2000.000 ms" in text
     assert f"measured step time:  {2000 * measured:.3f} ms ({measured:.2f} of predicted)" in text
     assert ("off by more than 30 %" in text) == warns
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_plan_is_proven_before_the_first_step(check, monkeypatch, capsys):
+    graph, machine = kept.network(), MachineModel.uniform(2 * world_size())
+    bad = dependence_missing(lower(graph, data_parallel(graph, machine), machine), np.random.default_rng(0))
+    options = {"machine": machine, "costs": CostModel.analytic(machine), "strategy": data_parallel, "check": check}
+    monkeypatch.setattr("taskflow.train.trainer.LONG_CHECK_SECONDS", 0.0)
+    Trainer(graph, **options)
+    assert ("plan: proven in " in capsys.readouterr().out) == check
+    monkeypatch.setattr("taskflow.train.trainer.lower", lambda *_: bad)
+    if not check:
+        Trainer(graph, **options)
+        return
+    with pytest.raises(PlanError, match="rule race"):
+        Trainer(graph, **options)
 
 
 def on(kind, **options):
