@@ -18,7 +18,7 @@ export RUFF_CACHE_DIR               := $(CACHE)/ruff
 export TMPDIR                       := $(shell [ -w "$$TMPDIR" ] && echo "$$TMPDIR" || echo /tmp)
 export HOME                         ?= $(CACHE)
 
-.PHONY: demo docs warm test lint check format clean
+.PHONY: demo docs warm peers test lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
@@ -30,6 +30,12 @@ docs: $(STAMP)
 # Lowering and search are compiled once, here, and not by every worker of pytest.
 warm: $(STAMP)
 	$(VENV)/taskflow search examples/models/lenet.py:build --devices 2 --proposals 100 --dynamic-programming > /dev/null
+
+# What some tests compare with, and nothing needs: without it they skip by name.
+peers: $(STAMP)
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
+	  --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6,<2.14' 2>/dev/null \
+	  || echo "torch for CPUs cannot be had: the tests that compare with it will skip" >&2
 
 test: $(STAMP) warm
 	$(PYTEST) -n $(WORKERS) -o cache_dir=$(CACHE)/pytest
