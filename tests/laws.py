@@ -58,6 +58,32 @@ def runs_are_the_same(model, machine, strategy, steps=2, **options):
     assert_equal(run(first, model.feeds, steps, **options), run(second, model.feeds, steps, **options))
 
 
+def given_up_steps_change_nothing(model, machine, strategy, backend=dict, **options):
+    """Whether a step on feeds and a parameter that are not finite was given up; the steps after it are as if it had
+    not been, to the bit."""
+    task_graph = lower(model.graph, strategy, machine)
+    guarded, plain = (Executor(task_graph, seed=3, allow_nan=True, **options, **backend()) for _ in range(2))
+    guarded.guard_updates()
+    bad = {name: np.full_like(v, np.nan) if v.dtype.kind == "f" else v for name, v in model.feeds.items()}
+    with np.errstate(all="ignore"):
+        assert_equal(guarded(model.feeds), plain(model.feeds))
+        spoilt = {r.name: guarded.read(r.name) for r in model.graph.parameters[:1]}
+        for name, value in spoilt.items():
+            guarded.write(name, np.full_like(value, np.nan))
+        before = {name: guarded.read(name) for name in guarded.persistent}
+        guarded(bad)
+        if not guarded.is_skipped:  # nothing of that came as far as the loss or a gradient
+            return False
+        assert_equal({name: guarded.read(name) for name in guarded.persistent}, before)
+        for name, value in spoilt.items():
+            guarded.write(name, value)
+        plain.continue_from(guarded.steps, 3)
+        for _ in range(2):
+            assert_equal(guarded(model.feeds), plain(model.feeds))
+            assert not guarded.is_skipped
+    return True
+
+
 def random_order(task_graph, generator):
     """A topological order, every ready row being as likely as any other."""
     waits = np.diff(task_graph.dep_ptr).tolist()

@@ -136,7 +136,7 @@ class StreamBackend(ABC):
         return partial(self.launch, *inspect_kernel(array, out))
 
     def note_not_finite(self, array: Array, found: Array) -> Call:
-        """A call that launches: found[0] = 1 if a number of a contiguous array is not finite; 64-bit."""
+        """A call that launches: found[0] = 1 if a number of an array is not finite; 64-bit."""
         return partial(self.launch, *not_finite_kernel(array, found))
 
     @contextmanager

@@ -20,6 +20,7 @@ from functools import partial
 
 import numpy as np
 
+from taskflow.backend.capture import call_each
 from taskflow.core.errors import InternalError
 from taskflow.core.system import wake_on_time
 from taskflow.execute.program import REPLAY, Compiler, RankProgram
@@ -39,6 +40,7 @@ class EmulatedCompiler(Compiler):
         """See `Compiler.compile`; `seconds` (per row) is set before."""
         graph = self.graph
         calls = {r: self._call(r) for r in range(len(graph)) if self.transport.drives(int(graph.device[r]))}
+        calls |= {r: partial(call_each, (calls[r], note)) for r, note in self.notes.items()}
         shared = self.transport.shared_arrays(8 * len(graph) if self.transport.rank == 0 else 0)
         if shared is None and self.transport.size > 1:
             raise InternalError("emulated devices need shared memory")

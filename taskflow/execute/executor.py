@@ -179,7 +179,7 @@ class Executor:
             compiler = self._make_compiler()
             self._finish()
             if guard is not None:
-                compiler.guard, compiler.guard_row = guard, guard.row
+                compiler.guard, compiler.guard_row, compiler.notes = guard, guard.row, guard.notes
             self.guard = guard
             self._compile(compiler)
         self.is_guarded = is_wanted

@@ -9,13 +9,14 @@ gradients are there is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from taskflow.core.dtypes import is_finite
 from taskflow.execute.program import GUARD, REPLAY, Memory, RankProgram
-from taskflow.tasks.task_graph import Kind, Privilege, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 
 class GivenUp(Exception):
@@ -31,18 +32,23 @@ class UpdateGuard:
 
     def __init__(self, graph: TaskGraph, memory: Memory, is_any: Callable[[bool], bool]) -> None:
         self._graph, self._is_any = graph, is_any
-        self.row, checked, early = find_guarded(graph, memory)
-        self._checked = [memory.array(i) for i in checked]
+        self.row, made, early = find_guarded(graph, memory)
+        self.notes = {row: partial(self._note, arrays) for row, arrays in made.items()}  # behind these rows
         self._kept = [(memory.array(i), np.empty_like(memory.array(i))) for i in early]
+        self._is_finite = True
+
+    def _note(self, arrays: Sequence[Array]) -> None:
+        self._is_finite = self._is_finite and all(map(is_finite, arrays))
 
     def keep(self) -> None:
         """Before a step: what it updates early is kept."""
+        self._is_finite = True
         for array, kept in self._kept:
             kept[...] = array
 
     def __call__(self) -> None:
         """Go on, or raise GivenUp, as all other ranks do."""
-        if self._is_any(not all(map(is_finite, self._checked))):
+        if self._is_any(not self._is_finite):
             raise GivenUp
 
     def give_up(self, program: RankProgram) -> None:
@@ -55,21 +61,27 @@ class UpdateGuard:
             array[...] = kept
 
 
-def find_guarded(graph: TaskGraph, memory: Memory) -> tuple[int, list[int], list[int]]:
-    """The row before which all ranks agree; of this rank, the instances that are looked at, and those that are kept.
+def find_guarded(graph: TaskGraph, memory: Memory) -> tuple[int, dict[int, list[Array]], list[int]]:
+    """The row before which all ranks agree; of this rank, what rows make of loss and gradients, and instances to keep.
+
+    It is looked at as soon as it is made: later its memory may be another's, or hold what is on its way to this rank.
 
     Raises:
         ValueError: a parameter is updated before all gradients are there.
     """
-    row, checked, early = _first_update(graph)
-    here = [i for i in checked if int(graph.instance_device[i]) in memory.own]
-    floating = [i for i in here if graph.regions[int(graph.instance_region[i])].is_floating]
+    first, makers, checked, early = _first_update(graph)
+    found: dict[int, list[Array]] = {}
+    for row in makers:
+        made = [(i, rect) for i, rect, privilege in graph.args(row) if i in checked and privilege != Privilege.READ]
+        floating = [(i, rect) for i, rect in made if graph.regions[int(graph.instance_region[i])].is_floating]
+        if floating and int(graph.device[row]) in memory.own:
+            found[row] = [memory.view(i, rect) for i, rect in floating]
     homes = [i for name in early for i, _ in graph.homes[name] if int(graph.instance_device[i]) in memory.own]
-    return row, floating, list(dict.fromkeys(homes))
+    return first, found, list(dict.fromkeys(homes))
 
 
-def _first_update(graph: TaskGraph) -> tuple[int, list[int], list[str]]:
-    """The row behind all gradients; the instances where they and the loss are made; regions updated before it."""
+def _first_update(graph: TaskGraph) -> tuple[int, list[int], set[int], list[str]]:
+    """The row behind all gradients; rows that make them or the loss, and in which instances; regions updated before."""
     row = np.repeat(np.arange(len(graph)), np.diff(graph.arg_ptr))
     instance, privilege = graph.arg_instance, graph.arg_privilege
     lasts = np.zeros(len(graph.instance_region) + 1, np.bool_)
@@ -95,4 +107,4 @@ def _first_update(graph: TaskGraph) -> tuple[int, list[int], list[str]]:
                 f"'{graph.name(int(row[k]))}', comes before row {last}, '{graph.name(last)}'"
             )
     names = {graph.regions[k].name for k in graph.instance_region[instance[early]].tolist()}
-    return last + 1, sorted(set(instance[made].tolist())), sorted(names)
+    return last + 1, sorted(set(row[made].tolist())), needed, sorted(names)

@@ -6,7 +6,7 @@ A step replays the list: nothing is looked up, allocated or analysed in it (what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from taskflow.tasks.threads.division import Part
 Call = Callable[[], object]
 Args = tuple[tuple[int, Rect, Privilege], ...]
 
-GUARD, REPLAY = "wait for all ranks", "replay"  # roles of calls
+GUARD, NOTE, REPLAY = "wait for all ranks", "note", "replay"  # roles of calls
 _MERGED_BYTES = 4096  # transfers of more are worth a message of their own
 
 
@@ -145,6 +145,7 @@ class Compiler:
     fuses = False
     guard: Callable[[], object] | None = None  # called before row `guard_row`
     guard_row = 0
+    notes: Mapping[int, Call] = {}  # behind rows before it
     xp: Any = np  # the array module of the devices
 
     def __init__(
@@ -238,6 +239,12 @@ class Compiler:
     def _local(self, row: int) -> None:
         self._before(row, [i for i, _, _ in self._args(row) if i >= 0])
         self.program.add(self._call(row), row, "run")
+        self._note(row)
+
+    def _note(self, row: int) -> None:
+        """What comes behind a row."""
+        if row in self.notes:
+            self.program.add(self.notes[row], row, NOTE)
 
     def _call(self, row: int) -> Call:
         """The bound call of a row that runs on a device of this rank."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from taskflow.comm.transport import Transport
 from taskflow.core.geometry import Rect
-from taskflow.execute.program import GUARD, RankProgram
+from taskflow.execute.program import GUARD, NOTE, RankProgram
 from taskflow.tasks.task_graph import Array, TaskGraph
 
 
@@ -35,6 +35,6 @@ def times_of_rows(program: RankProgram, times: Sequence[float], count: int) -> t
         begun, done = times[k] - times[0], times[k + 1] - times[0]
         if program.roles[k] in ("run", "send") or (np.isnan(start[row]) and program.roles[k] == "wait"):
             start[row] = begun
-        if program.roles[k] not in ("post", GUARD):
+        if program.roles[k] not in ("post", GUARD, NOTE):
             end[row] = done
     return start, end

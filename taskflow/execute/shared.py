@@ -76,6 +76,7 @@ class SharedCompiler(Compiler):
             if instance >= 0 and self.graph.instance_device[instance] == self.graph.device[row]:
                 self._begin_life(row, instance)
         self.program.add(self._call(row), row, "run")
+        self._note(row)
         if row in self._order.published:
             cell = self.transport.rank * _STRIDE
             self.program.add(partial(_publish, self._cells, self._base, cell, row + 1), row, "publish")

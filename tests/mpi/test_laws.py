@@ -13,6 +13,7 @@ from taskflow.comm.transport import LocalTransport
 from taskflow.core.system import world_size
 from taskflow.execute import agreement
 from tests import laws
+from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy
 
@@ -67,6 +68,20 @@ def test_ranks_give_the_bits_of_one_process(transport, example, seed):
         patch.setattr(agreement, "connect", LocalTransport)
         expected = laws.run(task_graph, model.feeds, 2)
     laws.assert_equal(laws.run(task_graph.reordered(order), model.feeds, 2, transport=transport), expected)
+
+
+GUARDED = [("cpu", "shared"), ("cpu", "messages"), ("emulated", "auto"), *(("cuda", w) for w in (*TRANSPORTS, "nccl"))]
+
+
+@pytest.mark.parametrize(("kind", "transport"), GUARDED)
+@examples(4)
+@given(data=st.data(), record=st.booleans())
+def test_a_step_that_is_given_up_changes_nothing(kind, transport, data, record):
+    machine = {"cpu": MANY, "emulated": EMULATED, "cuda": MachineModel.uniform(SIZE, Device(kind="cuda"))}[kind]
+    example, options = data.draw(placed(GRAPHS["operators"], machine)), {"transport": transport, "record": record}
+    backend = (lambda: {"backend": FakeStreams()}) if kind == "cuda" else dict
+    given_up = laws.given_up_steps_change_nothing(*example, backend, **options)
+    assert given_up or not example[0].graph.parameters
 
 
 @examples(5)

@@ -46,9 +46,9 @@ static __device__ u64 sum_of_block(u64 value, u64* shared) {
   }
 // *found = 1 if an element has all bits of `exponent`: then it is no finite number.
 #define NOT_FINITE(T, bits)                                                                                     \
-  extern "C" __global__ void not_finite_##bits(const T* a, u64* found, long long exponent, long long count) {   \
+  extern "C" __global__ void not_finite_##bits(const T* a, u64* found, long long exponent, SHAPE) {             \
     long long k = blockIdx.x * (long long)blockDim.x + threadIdx.x;                                             \
-    if (k < count && (a[k] & (T)exponent) == (T)exponent) *found = 1;                                           \
+    if (k < count && (a[PLACE(k)] & (T)exponent) == (T)exponent) *found = 1;                                    \
   }
 NOT_FINITE(unsigned short, 16)
 NOT_FINITE(unsigned, 32)

@@ -69,12 +69,8 @@ def inspect_kernel(array: Array, out: Array) -> Launch:
 
 def not_finite_kernel(array: Array, found: Array) -> Launch:
     """What `StreamBackend.launch` gets for a `StreamBackend.note_not_finite`."""
-    return (
-        _CHECK,
-        f"not_finite_{array.itemsize * 8}",
-        array.size,
-        (array, found, _EXPONENTS[array.dtype.name], array.size),
-    )
+    exponent, name = _EXPONENTS[array.dtype.name], f"not_finite_{array.itemsize * 8}"
+    return _CHECK, name, array.size, (origin(array), found, exponent, *_layout(array))
 
 
 def _layout(array: Array) -> tuple[int, ...]:

@@ -105,9 +105,9 @@ class ItemOrder:
         call = self.backend.poison(self.memory.array(instance))
         self._poisoned[instance] = self.add(call, row, "poison", stream, [instance])
 
-    def is_behind(self, row: int, item: int) -> bool:
-        """Whether a row of this rank is part of that item or of a later one."""
-        return self._item_of.get(row, -1) >= item
+    def item_of(self, row: int) -> int:
+        """The item of a row of this rank."""
+        return self._item_of[row]
 
     def ends_with(self, row: int, item: int) -> None:
         """What depends on `row` waits for this item."""

@@ -149,7 +149,11 @@ def test_arrays_are_looked_at_where_they_lie(dtype):
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_numbers_that_are_not_finite_are_noted(dtype):
-    values, found, backend = np.arange(300).astype(known_dtype("", dtype)), np.zeros(1, np.uint64), shim.ShimStreams()
+    values, found, backend = (
+        np.arange(300).astype(known_dtype("", dtype))[::3],
+        np.zeros(1, np.uint64),
+        shim.ShimStreams(),
+    )
     values[0] = -ml_dtypes.finfo(values.dtype).max
     backend.note_not_finite(values, found)()
     assert found[0] == 0
