@@ -35,6 +35,7 @@ FEW, STRIDE = 20, 11  # so that the few have every accident, phase and launcher
 STEP = 3  # of the accident
 WRONG = "misnamed", "with status 0", "without a checkpoint", "left-over"
 FORK = multiprocessing.get_context("fork")
+ALONE = re.compile(r"0000\.0$")  # files of MPI in a process that no launcher has started: another's
 MARK = "TASKFLOW_DEATHS"  # in the environment of all processes of one job
 
 
@@ -206,7 +207,7 @@ class Outcome:
     def _left(self, temporary: Path, shared: set[str]) -> list[str]:
         cache = f"taskflow-{os.getuid()}"  # of compiled code, for the next job
         found = [f"process {process}" for process in self._alive()]
-        new = set(os.listdir("/dev/shm")) - shared
+        new = {name for name in os.listdir("/dev/shm") if not ALONE.search(name)} - shared
         found += sorted(new and new - mapped())
         return found + [str(path) for path in temporary.iterdir() if path.name != cache]
 

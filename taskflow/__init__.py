@@ -4,7 +4,7 @@ A model is a `Graph` of operators over logical regions. A `Strategy` says how ev
 `lower` turns both into one `TaskGraph`, which `simulate` predicts and `Executor` runs.
 """
 
-from taskflow.comm.ending import end_together
+from taskflow.comm.ending import await_guard, end_together
 
 end_together()  # first: a rank may end while it imports
 
@@ -54,6 +54,8 @@ from taskflow.tasks.timeline import Timeline
 from taskflow.train import rates
 from taskflow.train.batches import Batches
 from taskflow.train.trainer import Trainer
+
+await_guard()
 
 __all__ = [
     "Array",

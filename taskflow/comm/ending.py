@@ -33,6 +33,11 @@ def end_together() -> None:
         register(_begin_exit)
 
 
+def await_guard() -> None:
+    """From now on it is said how this process ends, however soon and fast it does."""
+    heart().await_guard()
+
+
 def _begin_exit() -> None:
     """The guard then says after which phase a rank left."""
     heart().cells[Cell.PHASE] += len(PHASES)

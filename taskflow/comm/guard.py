@@ -40,7 +40,7 @@ SAYS = {
     Fault.LOST: "is out of reach",
     Fault.FAILED: "left with an error",
 }
-_REPORT, _VERDICT = struct.Struct("<9q"), struct.Struct("<2q")
+_REPORT, _VERDICT = struct.Struct("<10q"), struct.Struct("<2q")
 
 
 def state_of(process: int) -> RankState:
@@ -110,6 +110,8 @@ class Guard:
     def run(self) -> None:
         """Guard until the rank has ended as it should, and as the centre until all have."""
         self._find_centre()
+        self._look()
+        os.pwrite(self.memory, struct.pack("<q", 1), 8 * Cell.IS_KNOWN)
         while self.state != RankState.GONE or self._stage(self._cells()) != Stage.DONE or self._is_needed():
             for key, _ in self.selector.select(TICK_SECONDS):
                 key.data(key.fileobj)
@@ -146,7 +148,7 @@ class Guard:
         waits = self._line(table, position).startswith(b"wait") if table else cells[Cell.WAITING]
         about = self._stage(cells), cells[Cell.COUNT], cells[Cell.STEP] if table else -1, waits
         times = int(self.still * 1e3), int(self.stopped * 1e3)
-        report = Report(self.token, self.rank, self.state, *about, *times)
+        report = Report(self.token, self.rank, self.state, *about, *times, cells[Cell.PHASE])
         if self.centre is None:
             self._take(report)
         else:
@@ -349,11 +351,12 @@ class Guard:
         with suppress(ProcessLookupError):
             os.kill(self.process, signal.SIGKILL)
 
-    def _say(self, what: str, end: str = "", rank: int | None = None) -> None:
-        """One line on the rank's standard error; `rank`: of another one, that has no guard."""
+    def _say(self, what: str, end: str = "", rank: int = -1) -> None:
+        """One line on the rank's standard error; `rank`: of another one, whose guard has gone or never came."""
         text = f"rank {self.rank} (process {self.process} on {socket.gethostname()}) {what} in {self._where()}"
-        if rank not in (None, self.rank):
-            text = f"rank {rank} {what} before it imported taskflow"
+        if rank not in (-1, self.rank):
+            known = self.ranks.get(rank)
+            text = f"rank {rank} {what} " + (f"in {phase_of(known.phase)}" if known else "before it imported taskflow")
         with suppress(OSError):
             os.write(2, f"taskflow: {text}{end}\n".encode())
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -35,6 +35,7 @@ _START = (
     "sys.modules['taskflow'] = package; from taskflow.comm.guard import main; main()"
 )
 _GUARDED = "TASKFLOW_GUARDED"  # what a rank starts inherits it, and is no rank
+_AWAIT_SECONDS = 5.0  # for the guard to begin; this process goes on without it
 _HEARD_SECONDS = 0.05  # that guards take to tell each other
 
 
@@ -66,6 +67,12 @@ class Heart:
         os.ftruncate(self._file, self._end)
         return mmap.mmap(self._file, size_bytes, offset=begin), begin
 
+    def await_guard(self) -> None:
+        """Return when the guard is at work: it takes less time than the import of the package, but cores may be few."""
+        end = time.monotonic() + _AWAIT_SECONDS
+        while self.is_guarded and not self.cells[Cell.IS_KNOWN] and time.monotonic() < end:
+            time.sleep(1e-3)
+
     @contextmanager
     def meeting(self) -> Iterator[None]:
         """In it this process waits for all others to come to the same."""
@@ -80,9 +87,10 @@ class Heart:
         """The end of this rank is so near; when it returns, the guards know if it ends all."""
         if self._process == os.getpid():  # a fork may end as it likes
             self.cells[Cell.STAGE] = stage
-            if self.is_guarded and stage == Stage.SAID:
-                self._guard.sendall(b"\n")
-                time.sleep(_HEARD_SECONDS)
+            if self.is_guarded:
+                with suppress(OSError):  # the guard has gone
+                    self._guard.sendall(b"\n")
+                time.sleep(_HEARD_SECONDS if stage == Stage.SAID else 0)
 
     def await_hosts(self) -> tuple[int, str, int]:
         """As rank 0: have the guards of other hosts meet this one's; a token of the job, and where it listens."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 LEFT_SECONDS = 2.0  # for which a rank waits in vain before the one that has left is called to account
 PHASES = ("import", "script", "search", "construction", "fit", "checkpoint", "between fits")
-CELLS = 9
+CELLS = 10
 LINE_BYTES = 80  # what a call is, in a table
 STATUS = b"status "  # begins what a rank tells its guard at the very end
 
@@ -32,10 +32,10 @@ class Cell(IntEnum):
     the number of its calls; when the step began, and when each call ended; a line for each call and for what comes
     after them, which begins with "wait" if it may be waiting for other ranks. `ITERATOR`: where in the rank's memory
     the number of its calls begun is; 0: the table has the times. `COMPILING`: so many compilations are under way.
-    `PORT`: where rank 0's guard hears other hosts.
+    `PORT`: where rank 0's guard hears other hosts. `IS_KNOWN`: the guard has told the centre of this rank.
     """
 
-    COUNT, WAITING, PHASE, STEP, TABLE, ITERATOR, COMPILING, STAGE, PORT = range(CELLS)
+    COUNT, WAITING, PHASE, STEP, TABLE, ITERATOR, COMPILING, STAGE, PORT, IS_KNOWN = range(CELLS)
 
 
 class Stage(IntEnum):
@@ -75,6 +75,7 @@ class Report(NamedTuple):
     waits: int
     still: int
     stopped: int
+    phase: int
 
 
 def judge(

@@ -17,6 +17,7 @@ def report(rank, **about):
         "waits": 0,
         "still": 0,
         "stopped": 0,
+        "phase": 0,
     }
     return Report(0, rank, **(well | about))
 
