@@ -1,6 +1,6 @@
 """Kills a rank of a training run again and again, at random times: `python benchmarks/kills.py --kills 100`.
 
-Two ranks train the digits MLP under `taskflow run --restarts` with a checkpoint every few steps. After a random time
+Ranks train the digits MLP on noise under `taskflow run --restarts` with a checkpoint every few steps. After a random time
 (one in five while the ranks still start, the others after that) a random rank gets SIGKILL; then all ranks must be gone
 within 10 s and every checkpoint must be sound. The launcher starts them again, and so on until the run has ended; then
 its parameters, momenta and history must be those of an undisturbed run, bit for bit. Runs follow until the number of
@@ -24,6 +24,7 @@ import tempfile
 import time
 
 LIMIT_SECONDS = 10
+BATCHES = 28  # an epoch
 
 
 def train(folder: str, epochs: int, every: int) -> None:
@@ -31,19 +32,19 @@ def train(folder: str, epochs: int, every: int) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
     import numpy as np
     from models import digits
-    from sklearn.datasets import load_digits
 
     import taskflow
+    from taskflow.core.system import world_size
 
-    data = load_digits()
-    x, t = (data.images / 16.0).astype(np.float32).reshape(-1, 64), data.target.astype(np.int32)
-    machine = taskflow.MachineModel.uniform(2)
+    noise = np.random.default_rng(0)
+    x, t = noise.random((BATCHES * 64, 64), np.float32), noise.integers(0, 10, BATCHES * 64).astype(np.int32)
+    machine = taskflow.MachineModel.uniform(world_size())
     trainer = taskflow.Trainer(
         digits.mlp(64),
         machine=machine,
         strategy=taskflow.data_parallel,
         costs=taskflow.CostModel.analytic(machine),
-        learning_rate=taskflow.rates.cosine(0.05, 2000, warmup=20),
+        learning_rate=taskflow.rates.cosine(0.05, epochs * BATCHES, warmup=20),
         quiet=True,
     )
     Path(folder + ".ready").touch()
@@ -55,15 +56,18 @@ def train(folder: str, epochs: int, every: int) -> None:
 
 
 class Job:
-    """A training run on two ranks, started again as often as they die."""
+    """A training run, started again as often as its ranks die."""
 
-    def __init__(self, folder: Path, epochs: int, every: int) -> None:
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self.said = ""
-        self._pids = [Path(f"{folder}.{rank}") for rank in range(2)]
+        self._pids = [Path(f"{folder}.{rank}") for rank in range(options.ranks)]
         self._ready = Path(f"{folder}.ready")
-        script = [__file__, "--train", str(folder), "--epochs", str(epochs), "--every", str(every)]
-        command = [sys.executable, "-m", "taskflow", "run", "-n", "2", "--restarts", "1000", *script]
-        self.job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        script = [__file__, "--train", str(folder), "--epochs", str(options.epochs)]
+        script += ["--every", str(options.every)]
+        command = [sys.executable, "-m", "taskflow", "run", "-n", str(options.ranks), "--restarts", "1000", *script]
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        self.job = subprocess.Popen(command, env=kept, **pipes)  # with compiled modules, for most are starts
 
     def pids(self) -> list[int]:
         """Process ids of the ranks, once they have started; none if the job ends first."""
@@ -114,7 +118,8 @@ def main() -> int:
     """Kill, check, resume; print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", help=argparse.SUPPRESS)
@@ -130,7 +135,7 @@ def torture(base: Path, options: argparse.Namespace) -> int:
     """All kills; 0 if all was well."""
     from taskflow.checkpoint.manifest import check_all, checkpoints
 
-    reference = Job(base / "undisturbed", options.epochs, options.every)
+    reference = Job(base / "undisturbed", options)
     reference.await_training()
     begin = time.monotonic()
     assert reference.wait(600) and reference.job.returncode == 0, "the undisturbed run failed"
@@ -143,7 +148,7 @@ def torture(base: Path, options: argparse.Namespace) -> int:
     while kills < options.kills:
         runs += 1
         folder = base / f"run{runs}"
-        job = Job(folder, options.epochs, options.every)
+        job = Job(folder, options)
         while pids := job.pids():
             if chance.random() < 0.8:
                 job.await_training()
@@ -151,7 +156,7 @@ def torture(base: Path, options: argparse.Namespace) -> int:
             if job.wait(600 if last else chance.uniform(0, duration / 8)) or not all(map(alive, pids)):
                 job.wait(LIMIT_SECONDS)  # it is over, or a rank is just leaving
                 break
-            job.kill(pids[chance.randrange(2)])
+            job.kill(chance.choice(pids))
             kills, begin = kills + 1, time.monotonic()
             hung += not are_gone(pids, LIMIT_SECONDS)
             slowest = max(slowest, time.monotonic() - begin)
@@ -169,10 +174,12 @@ def torture(base: Path, options: argparse.Namespace) -> int:
             print(f"a run did not end well:\n{job.said}")
             return 1
         different += Path(f"{folder}.digest").read_text() != expected
-    print(f"kills: {kills}, in {runs} runs of {options.epochs} epochs; newest checkpoint at the kill: {sorted(at)}")
-    print(f"slowest end of all ranks after a kill: {slowest:.2f} s; not gone after 10 s: {hung}")
-    print(f"checkpoints checked: {checked}, damaged: {damaged}")
-    print(f"completed runs: {runs}, with other bits than the undisturbed run: {different}")
+    print(f"newest checkpoint at each kill: {sorted(at)}")
+    print(
+        f"{kills} kills of one of {options.ranks} ranks, in {runs} runs: {runs} of {runs} finished, {runs - different} "
+        f"bit-identical to the undisturbed one; {checked} checkpoints checked, {damaged} damaged; slowest end of all "
+        f"ranks {slowest:.1f} s of {LIMIT_SECONDS} s, {hung} not gone"
+    )
     return int(bool(hung or damaged or different))
 
 
