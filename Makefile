@@ -17,6 +17,8 @@ export MYPY_CACHE_DIR               := $(CACHE)/mypy
 export RUFF_CACHE_DIR               := $(CACHE)/ruff
 export TMPDIR                       := $(shell [ -w "$$TMPDIR" ] && echo "$$TMPDIR" || echo /tmp)
 export HOME                         ?= $(CACHE)
+# Some hundred processes import the packages; where this is set, as in containers, each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo docs warm peers test lint check format clean
 
