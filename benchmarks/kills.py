@@ -1,10 +1,10 @@
 """Kills a rank of a training run again and again, at random times: `python benchmarks/kills.py --kills 100`.
 
 Ranks train the digits MLP on noise under `taskflow run --restarts` with a checkpoint every few steps. After a random
-time (one in five while the ranks still start, the others after that) a random rank gets SIGKILL; then all ranks must be gone
-within 10 s and every checkpoint must be sound. The launcher starts them again, and so on until the run has ended; then
-its parameters, momenta and history must be those of an undisturbed run, bit for bit. Runs follow until the number of
-kills is reached. Exits with 1 if anything was not as it must be.
+time (one in five while the ranks still start, the others after that) a random rank gets SIGKILL; then all ranks must
+be gone within 10 s and every checkpoint must be sound. The launcher starts them again, and so on until the run has
+ended; then its parameters, momenta and history must be those of an undisturbed run, bit for bit. Runs follow until the
+number of kills is reached. Exits with 1 if anything was not as it must be.
 """
 
 import os
