@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,18 @@ def test_networks_are_allowed_between_hosts():
     assert "tcp" in launch.rank_settings(one_host)["OMPI_MCA_btl"]
     assert "OMPI_MCA_btl" not in launch.rank_settings(one_host | {"OMPI_COMM_WORLD_SIZE": "4"})
     assert "OMPI_MCA_pml" not in launch.rank_settings(one_host | {"OMPI_MCA_pml": "ucx"})
+
+
+def test_little_shared_memory_is_left_to_others(monkeypatch, tmp_path):
+    """Open MPI shares 16 MiB of a rank there, and aborts without."""
+    folder, ranks = "OMPI_MCA_btl_sm_backing_directory", {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    rooms = iter([40 << 20, 16 << 20, 16 << 20])
+    monkeypatch.setattr(launch, "_room_bytes", lambda path: next(rooms))
+    assert folder not in launch.rank_settings(ranks)
+    assert launch.rank_settings(ranks)[folder] == tempfile.gettempdir()
+    assert folder not in launch.rank_settings(ranks | {folder: "/elsewhere"})
+    monkeypatch.undo()
+    assert launch._room_bytes(tmp_path / "none") == 0 < launch._room_bytes(tmp_path)
 
 
 def test_mpirun_beside_this_python_comes_first(monkeypatch, tmp_path):

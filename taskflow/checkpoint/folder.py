@@ -121,7 +121,11 @@ def _lock(folder: Path) -> int:
                 break
         os.close(handle)
     os.ftruncate(handle, 0)
-    os.pwrite(handle, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
+    try:
+        os.pwrite(handle, f"{os.getpid()} {os.uname().nodename}\n".encode(), 0)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:  # the disk is full: the lock is ours, and what follows makes room
+            raise
     return handle
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from taskflow.cli.inputs import Problem
+from taskflow.core.files import replace_file
 from taskflow.core.system import world_rank
 from taskflow.core.text import printable
 from taskflow.lowering import lower
@@ -45,7 +46,7 @@ def write_dot(options: argparse.Namespace, problem: Problem, strategy: Strategy)
 
 def write(path: Path, text: str) -> None:
     """Write a text file and say so."""
-    path.write_text(text, encoding="utf-8")
+    replace_file(path, text, sys.maxsize)
     show(f"written: {path}")
 
 

@@ -344,8 +344,8 @@ class Guard:
             maps = Path(f"/proc/{self.process}/maps").read_text()
         except OSError:  # the rank has gone
             return set()
-        names = {line.rpartition("/dev/shm/")[2] for line in maps.splitlines() if " /dev/shm/" in line}
-        return {Path("/dev/shm", name) for name in names if name.startswith(("sm_segment.", "vader_segment."))}
+        paths = {Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if "_segment." in line}
+        return {path for path in paths if path.name.startswith(("sm_segment.", "vader_segment."))}
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):

@@ -23,6 +23,9 @@ from taskflow.core.system import end_with_parent, outlives_terminal
 
 _ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
+SHARED_MEMORY = Path("/dev/shm")
+_SEGMENT_BYTES = 17 << 20  # what Open MPI shares of a rank, 16 MiB, and some more for others
+_SEGMENT_FOLDERS = "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory"  # Open MPI 5, and 4
 
 
 def settings() -> dict[str, str]:
@@ -32,13 +35,24 @@ def settings() -> dict[str, str]:
 
 
 def rank_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of `mpi.env` that still works in a rank before MPI is initialised and is not set in `environment`."""
-    one_host = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE") == environment.get("OMPI_COMM_WORLD_SIZE")
-    return {
-        name: value
-        for name, value in settings().items()
-        if name.startswith("OMPI_MCA_") and name not in environment and (one_host or name != "OMPI_MCA_btl")
-    }
+    """The part of `mpi.env` that still works in a rank before MPI is initialised and is not set in `environment`.
+
+    Where shared memory is too small for the segments of the host's ranks, without which Open MPI ends the job, they are
+    temporary files.
+    """
+    local = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")
+    one_host = local == environment.get("OMPI_COMM_WORLD_SIZE")
+    table = {name: value for name, value in settings().items() if one_host or name != "OMPI_MCA_btl"}
+    if _room_bytes(SHARED_MEMORY) < int(local) * _SEGMENT_BYTES:
+        table |= dict.fromkeys(_SEGMENT_FOLDERS, tempfile.gettempdir())
+    return {name: value for name, value in table.items() if name.startswith("OMPI_MCA_") and name not in environment}
+
+
+def _room_bytes(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:  # there is none
+        return 0
 
 
 def launch_environment(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from typing import SupportsInt
 
 from taskflow.graph.pattern import BoundPattern, Pattern, Term
 from taskflow.graph.window import Window
@@ -58,6 +59,42 @@ def bind(
         shapes.append(tuple(prod(known[n] for n in dim) for dim in term.dims))
     _check_known(where, pattern, known, windows)
     return BoundPattern(pattern, _in_order(pattern, known, windows), dict(windows), tuple(shapes))
+
+
+def check_arguments(where: str, pattern: object, sizes: object, windows: object, backward: object) -> None:
+    """Refuse what has not the type that `Graph.launch` needs.
+
+    Raises:
+        TypeError: which argument, what it is and what is needed.
+    """
+    if not isinstance(pattern, str):
+        raise TypeError(f"{where}: pattern is {pattern!r}, a string is needed")
+    for what, given in (("sizes", sizes), ("windows", windows)):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{where}: {what} is {given!r}, a dictionary is needed")
+        for key, value in given.items():
+            if what == "windows" and not isinstance(value, Window):
+                raise TypeError(f"{where}: window '{key}' is {value!r}, a Window is needed")
+            if what == "sizes":
+                whole_numbers(f"{where}: size of axis '{key}'", [value])
+    if backward is not None and not callable(backward):
+        raise TypeError(f"{where}: backward is {backward!r}, a function is needed")
+
+
+def whole_numbers(where: str, values: Iterable[object]) -> tuple[int, ...]:
+    """The values as integers.
+
+    Raises:
+        TypeError: one is none.
+    """
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        raise TypeError(f"{where}: {values!r} is given, whole numbers are needed")
+    made = []
+    for n in values:
+        if isinstance(n, bool) or not isinstance(n, SupportsInt) or n != int(n):
+            raise TypeError(f"{where}: {n!r} is given, whole numbers are needed")
+        made.append(int(n))
+    return tuple(made)
 
 
 class _Extents:

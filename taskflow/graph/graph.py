@@ -23,7 +23,7 @@ from taskflow.core.dtypes import is_floating, known_dtype
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Distribution
 from taskflow.core.text import printable
-from taskflow.graph.binding import bind
+from taskflow.graph.binding import bind, check_arguments, whole_numbers
 from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.pattern import BoundPattern, Pattern, parse_orders
@@ -220,10 +220,11 @@ class Graph:
         Raises:
             ValueError: the name is taken or an extent is not positive.
         """
-        shape = tuple(int(n) for n in shape)
         if callable(init):
-            init = init(shape)
+            init = init(whole_numbers(f"region '{name}': shape", shape))
         distribution = Constant(float(init)) if isinstance(init, int | float) else init
+        if not isinstance(distribution, Distribution):
+            raise TypeError(f"region '{name}': init is {init!r}, a number or a distribution is needed")
         return self._region(name, shape, dtype, "parameter" if trainable else "state", init=distribution)
 
     def _region(
@@ -235,7 +236,9 @@ class Graph:
         axes: tuple[str, ...] | None = None,
         init: Distribution = Constant(0.0),  # noqa: B008 (a frozen value)
     ) -> LogicalRegion:
-        shape = tuple(int(n) for n in shape)
+        shape = whole_numbers(f"region '{name}': shape", shape)
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a region or operator is {name!r}, a string is needed")
         if name in self.regions:
             raise ValueError(f"region '{name}': the graph has a region of this name already")
         if any(n < 1 for n in shape):
@@ -315,8 +318,7 @@ class Graph:
         """
         where = f"'{name}'"
         kernel, inputs = as_kernel(where, kernel), tuple(inputs)
-        if not isinstance(pattern, str):
-            raise TypeError(f"{where}: pattern is {pattern!r}, a string is needed")
+        check_arguments(where, pattern, sizes or {}, windows or {}, backward)
         for k, region in enumerate(inputs):
             if not isinstance(region, LogicalRegion):
                 raise TypeError(f"{where}: input {k} is a {type(region).__name__}, not a region")

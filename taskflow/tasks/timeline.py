@@ -6,11 +6,13 @@ The simulator makes one from costs, the executor from its clock; `compare` puts 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from taskflow.core.files import replace_file
 from taskflow.tasks.streams import stream_names
 from taskflow.tasks.task_graph import Array, TaskGraph
 
@@ -72,7 +74,7 @@ class Timeline:
             path.append(row)
 
     def save_trace(self, path: str | Path) -> None:
-        """Write a Chrome trace (chrome://tracing, Perfetto): a line per stream."""
+        """Write a Chrome trace (chrome://tracing, Perfetto): a line per stream; an OSError names the file."""
         graph = self.task_graph
         events: list[dict[str, object]] = [
             {"name": "thread_name", "ph": "M", "pid": 0, "tid": stream, "args": {"name": name}}
@@ -84,7 +86,7 @@ class Timeline:
             name, start, seconds = str(graph[row]).split(": ", 1)[1], self.start[row], self.end[row] - self.start[row]
             event = {"name": name, "ph": "X", "pid": 0, "ts": start * 1e6, "dur": seconds * 1e6}
             events += [{**event, "tid": stream} for stream in graph.streams_of(row)]
-        Path(path).write_text(json.dumps({"traceEvents": events}))
+        replace_file(path, json.dumps({"traceEvents": events}), sys.maxsize)
 
 
 class RowsBefore:

@@ -1,5 +1,6 @@
 """Folders of checkpoints with several users: one owner, readers beside it, little room, numbers that are not finite."""
 
+import errno
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,17 @@ def test_a_dead_owner_is_followed_and_a_living_one_is_not(tmp_path):
     assert (tmp_path / ".owner").read_text()  # left behind
     checkpoint.save(step, tmp_path)
     assert names(tmp_path) == ["step-00000000"]
+
+
+def test_a_full_disk_keeps_nobody_from_owning_a_folder(tmp_path, monkeypatch):
+    """What follows makes room; and the lock is held all the same."""
+
+    def pwrite(handle, data, offset):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folder.os, "pwrite", pwrite)
+    with folder.owning(tmp_path, LocalTransport()), pytest.raises(ValueError, match="belongs to the run of another"):
+        folder._lock(tmp_path)
 
 
 def test_without_locks_the_name_decides(tmp_path, monkeypatch):

@@ -42,6 +42,36 @@ def test_a_pattern_that_is_no_text(graph):
     assert_refused("'op': pattern is 3, a string is needed", launch(graph, 3, ["x"]), TypeError)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda g: g.input("y", (3.5,)), "region 'y': shape: 3.5 is given, whole numbers are needed"),
+        (lambda g: g.input("y", "ab"), "region 'y': shape: 'ab' is given, whole numbers are needed"),
+        (lambda g: g.input(3, (4,)), "the name of a region or operator is 3, a string is needed"),
+        (
+            lambda g: g.parameter("y", (4,), "zeros"),
+            "region 'y': init is 'zeros', a number or a distribution is needed",
+        ),
+    ],
+)
+def test_a_region_of_no_shape_name_or_value(graph, make, message):
+    assert_refused(message, lambda: make(graph), TypeError)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sizes": 3}, "'op': sizes is 3, a dictionary is needed"),
+        ({"sizes": {"c": 1.5}}, "'op': size of axis 'c': 1.5 is given, whole numbers are needed"),
+        ({"sizes": {"c": True}}, "'op': size of axis 'c': True is given, whole numbers are needed"),
+        ({"windows": {"b": 3}}, "'op': window 'b' is 3, a Window is needed"),
+        ({"backward": 3}, "'op': backward is 3, a function is needed"),
+    ],
+)
+def test_arguments_of_another_type(graph, options, message):
+    assert_refused(message, launch(graph, "b i -> b i", ["x"], **options), TypeError)
+
+
 def test_an_extent_that_is_not_positive(graph):
     assert_refused("region 'y': extents are positive, not (4, 0)", lambda: graph.input("y", (4, 0)))
 
