@@ -70,10 +70,10 @@ class UpdateRule:
         made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
         # an update need not wait for the all-reduce of a later gradient
         order, overflow = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name])), None
-        if scale is not None:
+        if scale is not None and order:
             order, overflow = unscale(order, scale, loss)
         rate = _learning_rate(loss, self.lr)
-        if self.clip_norm is not None:
+        if self.clip_norm is not None and order:
             order = clip_by_global_norm(order, self.clip_norm, loss)
         return order, Controls(rate, overflow)
 

@@ -196,6 +196,12 @@ def test_gradients_are_clipped_by_the_norm_of_all_of_them(factor: float, degrees
         np.testing.assert_allclose(results[gradient.name], expected, rtol=1e-12, atol=1e-15)
 
 
+def test_a_graph_without_parameters_is_clipped_as_any() -> None:
+    graph = Graph()
+    loss = ops.mean(graph.input("x", (4,)))
+    assert ops.sgd(loss, 0.1, clip_norm=1.0) == {} and graph.outputs == {"loss": loss}
+
+
 def names_of_gradients(graph: Graph) -> dict[LogicalRegion, str]:
     updates = {op.inputs[0].name: op.inputs[1].name for op in graph.operators if op.writes}
     return {p: updates[p.name] for p in graph.parameters}

@@ -133,6 +133,14 @@ def test_a_step_with_an_overflow_changes_the_scale_alone(optimizer, options):
     assert after["loss_scale"] == 2.0**39
 
 
+def test_a_guarded_step_with_an_overflow_is_a_matter_of_the_scale():
+    model, machine = trained(perceptron, "float16", ops.adam, LossScale(2.0**40)), MachineModel.uniform(1)
+    with Executor(lower(model.graph, single_device(model.graph, machine), machine), seed=3) as step:
+        step.guard_updates()
+        step(model.feeds)
+        assert not step.is_skipped and step.read("loss_scale") == 2.0**39
+
+
 @pytest.mark.parametrize("optimizer, options", OPTIMIZERS)
 def test_all_devices_skip_the_same_steps(optimizer, options):
     model = trained(perceptron, "float16", optimizer, LossScale(2.0**40, backoff=2.0**-32, interval=2), **options)
