@@ -17,6 +17,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import njit
+from taskflow.core.dtypes import HALF
 from taskflow.core.geometry import Rect
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -61,6 +62,9 @@ def fill(out: Array, distribution: Distribution, key: int, shape: Sequence[int],
     """Write the values of `rect`, a tile of a region of `shape`, into `out` (of the tile's shape, any dtype)."""
     if isinstance(distribution, Constant):
         out[...] = distribution.value
+    elif out.dtype.name in HALF:
+        fill(wide := np.empty(out.shape, np.float32), distribution, key, shape, rect)
+        out[...] = wide
     elif isinstance(distribution, Uniform):
         uniform(out, key, shape, rect)
         out *= distribution.high - distribution.low

@@ -66,6 +66,15 @@ def test_float32_is_float64_rounded():
     np.testing.assert_allclose(filled(Normal(0, 1), dtype="float32"), filled(Normal(0, 1)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_is_float32_rounded(dtype, distribution):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    expected = filled(distribution, dtype="float32").astype(dtype)
+    np.testing.assert_array_equal(filled(distribution, dtype=dtype), expected)
+
+
 def test_uniform_moments():
     values = filled(Uniform(-1, 3), shape=(100, 100)).ravel()
     assert values.min() >= -1

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import Device, MachineModel, lower
+from taskflow import Device, Graph, MachineModel, lower
 from taskflow.comm.transport import LocalTransport
 from taskflow.core.system import world_size
 from taskflow.execute import agreement
-from tests import laws
+from taskflow.testing import check_operator
+from tests import laws, tiny
 from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
 from tests.strategies import graphs, random_strategy
@@ -128,3 +129,13 @@ def test_runs_are_the_same_to_the_bit(models, transport, data):
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_shared_regions_are_one(models, transport, data, seed):
     laws.shared_regions_are_one(*data.draw(placed(GRAPHS[models])), random=seed, transport=transport)
+
+
+def test_an_operator_of_ones_own_is_checked():
+    """By every rank alike, though its splits have more devices than there may be ranks."""
+
+    def build():
+        graph = Graph()
+        return graph, tiny.linear(graph.input("x", (4, 3), "float64"), 2)
+
+    assert ("fc", "b", 3) in check_operator(build)
