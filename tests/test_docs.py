@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -88,3 +89,13 @@ def test_every_public_function_says_what_it_takes_and_gives() -> None:
     for name in sorted({*ops.__all__}):
         text = inspect.getdoc(getattr(ops, name)) or ""
         assert len(text) > 20, name
+
+
+def test_the_page_of_what_once_went_wrong_names_tests_that_are_there() -> None:
+    rows = [line.split("|") for line in (ROOT / "docs" / "trust.md").read_text().splitlines() if "::" in line]
+    assert sorted(int(number) for _, number, *_ in rows) == list(range(1, 39))
+    for row in rows:
+        path = ""
+        for named in re.findall(r"`([^`]*)::(test_\w+)`", row[3]):
+            path = named[0] or path
+            assert f"\ndef {named[1]}(" in (ROOT / path).read_text(), named
