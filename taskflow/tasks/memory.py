@@ -7,9 +7,9 @@ share bytes when one is dead before the other is born. Placement is first fit by
 Lives decide who waits (`taskflow.tasks.lives`). A device has calm lives, in which nobody waits for memory, if at least
 half of what the tight plan would leave of its memory stays free: for an evaluation, or a rehearsal, beside it. Else it
 has the tight plan, with lives by row order. So the tight plan alone decides what fits, and a device that is said to
-have less memory (`MachineModel.with_rates`) has a tighter plan. Steps of ten models on 4 and 16 P100 take up to 1.39
-times as long with tight plans, and as long as without any waits with calm ones, of 1.02 times the bytes in the median
-(`benchmarks/reuse.py`).
+have less memory (`MachineModel.with_rates`) has a tighter plan. Four models on 4 to 16 P100: with tight plans steps take
+1.02 times what they take without waits, in the median, and up to 1.39 times; with calm ones just that, and 1.007 times
+the bytes, up to 1.66 times (`benchmarks/reuse.py`).
 
 What makes a row wait is in the task graph, or it does not exist: `with_reuse` is the task graph whose rows wait for the
 memory that they take over, too. Simulation and execution read that one.
