@@ -29,7 +29,7 @@ from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
-from taskflow.tasks.memory import FEED_BLOCKS
+from taskflow.tasks.memory import FEED_BLOCKS, spendable_bytes
 from taskflow.tasks.task_graph import STREAMS
 
 POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
@@ -354,9 +354,9 @@ class Judge:
         return seconds
 
     def _is_calm(self, p: _Proposal) -> bool:
-        """Whether nobody waits for memory: all instances have room side by side, in half of it (see `tasks.memory`)."""
+        """Whether nobody waits for memory: all instances lie side by side in half of what may be spent on that."""
         fed = self.pool.packed.bytes[self.index.proposed.fragment[self._inputs]].sum(axis=0)
-        return bool(np.all(2 * (p.bytes + FEED_BLOCKS * fed) <= self._capacity))
+        return bool(np.all(2 * (p.bytes + FEED_BLOCKS * fed) <= spendable_bytes(self.machine)))
 
     def _plan(self, strategy: Strategy) -> float:
         timeline = simulate(self.lowering.lower(strategy), self.costs)

@@ -5,11 +5,11 @@ share bytes when one is dead before the other is born. Placement is first fit by
 "Efficient memory management for deep neural net inference", 2020: "greedy by size").
 
 Lives decide who waits (`taskflow.tasks.lives`). A device has calm lives, in which nobody waits for memory, if at least
-half of what the tight plan would leave of its memory stays free: for an evaluation, or a rehearsal, beside it. Else it
-has the tight plan, with lives by row order. So the tight plan alone decides what fits, and a device that is said to
-have less memory (`MachineModel.with_rates`) has a tighter plan. Four models on 4 to 16 P100: with tight plans steps take
-1.02 times what they take without waits, in the median, and up to 1.39 times; with calm ones just that, and 1.007 times
-the bytes, up to 1.66 times (`benchmarks/reuse.py`).
+half of what the tight plan would leave of its memory stays free: for an evaluation, or others, beside it. Else it has
+the tight plan, with lives by row order. So the tight plan alone decides what fits, and a device that is said to have
+less memory (`MachineModel.with_rates`) has a tighter plan. Steps of four models on 4 to 16 P100 take with tight plans
+1.02 times what they take without waits in the median, 1.39 times at most; with calm ones just that, and 1.007 times the
+bytes in the median, 1.66 times at most (`benchmarks/reuse.py`). On CPUs waits take 0.1 % of a step: plans are tight.
 
 What makes a row wait is in the task graph, or it does not exist: `with_reuse` is the task graph whose rows wait for the
 memory that they take over, too. Simulation and execution read that one.
@@ -25,6 +25,7 @@ import numpy as np
 from taskflow.core.columns import spread
 from taskflow.core.compiling import njit
 from taskflow.core.text import describe_memory
+from taskflow.machine import MachineModel
 from taskflow.tasks.first_fit import first_fit
 from taskflow.tasks.lives import calm_lives, lives_by_order
 from taskflow.tasks.reuse import Columns, reuse_edges
@@ -91,12 +92,12 @@ def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = ()) -> MemoryPl
         np.maximum.at(peak, here, begin + size[passing])
         return begin, peak
 
-    begin, peak = place(*calm_lives(task_graph, first, last))
-    room = _memory_bytes(task_graph) - staged_bytes(task_graph)
-    if np.any(2 * peak > room):
-        tight, least = place(first, last)
-        is_calm = 2 * peak <= least + room
-        begin, peak = np.where(is_calm[device[passing]], begin, tight), np.where(is_calm, peak, least)
+    begin, peak = place(first, last)
+    room = spendable_bytes(task_graph.machine) - staged_bytes(task_graph)
+    if np.any(peak < room):
+        calm, more = place(*calm_lives(task_graph, first, last))
+        is_calm = 2 * more <= peak + room
+        begin, peak = np.where(is_calm[device[passing]], calm, begin), np.where(is_calm, more, peak)
     offset[passing] = begin
     edges = reuse_edges(task_graph, offset, size, first, last)
     return MemoryPlan(offset, size, first, last, peak, held, receive, *edges)
@@ -118,7 +119,8 @@ def check_memory(task_graph: TaskGraph, plan: MemoryPlan) -> None:
     Raises:
         ValueError: a device's arena is larger than its memory, with the numbers.
     """
-    columns = plan.peak_bytes, plan.persistent_bytes, staged_bytes(task_graph), _memory_bytes(task_graph)
+    memory = [d.memory_bytes for d in task_graph.machine.devices]
+    columns = plan.peak_bytes, plan.persistent_bytes, staged_bytes(task_graph), memory
     for device, (peak, persistent, staged, room) in enumerate(np.stack(columns, axis=1).tolist()):
         if peak + staged > room:
             sizes = peak + staged, persistent, peak - persistent, staged, room
@@ -130,6 +132,11 @@ def check_memory(task_graph: TaskGraph, plan: MemoryPlan) -> None:
             )
 
 
+def spendable_bytes(machine: MachineModel) -> Array:
+    """Memory of every device, where spending it spares time: not on a CPU, whose one stream hardly ever waits."""
+    return np.array([0 if d.kind == "cpu" else d.memory_bytes for d in machine.devices], np.int64)
+
+
 def staged_bytes(task_graph: TaskGraph) -> Array:
     """Bytes beside the arena of every device, for feeds on their way to a GPU."""
     fed = (task_graph.kind == Kind.FEED) & np.array([d.kind == "cuda" for d in task_graph.machine.devices])[
@@ -137,10 +144,6 @@ def staged_bytes(task_graph: TaskGraph) -> Array:
     ]
     sizes = -(-task_graph.bytes[fed] // ALIGNMENT) * ALIGNMENT
     return FEED_BLOCKS * np.bincount(task_graph.device[fed], sizes, len(task_graph.machine.devices)).astype(np.int64)
-
-
-def _memory_bytes(task_graph: TaskGraph) -> Array:
-    return np.array([d.memory_bytes for d in task_graph.machine.devices], np.int64)
 
 
 def receive_rows(task_graph: TaskGraph) -> Array:

@@ -87,7 +87,7 @@ def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
 
 
 def test_nothing_is_planned_where_all_instances_have_room():
-    graph, machine = network(layers=3), MachineModel.uniform(4)
+    graph, machine = network(layers=3), MachineModel.uniform(4, Device("emulated"))
     costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(graph, machine)
     expected = simulate(lower(graph, strategy, machine), costs).seconds
     with patch.object(judging, "simulate", side_effect=AssertionError):
