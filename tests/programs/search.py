@@ -1,12 +1,14 @@
 """A search on all ranks that only Ctrl-C ends: `search.py folder what`, with `command` or `trainer` for what."""
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import taskflow
 from taskflow import cli
+from taskflow.comm.interrupt import noted_interrupt
 from taskflow.core.system import world_rank
 from taskflow.train import trainer
 from tests.lowered import network
@@ -16,19 +18,32 @@ FOLDER, WHAT = Path(sys.argv[1]), sys.argv[2]
 FOUND = FOLDER / "s.json"
 
 
+def is_ready():
+    (FOLDER / f"{world_rank()}.ready").touch()
+
+
 def endless(*arguments, progress, **options):
     """A search that leaves a file when it is under way."""
 
     def tell(done, best):
         if done == 10:
-            (FOLDER / f"{world_rank()}.ready").touch()
+            is_ready()
 
     return taskflow.search(*arguments, progress=tell, **options | {"proposals": 10**8})
+
+
+@contextmanager
+def waiting(note):
+    """So does a rank that waits for the search of another."""
+    with noted_interrupt(note):
+        is_ready()
+        yield
 
 
 def main() -> int:
     """Search; write what is found."""
     cli.search.search = trainer.search = endless
+    trainer.noted_interrupt = waiting
     if WHAT == "command":
         return cli.main(["search", f"{ROOT}/tests/lowered.py:network", "--devices", "4", "--out", str(FOUND)])
     machine = taskflow.MachineModel.uniform(4)

@@ -99,9 +99,9 @@ LAUNCHERS = {
 def test_on_ranks_it_is_written_too(launcher, number, what, tmp_path):
     environment, pipe = launch.launch_environment(os.environ, 2), subprocess.PIPE
     command = [*LAUNCHERS[launcher], SCRIPT, tmp_path, what]
-    ready = [tmp_path / f"{rank}.ready" for rank in range(2 if what == "command" else 1)]
+    ready = [tmp_path / f"{rank}.ready" for rank in range(2)]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True) as job:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not all(each.exists() for each in ready) and time.monotonic() < deadline:
             time.sleep(0.05)  # until they search, in other processes: there is nothing else to wait on
         job.send_signal(number)
