@@ -58,7 +58,7 @@ def test_a_rank_may_drive_several_devices(transport, data, seed):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(10)
+@examples(5)
 @given(example=placed(GRAPHS["operators"], MANY), seed=st.integers(0, 99))
 def test_ranks_give_the_bits_of_one_process(transport, example, seed):
     """Whoever drives a device, and in whatever order its rows are."""
@@ -75,7 +75,7 @@ GUARDED = [("cpu", "shared"), ("cpu", "messages"), ("emulated", "auto"), *(("cud
 
 
 @pytest.mark.parametrize(("kind", "transport"), GUARDED)
-@examples(4)
+@examples(2)
 @given(data=st.data(), record=st.booleans())
 def test_a_step_that_is_given_up_changes_nothing(kind, transport, data, record):
     machine = {"cpu": MANY, "emulated": EMULATED, "cuda": MachineModel.uniform(SIZE, Device(kind="cuda"))}[kind]
