@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ops.elementwise.arithmetic import add, multiply
-from ops.elementwise.dropout import is_dropout
 from ops.reduce.reductions import sum_to
 from ops.torch.rules import dtype_of
 from ops.torch.state import from_torch_state
@@ -35,14 +34,10 @@ def compare(
     """The parameters of the graph that have no gradient in torch; `values` are those of inputs and weights by name.
 
     Raises:
-        ValueError: an output, a gradient or a buffer differs from torch's, or random numbers are drawn.
+        ValueError: an output, a gradient or a buffer differs from torch's, or a gradient has a hook.
     """
     import torch
 
-    if drawn := next((op.name for op in graph.operators if is_dropout(op)), None):
-        raise ValueError(
-            f"from_torch: '{drawn}' draws random numbers in evaluation, too: only check=False takes it over"
-        )
     if hooked := [name for name, p in module.named_parameters() if p._post_accumulate_grad_hooks]:
         raise ValueError(f"from_torch: the gradient of '{hooked[0]}' has a hook, which is not supported")
     kept = dict(module.named_parameters()) | {name: b.detach().clone() for name, b in module.named_buffers()}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from ops.elementwise.dropout import is_dropout
 from ops.torch.compare import array_of, compare
 from ops.torch.rules import Missing, Rule, Unsupported, call_rule, dtype_of, module_rule
 from ops.torch.state import from_torch_state
-from ops.torch.tracing import only_computing, place, refuse_changed_reads, trace
+from ops.torch.tracing import only_computing, place, refuse_changed_reads, trace, without_dropout
 from taskflow import Array, Executor, Graph, LogicalRegion, replace_regions
 
 
@@ -83,7 +82,7 @@ def from_torch(module: Any, example_inputs: Any, check: bool = True) -> Imported
         module: a torch.nn.Module that torch.fx can trace: no control flow that depends on values.
         example_inputs: the tensors, or the only one, that `forward` takes; their shapes and dtypes are the graph's.
         check: compare outputs, gradients and buffers with torch's on the example inputs, with weights near the module's
-            (a module with dropout in evaluation mode), and refuse what changes attributes or draws random numbers.
+            and without dropout, and refuse what changes attributes or draws random numbers.
 
     Raises:
         ValueError: a node has no operator here, or not with its arguments: all such nodes are named with their source
@@ -95,8 +94,8 @@ def from_torch(module: Any, example_inputs: Any, check: bool = True) -> Imported
         return _Reader(module, examples).read()
     with only_computing(module):
         imported = _Reader(module, examples).read()
-    is_random, regions = any(map(is_dropout, imported.graph.operators)), imported.graph.regions
-    with _other_weights(module), _evaluation(module) if is_random else nullcontext(), only_computing(module):
+    regions = imported.graph.regions
+    with _other_weights(module), without_dropout(module), only_computing(module):
         other = _Reader(module, examples).read()
         values = {r.name: array_of(x) for r, x in zip(other.inputs.values(), examples)} | other.weights
         frozen = compare(module, examples, other.graph, other.outputs, values)
@@ -121,17 +120,6 @@ def _other_weights(module: Any) -> Iterator[None]:
         with torch.no_grad():
             for p, value in parameters:
                 p.copy_(value)
-
-
-@contextmanager
-def _evaluation(module: Any) -> Iterator[None]:
-    training = [each for each in module.modules() if each.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for each in training:
-            each.training = True
 
 
 class _Reader:
@@ -192,6 +180,10 @@ class _Reader:
         parent, _, name = target.rpartition(".")
         tensor = getattr(self.module.get_submodule(parent), name)
         if not isinstance(tensor, torch.nn.Parameter):
+            memory = tensor.untyped_storage().data_ptr()
+            for other, p in self.module.named_parameters():
+                if p.requires_grad and p.untyped_storage().data_ptr() == memory:
+                    raise ValueError(f"from_torch: '{target}' and '{other}' share a part of their memory")
             found = tensor.detach().clone()
             self._stored[found.untyped_storage().data_ptr()] = target, found
             return found

@@ -73,6 +73,35 @@ def only_computing(module: Any) -> Iterator[None]:
         raise ValueError("from_torch: forward draws random numbers other than by dropout, which is not supported")
 
 
+@contextmanager
+def without_dropout(module: Any) -> Iterator[None]:
+    """As if every probability of zero were 0: for torch, and for the graph that is traced meanwhile."""
+    import torch
+    from torch.nn import functional
+
+    class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is functional.dropout:
+                return args[0] if args else kwargs["input"]
+            if function is functional.scaled_dot_product_attention:
+                args, kwargs = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args, kwargs or {}
+                kwargs = {**kwargs, "dropout_p": 0.0} if "dropout_p" in kwargs else kwargs
+            return function(*args, **(kwargs or {}))
+
+    fields = {torch.nn.Dropout: "p", torch.nn.MultiheadAttention: "dropout", torch.nn.RNNBase: "dropout"}
+    found = [
+        (m, name, getattr(m, name)) for m in module.modules() for kind, name in fields.items() if isinstance(m, kind)
+    ]
+    try:
+        for each, name, _ in found:
+            setattr(each, name, 0.0)
+        with Mode():
+            yield
+    finally:
+        for each, name, value in found:
+            setattr(each, name, value)
+
+
 def _kept(module: Any) -> dict[str, Any]:
     """The attributes of a module; lists and dictionaries are copied."""
     return {key: copy(value) if isinstance(value, dict | list) else value for key, value in vars(module).items()}
