@@ -61,17 +61,17 @@ def test_names_of_devices_are_exchanged():
     assert equal.seconds == pinned.seconds and equal.visited < pinned.visited
 
 
-@settings(max_examples=25)
-@given(graphs(steps=3), st.integers(2, 4), st.integers(0, 2**32 - 1), st.booleans())
+@settings(max_examples=12)
+@given(graphs(steps=2), st.integers(2, 4), st.integers(0, 2**32 - 1), st.booleans())
 def test_bounds_are_below_the_seconds_of_every_completion(model, devices, seed, is_cpu):
     """Of a random strategy, with its first k operators decided, for every k."""
     kind = "cpu" if is_cpu else "emulated"
     machine = MachineModel.uniform(devices, Device(kind, 0, 1 << 30, 1e8, 1e9), 1e7, 1e-6)
-    lists = [(0,), (1,), (0, 1), (1, 0), tuple(range(devices))]
+    lists = [(0,), (1, 0), tuple(range(devices))]
     space, costs = Space(model.graph, machine, power_of_two, lists), CostModel.analytic(machine)
     generator = np.random.default_rng(seed)
     bounds = Bounds(SpaceTables(space, costs))
-    for _ in range(2):
+    for _ in range(4):
         numbers = [int(generator.integers(space.size(name))) for name in space.names]
         chosen = {name: space.config(name, k) for name, k in zip(space.names, numbers, strict=True)}
         seconds = Judge(model.graph, machine, costs).seconds(Strategy(chosen))

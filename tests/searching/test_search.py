@@ -65,7 +65,7 @@ def of_memory(machine, graph, part):
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(graphs(steps=2), machines(), st.sampled_from([9.0, 9.0, 0.9, 0.6, 0.4, 0.1]), st.integers(0, 99))
 def test_never_slower_than_the_best_start_nor_faster_than_the_bound_nor_too_large(model, machine, part, seed):
     graph, machine = model.graph, of_memory(machine, model.graph, part)
