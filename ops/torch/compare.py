@@ -47,10 +47,11 @@ def compare(
     found = evaluate(graph, values)
     if len(expected) != len(outputs):
         raise ValueError(f"from_torch: forward returns {len(expected)} tensors, the graph has {len(outputs)}")
+    coarsest = _coarsest(graph)
     for k, (region, tensor) in enumerate(zip(outputs, expected)):
-        _check_alike(f"output {k}", found[region.name], array_of(tensor))
+        _check_alike(f"output {k}", found[region.name], array_of(tensor), coarsest)
     for name in dict(module.named_buffers()).keys() & found.keys():
-        _check_alike(f"the buffer '{name}'", found[name], array_of(kept[name]))
+        _check_alike(f"the buffer '{name}'", found[name], array_of(kept[name]), coarsest)
     return _compare_gradients(module, list(zip(outputs, expected)), replace_regions(graph, {}), values)
 
 
@@ -83,20 +84,26 @@ def _compare_gradients(
     gradients = differentiate(reduce(add, ours), wanted)
     found = evaluate(graph, {**values, **probes})
     largest = max((float(np.abs(value).max(initial=0.0)) for value in of_torch.values()), default=0.0)
+    coarsest = _coarsest(graph)
     for region in wanted:
         name, value = region.name, found[gradients[region].name]
-        _check_alike(f"the gradient of '{name}'", value, of_torch[name], largest)
+        _check_alike(f"the gradient of '{name}'", value, of_torch[name], coarsest, largest)
     return [r.name for r in graph.parameters if not has[r.name].any()]
 
 
-def _check_alike(what: str, found: Array, expected: Array, largest: float = 0.0) -> None:
+def _coarsest(graph: Graph) -> float:
+    """The tolerance of the coarsest dtype: what is float64 in the end may have been float32 before."""
+    return max(_TOLERANCES.get(region.dtype, 0.0) for region in graph.regions.values())
+
+
+def _check_alike(what: str, found: Array, expected: Array, coarsest: float, largest: float = 0.0) -> None:
     """ValueError unless they agree up to rounding, by their own largest value or a larger one."""
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         there = f"torch's is {expected.dtype} {expected.shape}"
         raise ValueError(f"from_torch: {what} is {found.dtype} {found.shape}, {there}")
     ours, theirs = (a.astype(np.float64) for a in (found, expected))
     largest = max(largest, float(np.abs(theirs).max(initial=0.0, where=np.isfinite(theirs))))
-    tolerance = _TOLERANCES.get(found.dtype.name, 0.0) * largest
+    tolerance = (coarsest if found.dtype.name in _TOLERANCES else 0.0) * largest
     wrong = ~np.isclose(ours, theirs, rtol=0, atol=tolerance, equal_nan=True)
     if wrong.any():
         at = tuple(np.argwhere(wrong)[0].tolist())
