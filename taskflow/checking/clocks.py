@@ -12,6 +12,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import leaf, njit
+from taskflow.core.pointers import pointer_to
 
 
 class Waits(NamedTuple):
@@ -62,7 +63,7 @@ def make_clocks(order: Waits) -> Clocks:
 @njit
 def _count_slots(wait_ptr: Array, wait: Array, stream_ptr: Array, stream: Array, uses: Array, last: Array) -> int:
     """How many clocks are asked for at a time; fills in `uses`."""
-    o = Waits(wait_ptr, wait, stream_ptr, stream)
+    o: Waits = pointer_to(Waits(wait_ptr, wait, stream_ptr, stream))
     for row in range(len(uses)):
         uses[row] = stream_ptr[row + 1] - stream_ptr[row]
         for e in range(wait_ptr[row], wait_ptr[row + 1]):

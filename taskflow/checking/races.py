@@ -18,6 +18,7 @@ from taskflow.checking.pieces import copy_box, covers, is_same, overlaps
 from taskflow.checking.rules import BROKEN, DONE, PlanFault, Rule, refuse
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf, njit
+from taskflow.core.pointers import pointer_to
 
 TOUCH = record("arg", "instance", "access")
 ACCESS = record("row", "touch", "next")
@@ -84,7 +85,8 @@ def follow_order(
 
     `ends`: instances that have bytes before the first row, and those that must have them after the last.
     """
-    w = Watch(Waits(*order), Clocks(*clocks), Touches(*touches), Arenas(*arenas), PlanFault(*fault))
+    tables = Waits(*order), Clocks(*clocks), Touches(*touches), Arenas(*arenas), PlanFault(*fault)
+    w: Watch = pointer_to(Watch(*tables))
     rows = len(w.touches.ptr) - 1
     for k in range(len(ends[0])):
         take_over(w.arenas, ends[0][k])

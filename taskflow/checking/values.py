@@ -30,6 +30,7 @@ from taskflow.checking.rules import BROKEN, DONE, NO_ROOM, PlanFault, Rule, refu
 from taskflow.checking.terms import GraphTables, measure, put_term_box, spans_fit, whole_measure
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf, njit
+from taskflow.core.pointers import pointer_to
 
 END = record("instance", "version", "region")
 
@@ -58,7 +59,8 @@ def follow_values(
     fault: tuple[Array, ...],
 ) -> int:
     """Pass over all rows; how it ended, see `End`. The arguments are named tuples as plain ones."""
-    t = Machinery(PlanColumns(*plan), GraphTables(*program), StepTables(*steps), Pieces(*pieces), PlanFault(*fault))
+    tables = PlanColumns(*plan), GraphTables(*program), StepTables(*steps), Pieces(*pieces), PlanFault(*fault)
+    t: Machinery = pointer_to(Machinery(*tables))
     e = EndTables(*ends)
     whole_measure(t.program)
     note_effects(t)
@@ -73,7 +75,7 @@ def follow_values(
             return BROKEN
     for k in range(len(e.last)):
         last = e.last[k]
-        if not has_value(t, len(t.plan.row) + k, -1, last.instance, e.last_box[k], last.version):
+        if not has_value(t, len(t.plan.row) + k, k, last.instance, e.last_box[k], last.version):
             return BROKEN
     return DONE
 
