@@ -33,7 +33,7 @@ register_model(PointerType)(models.OpaqueModel)
 
 
 @infer_getattr
-class _Fields(AttributeTemplate):
+class _PointerFields(AttributeTemplate):
     key = PointerType
 
     def generic_resolve(self, pointer: Any, name: str) -> Any:  # type: ignore[override]
