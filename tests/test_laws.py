@@ -24,7 +24,7 @@ def examples(percent):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(200)
+@examples(100)
 @given(data=st.data())
 def test_any_strategy_gives_the_numbers_of_one_device(models, data):
     model = data.draw(GRAPHS[models])
@@ -33,7 +33,7 @@ def test_any_strategy_gives_the_numbers_of_one_device(models, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(100)
+@examples(50)
 @given(data=st.data())
 def test_checked_memory_finds_nothing(models, data):
     model = data.draw(GRAPHS[models])

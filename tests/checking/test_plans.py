@@ -22,7 +22,7 @@ def examples(percent):
 
 
 @pytest.mark.slow
-@examples(100)
+@examples(60)
 @given(plan=plans())
 def test_every_plan_is_proven(plan):
     graph, task_graph = plan
@@ -44,7 +44,7 @@ def assert_found(graph, bad):
 def test_every_fault_is_found():
     found = Counter()
 
-    @examples(100)
+    @examples(50)
     @given(plan=plans(), seed=st.integers(0, 2**32 - 1))
     def find(plan, seed):
         graph, task_graph = plan

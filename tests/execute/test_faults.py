@@ -51,7 +51,6 @@ def undisturbed(tmp_path_factory):
 SAID = {
     "raise": "RuntimeError: no such image\nin step 7 on rank 1, run of task",
     "leave": "taskflow: rank 1 leaves with 'out of data' in step 7, run of task ",
-    "kill": "rank 1 with PID",
 }
 
 
@@ -66,7 +65,7 @@ def test_an_accident_on_one_rank_ends_all_and_the_run_goes_on(accident, undistur
     assert digest(tmp_path, "--every", 3) == undisturbed
 
 
-@pytest.mark.parametrize("accident", ["raise", "leave"])
+@pytest.mark.parametrize("accident", SAID)
 def test_an_accident_under_plain_mpirun_ends_all(accident, mpirun, tmp_path):
     done = mpirun(2, TRAIN, tmp_path, "--accident", accident)
     seconds = seconds_since_accident(tmp_path)
@@ -111,7 +110,7 @@ def test_a_signal_to_the_launcher_stops_all_ranks(number, tmp_path):
 
 def test_killed_again_and_again_the_run_ends_with_the_same_bits():
     kills = ROOT / "benchmarks" / "kills.py"
-    command = [sys.executable, kills, "--kills", "3", "--epochs", "6", "--every", "3"]
+    command = [sys.executable, kills, "--kills", "2", "--epochs", "6", "--every", "3"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 

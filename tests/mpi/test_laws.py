@@ -25,7 +25,8 @@ MANY = MachineModel.uniform(2 * SIZE + 1)
 
 
 def examples(percent):
-    return settings(max_examples=max(1, settings().max_examples * percent // 100))
+    """That share of the profile's examples; half of them on more ranks than a small machine has cores."""
+    return settings(max_examples=max(1, settings().max_examples * percent // (100 if SIZE <= 2 else 200)))
 
 
 EMULATED = MachineModel.uniform(SIZE, Device("emulated", 0, 1 << 34, 1e11, 1e11, 1e-6), 1e10, 1e-5)

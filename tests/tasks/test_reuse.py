@@ -169,15 +169,13 @@ def test_any_order_that_the_waits_allow_gives_the_same_numbers(data, seed):
 def assert_any_order(model, task_graph, seed, is_waiting=True):
     with Executor(task_graph, seed=3, allow_nan=True) as step:
         replay, rows = step.program.calls[0], step._rows if is_waiting else expand(task_graph).task_graph
-        replay_in_order = list(range(len(rows)))
         previous, before = RowsBefore(rows), np.zeros((len(rows), len(rows)), np.bool_)
-        for row in replay_in_order:
+        for row in range(len(rows)):
             before[row, [*rows.deps(row), *previous.of(row)]] = True
-        generator, order, left = np.random.default_rng(seed), [], set(replay_in_order)
-        while left:
-            ready = [row for row in sorted(left) if not any(before[row, sorted(left)])]
-            order.append(int(generator.choice(ready)))
-            left.remove(order[-1])
+        generator, order, is_left = np.random.default_rng(seed), [], np.ones(len(rows), np.bool_)
+        while is_left.any():
+            order.append(int(generator.choice(np.flatnonzero(is_left & ~before.any(axis=1)))))
+            is_left[order[-1]], before[:, order[-1]] = False, False
         step.program.calls[0] = lambda: [replay.calls[row]() for row in order]
         step.record = False
         found = step(model.feeds) | {name: step.read(name) for name in step.persistent}

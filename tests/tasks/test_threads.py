@@ -80,7 +80,7 @@ def threads(monkeypatch):
 
 
 @pytest.mark.parametrize("models", [graphs(), operator_graphs()], ids=["tiny", "operators"])
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_law_1_on_three_threads(models, data):
     model, machine = data.draw(models), MachineModel.uniform(data.draw(st.integers(1, 3)), SLOW)
