@@ -1,6 +1,7 @@
 # Each target makes .venv by itself, from PyPI alone. Another interpreter: make PYTHON=python3.13
 PYTHON  ?= python3
-WORKERS ?= 2
+# One more than a small machine has cores: a third of a test's time on ranks is waiting.
+WORKERS ?= 3
 
 VENV   := .venv/bin
 STAMP  := .venv/installed
@@ -40,7 +41,7 @@ peers: $(STAMP)
 	  || echo "torch for CPUs cannot be had: the tests that compare with it will skip" >&2
 
 test: $(STAMP) warm
-	$(PYTEST) -n $(WORKERS) -o cache_dir=$(CACHE)/pytest
+	$(PYTEST) -n $(WORKERS) --dist worksteal -o cache_dir=$(CACHE)/pytest
 	$(MPIRUN) -n 2 $(PYTEST) tests/mpi -q -p no:cacheprovider
 	$(MPIRUN) -n 4 $(PYTEST) tests/mpi -q -p no:cacheprovider
 
