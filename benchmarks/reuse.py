@@ -27,7 +27,7 @@ from taskflow.tasks.memory import plan_memory
 from tests.checking.reuse import tight
 
 LIMIT_SECONDS, LIMIT_RATIO = 0.2, 1.05
-LIMIT_CALM = 1.01  # of a step without waits for memory
+LIMIT_FREE = 1.01  # of a step without waits for memory
 PARTS = 8  # micro-batches of a pipeline
 
 
@@ -53,7 +53,7 @@ RULES = {
 def compare_plans() -> None:
     """A line for each model, strategy and number of devices."""
     print(
-        f"{'plan':32s} {'rows':>6s} {'without':>10s} {'tight':>7s} {'calm':>7s} {'tight':>10s} {'calm':>7s} {'all':>7s}"
+        f"{'plan':32s} {'rows':>6s} {'without':>10s} {'tight':>7s} {'free':>7s} {'tight':>10s} {'free':>7s} {'all':>7s}"
     )
     gains, sizes, slowest = list[float](), list[float](), 0.0
     for model in ("alexnet", "inception_v3", "rnntc", "gpt"):
@@ -67,23 +67,24 @@ def compare_plans() -> None:
                 if rule is pipeline:
                     task_graph = taskflow.reorder(task_graph, costs, taskflow.schedule.critical_path)
                 without = schedule(task_graph, costs.seconds(task_graph))[2]
-                least, calm = (taskflow.simulate(rows, costs) for rows in (tight(task_graph), task_graph))
+                least, free = (taskflow.simulate(rows, costs) for rows in (tight(task_graph), task_graph))
                 plan = plan_memory(task_graph)
                 everything = np.bincount(task_graph.instance_device, plan.size * (plan.last >= 0)).max()
                 peak = least.peak_bytes.max()
-                gains.append(least.seconds / calm.seconds)
-                sizes.append(calm.peak_bytes.max() / peak)
-                slowest = max(slowest, calm.seconds / without)
+                gains.append(least.seconds / free.seconds)
+                sizes.append(free.peak_bytes.max() / peak)
+                slowest = max(slowest, free.seconds / without)
                 print(
                     f"{f'{model} on {devices}, {name}':32s} {len(task_graph):6d} {without * 1e3:7.1f} ms "
-                    f"{least.seconds / without:7.3f} {calm.seconds / without:7.3f} {peak / 2**30:6.2f} GiB "
+                    f"{least.seconds / without:7.3f} {free.seconds / without:7.3f} {peak / 2**30:6.2f} GiB "
                     f"{sizes[-1]:7.3f} {everything / peak:7.3f}",
                     flush=True,
                 )
     print(
-        f"tight / calm: step {np.median(gains):.3f} in the median, {max(gains):.3f} at most; calm / tight: peak "
-        f"{np.median(sizes):.3f} in the median, {max(sizes):.3f} at most; calm / without at most {slowest:.3f} "
-        f"(limit {LIMIT_CALM})",
+        f"tight / wait-free: step {np.median(gains):.3f} in the median, {max(gains):.3f} at most; "
+        f"wait-free / tight: peak {np.median(sizes):.3f} in the median, {max(sizes):.3f} at most; "
+        f"wait-free / without at most {slowest:.3f} "
+        f"(limit {LIMIT_FREE})",
         flush=True,
     )
 
@@ -144,7 +145,7 @@ def main() -> None:
         for order in (taskflow.schedule.program, taskflow.schedule.critical_path):
             plentiful = taskflow.reorder(lowered, costs, order)
             without = schedule(plentiful, costs.seconds(plentiful))[2]
-            for kind, task_graph in (("tight", tight(plentiful)), ("calm", plentiful)):
+            for kind, task_graph in (("tight", tight(plentiful)), ("wait-free", plentiful)):
                 predicted = taskflow.simulate(task_graph, costs).seconds
                 measured = comm.bcast(measure(task_graph, costs, options.steps))
                 worst = max(worst, measured / predicted)

@@ -75,7 +75,7 @@ def only_computing(module: Any) -> Iterator[None]:
 
 @contextmanager
 def without_dropout(module: Any) -> Iterator[None]:
-    """As if every probability of zero were 0: for torch, and for the graph that is traced meanwhile."""
+    """Dropout keeps every element meanwhile: in torch, and in a graph that is traced."""
     import torch
     from torch.nn import functional
 

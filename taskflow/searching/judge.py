@@ -349,11 +349,11 @@ class Judge:
         It counts as proposed. It is planned only where that may say something else.
         """
         seconds = self.seconds(strategy)
-        if self._proposed is None or not self._is_calm(self._proposed):
+        if self._proposed is None or not self._is_wait_free(self._proposed):
             return self._plan(strategy)
         return seconds
 
-    def _is_calm(self, p: _Proposal) -> bool:
+    def _is_wait_free(self, p: _Proposal) -> bool:
         """Whether nobody waits for memory: all instances lie side by side in half of what may be spent on that."""
         fed = self.pool.packed.bytes[self.index.proposed.fragment[self._inputs]].sum(axis=0)
         return bool(np.all(2 * (p.bytes + FEED_BLOCKS * fed) <= spendable_bytes(self.machine)))

@@ -4,12 +4,13 @@ Takes a task graph in its row order; gives lifetimes, offsets, peak bytes, and w
 share bytes when one is dead before the other is born. Placement is first fit by decreasing size (Pisarchyk and Lee,
 "Efficient memory management for deep neural net inference", 2020: "greedy by size").
 
-Lives decide who waits (`taskflow.tasks.lives`). A device has calm lives, in which nobody waits for memory, if at least
-half of what the tight plan would leave of its memory stays free: for an evaluation, or others, beside it. Else it has
-the tight plan, with lives by row order. So the tight plan alone decides what fits, and a device that is said to have
-less memory (`MachineModel.with_rates`) has a tighter plan. Steps of four models on 4 to 16 P100 take with tight plans
-1.02 times what they take without waits in the median, 1.39 times at most; with calm ones just that, and 1.007 times the
-bytes in the median, 1.66 times at most (`benchmarks/reuse.py`). On CPUs waits take 0.1 % of a step: plans are tight.
+Lifetimes decide who waits (`taskflow.tasks.lifetimes`). A device has a wait-free plan, by which nobody waits for
+memory, if at least half of what the tight plan would leave of its memory stays free: for an evaluation, or others,
+beside it. Else it has the tight plan, with lifetimes by row order. So the tight plan alone decides what fits, and a
+device that is said to have less memory (`MachineModel.with_rates`) has a tighter plan. Steps of four models on 4 to
+16 P100 take with tight plans 1.02 times what they take without waits in the median, 1.39 times at most; with wait-
+free ones just that, and 1.007 times the bytes in the median, 1.66 times at most (`benchmarks/reuse.py`). On CPUs
+waits take 0.1 % of a step: plans are tight.
 
 What makes a row wait is in the task graph, or it does not exist: `with_reuse` is the task graph whose rows wait for the
 memory that they take over, too. Simulation and execution read that one.
@@ -27,7 +28,7 @@ from taskflow.core.compiling import njit
 from taskflow.core.text import describe_memory
 from taskflow.machine import MachineModel
 from taskflow.tasks.first_fit import first_fit
-from taskflow.tasks.lives import calm_lives, lives_by_order
+from taskflow.tasks.lifetimes import lifetimes_by_order, wait_free_lifetimes
 from taskflow.tasks.reuse import Columns, reuse_edges
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
@@ -76,7 +77,7 @@ def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = ()) -> MemoryPl
     size = -(-task_graph.instance_bytes() // ALIGNMENT) * ALIGNMENT
     size[list(borrowed)] = 0
     receive = receive_rows(task_graph)
-    first, last, persistent = lives_by_order(task_graph, receive)
+    first, last, persistent = lifetimes_by_order(task_graph, receive)
     device, devices = task_graph.instance_device, len(task_graph.machine.devices)
     pinned, passing = np.flatnonzero(persistent), np.flatnonzero(~persistent & (last >= 0))
     pinned = pinned[np.argsort(device[pinned], kind="stable")]
@@ -95,9 +96,9 @@ def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = ()) -> MemoryPl
     begin, peak = place(first, last)
     room = spendable_bytes(task_graph.machine) - staged_bytes(task_graph)
     if np.any(peak < room):
-        calm, more = place(*calm_lives(task_graph, first, last))
-        is_calm = 2 * more <= peak + room
-        begin, peak = np.where(is_calm[device[passing]], calm, begin), np.where(is_calm, more, peak)
+        longer, more = place(*wait_free_lifetimes(task_graph, first, last))
+        is_free = 2 * more <= peak + room
+        begin, peak = np.where(is_free[device[passing]], longer, begin), np.where(is_free, more, peak)
     offset[passing] = begin
     edges = reuse_edges(task_graph, offset, size, first, last)
     return MemoryPlan(offset, size, first, last, peak, held, receive, *edges)

@@ -1,7 +1,7 @@
-"""Lives: how long every instance has its bytes.
+"""Lifetimes: how long every instance has its bytes.
 
 By row order an instance lives from the first row that uses it to the last. Who takes over its bytes then may have to
-wait for rows that run on other streams. A life that is calm is longer, so that nobody waits: it begins when its first
+wait for rows that run on other streams. A wait-free lifetime is longer, so that nobody waits: it begins when its first
 users begin, and ends when its last ones are known to be over, both by the clock of the device, which is how far its own
 stream has come. What is over when a row begins follows from dependences and the order of streams, as in a simulation.
 
@@ -20,7 +20,7 @@ from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
 DEVICES_AT_ONCE = 16  # whose clocks are held at a time, for all rows
 
 
-def lives_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Array]:
+def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Array]:
     """First and last row of every instance, and whether it persists.
 
     `receive` are the rows before which receives are posted; who is never used begins after all rows and ends before.
@@ -40,8 +40,8 @@ def lives_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array,
     return first, last, persistent
 
 
-def calm_lives(task_graph: TaskGraph, first: Array, last: Array) -> Columns:
-    """The lives of `lives_by_order`, made calm, in half rows: 2k is row k, and 2k + 1 the time until row k + 1."""
+def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Columns:
+    """Those of `lifetimes_by_order`, made wait-free, in half rows: 2k is row k, and 2k + 1 the time until row k + 1."""
     graph, devices = task_graph, len(task_graph.machine.devices)
     edges, own = _edges(graph), np.where(graph.streams[:, 0] < devices, graph.streams[:, 0], -1)
     row, instance = _uses(graph)
