@@ -98,7 +98,7 @@ def resumed(path: Path) -> tuple[manifest.Manifest, Position | None]:
 
 MACHINE = """
 name = "pair of hosts"
-direct_devices = 4
+collectives = { all-reduce = "ring" }
 hosts = 2
 shared = ["network"]
 
@@ -169,9 +169,9 @@ def complain_of_machine(machine: MachineModel, text: str) -> str:
             return str(link)
         if not all(type(end) in (int, str) for end in link.ends):
             return str(link)
-    if not isinstance(machine.name, str) or len(machine.devices) > 4096 or type(machine.direct_devices) is not int:
-        return f"'{machine.name}' has {len(machine.devices)} devices, {machine.direct_devices} direct ones"
-    known = {"version", "name", "direct_devices", "hosts", "shared", "device", "link"}
+    if not isinstance(machine.name, str) or len(machine.devices) > 4096 or type(machine.collectives) is not dict:
+        return f"'{machine.name}' has {len(machine.devices)} devices, {machine.collectives}"
+    known = {"version", "name", "collectives", "hosts", "shared", "device", "link"}
     return "" if set(tomllib.loads(text)) <= known else "a key was dropped"
 
 

@@ -24,7 +24,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def compare(cluster: str, devices: int, name: str, options: argparse.Namespace) 
     """A line of the table."""
     case, machine = CASES[name], MachineModel.preset(cluster, nodes=devices // 4)
     if options.direct:
-        machine = replace(machine, direct_devices=devices)
+        machine = machine.with_collectives({"all-reduce": "copies", "all-gather": "copies"})
     graph: Graph = import_module(f"models.{name}").build(batch=case.samples * (1 if options.total else devices))
     costs = CostModel.analytic(machine)
     budget = {"proposals": options.proposals, "seconds": options.seconds}

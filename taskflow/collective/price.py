@@ -1,152 +1,195 @@
-"""Costs of collectives: seconds of a row that a whole group of devices takes part in, from the routes between them.
+"""What collectives cost, and which algorithm carries one out: one pass over its messages on the links of its group.
 
-Every algorithm is a series of steps in which each device sends at most one message. A step lasts as long as its slowest
-message: the latencies on its way, plus its bytes over the narrowest link, which messages of one step share. A step that
-sums also reads two and writes one of the elements that arrived. The best algorithm counts:
+The pass sees the rows that `execute.expand` makes of the messages. Each is a copy, which occupies the streams between
+its two members; one that is added arrives in scratch memory, and a fold adds it. All follow the start rule.
 
-* ring: p - 1 steps of n / p bytes for a reduce-scatter or all-gather, twice that for an all-reduce;
-* recursive halving or doubling: log2(p) steps of n / 2, n / 4, ... bytes, and one of n more where p is no power of two
-  (two, for an all-reduce);
-* two levels: rings within all hosts at once, then one ring across the hosts for every piece;
-* binomial tree: log2(p) steps of n bytes, for what has one root.
-
-Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
+An algorithm is left out without a pass where its busiest stream alone takes longer than another one takes in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from itertools import groupby
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
+from taskflow.collective.algorithms import ALGORITHMS, serving
+from taskflow.collective.group import Group, group_of
+from taskflow.core.columns import Array
+from taskflow.core.compiling import inlined, njit
+from taskflow.core.start_rule import occupy, start_of
 from taskflow.machine import MachineModel
-from taskflow.tasks.exchange import SUMS, above
-from taskflow.tasks.task_graph import COLLECTIVES, Array, TaskGraph
+from taskflow.tasks import exchange
+from taskflow.tasks.steps import Messages, messages_of
+from taskflow.tasks.streams import StreamTable
+from taskflow.tasks.task_graph import COLLECTIVES, TaskGraph
 
-MOST = 1 << 13  # groups are remembered: of up to 1,024 devices 130 MB
-Step = tuple[tuple[float, float], ...]  # messages of one step: latency, and seconds per byte
+MOST = 1 << 12  # groups that are remembered, and models of groups
 
 
 class CollectiveCosts:
-    """Seconds of collectives on one machine, each found once."""
+    """Seconds and algorithms of collectives on one machine, each found once."""
 
     def __init__(self, machine: MachineModel) -> None:
         self.machine = machine
-        self._known: dict[tuple[str, tuple[int, ...], int], float] = {}
-        self._algorithms: dict[tuple[int, ...], Algorithms] = {}
+        self._table = StreamTable(machine)
+        self._known: dict[tuple[str, tuple[int, ...], int, str | None], tuple[float, str]] = {}
+        self._models: dict[tuple[int, ...], GroupPrices] = {}
+        self._alike: dict[tuple[bytes, ...], GroupPrices] = {}
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
-        groups = [task_graph.groups.devices_of(g) for g in range(len(task_graph.groups))]
-        number = -2 - task_graph.streams[rows, 0]
-        columns = (c.tolist() for c in (task_graph.collective[rows], number, task_graph.bytes[rows]))
-        return np.array([self.of(COLLECTIVES[name], groups[g], size) for name, g, size in zip(*columns, strict=True)])
+        names = [task_graph.ways[k].algorithm if k >= 0 else None for k in task_graph.algorithm[rows].tolist()]
+        found = zip(collectives_of(task_graph, rows), names, strict=True)
+        return np.array([self.choose(*each, algorithm)[0] for each, algorithm in found])
 
-    def of(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
-        """Seconds of the collective `name` in `group` (by host and number), which moves so many bytes in all."""
-        key = (name, group, moved_bytes)
+    def choose(
+        self, name: str, group: tuple[int, ...], moved_bytes: int, algorithm: str | None = None
+    ) -> tuple[float, str]:
+        """The seconds of the collective `name` in `group` (by host and number), and its algorithm.
+
+        Args:
+            name: of `COLLECTIVES`.
+            group: its devices.
+            moved_bytes: what it moves in all.
+            algorithm: the one that it has; else the machine's, or the fastest.
+        """
+        key = (name, group, moved_bytes, algorithm)
         if key not in self._known:
-            if group not in self._algorithms:
-                if len(self._algorithms) >= MOST:
-                    self._known, self._algorithms = {}, {}
-                self._algorithms[group] = Algorithms(self.machine, group)
-            self._known[key] = self._algorithms[group].seconds(name, moved_bytes)
+            named = algorithm or self.machine.collectives.get(name)
+            self._known[key] = self.prices(group).choose(name, each_bytes(name, group, moved_bytes), named)
+        return self._known[key]
+
+    def messages(self, name: str, group: tuple[int, ...], moved_bytes: int, algorithm: str) -> Messages:
+        """What an algorithm sends for it."""
+        return self.prices(group).messages(name, algorithm, each_bytes(name, group, moved_bytes))
+
+    def prices(self, group: tuple[int, ...]) -> GroupPrices:
+        """The prices of a group, which it shares with those that look alike."""
+        if group not in self._models:
+            if len(self._models) >= MOST:
+                self._known, self._models, self._alike = {}, {}, {}
+            model = group_of(self.machine, self._table, group)
+            self._models[group] = self._alike.setdefault(model.key, GroupPrices(model))
+        return self._models[group]
+
+
+def each_bytes(name: str, group: tuple[int, ...], moved_bytes: int) -> float:
+    """Bytes of what all get or have, of a collective that moves so many in all."""
+    return moved_bytes / ((2 if name == "all-reduce" else 1) * (len(group) - 1))
+
+
+def collectives_of(task_graph: TaskGraph, rows: Array) -> list[tuple[str, tuple[int, ...], int]]:
+    """Name, group and bytes in all of collective rows."""
+    groups = [task_graph.groups.devices_of(g) for g in range(len(task_graph.groups))]
+    number = -2 - task_graph.streams[rows, 0]
+    columns = (c.tolist() for c in (task_graph.collective[rows], number, task_graph.bytes[rows]))
+    return [(COLLECTIVES[name], groups[g], size) for name, g, size in zip(*columns, strict=True)]
+
+
+class GroupPrices:
+    """What every algorithm takes in a group."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self._known: dict[tuple[str, str, int], _Work] = {}
+        self._choices: dict[tuple[str, float, str | None], tuple[float, str]] = {}
+
+    def choose(self, name: str, size: float, algorithm: str | None = None) -> tuple[float, str]:
+        """Seconds of a collective of `size` bytes, and the best algorithm; or the one given, if it serves."""
+        if (name, size, algorithm) not in self._choices:
+            able = serving(name)
+            able = (algorithm,) if algorithm in able else able
+            bounds = sorted((self.bound(name, each, size), k, each) for k, each in enumerate(able))
+            best = (np.inf, able[0])
+            for bound, _, each in bounds:
+                if bound < best[0]:
+                    best = min(best, (self.seconds(name, each, size), each), key=lambda found: found[0])
+            self._choices[name, size, algorithm] = best
+        return self._choices[name, size, algorithm]
+
+    def seconds(self, name: str, algorithm: str, size: float) -> float:
+        """Seconds of one algorithm, on links that nothing else occupies."""
+        work, g = self._work(name, algorithm, size), self.group
+        pieces = len(work.messages.owner)
+        rates = g.streams, g.latency, g.byte_seconds, g.doors, g.folding, g.fold_seconds, g.fold_byte_seconds
+        return float(_pass(tuple(work.messages[1:]), rates, pieces, size / pieces, len(work.fixed)))
+
+    def bound(self, name: str, algorithm: str, size: float) -> float:
+        """What its busiest stream takes, at least."""
+        work = self._work(name, algorithm, size)
+        return float((work.fixed + work.per_byte * size).max(initial=0.0)) * (1 - 1e-9)
+
+    def messages(self, name: str, algorithm: str, size: float) -> Messages:
+        """The messages of one algorithm; of few bytes, any number can arrive at once."""
+        return self._work(name, algorithm, size).messages
+
+    def _work(self, name: str, algorithm: str, size: float) -> _Work:
+        parts = self.group.count if name == "reduce-scatter" or size > exchange.SMALL_BYTES else 1
+        key = (name, algorithm, parts)
+        if key not in self._known:
+            steps = ALGORITHMS[algorithm].steps(name, self.group)
+            self._known[key] = _work_of(messages_of(name, steps, parts), self.group)
         return self._known[key]
 
 
-class Algorithms:
-    """What collectives cost in one group of devices, by host and number."""
+class _Work(NamedTuple):
+    """Messages, and what they take of every stream: a fixed part, and for each byte of the collective."""
 
-    def __init__(self, machine: MachineModel, group: Sequence[int]) -> None:
-        self.machine, self.group, self.count = machine, np.array(group, np.int64), len(group)
-        self.bandwidth = min(machine.devices[d].memory_bandwidth for d in group)
-        self.overhead = max(machine.devices[d].overhead_seconds for d in group)
-
-    def seconds(self, name: str, moved_bytes: int) -> float:
-        """The least of all algorithms."""
-        if name == "all-reduce":
-            size = moved_bytes / (2 * (self.count - 1))
-            halves = (self._ring, self._halve, self._two_level)
-            return min(half(size, True) + half(size, False) for half in halves)
-        size, sums = moved_bytes / (self.count - 1), name in SUMS
-        ways = (self._tree,) if name in ("reduce", "broadcast") else (self._ring, self._halve, self._two_level)
-        return min(way(size, sums) for way in ways)
-
-    # -- half an all-reduce of `size` bytes: the sums, or the gathering ------------------------------------------------
-
-    def _ring(self, size: float, sums: bool) -> float:
-        return (self.count - 1) * self._step_seconds(self._flat.ring, size / self.count, sums)
-
-    def _halve(self, size: float, sums: bool) -> float:
-        halvings, extra = self._flat.halvings, self._flat.extra
-        seconds = sum(self._step_seconds(step, size / 2**k, sums) for k, step in enumerate(halvings, 1))
-        return seconds + (self._step_seconds(extra, size, sums) if extra else 0.0)
-
-    def _two_level(self, size: float, sums: bool) -> float:
-        if not self._flat.within:
-            return inf
-        here = self.count // self._flat.hosts
-        inner = self._step_seconds(self._flat.within, size / here, sums)
-        outer = self._step_seconds(self._flat.across, size / self.count, sums)
-        return (here - 1) * inner + (self._flat.hosts - 1) * outer
-
-    def _tree(self, size: float, sums: bool) -> float:
-        return sum(self._step_seconds(step, size, sums) for step in self._levels)
-
-    # -- steps ---------------------------------------------------------------------------------------------------------
-
-    def _step_seconds(self, step: Step, size: float, sums: bool) -> float:
-        """Seconds of one message of `size` bytes between every pair at the same time."""
-        moving = max(latency + size * per_byte for latency, per_byte in step)
-        return moving + (self.overhead + 3 * size / self.bandwidth if sums else 0.0)
-
-    @cached_property
-    def _flat(self) -> _Flat:
-        """The steps of all algorithms but the tree."""
-        group, count = self.group, self.count
-        halvings = count.bit_length() - 1
-        power, at = 1 << halvings, np.arange(count)
-        halved = [self._step(group[:power], group[at[:power] ^ (power >> k)]) for k in range(1, halvings + 1)]
-        ring, extra = self._step(group, np.roll(group, -1)), self._step(group[power:], group[: count - power])
-        here = part_size([self.machine.devices[d].host for d in group.tolist()])
-        if not here:
-            return _Flat(ring, halved, extra, (), (), 0)
-        within = self._step(group, group[at - at % here + (at + 1) % here])
-        return _Flat(ring, halved, extra, within, self._step(group, np.roll(group, -here)), count // here)
-
-    @cached_property
-    def _levels(self) -> list[Step]:
-        """The levels of a binomial tree, as `exchange.tree_order` hangs it: those of bit 0 first."""
-        at = np.arange(1, self.count)
-        levels = [at[at & -at == 1 << k] for k in range((self.count - 1).bit_length())]
-        return [self._step(self.group[above(level)], self.group[level]) for level in levels]
-
-    def _step(self, source: Array, target: Array) -> Step:
-        """The messages of a step in which sources send to their targets, each kind once."""
-        machine, links = self.machine, self.machine.routes[source, target]
-        used = np.bincount(links[links >= 0], minlength=len(machine.link_bandwidth))
-        per_byte = (used / machine.link_bandwidth)[links]  # of no link, the last: 0
-        latency = machine.latency_seconds[source, target]
-        return tuple(dict.fromkeys(zip(latency.tolist(), per_byte.max(axis=1, initial=0.0).tolist(), strict=True)))
+    messages: Messages
+    fixed: Array
+    per_byte: Array
 
 
-class _Flat(NamedTuple):
-    """Steps; `within` and `across` hosts are empty where there are no two levels, `extra` for a power of two."""
+def _work_of(messages: Messages, g: Group) -> _Work:
+    owner, source, target, first, last, adds = messages
+    share, count = (last - first) / len(owner), int(max(g.streams.max(), g.folding.max())) + 1
+    fixed, per_byte = np.zeros(count + 1), np.zeros(count + 1)  # the last one for none
+    streams = g.streams[source, target]
+    np.add.at(fixed, streams, g.latency[source, target][:, None])
+    np.add.at(per_byte, streams, (g.byte_seconds[source, target] * share)[:, None])
+    np.add.at(fixed, g.folding[target], np.where(adds, g.fold_seconds[target], 0.0))
+    np.add.at(per_byte, g.folding[target], np.where(adds, g.fold_byte_seconds[target] * share, 0.0))
+    return _Work(messages, fixed[:-1], per_byte[:-1])
 
-    ring: Step
-    halvings: list[Step]
-    extra: Step
-    within: Step
-    across: Step
-    hosts: int
+
+@njit
+def _pass(columns: tuple[Array, ...], rates: tuple[Array, ...], pieces: int, piece_bytes: float, streams: int) -> float:
+    """The end of the last row.
+
+    Args:
+        columns: of `Messages`, from `source` on.
+        rates: the columns of `Group` that say what messages and folds take.
+        pieces, piece_bytes: how many, and of one.
+        streams: how many there are.
+    """
+    source, target, first, last, adds = columns
+    streams_of, latency, byte_seconds, doors, folding, fold_seconds, fold_byte_seconds = rates
+    members, end = len(latency), 0.0
+    ready, read = np.zeros((members, pieces)), np.zeros((members, pieces))
+    is_empty, free = np.zeros((members, doors.max() + 1)), np.zeros(streams)
+    for k in range(len(source)):
+        s, t, size = source[k], target[k], (last[k] - first[k]) * piece_bytes
+        done = _latest(0.0, ready[s, first[k] : last[k]])
+        written = _latest(_latest(0.0, ready[t, first[k] : last[k]]), read[t, first[k] : last[k]])
+        begin = start_of(max(done, is_empty[t, doors[s, t]] if adds[k] else written), free, streams_of[s, t])
+        arrived = begin + latency[s, t] + size * byte_seconds[s, t]
+        occupy(free, streams_of[s, t], arrived)
+        end = arrived
+        if adds[k]:
+            begin = max(arrived, written, free[folding[t]])
+            end = begin + fold_seconds[t] + size * fold_byte_seconds[t]
+            is_empty[t, doors[s, t]] = free[folding[t]] = end
+        for piece in range(first[k], last[k]):
+            read[s, piece] = max(read[s, piece], arrived)
+            ready[t, piece] = end
+    total = 0.0
+    for member in range(members):
+        total = max(total, _latest(0.0, ready[member]))
+    return total
 
 
-def part_size(hosts: Sequence[int]) -> int:
-    """Devices of a host, where several hosts have as many, and more than one; else 0."""
-    sizes = {len(list(same)) for _, same in groupby(hosts)}
-    size = sizes.pop()
-    return 0 if sizes or size in (1, len(hosts)) else size
+@inlined
+def _latest(moment: float, times: Array) -> float:
+    for time in times:
+        moment = max(moment, time)
+    return moment

@@ -135,7 +135,7 @@ class CostModel(ABC):
 
     def collective_seconds(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
         """Seconds of a collective among devices by host and number, which moves so many bytes in all."""
-        return self._collectives.of(name, group, moved_bytes)
+        return self._collectives.choose(name, group, moved_bytes)[0]
 
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:

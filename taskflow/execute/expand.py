@@ -106,6 +106,7 @@ class _Expander:
             "device": device,
             "source": source,
             "collective": int(graph.collective[row]) if source != device else 0,
+            "algorithm": -1,
             "bytes": size if is_copy else size * (1 + len(parts)),
         }
         self._add(row, [*reads, write] if is_copy else [write, *reads])

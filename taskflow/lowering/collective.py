@@ -19,7 +19,7 @@ from taskflow.lowering.state import READ, READ_WRITE, WRITE, State, add_instance
 from taskflow.lowering.tiles import Points, Tile, by_number
 from taskflow.tasks import exchange
 
-tree_distance = leaf(exchange.tree_distance)
+cut_dimension = leaf(exchange.cut_dimension)
 
 # -- sums as one row ---------------------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ def reduce_together(s: State, tile: Tile, p: Points) -> bool:
     target, involved = numbers(needers), 0
     for device in range(s.devices):
         involved += needers[device] or source[device] >= 0
-    if not count or not len(target) or involved <= s.few:
+    if not count or not len(target) or involved <= s.few_sums:
         return False
     owner, owned = owners_of(s, box, source >= 0)
     if not is_whole and has_replica(owner, source, tile, p):
@@ -44,14 +44,15 @@ def reduce_together(s: State, tile: Tile, p: Points) -> bool:
     written, points = owned, 0
     if is_whole:
         written, points = repeated(box, len(target)), (len(target) - 1) * volume(box)
-        if volume(box) * s.itemsize <= s.small_bytes:
-            owner, owned = owner[:1], written
     else:
         target = owner
     for i in range(len(owner)):
         points += (count - (source[owner[i]] >= 0)) * volume(owned[i])
-    if len(owner) == 1:
-        owner, owned = summing(s, owner[0], source, count), repeated(owned[0], count)
+    is_even = not is_whole and len(owner) == involved == count
+    if is_whole or len(owner) == 1:
+        owner, owned = adding(s, box if is_whole else owned[0], target, source, involved)
+    elif is_even:  # any piece may come to any device
+        owned = repeated(largest(owned), len(owner))
     name = REDUCE if len(target) == 1 else ALL_REDUCE if is_whole else REDUCE_SCATTER
     begin = s.args
     read_sources(s, source, box)
@@ -74,15 +75,39 @@ def read_sources(s: State, source: Any, box: Any) -> None:
 @inner
 def write_sums(s: State, source: Any, target: Any, written: Any, owner: Any, owned: Any) -> None:
     """Arguments: the sums, and memory for what arrives at every device that adds something."""
-    scratch = np.empty(len(owner), np.int64)
-    for i in range(len(owner)):
-        scratch[i] = add_instance(s, owner[i], owned[i], True)
+    scratch = np.empty(len(owner) * s.doors, np.int64)
+    for i in range(len(scratch)):
+        scratch[i] = add_instance(s, owner[i // s.doors], owned[i // s.doors], True)
     for i in range(len(target)):
         k = find_instance(s, target[i], written[i])
         add_arg(s, k, written[i], READ_WRITE if source[target[i]] == k else WRITE)
         hold(s, target[i], k, written[i])
-    for i in range(len(owner)):
-        add_arg(s, scratch[i], owned[i], WRITE)
+    for i in range(len(scratch)):
+        add_arg(s, scratch[i], owned[i // s.doors], WRITE)
+
+
+@inner
+def adding(s: State, box: Any, target: Any, source: Any, involved: int) -> tuple[Any, Any]:
+    """The devices that may add something to a sum of a box, and the box of what arrives at once."""
+    able, part = source >= 0, box.copy()
+    for device in target:
+        able[device] = True
+    owner = numbers(able)
+    if volume(box) * s.itemsize > s.small_bytes and not s.is_scalar:
+        cut = 2 * cut_dimension((box[1::2] - box[::2]), involved)
+        parts = len(target) if len(target) > 1 else involved
+        part[cut + 1] = box[cut] + -(-(box[cut + 1] - box[cut]) // parts)
+    return owner, repeated(part, len(owner))
+
+
+@inner
+def largest(boxes: Any) -> Any:
+    """The box of the most elements."""
+    best = 0
+    for i in range(len(boxes)):
+        if volume(boxes[i]) > volume(boxes[best]):
+            best = i
+    return boxes[best]
 
 
 @inner
@@ -136,24 +161,6 @@ def has_replica(owner: Any, source: Any, tile: Tile, p: Points) -> bool:
     return False
 
 
-@inner
-def summing(s: State, root: int, source: Any, count: int) -> Any:
-    """The devices that add something when a sum goes up a binomial tree; as `exchange.summing`."""
-    hosts, most, key, n = np.empty(s.devices, np.int64), 0, np.empty(count, np.int64), 0
-    for device in range(s.devices):
-        hosts[device] = s.device[device].host
-        most = max(most, hosts[device] + 1)
-    for device in range(s.devices):
-        if source[device] >= 0 and device != root:
-            key[n] = tree_distance(device, root, hosts, most)
-            n += 1
-    found = np.empty((n + 1) // 2, np.int64)
-    key = sort(key[:n])
-    for i in range((n + 1) // 2):
-        found[i] = root if i == 0 else (root + key[2 * i - 1]) % s.devices
-    return found
-
-
 # -- gathers as one row ------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +169,7 @@ def gather_together(s: State, sources: int) -> None:
     """One row for every box that many devices lack and that others hold in tiles, or whole."""
     needs = needs_of(s, s.version)
     done, alike = np.zeros(len(needs), np.bool_), np.empty(len(needs), np.int64)
-    if len(needs) <= s.few or not sources:
+    if len(needs) <= s.few_gathers or not sources:
         return
     for i in range(len(needs)):
         if done[i]:
@@ -173,9 +180,9 @@ def gather_together(s: State, sources: int) -> None:
                 done[j] = True
                 alike[count] = needs[j]
                 count += 1
-        if count > s.few:
+        if count > s.few_gathers:
             lacking, count = lacking_of(s, alike[:count])
-            if count > s.few:
+            if count > s.few_gathers:
                 gather_box(s, needs[i], lacking, sources)
 
 

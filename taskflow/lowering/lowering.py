@@ -9,12 +9,14 @@ once (`rows`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from taskflow.collective.choose import check_collectives, with_algorithms
+from taskflow.collective.price import CollectiveCosts
 from taskflow.core.columns import Array, spread
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import dtype_number
@@ -32,16 +34,22 @@ from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
 
-def lower(graph: Graph, strategy: Strategy, machine: MachineModel) -> TaskGraph:
+def lower(
+    graph: Graph, strategy: Strategy, machine: MachineModel, collectives: Mapping[str, str] | None = None
+) -> TaskGraph:
     """The task graph of `graph` under `strategy` on `machine`.
 
     Deterministic: the same arguments give the same rows on every rank. Any topological order of the rows gives the
     numbers of one device.
 
+    Args:
+        graph, strategy, machine: what is computed, and where.
+        collectives: by which algorithms, see `MachineModel.with_collectives`.
+
     Raises:
         ValueError: the strategy does not fit the graph or the machine; the message names the operator.
     """
-    return Lowering(graph, machine).lower(strategy)
+    return Lowering(graph, machine.with_collectives(collectives or {})).lower(strategy)
 
 
 class Lowering:
@@ -53,11 +61,13 @@ class Lowering:
         self.regions = tuple(graph.regions.values())
         self.number = {r.name: k for k, r in enumerate(self.regions)}
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
+        check_collectives(machine)
         table = tabulate(self.operators, self.regions, self.fetched)
         self.lives = lives(self.regions, table)
-        self._streams = StreamTable(machine)
+        self._streams, self._prices = StreamTable(machine), CollectiveCosts(machine)
         hosts = np.array([d.host for d in machine.devices], np.int64)
-        self.mover = Mover(hosts, machine.direct_devices, self._streams.of_device, self.lives, table)
+        few = machine.few("all-reduce"), machine.few("all-gather")
+        self.mover = Mover(hosts, few, 1 + int(machine.doors.max()), self._streams.of_device, self.lives, table)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
         self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
@@ -128,7 +138,7 @@ class Lowering:
             **instances,
         )
         task_graph.check()
-        return task_graph
+        return with_algorithms(task_graph, self._prices)
 
     def _task_graph(
         self, parts: Sequence[dict[str, Array]], row: Array, launches: tuple[Launch, ...], **rest: Any
@@ -150,6 +160,7 @@ class Lowering:
             regions=self.regions,
             streams=streams,
             groups=groups,
+            algorithm=np.full(len(kind), -1),
             combine=self._combine,
             orders=self.orders,
             uses_tf32=self.graph.precision.dtype == "tf32",

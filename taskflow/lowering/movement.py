@@ -30,6 +30,7 @@ from taskflow.core.columns import Array
 from taskflow.core.errors import InternalError
 from taskflow.lowering.life import Life, Lives
 from taskflow.lowering.pointstore import PointStore
+from taskflow.tasks import exchange
 
 if TYPE_CHECKING:
     from taskflow.lowering.state import State
@@ -66,30 +67,28 @@ class Fragment:
     fetches: Array
 
 
-# A sum of less goes up a tree: 2 log2(p) messages of n bytes instead of 2 (p - 1) of n / p. With 2 us a message and
-# 5 GB/s, 8 devices break even at 19 kB, more devices later.
-SMALL_BYTES = 16384
-
-
 class Mover:
     """Plays the lives of the regions of a graph on one machine; holds the memory that this takes.
 
     Args:
         hosts: of every device.
-        direct_devices: so many exchange row by row.
+        few: so many sum, and gather, row by row.
+        doors: how many messages can arrive at a device at once.
         streams: see `streams.StreamTable.of_device`.
         lives, table: of all regions, one by one and together.
     """
 
-    def __init__(self, hosts: Array, direct_devices: int, streams: Array, lives: Sequence[Life], table: Lives) -> None:
-        self.hosts, self.direct_devices, self.streams = hosts, direct_devices, streams
+    def __init__(
+        self, hosts: Array, few: tuple[int, int], doors: int, streams: Array, lives: Sequence[Life], table: Lives
+    ) -> None:
+        self.hosts, self.few, self.doors, self.streams = hosts, few, doors, streams
         self.lives, self.table = lives, table
         self.memory, self.room = np.empty(0, np.int64), 1
 
     def world(self, points_of: Array, used: Array, store: PointStore) -> tuple[Any, ...]:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
         tables = tuple(self.table), tuple(store.table)
-        return *tables, points_of, used, self.hosts, self.direct_devices, SMALL_BYTES
+        return *tables, points_of, used, self.hosts, *self.few, self.doors, exchange.SMALL_BYTES
 
     def move(self, number: int, points_of: Array, used: Array, store: PointStore) -> Fragment:
         """The fragment of one region.

@@ -40,7 +40,7 @@ class World(NamedTuple):
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
         hosts: of all devices.
-        few, small_bytes: see `State`.
+        few_sums, few_gathers, doors, small_bytes: see `State`.
     """
 
     lives: Lives
@@ -48,7 +48,9 @@ class World(NamedTuple):
     points_of: Any
     used: Any
     hosts: Any
-    few: int
+    few_sums: int
+    few_gathers: int
+    doors: int
     small_bytes: int
 
 
@@ -94,8 +96,9 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
 @inner
 def world_of(plain: Any) -> World:
     """A world of plain tuples."""
-    lives, table, points_of, used, hosts, few, small_bytes = plain
-    return World(Lives(*lives), PointTable(*table), points_of, used, hosts, few, small_bytes)
+    lives, table, points_of, used, hosts, few_sums, few_gathers, doors, small_bytes = plain
+    world = World(Lives(*lives), PointTable(*table), points_of, used, hosts, few_sums, few_gathers, doors, small_bytes)
+    return world
 
 
 @inner
@@ -114,7 +117,8 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     if taken > len(memory):
         return Played(NO_MEMORY, taken, s, life, points, none, none)
     clear(s, memory, len(life.whole), world.hosts)
-    s.few, s.small_bytes, s.is_brief = world.few, world.small_bytes, is_brief
+    s.few_sums, s.few_gathers, s.doors = world.few_sums, world.few_gathers, world.doors
+    s.small_bytes, s.is_brief = world.small_bytes, is_brief
     s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
     version_row, homes = play(s, life, points, fetch)
     end = NO_STATE if s.is_full else NOBODY if s.lost else DONE

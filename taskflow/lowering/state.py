@@ -24,8 +24,9 @@ class State(Tables):
     Numbers:
         width: numbers of a box.
         devices: of the machine.
-        few: so many devices exchange row by row.
-        small_bytes: a sum of less goes up a tree.
+        few_sums, few_gathers: so many devices sum, and gather, row by row.
+        doors: how many messages can arrive at a device at once.
+        small_bytes: of a sum of less, all can arrive at once where it is added.
         itemsize, is_scalar: of the region; a scalar has no dimension, its boxes have one of one point.
         is_brief: whether edges that the order of streams implies may be left out.
         version, issuer, first: the version that is being moved, its issuer, and its first row.
@@ -51,7 +52,7 @@ class State(Tables):
     """
 
     numbers: ClassVar = (
-        *("width", "devices", "few", "small_bytes", "itemsize", "is_scalar", "is_brief"),
+        *("width", "devices", "few_sums", "few_gathers", "doors", "small_bytes", "itemsize", "is_scalar", "is_brief"),
         *("version", "issuer", "first"),
         *("instances", "accesses", "edges", "rows", "args", "held_boxes", "needs", "copies", "sums", "summands"),
         *("is_full", "lost"),

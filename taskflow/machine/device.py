@@ -34,6 +34,7 @@ class Device:
         compute_efficiency, memory_efficiency: share of the peaks that the largest tasks reach.
         half_flops: flops at which a float32 task reaches half of that; other dtypes take the same time longer.
         half_bytes: bytes at which a task reaches half of that.
+        sends_by_link: whether transfers over different links of this device go on at the same time.
     """
 
     kind: str = "cpu"
@@ -47,6 +48,7 @@ class Device:
     memory_efficiency: float = 1.0
     half_flops: float = 0.0
     half_bytes: float = 0.0
+    sends_by_link: bool = False
 
     def __post_init__(self) -> None:
         where = f"{self.kind} device of host {self.host}"

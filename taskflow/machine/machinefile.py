@@ -3,7 +3,7 @@
 ```toml
 version = 1                # of this format; may be left out
 name = "two GPUs a host"
-direct_devices = 4         # so many exchange by copies to one another, more in collectives
+collectives = { all-reduce = "ring" }  # algorithms; what is not named is chosen by cost
 hosts = 4                  # the rest describes one host of four alike; device numbers count within a host
 shared = ["network"]       # places that all hosts have in common; other names are places of each host, `pcie@3`
 
@@ -40,7 +40,6 @@ MOST_DEVICES, MOST_LINKS = 1 << 12, 1 << 20  # the routes of 4,096 devices take 
 
 Place = int | str
 Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
-DIRECT_DEVICES = 4  # by default
 
 PRESETS = Path(__file__).with_name("presets")
 
@@ -51,7 +50,7 @@ class MachineTable(Struct, forbid_unknown_fields=True):
     device: list[dict[str, Any]]
     version: int = VERSION
     name: str = "machine"
-    direct_devices: Count = DIRECT_DEVICES
+    collectives: dict[str, str] = {}
     hosts: Count | None = None
     shared: list[str] = []
     link: list[dict[str, Any]] = []
@@ -70,8 +69,10 @@ _FIELDS = [(name, kind, None) for name, kind in get_type_hints(Device).items()]
 DeviceTable = defstruct("DeviceTable", [("count", Count, 1), *_FIELDS], forbid_unknown_fields=True)
 
 
-def read_machine(text: str, hosts: int | None = None) -> tuple[str, tuple[Device, ...], tuple[Link, ...], int]:
-    """Name, devices, links and `direct_devices` of a machine file; `hosts` overrides the number that it gives.
+def read_machine(
+    text: str, hosts: int | None = None
+) -> tuple[str, tuple[Device, ...], tuple[Link, ...], dict[str, str]]:
+    """Name, devices, links and `collectives` of a machine file; `hosts` overrides the number that it gives.
 
     Raises:
         ValueError: what is wrong in which entry.
@@ -98,7 +99,7 @@ def read_machine(text: str, hosts: int | None = None) -> tuple[str, tuple[Device
         for h in range(count)
         for (a, b), bandwidth, latency in pairs
     )
-    return table.name, devices, links, table.direct_devices
+    return table.name, devices, links, table.collectives
 
 
 def _check_count(what: str, count: int, most: int) -> None:
@@ -106,9 +107,9 @@ def _check_count(what: str, count: int, most: int) -> None:
         raise ValueError(f"has {count} {what}, at most {most} are possible")
 
 
-def write_machine(name: str, devices: Sequence[Device], links: Sequence[Link], direct_devices: int) -> str:
+def write_machine(name: str, devices: Sequence[Device], links: Sequence[Link], collectives: Mapping[str, str]) -> str:
     """The text of a machine file that reads back equal."""
-    lines = [f"version = {VERSION}", f"name = {_value(name)}", f"direct_devices = {direct_devices}"]
+    lines = [f"version = {VERSION}", f"name = {_value(name)}", f"collectives = {_value(collectives)}"]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
         lines += [f"{f.name} = {_value(getattr(device, f.name))}" for f in fields(Device)]
@@ -185,9 +186,11 @@ def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, float, float, bool, 
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + " }" if value else "{}"
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + " }" if value else "{}"
     if isinstance(value, tuple):
         return f"[{', '.join(_value(v) for v in value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value.item() if hasattr(value, "item") else value)

@@ -7,8 +7,8 @@ file (`machinefile` says how one is written), from measurements, or from other m
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from taskflow.core.files import naming, read_text, replace_file
 from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
 from taskflow.machine.machinefile import (
-    DIRECT_DEVICES,
     LARGEST_BYTES,
     move_place,
     preset_text,
@@ -32,6 +31,7 @@ from taskflow.machine.machinefile import (
 if TYPE_CHECKING:
     import networkx as nx  # a fifth of a second that most programs need not wait for
 
+DIRECT_DEVICES = 4
 _ENTRIES = 1 << 18  # links x targets that are relaxed together: what a cache holds
 _PCIE = 5e10  # bytes/s of PCIe 5.0 x16, measured 53e9 on an H200's host
 
@@ -54,15 +54,15 @@ class MachineModel:
     Links are streams: transfers whose routes have a link in common pass it one after the other. So whatever several
     devices share, a host's network card say, is one link behind a switch.
 
-    Up to `direct_devices` devices sum and gather by copies to one another, which orders can overlap; p devices need
-    2 p (p - 1) of them for a sum. More of them do it together, in collectives. With as many as there are devices, all
-    exchange as by a parameter server.
+    Up to four devices sum and gather by copies to one another, which orders can overlap; p devices need 2 p (p - 1) of
+    them for a sum. More of them do it together, in collectives, by the algorithm that is the fastest. `collectives`
+    says otherwise: name -> algorithm, or `copies`; see `with_collectives`.
     """
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
     name: str = "machine"
-    direct_devices: int = DIRECT_DEVICES
+    collectives: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         count = len(self.devices)
@@ -72,8 +72,8 @@ class MachineModel:
             for end in link.ends:
                 if isinstance(end, int) and not 0 <= end < count:
                     raise ValueError(f"machine '{self.name}': link {link.ends} ends at device {end} of {count}")
-        if not isinstance(self.direct_devices, int) or self.direct_devices < 1:
-            raise ValueError(f"machine '{self.name}': direct_devices is a positive number, not {self.direct_devices!r}")
+        if not isinstance(self.collectives, Mapping):
+            raise ValueError(f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}")
 
     def __repr__(self) -> str:
         return f"MachineModel('{self.name}', {len(self.devices)} devices, {len(self.links)} links)"
@@ -143,21 +143,21 @@ class MachineModel:
         if not Path(path).is_file():
             raise ValueError(f"machine file '{path}': there is no such file")
         with naming(f"machine file '{path}'"):
-            name, devices, links, direct_devices = read_machine(read_text(path, LARGEST_BYTES))
-            machine = MachineModel(devices, links, name, direct_devices)
+            name, devices, links, collectives = read_machine(read_text(path, LARGEST_BYTES))
+            machine = MachineModel(devices, links, name, collectives)
             _ = machine.routes  # all devices reach each other
         return machine
 
     def save(self, path: str | Path) -> None:
         """Write a TOML machine file that loads equal, atomically."""
-        replace_file(path, write_machine(self.name, self.devices, self.links, self.direct_devices), LARGEST_BYTES)
+        replace_file(path, write_machine(self.name, self.devices, self.links, self.collectives), LARGEST_BYTES)
 
     @staticmethod
     def join(machines: Sequence[MachineModel], name: str = "") -> MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines. `direct_devices` is that of the first.
+        is what joins the machines. `collectives` are those of the first.
         `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []
@@ -169,7 +169,7 @@ class MachineModel:
                 first, second = (move_place(end, count, hosts) for end in link.ends)
                 links.append(replace(link, ends=(first, second)))
         name = name or " + ".join(m.name for m in machines)
-        return MachineModel(tuple(devices), tuple(links), name, machines[0].direct_devices)
+        return MachineModel(tuple(devices), tuple(links), name, machines[0].collectives)
 
     def take(self, count: int) -> MachineModel:
         """The machine of the first `count` devices; switches stay.
@@ -191,6 +191,22 @@ class MachineModel:
             devices=tuple(replace(d, **rates) for d in self.devices),
             links=tuple(replace(link, **of_links) for link in self.links),
         )
+
+    def with_collectives(self, collectives: Mapping[str, str]) -> MachineModel:
+        """The same machine, on which collectives are carried out so.
+
+        Args:
+            collectives: `all-reduce`, `reduce-scatter`, `reduce`, `all-gather`, `broadcast` -> algorithm, such as
+                `ring`, or `fastest`; what is not named is chosen by cost. `copies` for `all-reduce` or `all-gather`:
+                all sums or gathers, of any number of devices, are copies and folds that orders can overlap; anything
+                else there: none is.
+        """
+        return replace(self, collectives={**self.collectives, **collectives})
+
+    def few(self, name: str) -> int:
+        """So many devices exchange by copies instead of in a collective of this name."""
+        algorithm = self.collectives.get(name)
+        return {None: DIRECT_DEVICES, "copies": len(self.devices)}.get(algorithm, 1)
 
     @cached_property
     def hosts(self) -> tuple[tuple[int, ...], ...]:
@@ -237,6 +253,18 @@ class MachineModel:
     def link_bandwidth(self) -> Array:
         """(links + 1,) bytes/s of every link, and behind them of none (-1 in `routes`): no limit."""
         return np.array([*(link.bandwidth for link in self.links), np.inf])
+
+    @cached_property
+    def doors(self) -> Array:
+        """(devices, devices) by which of its links a transfer comes to a device, from 0; 0 if that has one queue."""
+        found, seen, number = np.zeros(self.routes.shape[:2], np.int64), dict[int | str, int](), [0] * len(self.links)
+        for k, link in enumerate(self.links):
+            number[k] = seen[link.ends[1]] = seen.get(link.ends[1], -1) + 1
+        for device in np.flatnonzero([d.sends_by_link for d in self.devices]).tolist():
+            for source in range(len(self.devices)):
+                if source != device:
+                    found[source, device] = number[self.route(source, device)[-1]]
+        return found
 
     @cached_property
     def bandwidth(self) -> Array:

@@ -30,7 +30,7 @@ class Links(NamedTuple):
 
     Attributes:
         hosts: of every device.
-        few: so many devices exchange row by row.
+        few_sums, few_gathers: so many devices sum, and gather, row by row.
         latency, throughput: (devices, devices).
         least_latency, best: per device, of all that it can receive from.
         fastest: throughput of all transfers.
@@ -38,7 +38,8 @@ class Links(NamedTuple):
     """
 
     hosts: Array
-    few: int
+    few_sums: int
+    few_gathers: int
     latency: Array
     throughput: Array
     least_latency: Array
@@ -50,12 +51,16 @@ class Links(NamedTuple):
     streams: int
 
 
-def links_of(rates: Rates, hosts: Array, few: int, sets: StreamSets) -> Links:
-    """See `Links`."""
+def links_of(rates: Rates, hosts: Array, few: tuple[int, int], sets: StreamSets, by_link: bool) -> Links:
+    """See `Links`; where devices send `by_link`, several links bring what it needs, and nothing is certain."""
+    if by_link:
+        rates = rates._replace(latency=0 * rates.latency, throughput=np.full_like(rates.throughput, np.inf))
     (ptr, stream), first = sets.columns, sets.first_stream
     least, best = arrival_rates(rates)
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
-    return Links(hosts, few, *of_links, ptr[: first + 1].copy(), stream[: ptr[first]].copy(), first, sets.count)
+    return Links(
+        hosts, few[0], few[1], *of_links, ptr[: first + 1].copy(), stream[: ptr[first]].copy(), first, sets.count
+    )
 
 
 class LoadedRegion(NamedTuple):
@@ -194,7 +199,7 @@ def receive(x: LoadedRegion, needs: Array, made: Made, parts: LackingParts, link
     if parts.lack.max() <= 0:
         return seconds, False
     group, count = alike(x, needs)
-    if count.max() > links.few:
+    if count.max() > links.few_gathers:
         return gathers(x, needs, parts, group, count, made, links), False
     copy_all(x, needs, parts, made, links, seconds)
     return seconds, made.is_unique
@@ -245,10 +250,10 @@ def gathers(
     if on.max() > 1:
         return seconds
     for i in range(len(needs)):
-        if lack[i] > 0 and count[group[i]] <= links.few:
+        if lack[i] > 0 and count[group[i]] <= links.few_gathers:
             seconds[i] = copies(x, needs[i], i, parts, made, links)
     for g in range(len(needs)):
-        if count[g] <= links.few:
+        if count[g] <= links.few_gathers:
             continue
         least, lacking, involved = np.int64(0), 0, 0
         for q in range(made.begin, made.end):
@@ -299,7 +304,7 @@ def add_sum(x: LoadedRegion, needs: Array, tile: int, has: Array, summands: int,
     together = 1.0 * size if targets == 1 else size * (targets + summands - 2) / involved
     for i in range(len(needs)):
         points, device = shared(box[needs[i]], box[tile]), x.points.device[needs[i]]
-        if points > 0 and involved <= links.few:
+        if points > 0 and involved <= links.few_sums:
             seconds[i] += links.least_latency[device] + points * x.life.itemsize / links.best[device]
         elif points > 0 and is_whole:
             seconds[i] += together * x.life.itemsize / links.fastest

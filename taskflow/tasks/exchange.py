@@ -1,26 +1,32 @@
 """Exchanges: the copies and folds that carry out a collective among many devices.
 
-Takes the arguments of a collective (devices, instances, boxes) and gives steps in a valid order; every step names
-arguments by number. What moves is the least that any algorithm can do:
+Takes the arguments of a collective (devices, instances, boxes) and the messages of its algorithm; gives steps in a
+valid order, which name arguments by number. The devices that take part are the members of the algorithm, by host and
+number. What all have, or get, is cut into the algorithm's pieces along one dimension; where each has a tile, the tile
+is cut into the pieces that it owns. Pieces of no elements are left out.
 
-* sums of large tiles: every summing device gets its piece from all others (one host), or pieces go round a ring of
-  neighbours, so that a link between hosts carries each piece once (several hosts and equal pieces);
-* sums of small tiles: up a binomial tree;
-* gathers: straight from the holders (one host) or round the ring; what one device holds whole goes down a tree.
-
-Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005.
+An exchange that is not regular (see `is_regular`) has no algorithm: every owner takes what it lacks straight from the
+nearest that has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
-from taskflow.core.geometry import Rect
+import numpy as np
 
-SUMS = ("all-reduce", "reduce-scatter", "reduce")  # the collectives whose sources are partial results
+from taskflow.core.columns import Array
+from taskflow.core.geometry import Rect
+from taskflow.tasks.steps import SUMS as SUMS
+from taskflow.tasks.steps import Messages
+
+# Of a sum of less, all can arrive at once where it is added; of a larger one, one of p parts.
+SMALL_BYTES = 16384
+_EVEN = 8  # elements for each device along the dimension that is cut: then parts are about even
 
 
 class ExchangeStep(NamedTuple):
@@ -38,52 +44,90 @@ class Exchange:
     Attributes:
         name: of `task.COLLECTIVES`.
         hosts: host of every device of the machine.
+        doors: (devices, devices) by which link one sends to another, see `MachineModel.doors`.
         devices, instances, boxes: of the arguments: `sources` of them, then `targets`, then scratch memory in which
-            what is to be added arrives, one for every summing device.
+            what is to be added arrives: as much for every device as there are doors.
+        messages: of the algorithm, if the exchange is regular.
     """
 
     name: str
     hosts: Sequence[int]
+    doors: Array
     devices: Sequence[int]
     instances: Sequence[int]
     boxes: Sequence[Rect]
     sources: int
     targets: int
+    messages: Messages | None = None
 
     def steps(self) -> list[ExchangeStep]:
         """Copies and folds in order. The partial results are spent: sums may lie in them."""
-        if self.name in SUMS:
-            return _sum(self)
-        holders: dict[Rect, list[int]] = {}
-        for k in range(self.sources):
-            holders.setdefault(self.boxes[k], []).append(k)
-        return _gather(self, holders)
+        return list(_carry(self, self.messages) if self.messages is not None else _straight(self))
 
     @cached_property
-    def source_at(self) -> dict[int, int]:
-        """Device -> its source."""
-        return {self.devices[k]: k for k in reversed(range(self.sources))}
+    def members(self) -> list[int]:
+        """The devices that take part, in the order of a ring; the first is the root, if there is one."""
+        ring = ring_order(sorted(set(self.devices)), self.hosts)
+        roots = {"reduce": self.getting, "broadcast": self.having}.get(self.name)
+        root = ring.index(self.devices[roots[0]]) if roots else 0
+        return ring[root:] + ring[:root]
 
-    @cached_property
-    def targets_at(self) -> dict[int, list[int]]:
-        """Device -> its targets."""
-        found: dict[int, list[int]] = {}
-        for k in range(self.sources, self.sources + self.targets):
-            found.setdefault(self.devices[k], []).append(k)
-        return found
+    @property
+    def is_regular(self) -> bool:
+        """Whether an algorithm can carry it out.
+
+        All members have a partial result, or a tile or the whole of what is gathered, and get the whole or a tile; one
+        alone may send to all, or get what all have.
+        """
+        sources, targets = (sorted(self.devices[k] for k in part) for part in (self.having, self.getting))
+        members, boxes = sorted(self.members), [{self.boxes[k] for k in part} for part in (self.having, self.getting)]
+        if self.name in ("reduce", "broadcast"):
+            many, one = (sources, targets) if self.name == "reduce" else (targets, sources)
+            return len(one) == 1 and sorted({*many, *one}) == members and len(set(many)) == len(many)
+        whole = boxes[1] if self.name == "all-gather" else boxes[0]
+        return sources == members == targets and len(whole) == 1
+
+    @property
+    def having(self) -> range:
+        """The sources."""
+        return range(self.sources)
+
+    @property
+    def getting(self) -> range:
+        """The targets."""
+        return range(self.sources, self.sources + self.targets)
 
     @property
     def scratch(self) -> range:
         """The scratch memories."""
         return range(self.sources + self.targets, len(self.devices))
 
-    def target(self, device: int, box: Rect) -> int:
-        """The target on `device` that `box` lies in."""
-        return next(k for k in self.targets_at[device] if self.boxes[k].covers(box))
+    @cached_property
+    def source_at(self) -> dict[int, int]:
+        """Device -> its source."""
+        return {self.devices[k]: k for k in reversed(self.having)}
 
-    def spans_hosts(self, devices: Sequence[int]) -> bool:
-        """Whether these devices sit on several hosts."""
-        return len({self.hosts[d] for d in devices}) > 1
+    @cached_property
+    def targets_at(self) -> dict[int, list[int]]:
+        """Device -> its targets."""
+        found: dict[int, list[int]] = {}
+        for k in self.getting:
+            found.setdefault(self.devices[k], []).append(k)
+        return found
+
+    @cached_property
+    def scratch_at(self) -> dict[int, list[int]]:
+        """Device -> its scratch memories, by door."""
+        found: dict[int, list[int]] = {}
+        for k in self.scratch:
+            found.setdefault(self.devices[k], []).append(k)
+        return found
+
+    def arriving(self, source: int, device: int, box: Rect) -> int:
+        """The scratch memory in which `box` arrives from another device."""
+        scratch = self.scratch_at[device]
+        large = [k for k in scratch if self.boxes[k].volume >= box.volume]
+        return large[int(self.doors[source, device]) % len(large)]
 
     def distance(self, source: int, device: int) -> tuple[bool, int]:
         """Near devices first; at equal distance every device has another one first, so that all are busy."""
@@ -95,149 +139,141 @@ def ring_order(devices: Sequence[int], hosts: Sequence[int]) -> list[int]:
     return sorted(devices, key=lambda d: (hosts[d], d))
 
 
-def tree_order(root: int, devices: Sequence[int], hosts: Sequence[int]) -> list[int]:
-    """`root` and the other devices in the order of a binomial tree: number i hangs below number `above(i)`.
-
-    What hangs below a number are the numbers right behind it, so few branches of the tree cross between hosts.
-    """
-    most = max(hosts) + 1
-    return [root, *sorted((d for d in devices if d != root), key=lambda d: tree_distance(d, root, hosts, most))]
-
-
-def tree_distance(device: int, root: int, hosts: Sequence[int], most: int) -> int:
-    """What the devices of a tree are sorted by: the host, from that of the root on, then the number; see `lowering`."""
-    return (hosts[device] - hosts[root]) % most * len(hosts) + (device - root) % len(hosts)
+def cut_dimension(extents: Sequence[int], members: int) -> int:
+    """The dimension along which a box is cut for so many: the first that is long enough, else the longest."""
+    longest = 0
+    for k in range(len(extents)):
+        if extents[k] >= _EVEN * members:
+            return k
+        if extents[k] > extents[longest]:
+            longest = k
+    return longest
 
 
-def above(number: int) -> int:
-    """The number in a binomial tree from which this one hangs; of an array, of each."""
-    return number & (number - 1)
+# -- along messages ----------------------------------------------------------------------------------------------------
 
 
-def summing(order: Sequence[int]) -> list[int]:
-    """The devices of a tree that have others below them."""
-    return [d for k, d in enumerate(order) if k % 2 == 0 and k + 1 < len(order)]
+def _carry(x: Exchange, messages: Messages) -> Iterator[ExchangeStep]:
+    """Every message as a copy, or as a copy into scratch memory and a fold; what is there already is not sent."""
+    at = _places(x, messages)
+    for k in x.having if x.name not in SUMS else ():
+        for target in x.targets_at.get(x.devices[k], ()):
+            if x.instances[target] != x.instances[k]:
+                yield ExchangeStep(target, (k,), x.boxes[k])
+    pieces, owner = _boxes(x, messages), messages.owner.tolist()
+    for s, t, first, last, adds in zip(*(column.tolist() for column in messages[1:]), strict=True):
+        source, device = x.members[s], x.members[t]
+        for a, b, box in _runs(pieces, first, last):
+            held, there = at[s][a], at[t][a]
+            if held is None or (there is not None and not adds and x.name not in SUMS):
+                continue
+            target = _target(x, device, box) if owner[a] == t or not adds or there is None else there
+            if adds and there is not None:
+                scratch = x.arriving(source, device, box)
+                yield ExchangeStep(scratch, (held,), box)
+                yield ExchangeStep(target, (there, scratch), box)
+            else:
+                yield ExchangeStep(target, (held,), box)
+            at[t][a:b] = [target] * (b - a)
 
 
-# -- sums --------------------------------------------------------------------------------------------------------------
+def _places(x: Exchange, messages: Messages) -> list[list[int | None]]:
+    """Member -> the argument that holds each piece, or a partial result of it."""
+    pieces, held = len(messages.owner), [x.source_at.get(device) for device in x.members]
+    if x.name in SUMS or x.name == "broadcast":
+        return [[k] * pieces for k in held]
+    return [[k if o == member else None for o in messages.owner.tolist()] for member, k in enumerate(held)]
 
 
-def _sum(x: Exchange) -> list[ExchangeStep]:
-    """The sum of every piece at its owner, then, for an all-reduce, every piece to all."""
-    owners = [x.devices[k] for k in x.scratch]
-    if len({x.boxes[k] for k in x.scratch}) == 1:
-        steps, done = _sum_up_tree(x), {x.boxes[x.scratch[0]]: [x.target(owners[0], x.boxes[x.scratch[0]])]}
+def _target(x: Exchange, device: int, box: Rect) -> int:
+    """The target on `device` that `box` lies in."""
+    return next(k for k in x.targets_at[device] if x.boxes[k].covers(box))
+
+
+def _boxes(x: Exchange, messages: Messages) -> list[Rect | None]:
+    """The box of every piece; None: it has no elements."""
+    owner = messages.owner
+    if x.name in ("reduce-scatter", "all-gather"):
+        tile = {x.devices[k]: x.boxes[k] for k in (x.getting if x.name in SUMS else x.having)}
     else:
-        is_even = len({x.boxes[k].volume for k in x.scratch}) == 1  # any piece fits where another one was
-        is_ring = is_even and x.spans_hosts(owners) and sorted(owners) == sorted(x.source_at)
-        steps = _sum_round_ring(x) if is_ring else _sum_straight(x)
-        done = {x.boxes[k]: [x.target(x.devices[k], x.boxes[k])] for k in x.scratch}
-    return steps + _gather(x, done) if x.name == "all-reduce" else steps
+        tile = dict.fromkeys(x.members, x.boxes[x.sources])
+        owner = np.zeros_like(owner)
+    found: list[Rect | None] = [None] * len(owner)
+    for member in dict.fromkeys(owner.tolist()):
+        own = np.flatnonzero(owner == member).tolist()
+        for k, box in zip(own, _cut(tile[x.members[member]], len(own), len(x.members)), strict=True):
+            found[k] = box
+    return found
 
 
-def _sum_straight(x: Exchange) -> list[ExchangeStep]:
-    """Every owner takes its piece from all sources, one after the other, its own first."""
-    rounds: list[list[ExchangeStep]] = [[] for _ in x.source_at]
-    for k in x.scratch:
-        owner, box = x.devices[k], x.boxes[k]
-        target = x.target(owner, box)
-        first, *others = sorted(x.source_at.values(), key=lambda s: (x.devices[s] - owner) % len(x.hosts))
-        if x.devices[first] != owner:
-            rounds[0].append(ExchangeStep(target, (first,), box))
-            first = target
-        for number, other in enumerate(others, 1):
-            rounds[number] += [ExchangeStep(k, (other,), box), ExchangeStep(target, (first, k), box)]
-            first = target
-    return [step for steps in rounds for step in steps]
+def _cut(box: Rect, count: int, members: int) -> list[Rect | None]:
+    if not box.shape:
+        return [box, *[None] * (count - 1)]
+    d = cut_dimension(box.shape, members)
+    at = [box.lo[d] + k * box.shape[d] // count for k in range(count + 1)]
+    return [_between(box, d, a, b) if a < b else None for a, b in pairwise(at)]
 
 
-def _sum_round_ring(x: Exchange) -> list[ExchangeStep]:
-    """Piece j starts behind its owner and is added to by every device that it comes to, at last by the owner."""
-    scratch = {x.devices[k]: k for k in x.scratch}
-    order = ring_order(list(scratch), x.hosts)
-    count, steps = len(order), list[ExchangeStep]()
-    for number in range(1, count):
-        for j, owner in enumerate(order):
-            sender, receiver = order[(j + number) % count], order[(j + number + 1) % count]
-            box, held = x.boxes[scratch[owner]], x.source_at[receiver]
-            target = x.target(owner, box) if receiver == owner else held
-            steps.append(ExchangeStep(scratch[receiver], (x.source_at[sender],), box))
-            steps.append(ExchangeStep(target, (held, scratch[receiver]), box))
-    return steps
+def _between(box: Rect, d: int, lo: int, hi: int) -> Rect:
+    return Rect((*box.lo[:d], lo, *box.lo[d + 1 :]), (*box.hi[:d], hi, *box.hi[d + 1 :]))
 
 
-def _sum_up_tree(x: Exchange) -> list[ExchangeStep]:
-    """Small pieces: log2(p) rounds instead of p."""
-    scratch = {x.devices[k]: k for k in x.scratch}
-    box, root = x.boxes[x.scratch[0]], x.devices[x.scratch[0]]
-    order = tree_order(root, list(x.source_at), x.hosts)
-    held, steps = dict(x.source_at), list[ExchangeStep]()
-    for k in sorted(range(1, len(order)), key=lambda k: (k & -k, k)):
-        device, upper = order[k], order[above(k)]
-        target = x.target(root, box) if upper == root else held[upper]
-        if upper not in held:
-            steps.append(ExchangeStep(target, (held[device],), box))
+def _runs(pieces: Sequence[Rect | None], first: int, last: int) -> list[tuple[int, int, Rect]]:
+    """First piece, end and box of what neighbouring pieces make up together."""
+    found: list[tuple[int, int, Rect]] = []
+    for k in range(first, last):
+        if (piece := pieces[k]) is None:
+            continue
+        if found and (joined := _joined(found[-1][2], piece)) is not None:
+            found[-1] = found[-1][0], k + 1, joined
         else:
-            steps.append(ExchangeStep(scratch[upper], (held[device],), box))
-            steps.append(ExchangeStep(target, (held[upper], scratch[upper]), box))
-        held[upper] = target
-    return steps
+            found.append((k, k + 1, piece))
+    return found
 
 
-# -- gathers -----------------------------------------------------------------------------------------------------------
+def _joined(a: Rect, b: Rect) -> Rect | None:
+    """Both boxes as one, if they are neighbours along one dimension and equal in the others."""
+    other = [d for d in range(len(a.lo)) if (a.lo[d], a.hi[d]) != (b.lo[d], b.hi[d])]
+    return Rect(a.lo, b.hi) if len(other) == 1 and a.hi[other[0]] == b.lo[other[0]] else None
 
 
-def _gather(x: Exchange, holders: Mapping[Rect, list[int]]) -> list[ExchangeStep]:
-    """Every piece to all targets; `holders`: piece -> arguments that hold it."""
-    devices = list(x.targets_at)
-    if len(holders) == 1:
-        return _spread_down_trees(x, *next(iter(holders.items())))
-    by_device = {x.devices[held[0]]: box for box, held in holders.items() if len(held) == 1}
-    if x.spans_hosts(devices) and len(by_device) == len(holders) and sorted(by_device) == sorted(devices):
-        return _gather_round_ring(x, {d: (holders[box][0], box) for d, box in by_device.items()})
-    return _gather_straight(x, holders)
+# -- straight ----------------------------------------------------------------------------------------------------------
 
 
-def _gather_straight(x: Exchange, holders: Mapping[Rect, list[int]]) -> list[ExchangeStep]:
-    """Every target takes every piece from the nearest holder."""
+def _straight(x: Exchange) -> Iterator[ExchangeStep]:
+    """Every owner takes its piece from all sources, then every target takes every piece from the nearest holder."""
+    holders: dict[Rect, list[int]] = {}
+    if x.name in SUMS:
+        owned = [(x.devices[k], x.boxes[k]) for k in x.getting]
+        if x.name == "all-reduce":
+            devices = ring_order([d for d, _ in owned], x.hosts)
+            cut = _cut(owned[0][1], len(devices), len(x.members))
+            owned = [(d, box) for d, box in zip(devices, cut, strict=True) if box is not None]
+        yield from _sum_straight(x, owned)
+        holders = {box: [_target(x, device, box)] for device, box in owned}
+    for k in x.having if x.name not in SUMS else ():
+        holders.setdefault(x.boxes[k], []).append(k)
     found: list[tuple[int, int, ExchangeStep]] = []
-    for device, (target, *_) in x.targets_at.items():
+    for device, (target, *_) in x.targets_at.items() if x.name not in ("reduce", "reduce-scatter") else ():
         for box, held in holders.items():
             nearest = min(held, key=lambda k: x.distance(x.devices[k], device))
             if x.instances[nearest] != x.instances[target]:
                 number = (x.devices[nearest] - device) % len(x.hosts)
                 found.append((number, device, ExchangeStep(target, (nearest,), box)))
-    return [step for _, _, step in sorted(found, key=lambda f: f[:2])]
+    yield from (step for _, _, step in sorted(found, key=lambda f: f[:2]))
 
 
-def _gather_round_ring(x: Exchange, own: Mapping[int, tuple[int, Rect]]) -> list[ExchangeStep]:
-    """Every device passes on to its neighbour what it got in the round before, at first its own piece."""
-    order = ring_order(list(own), x.hosts)
-    target = {d: x.targets_at[d][0] for d in order}
-    steps = [
-        ExchangeStep(target[d], (k,), box) for d, (k, box) in own.items() if x.instances[k] != x.instances[target[d]]
-    ]
-    for number in range(1, len(order)):
-        for j, owner in enumerate(order):
-            sender, receiver = order[(j + number - 1) % len(order)], order[(j + number) % len(order)]
-            held = own[owner][0] if number == 1 else target[sender]
-            steps.append(ExchangeStep(target[receiver], (held,), own[owner][1]))
-    return steps
-
-
-def _spread_down_trees(x: Exchange, box: Rect, holders: list[int]) -> list[ExchangeStep]:
-    """One box from its holders to all targets, a binomial tree below every holder."""
-    below: dict[int, list[int]] = {k: [] for k in holders}
-    steps: list[tuple[int, ExchangeStep]] = []
-    for device, (target, *_) in x.targets_at.items():
-        nearest = min(holders, key=lambda k: x.distance(x.devices[k], device))
-        if x.devices[nearest] != device:
-            below[nearest].append(target)
-        elif x.instances[nearest] != x.instances[target]:
-            steps.append((0, ExchangeStep(target, (nearest,), box)))
-    for holder, targets in below.items():
-        at = {x.devices[k]: k for k in targets} | {x.devices[holder]: holder}
-        order = tree_order(x.devices[holder], list(at), x.hosts)
-        for k in range(1, len(order)):
-            steps.append((k & -k, ExchangeStep(at[order[k]], (at[order[above(k)]],), box)))
-    return [step for _, step in sorted(steps, key=lambda s: -s[0])]
+def _sum_straight(x: Exchange, owned: Sequence[tuple[int, Rect]]) -> Iterator[ExchangeStep]:
+    """One after the other, each owner's own first."""
+    rounds: list[list[ExchangeStep]] = [[] for _ in x.source_at]
+    for owner, box in owned:
+        target = _target(x, owner, box)
+        first, *others = sorted(x.source_at.values(), key=lambda s: (x.devices[s] - owner) % len(x.hosts))
+        if x.devices[first] != owner:
+            rounds[0].append(ExchangeStep(target, (first,), box))
+            first = target
+        for number, other in enumerate(others, 1):
+            scratch = x.arriving(x.devices[other], owner, box)
+            rounds[number] += [ExchangeStep(scratch, (other,), box), ExchangeStep(target, (first, scratch), box)]
+            first = target
+    yield from (step for steps in rounds for step in steps)

@@ -16,7 +16,8 @@ class StreamTable:
     """Numbers of the streams of a machine: per device compute, sending, receiving and host copies, then the links.
 
     Folds are part of receiving. A CPU device has one stream for all: its one thread computes and communicates, and it
-    is the receiver that copies, out of the sender's memory, so that sending costs the sender nothing.
+    is the receiver that copies, out of the sender's memory, so that sending costs the sender nothing. What comes and
+    goes to a device that sends by link occupies links alone.
 
     A collective occupies sending and receiving of all its devices and the links of the ring that they form: too many
     for a column each, so its row names the group of its devices instead.
@@ -28,12 +29,16 @@ class StreamTable:
         self._groups: dict[tuple[int, ...], Array] = {}
         self.one_thread = np.array([d.kind == "cpu" for d in machine.devices])
         self.compute = np.arange(count)
-        self.sending = np.where(self.one_thread, -1, count + self.compute)
+        by_link = np.array([d.sends_by_link for d in machine.devices]) & ~self.one_thread
+        self.sending = np.where(self.one_thread | by_link, -1, count + self.compute)
         self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
         self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
         self.of_device = np.stack([self.compute, self.receiving, self.host, self.sending])
-        routes = machine.routes
+        routes, arriving = machine.routes, np.where(by_link, -1, self.receiving)
         self.routes = np.where(routes < 0, -1, STREAMS * count + routes)
+        ends = [np.broadcast_to(s[..., None], (count, count, 1)) for s in (arriving, self.sending[:, None])]
+        self.of_transfers = np.concatenate([*ends, self.routes], axis=2)  # of device pairs
+        self.of_transfers[self.compute, self.compute] = -1
         self.count = STREAMS * count + len(machine.links)
 
     def of_rows(
@@ -46,8 +51,7 @@ class StreamTable:
         streams[moves, 0] = self.receiving[device[moves]]
         streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
         remote = moves & (source != device)
-        streams[remote, 1] = self.sending[source[remote]]
-        streams[remote, 2:] = self.routes[source[remote], device[remote]]
+        streams[remote] = self.of_transfers[source[remote], device[remote]]
         numbers: dict[tuple[int, ...], int] = {}
         for row in np.flatnonzero(kind == Kind.COLLECTIVE):
             group = tuple(np.unique(arg_device[arg_ptr[row] : arg_ptr[row + 1]]).tolist())
@@ -94,10 +98,9 @@ class StreamSets:
 
     def __init__(self, table: StreamTable) -> None:
         count = len(table.compute)
-        pairs = np.full((count, count, 2 + table.routes.shape[2]), -1, np.int64)
-        routes = _shared(table)
-        pairs[:, :, 0], pairs[:, :, 1], pairs[:, :, 2:] = table.receiving, table.sending[:, None], routes
-        pairs[table.compute, table.compute, 1:] = -1
+        pairs = table.of_transfers.copy()
+        pairs[:, :, 2:] = _shared(table)
+        pairs[table.compute, table.compute, 0] = table.receiving
         flat = pairs.reshape(count * count, -1)
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count + table.count, np.int64)])
         self._table, self._pairs, self._groups = table, pairs, dict[tuple[int, ...], int]()

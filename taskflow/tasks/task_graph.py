@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import Exchange
+from taskflow.tasks.steps import Messages
 
 
 class Kind(IntEnum):
@@ -96,6 +98,13 @@ class Groups:
         return tuple(self.devices[self.device_ptr[group] : self.device_ptr[group + 1]].tolist())
 
 
+class Way(NamedTuple):
+    """How a collective is carried out: the algorithm, and its messages."""
+
+    algorithm: str
+    messages: Messages
+
+
 @dataclass(frozen=True, eq=False)
 class Launch:
     """What the rows of one operator share: the kernel and `spans`, the interval of every axis: (points, axes, 2).
@@ -150,6 +159,7 @@ class TaskGraph:
     Attributes:
         kind, launch, point, region, device, source, collective, bytes, flops: one entry per row; `launch` is -1 for
             rows that move data, `region` -1 for points; `device` is where the row ends, `source` where a copy starts.
+        algorithm: one entry per row: the number, in `ways`, of how a collective is carried out; -1: straight, or none.
         streams: (rows, n) numbers of the streams a row occupies, -1 for none, `-2 - g` for all those of group g.
         arg_ptr, arg_instance, arg_box, arg_privilege: arguments; a box is ((lo), (hi)), zero-padded; instance -1 is an
             empty box.
@@ -173,6 +183,7 @@ class TaskGraph:
     device: Array
     source: Array
     collective: Array
+    algorithm: Array
     bytes: Array
     flops: Array
     streams: Array
@@ -192,6 +203,7 @@ class TaskGraph:
     orders: Mapping[str, tuple[int, ...]]
     devices_used: tuple[int, ...] = field(default=())
     groups: Groups = field(default_factory=Groups)
+    ways: tuple[Way, ...] = ()
     uses_tf32: bool = False
 
     def __len__(self) -> int:
@@ -317,11 +329,13 @@ class TaskGraph:
         return Exchange(
             COLLECTIVES[int(self.collective[row])],
             [d.host for d in self.machine.devices],
+            self.machine.doors,
             self.instance_device[list(instances)].tolist(),
             instances,
             boxes,
             sources,
             len(instances) - sources - scratch,
+            self.ways[self.algorithm[row]].messages if self.algorithm[row] >= 0 else None,
         )
 
     def digest(self) -> str:
@@ -332,7 +346,9 @@ class TaskGraph:
             hasher.update(launch.spans.tobytes())
         described = (f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}" for k, r in enumerate(self.regions))
         hasher.update("\0".join(described).encode())
-        for column in (self.kind, self.launch, self.point, self.device, self.source, self.arg_instance, self.arg_box):
+        hasher.update("\0".join(way.algorithm for way in self.ways).encode())
+        columns = (self.kind, self.launch, self.point, self.device, self.source, self.arg_instance, self.arg_box)
+        for column in (*columns, self.algorithm):
             hasher.update(np.ascontiguousarray(column).tobytes())
         hasher.update("\0".join(f"{n} {places}" for n, places in self.fetches.items()).encode())
         for column in (self.dep_ptr, self.dep_row, self.instance_device, self.instance_box):
@@ -378,4 +394,7 @@ class TaskGraph:
             raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")
 
 
-ROW_COLUMNS = ("kind", "launch", "point", "region", "device", "source", "collective", "bytes", "flops", "streams")
+ROW_COLUMNS = (
+    *("kind", "launch", "point", "region", "device", "source"),
+    *("collective", "algorithm", "bytes", "flops", "streams"),
+)

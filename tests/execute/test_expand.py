@@ -8,26 +8,27 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import CostModel, Device, Executor, Kind, MachineModel, lower, reorder, simulate
 from taskflow.execute.expand import _Expander, expand, expand_plan
-from taskflow.lowering import movement
 from taskflow.schedule import critical_path, first_ready, program
+from taskflow.tasks import exchange
 from taskflow.tasks.memory import plan_memory
 from tests import laws
+from tests.collectives import by_copies
 from tests.lowered import network, row_text
 from tests.lowering.test_collective import gathered
 from tests.strategies import feeds_of, graphs, random_strategy
 from tests.test_laws import examples
 
 
-def machine_of(devices, each=8, kind="cpu", direct_devices=4):
+def machine_of(devices, each=8, kind="cpu", direct=4):
     """`each` devices a host."""
     device = [Device(kind, host=d // each, overhead_seconds=1e-5) for d in range(devices)]
-    return MachineModel(tuple(device), MachineModel.uniform(devices).links, direct_devices=direct_devices)
+    return by_copies(MachineModel(tuple(device), MachineModel.uniform(devices).links), direct)
 
 
 @pytest.fixture
 def always(monkeypatch):
     """Sums and gathers of however little are collectives."""
-    monkeypatch.setattr(movement, "SMALL_BYTES", 0)
+    monkeypatch.setattr(exchange, "SMALL_BYTES", 0)
 
 
 def trained(devices, each=8, width=24, kind="cpu"):
@@ -39,14 +40,12 @@ def trained(devices, each=8, width=24, kind="cpu"):
     return graph, lower(graph, strategy, machine)
 
 
-def test_a_broadcast_becomes_the_rows_of_a_tree():
-    expanded = expand(gathered(6, 1))
+def test_a_broadcast_becomes_the_copies_of_its_algorithm():
+    task_graph = gathered(6, 1)
+    assert [way.algorithm for way in task_graph.ways] == ["straight"]  # sending costs CPUs nothing
+    expanded = expand(task_graph)
     assert [row_text(t) for t in expanded.task_graph if t.name == "h" and t.kind == Kind.COPY] == [
-        "8 broadcast h 0->4 1[0:12, 0:2] 5[0:12, 0:2] after [7]",
-        "9 broadcast h 0->2 1[0:12, 0:2] 3[0:12, 0:2] after [7]",
-        "10 broadcast h 0->1 1[0:12, 0:2] 2[0:12, 0:2] after [7]",
-        "11 broadcast h 2->3 3[0:12, 0:2] 4[0:12, 0:2] after [9]",
-        "12 broadcast h 4->5 5[0:12, 0:2] 6[0:12, 0:2] after [8]",
+        f"{7 + k} broadcast h 0->{k} 1[0:12, 0:2] {1 + k}[0:12, 0:2] after [7]" for k in range(1, 6)
     ]
     assert expanded.origin.tolist() == [*range(8), *[8] * 5, *range(9, 15)]
 
@@ -89,7 +88,7 @@ def test_bytes_and_memory_are_those_of_the_collectives(always, devices, each):
 @pytest.mark.parametrize("small", [0, 1 << 20])
 @pytest.mark.parametrize("each", [8, 4])
 def test_eight_devices_train_as_one(monkeypatch, each, small, order):
-    monkeypatch.setattr(movement, "SMALL_BYTES", small)
+    monkeypatch.setattr(exchange, "SMALL_BYTES", small)
     graph, task_graph = trained(8, each)
     assert {t.collective for t in task_graph if t.kind == Kind.COLLECTIVE} == {
         "all-reduce",
@@ -127,9 +126,9 @@ def test_emulated_devices_take_about_as_long_as_predicted():
 @given(data=st.data())
 def test_laws_hold_for_collectives_of_any_size(data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
+        patch.setattr(exchange, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
         devices, each, direct = (data.draw(values) for values in (*[st.integers(2, 8)] * 2, st.sampled_from([1, 4, 8])))
-        model, machine = data.draw(graphs()), machine_of(devices, each, direct_devices=direct)
+        model, machine = data.draw(graphs()), machine_of(devices, each, direct=devices if direct == 8 else direct)
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
         laws.any_strategy_is_one_device(model, machine, strategy, steps=2, check=True)
         laws.any_order_is_the_same(model, machine, strategy, orders=3)

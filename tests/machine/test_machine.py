@@ -138,7 +138,7 @@ def fill(ctx, *arrays):
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-ONE = MachineModel((Device(),), (), 'one "device"', direct_devices=7)
+ONE = MachineModel((Device(),), (), 'one "device"', collectives={"all-reduce": "two-level"})
 
 
 @pytest.mark.parametrize("machine", [*PRESETS, MachineModel.uniform(3), ONE])

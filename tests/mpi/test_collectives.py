@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Device, MachineModel
-from taskflow.lowering import movement
+from taskflow.tasks import exchange
 from tests import laws
+from tests.collectives import by_copies
 from tests.mpi.test_laws import SIZE, TRANSPORTS, examples
 from tests.strategies import graphs, random_strategy
 
@@ -18,9 +19,9 @@ from tests.strategies import graphs, random_strategy
 def test_collectives_give_the_numbers_of_one_device(transport, record, data):
     each = data.draw(st.integers(1, SIZE))  # devices a host: rings where there are several
     devices = tuple(Device(host=d // each) for d in range(SIZE))
-    machine = MachineModel(devices, MachineModel.uniform(SIZE).links, direct_devices=1)
+    machine = by_copies(MachineModel(devices, MachineModel.uniform(SIZE).links), 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
+        patch.setattr(exchange, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
         model = data.draw(graphs())
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
         laws.any_strategy_is_one_device(model, machine, strategy, steps=2, transport=transport, record=record)

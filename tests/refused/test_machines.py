@@ -10,21 +10,20 @@ from tests.refusals import assert_refused
 DEVICE, LINK = "[[device]]\ncount = 2\n", "[[link]]\nends = [0, 1]\n"
 DEVICE_KEYS = (
     "count, kind, host, memory_bytes, flops_per_second, memory_bandwidth, overhead_seconds, rates, "
-    "compute_efficiency, memory_efficiency, half_flops, half_bytes"
+    "compute_efficiency, memory_efficiency, half_flops, half_bytes, sends_by_link"
 )
 FILES = {
     "no TOML": ("name = ", "is not TOML: Invalid value (at end of document)"),
     "no device": (LINK + "bandwidth = 1", "object missing required field 'device'"),
     "an empty list": ("device = []", "machine 'machine': has no device"),
-    "no number of devices": (
-        f"direct_devices = 0\n{DEVICE}",
-        "'direct_devices' is 0: expected 'int' >= 1",
+    "no algorithms": (
+        f"collectives = 3\n{DEVICE}",
+        "'collectives' is 3: expected 'object', got 'int'",
     ),
     "no tables": ("device = 3", "'device' is 3: expected 'array', got 'int'"),
     "an unknown table": (
         DEVICE + "[[node]]",
-        "object contains unknown field 'node'; "
-        "the fields are device, version, name, direct_devices, hosts, shared, link",
+        "object contains unknown field 'node'; the fields are device, version, name, collectives, hosts, shared, link",
     ),
     "an unknown key": (
         DEVICE + "gpus = 4",

@@ -1,17 +1,16 @@
 """Rehearsals: every row of a graph gets a cost, which is what was timed and no more."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import ops
 from taskflow import Graph, MachineModel, data_parallel, lower, model_parallel, simulate, single_device
 from taskflow.cost.model import MeasuredCosts
-from taskflow.lowering import movement
 from taskflow.searching.rehearsal import Rehearsal, can_rehearse, rehearse, typical_seconds
 from taskflow.simulation.simulate import schedule
+from taskflow.tasks import exchange
 from taskflow.tasks.task_graph import Kind
+from tests.collectives import by_copies
 
 MACHINE = MachineModel.uniform(2, latency_seconds=0.25)
 
@@ -54,8 +53,8 @@ def test_what_an_all_reduce_copies_is_in_its_folds():
 
 
 def test_collectives_keep_their_formula(monkeypatch):
-    monkeypatch.setattr(movement, "SMALL_BYTES", 0)
-    machine = replace(MachineModel.uniform(3), direct_devices=1)
+    monkeypatch.setattr(exchange, "SMALL_BYTES", 0)
+    machine = by_copies(MachineModel.uniform(3), 1)
     task_graph, costs = task_graph_of(data_parallel, machine), MeasuredCosts(machine)
     together = task_graph.kind == Kind.COLLECTIVE
     assert together.any()

@@ -1,24 +1,38 @@
 """Exchanges: carried out on plain arrays, they give every target the sum or the whole; and who sends how much."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from taskflow import MachineModel
+from taskflow.collective.algorithms import serving
+from taskflow.collective.group import group_of
+from taskflow.collective.price import GroupPrices
 from taskflow.core.geometry import Rect, balanced_bounds
-from taskflow.tasks.exchange import Exchange, ring_order, summing, tree_order
+from taskflow.tasks.exchange import Exchange, ring_order
+from taskflow.tasks.streams import StreamTable
 
 SIZE = 24
 WHOLE = Rect.of_shape((SIZE,))
 ONE_HOST, TWO_HOSTS = (0,) * 8, (0, 0, 0, 0, 1, 1, 1, 1)
 
 
-def make(name, hosts, sources, targets, scratch=()):
+def make(name, hosts, sources, targets, scratch=(), algorithm=None):
     """Arguments are (device, box); a target lies in the memory of its device's source, as lowering has it."""
     args = [*sources, *targets, *scratch]
     devices = [d for d, _ in args]
     instances = [*devices[: len(sources) + len(targets)], *range(100, 100 + len(scratch))]
-    return Exchange(name, hosts, devices, instances, [box for _, box in args], len(sources), len(targets))
+    doors = np.zeros((8, 8), np.int64)
+    boxes = [box for _, box in args]
+    x = Exchange(name, hosts, doors, devices, instances, boxes, len(sources), len(targets))
+    if algorithm is None:
+        return x
+    assert x.is_regular
+    machine = MachineModel.uniform(8)
+    prices = GroupPrices(group_of(machine, StreamTable(machine), range(len(x.members))))
+    return replace(x, messages=prices.messages(name, algorithm, 1e9 if len(scratch) > 1 else 1.0))
 
 
 def run(exchange, values):
@@ -49,26 +63,47 @@ VALUES = np.random.default_rng(0).integers(0, 100, (8, SIZE)).astype(float)
 
 @pytest.mark.parametrize("hosts", [ONE_HOST, TWO_HOSTS])
 @pytest.mark.parametrize("count", [5, 6, 8])
-def test_all_reduce_of_pieces(count, hosts):
+@pytest.mark.parametrize("algorithm", [None, *serving("all-reduce")])
+def test_all_reduce(algorithm, count, hosts):
     devices = list(range(8 - count, 8))
     whole = [(d, WHOLE) for d in devices]
-    memory, sent = run(make("all-reduce", hosts, whole, whole, tiles(devices)), VALUES)
+    part = Rect.of_shape((-(-SIZE // count),))
+    exchange = make("all-reduce", hosts, whole, whole, [(d, part) for d in devices], algorithm)
+    memory, sent = run(exchange, VALUES)
     for d in devices:
         np.testing.assert_array_equal(memory[d], VALUES[devices].sum(0))
     assert sum(sent.values()) == 2 * (count - 1) * SIZE
-    if SIZE % count == 0:
-        assert set(sent.values()) == {2 * (count - 1) * SIZE // count}
 
 
-@pytest.mark.parametrize("hosts", [ONE_HOST, TWO_HOSTS])
 @pytest.mark.parametrize("root", [0, 3, 7])
-def test_all_reduce_up_and_down_a_tree(root, hosts):
-    whole = [(d, WHOLE) for d in range(8)]
-    scratch = [(d, WHOLE) for d in summing(tree_order(root, range(8), hosts))]
-    memory, sent = run(make("all-reduce", hosts, whole, whole, scratch), VALUES)
-    for d in range(8):
-        np.testing.assert_array_equal(memory[d], VALUES.sum(0))
-    assert sum(sent.values()) == 2 * 7 * SIZE
+@pytest.mark.parametrize("algorithm", serving("reduce"))
+def test_reduce_to_a_root_that_may_have_nothing(algorithm, root):
+    """Devices 0 to 5 hold partial results."""
+    scratch = [(d, Rect.of_shape((SIZE // 6,))) for d in {*range(6), root}]
+    sources = [(d, WHOLE) for d in range(6)]
+    memory, _ = run(make("reduce", TWO_HOSTS, sources, [(root, WHOLE)], scratch, algorithm), VALUES)
+    np.testing.assert_array_equal(memory[root], VALUES[:6].sum(0))
+
+
+@pytest.mark.parametrize("algorithm", serving("reduce-scatter"))
+def test_reduce_scatter_to_uneven_tiles(algorithm):
+    tile = [(d, Rect((a,), (b,))) for d, (a, b) in enumerate(pairwise([0, 1, 4, 9, 10, 15, 16, 24]))]
+    scratch = [(d, Rect.of_shape((8,))) for d in range(7)]
+    sources = [(d, WHOLE) for d in range(7)]
+    memory, sent = run(make("reduce-scatter", TWO_HOSTS, sources, tile, scratch, algorithm), VALUES)
+    for device, box in tile:
+        np.testing.assert_array_equal(memory[device][box.slices()], VALUES[:7].sum(0)[box.slices()])
+    assert sum(sent.values()) == 6 * SIZE
+
+
+@pytest.mark.parametrize("algorithm", serving("all-gather"))
+def test_all_gather_of_uneven_tiles(algorithm):
+    tile = [(d, Rect((a,), (b,))) for d, (a, b) in enumerate(pairwise([0, 1, 4, 9, 10, 15, 16, 24]))]
+    memory, sent = run(make("all-gather", TWO_HOSTS, tile, [(d, WHOLE) for d in range(7)], (), algorithm), VALUES)
+    expected = np.concatenate([VALUES[d][box.slices()] for d, box in tile])
+    for d in range(7):
+        np.testing.assert_array_equal(memory[d], expected)
+    assert sum(sent.values()) == 6 * SIZE
 
 
 @pytest.mark.parametrize("hosts", [ONE_HOST, TWO_HOSTS])
@@ -76,8 +111,7 @@ def test_all_reduce_up_and_down_a_tree(root, hosts):
 def test_reduce_to_owners_of_pieces(owners, hosts):
     """Devices 0 to 5 hold partial results; some owners hold none."""
     owned = tiles(list(owners))
-    summed = owned if len(owned) > 1 else [(d, WHOLE) for d in summing(tree_order(7, range(6), hosts))]
-    memory, sent = run(make("reduce-scatter", hosts, [(d, WHOLE) for d in range(6)], owned, summed), VALUES)
+    memory, sent = run(make("reduce-scatter", hosts, [(d, WHOLE) for d in range(6)], owned, owned), VALUES)
     for device, box in owned:
         np.testing.assert_array_equal(memory[device][box.slices()], VALUES[:6].sum(0)[box.slices()])
     assert sum(sent.values()) == sum((5 if d < 6 else 6) * box.volume for d, box in owned)
@@ -101,21 +135,17 @@ def crossing(exchange):
     return sum(v for a, b, v in pairs if exchange.hosts[exchange.devices[a]] != exchange.hosts[exchange.devices[b]])
 
 
-def test_a_ring_crosses_between_hosts_as_little_as_possible():
+@pytest.mark.parametrize("algorithm", ["ring", "two-level"])
+def test_rings_cross_between_hosts_as_little_as_possible(algorithm):
     whole = [(d, WHOLE) for d in range(8)]
-    ring = make("all-reduce", TWO_HOSTS, whole, whole, tiles(range(8)))
-    assert crossing(ring) == 2 * 2 * SIZE * 7 // 8  # both ways, sums and results, every piece but one
+    ring = make("all-reduce", TWO_HOSTS, whole, whole, tiles(range(8)), algorithm)
+    assert crossing(ring) == 2 * 2 * SIZE * 7 // 8 if algorithm == "ring" else 2 * SIZE
 
 
 def test_a_tree_crosses_between_hosts_once():
-    assert crossing(make("broadcast", TWO_HOSTS, [(2, WHOLE)], [(d, WHOLE) for d in range(8) if d != 2])) == SIZE
+    targets = [(d, WHOLE) for d in range(8) if d != 4]
+    assert crossing(make("broadcast", TWO_HOSTS, [(4, WHOLE)], targets, (), "tree")) == SIZE
 
 
 def test_neighbours_of_a_ring_sit_on_one_host():
     assert ring_order([0, 1, 2, 3], (0, 1, 0, 1)) == [0, 2, 1, 3]
-
-
-def test_a_tree_goes_through_the_host_of_its_root_first():
-    assert tree_order(5, range(8), TWO_HOSTS) == [5, 6, 7, 4, 0, 1, 2, 3]
-    assert tree_order(5, [0, 4, 7], TWO_HOSTS) == [5, 7, 4, 0]
-    assert summing([5, 6, 7, 4, 0]) == [5, 7]

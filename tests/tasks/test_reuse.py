@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Executor, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
 from taskflow.execute.expand import expand, expand_plan
-from taskflow.lowering import movement
 from taskflow.simulation.simulate import schedule
+from taskflow.tasks import exchange
 from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.reuse import folded
 from taskflow.tasks.timeline import RowsBefore
 from tests import laws, tiny
 from tests.checking.reuse import tight, with_memory
+from tests.collectives import by_copies
 from tests.strategies import graphs, strategies
 
 FAST = {"flops_per_second": 1e15, "memory_bandwidth": 1e15, "overhead_seconds": 0.0}
@@ -69,9 +70,9 @@ def assert_memory_is_in_order(task_graph, plan, lies_in=None):
 def test_who_takes_over_memory_comes_after_all_who_use_it(data, is_cpu, small):
     model = data.draw(graphs())
     machine, strategy = data.draw(strategies(model.graph))
-    machine = replace(machine if is_cpu else emulated(machine), direct_devices=2)
+    machine = by_copies(machine if is_cpu else emulated(machine), 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "SMALL_BYTES", small)
+        patch.setattr(exchange, "SMALL_BYTES", small)
         task_graph = lower(model.graph, strategy, machine)
     order = laws.random_order(task_graph, np.random.default_rng(data.draw(st.integers(0, 9))))
     for rows in (task_graph, tight(task_graph), tight(task_graph.reordered(order))):

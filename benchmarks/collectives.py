@@ -1,0 +1,101 @@
+"""Collectives: the price of a row against its steps spelled out as rows and simulated; and MultiTree's rounds.
+
+    python benchmarks/collectives.py [--largest 64]
+
+Every algorithm that serves a collective, on eight machines, with four sizes: `simulate` of the row, and of what the
+executor runs in its place. Prints the lines of acceptance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+import ops
+import taskflow
+from taskflow import CostModel, Graph, Kind, MachineModel
+from taskflow.collective.algorithms import everyone, serving
+from taskflow.collective.group import group_of
+from taskflow.collective.multitree import multitree
+from taskflow.collective.price import CollectiveCosts
+from taskflow.execute.expand import expand
+from taskflow.machine.topology import fat_tree, mesh, torus
+from taskflow.simulation.simulate import schedule
+from taskflow.tasks.streams import StreamTable
+
+SIZES = 3 << 12, 3 << 18, 3 << 22, 3 << 24  # bytes; every algorithm's pieces are equal
+MACHINES = {
+    "uniform 8": MachineModel.uniform(8, taskflow.Device("cuda")),
+    "two DGX-1": MachineModel.preset("v100", nodes=2),
+    "two P100 hosts": MachineModel.preset("p100", nodes=2),
+    "32 H100": MachineModel.preset("h100", nodes=4),
+    "torus 8x8": torus((8, 8)),
+    "mesh 8x8": mesh((8, 8)),
+    "fat tree 64": fat_tree(8, 8),
+    "V100 host and P100 host": MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("p100")]),
+}
+ROUNDS = [("torus", 4, 5), ("torus", 8, 17), ("torus", 16, 66), ("mesh", 4, 8), ("mesh", 8, 32)]
+
+
+def summing(devices: int, size: int) -> Graph:
+    """A graph whose one gradient of `size` bytes every device needs the sum of."""
+    graph = Graph()
+    ops.sgd(ops.mean(ops.linear(graph.input("x", (devices, 1)), size // 4, bias=False)), lr=0.1)
+    return graph
+
+
+def ratios(machine: MachineModel, size: int) -> dict[str, float]:
+    """Algorithm -> seconds of the row over those of its steps, for the all-reduce of so many bytes."""
+    count = len(machine.devices)
+    graph = summing(count, size)
+    found = {}
+    for algorithm in serving("all-reduce"):
+        named = machine.with_collectives({"all-reduce": algorithm})
+        task_graph = taskflow.lower(graph, taskflow.data_parallel(graph, named), named)
+        costs = CostModel.analytic(named)
+        rows = expand(task_graph)
+        row = int(np.argmax(np.where(task_graph.kind == Kind.COLLECTIVE, task_graph.bytes, 0)))
+        assert task_graph.bytes[row] == 2 * (count - 1) * size, task_graph[row]
+        assert task_graph.ways[task_graph.algorithm[row]].algorithm == algorithm
+        own = rows.origin == row
+        seconds = np.where(own, costs.seconds(rows.task_graph), 0.0)
+        start, end, _ = schedule(rows.task_graph, seconds)
+        found[algorithm] = costs.seconds(task_graph)[row] / (end[own].max() - start[own].min())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--largest", type=int, default=64, help="devices of the largest machine")
+    options = parser.parse_args()
+    worst = 0.0
+    for name, machine in MACHINES.items():
+        if len(machine.devices) > options.largest:
+            continue
+        for size in SIZES:
+            found = ratios(machine, size)
+            off = max(found, key=lambda each: abs(found[each] - 1))
+            worst = max(worst, abs(found[off] - 1))
+            print(f"{name:24s}{size:>10d} B: row / steps furthest from 1: {found[off]:.4f} ({off})", flush=True)
+    print(f"row against steps: within {worst:.2%} (<= 1 %): {'ok' if worst <= 0.01 else 'MISSED'}")
+    for shape, extent, most in ROUNDS:
+        machine = {"torus": torus, "mesh": mesh}[shape]((extent, extent))
+        group = group_of(machine, StreamTable(machine), range(extent * extent))
+        multitree(group, everyone(group))
+        begin = time.perf_counter()
+        rounds = multitree(group, everyone(group)).round[-1] + 1
+        took = time.perf_counter() - begin
+        print(f"MultiTree {shape} {extent}x{extent}: {rounds} rounds (<= {most}), built in {took * 1e3:.1f} ms")
+    for name in ("torus 8x8", "mesh 8x8"):
+        free = MACHINES[name].with_rates(memory_bandwidth=1e20, overhead_seconds=0.0)
+        prices = CollectiveCosts(free).prices(tuple(range(64)))
+        ring, trees = (prices.seconds("all-reduce", each, 2.0**30) for each in ("ring", "multitree"))
+        print(
+            f"{name}: ring / MultiTree at 1 GB: {ring / trees:.2f}; fastest: {prices.choose('all-reduce', 2.0**30)[1]}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Groups: the members of a collective as a small machine of their own, which is all that algorithms and prices see.
+
+Members are numbered from 0 by host and device. Streams and links are numbered in the order in which the members use
+them, so that groups that look alike are equal, whatever their devices: what is known of one is known of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.machine import MachineModel
+from taskflow.tasks.streams import StreamTable
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """What p members are to each other.
+
+    Attributes:
+        host_begin: (hosts + 1,) the first member of every host.
+        streams: (p, p, n) streams that a message from one to another occupies, -1 for none.
+        latency, byte_seconds: (p, p) of a message.
+        links: (p, p, hops) links on its way, -1 behind the last.
+        is_relayed: (p, p) whether another device passes it on.
+        capacity: of every link: how many messages pass it in the time in which one passes the narrowest.
+        doors: (p, p) by which link a message comes; what is to be added waits in scratch memory of its door.
+        folding: (p,) the stream on which a member adds what arrives.
+        fold_seconds, fold_byte_seconds: (p,) of a fold of three times so many bytes: a fixed part, and for a byte.
+    """
+
+    host_begin: Array
+    streams: Array
+    latency: Array
+    byte_seconds: Array
+    links: Array
+    is_relayed: Array
+    capacity: Array
+    doors: Array
+    folding: Array
+    fold_seconds: Array
+    fold_byte_seconds: Array
+
+    @property
+    def count(self) -> int:
+        """Number of members."""
+        return len(self.latency)
+
+    @cached_property
+    def key(self) -> tuple[bytes, ...]:
+        """Equal for groups that are alike."""
+        return tuple(np.ascontiguousarray(getattr(self, field.name)).tobytes() for field in fields(self))
+
+
+def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) -> Group:
+    """The group of these devices, which stand by host and number."""
+    at, members = np.array(devices, np.int64), [machine.devices[d] for d in devices]
+    pair, rate = np.ix_(at, at), np.array([d.memory_efficiency * d.memory_bandwidth for d in members])
+    used, links = _by_first_use(machine.routes[pair])
+    _, streams = _by_first_use(np.append(table.of_transfers[pair], table.receiving[at]))
+    ends = np.array([end if isinstance(end, int) else -1 for end in (machine.links[k].ends[1] for k in used)] + [-1])
+    bandwidth = machine.link_bandwidth[used]
+    return Group(
+        np.flatnonzero(np.diff([-1, *(d.host for d in members), -1])),
+        streams[: -len(at)].reshape(len(at), len(at), -1),
+        machine.latency_seconds[pair],
+        np.where(np.eye(len(at), dtype=np.bool_), 0.0, 1.0 / machine.bandwidth[pair]),
+        links,
+        ((ends[links] >= 0) & (ends[links] != at[:, None])).any(axis=2),
+        np.maximum(1, (bandwidth / bandwidth.min(initial=np.inf) + 1e-9).astype(np.int64)),
+        machine.doors[pair],
+        streams[-len(at) :],
+        np.array([d.overhead_seconds for d in members]) + [d.half_bytes for d in members] / rate,
+        3 / rate,
+    )
+
+
+def _by_first_use(numbers: Array) -> tuple[Array, Array]:
+    """The numbers that are used, in the order of their first use, and for every number its place there; -1 stays."""
+    found, first, place = np.unique(np.append(-1, numbers), return_index=True, return_inverse=True)
+    order = np.argsort(first)  # of -1, which stands first, the place is 0
+    rank = np.empty_like(order)
+    rank[order] = np.arange(-1, len(order) - 1)
+    return found[order[1:]], rank[place[1:]].reshape(numbers.shape)

@@ -1,0 +1,99 @@
+"""Topologies: machines of equal devices on well-known networks, and on any graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations, product
+from math import prod
+
+from taskflow.machine.device import Device, Link
+from taskflow.machine.model import MachineModel
+
+Place = int | str
+NODE = Device("cuda", sends_by_link=True)  # of a direct network: all its links are busy at the same time
+END = Device("cuda")  # of a switched network: it has one link
+
+
+def of_edges(
+    name: str,
+    devices: int,
+    edges: Iterable[tuple[Place, Place, float]],
+    device: Device = NODE,
+    bandwidth: float = 25e9,
+    latency_seconds: float = 1e-6,
+) -> MachineModel:
+    """A machine whose links are edges, in both directions; each with a factor of `bandwidth`.
+
+    Edges end at device numbers or names of switches; of a networkx graph: `graph.edges(data="width", default=1)`.
+    """
+    links = [Link(ends, bandwidth * w, latency_seconds) for a, b, w in edges for ends in ((a, b), (b, a))]
+    return MachineModel((device,) * devices, tuple(links), name)
+
+
+def torus(
+    extents: Sequence[int], device: Device = NODE, bandwidth: float = 25e9, latency: float = 1e-6
+) -> MachineModel:
+    """A grid of any dimensions whose ends are joined; devices are numbered row-major."""
+    return of_edges(f"torus {_text(extents)}", prod(extents), _grid(extents, True), device, bandwidth, latency)
+
+
+def mesh(extents: Sequence[int], device: Device = NODE, bandwidth: float = 25e9, latency: float = 1e-6) -> MachineModel:
+    """A grid of any dimensions; devices are numbered row-major."""
+    return of_edges(f"mesh {_text(extents)}", prod(extents), _grid(extents, False), device, bandwidth, latency)
+
+
+def fat_tree(
+    leaves: int, each: int, device: Device = END, bandwidth: float = 25e9, latency: float = 1e-6
+) -> MachineModel:
+    """`each` devices on every leaf switch; the links up are as wide as those of the leaf's devices together."""
+    edges = [(d, f"leaf{d // each}", 1.0) for d in range(leaves * each)]
+    up = [(f"leaf{k}", "core", float(each)) for k in range(leaves)] if leaves > 1 else []
+    return of_edges(f"fat tree {leaves}x{each}", leaves * each, [*edges, *up], device, bandwidth, latency)
+
+
+def bigraph(
+    switches: int, each: int, device: Device = END, bandwidth: float = 25e9, latency: float = 1e-6
+) -> MachineModel:
+    """Two layers of so many switches, every two of different layers joined, `each` devices on every switch.
+
+    Source: Dong et al., "EFLOPS: algorithm and system co-design for a high performance distributed training platform",
+    HPCA 2020.
+    """
+    names = [f"{layer}{k}" for layer in ("upper", "lower") for k in range(switches)]
+    edges = [(d, names[d // each], 1.0) for d in range(2 * switches * each)]
+    between = [(a, b, 1.0) for a, b in product(names[:switches], names[switches:])]
+    return of_edges(f"bigraph {switches}x{each}", len(edges), [*edges, *between], device, bandwidth, latency)
+
+
+def dragonfly(
+    groups: int, switches: int, each: int, device: Device = END, bandwidth: float = 25e9, latency: float = 1e-6
+) -> MachineModel:
+    """Groups of switches, all of a group joined, `each` devices on every switch; one link between every two groups.
+
+    Source: Kim et al., "Technology-driven, highly-scalable dragonfly topology", ISCA 2008.
+    """
+    count = groups * switches * each
+    edges: list[tuple[Place, Place, float]] = [(d, f"switch{d // each}", 1.0) for d in range(count)]
+    for group in range(groups):
+        inside = range(group * switches, (group + 1) * switches)
+        edges += [(f"switch{a}", f"switch{b}", 1.0) for a, b in combinations(inside, 2)]
+    for a, b in combinations(range(groups), 2):  # the links of a group go out of its switches in turn
+        ends = (f"switch{a * switches + (b - 1) % switches}", f"switch{b * switches + a % switches}")
+        edges.append((*ends, 1.0))
+    return of_edges(f"dragonfly {groups}x{switches}x{each}", count, edges, device, bandwidth, latency)
+
+
+def _grid(extents: Sequence[int], is_closed: bool) -> list[tuple[Place, Place, float]]:
+    found: list[tuple[Place, Place, float]] = []
+    step = [prod(extents[k + 1 :]) for k in range(len(extents))]
+    for number, place in enumerate(product(*(range(n) for n in extents))):
+        for at, extent, length in zip(place, extents, step, strict=True):
+            if at + 1 < extent:
+                found.append((number, number + length, 1.0))
+            elif is_closed and extent > 2:
+                found.append((number, number - (extent - 1) * length, 1.0))
+    return found
+
+
+def _text(extents: Sequence[int]) -> str:
+    return "x".join(map(str, extents))
