@@ -1,0 +1,94 @@
+"""Sharing of links: which rows load which links, and the schedule in which they share them fairly (`tasks.fair`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskflow.core.columns import Array, pointers
+from taskflow.machine import MachineModel
+from taskflow.tasks.fair import Loads, Waits, fair_pass, turn_round
+from taskflow.tasks.task_graph import STREAMS, Kind, TaskGraph
+
+Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
+
+
+def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:
+    """Start and end of every row, and the end of the last one, where transfers share links fairly.
+
+    Args:
+        task_graph: with all that rows wait for.
+        seconds: of every row where nothing shares its links.
+    """
+    seconds = np.asarray(seconds, float)
+    start, end = fair_pass(find_waits(task_graph), find_loads(task_graph, seconds), seconds)
+    return start, end, float(end.max(initial=0.0))
+
+
+def find_waits(task_graph: TaskGraph) -> Waits:
+    """Rows wait for what they depend on, and for the row before them on every stream of a device."""
+    rows, streams = task_graph.occupied()
+    is_device = streams < STREAMS * len(task_graph.machine.devices)
+    rows, streams = rows[is_device], streams[is_device]
+    order = np.lexsort((rows, streams))
+    rows, streams = rows[order], streams[order]
+    follows = np.flatnonzero(streams[1:] == streams[:-1])
+    row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
+    before, after = (task_graph.dep_row, rows[follows]), (row, rows[follows + 1])
+    return turn_round(len(task_graph), np.concatenate(before), np.concatenate(after))
+
+
+def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
+    """What rows load of the links that several streams use."""
+    machine, count = task_graph.machine, len(task_graph)
+    (row, link, rate), latency = _hops(task_graph, seconds), np.zeros(count)
+    moved = np.flatnonzero(task_graph.is_transfer)
+    latency[moved] = machine.latency_seconds[task_graph.source[moved], task_graph.device[moved]]
+    peak = np.zeros(count)
+    np.maximum.at(peak, row, rate)
+    kept = _is_shared(task_graph, row, link)[link]
+    row, link, rate = row[kept], link[kept], rate[kept]
+    order = np.argsort(row, kind="stable")
+    row, link, rate = row[order], link[order], rate[order]
+    part = rate / peak[row] / machine.link_bandwidth[link]
+    _, number = np.unique(link, return_inverse=True)
+    return Loads(pointers(np.bincount(row, minlength=count)), number.reshape(-1), part, peak, latency)
+
+
+def _hops(task_graph: TaskGraph, seconds: Array) -> Hops:
+    """Every link on the way of a transfer, and those between the neighbours of a collective's ring."""
+    machine, moved = task_graph.machine, np.flatnonzero(task_graph.is_transfer)
+    routes = machine.routes[task_graph.source[moved], task_graph.device[moved]]
+    rates = np.repeat(machine.bandwidth[task_graph.source[moved], task_graph.device[moved]], (routes >= 0).sum(axis=1))
+    found = [(np.repeat(moved, (routes >= 0).sum(axis=1)), routes[routes >= 0], rates)]
+    together = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
+    group = -2 - task_graph.streams[together, 0]
+    for number in np.unique(group):
+        devices = task_graph.groups.devices_of(int(number))
+        links, uses = _ring_links(machine, devices)
+        own = together[(group == number) & (seconds[together] > 0)]
+        around = task_graph.bytes[own] / len(devices) / seconds[own]
+        found.append((np.repeat(own, len(links)), np.tile(links, len(own)), np.outer(around, uses).reshape(-1)))
+    row, link, rate = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    return row, link, rate
+
+
+def _ring_links(machine: MachineModel, ring: tuple[int, ...]) -> tuple[Array, Array]:
+    """The links of a ring, and how often each is crossed."""
+    links = machine.routes[list(ring), [*ring[1:], ring[0]]]
+    found, uses = np.unique(links[links >= 0], return_counts=True)
+    return found, uses
+
+
+def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
+    """Whether several sending and several receiving streams use a link; per link."""
+    devices, links = task_graph.machine.devices, len(task_graph.machine.links)
+    is_shared, source = np.ones(links, np.bool_), task_graph.source[row]
+    is_collective = task_graph.kind[row] == Kind.COLLECTIVE
+    has_no_stream = np.array([d.kind == "cpu" for d in devices])[source]  # the receiver copies
+    for ends, is_alone in ((source, is_collective | has_no_stream), (task_graph.device[row], is_collective)):
+        users = np.where(is_alone, len(devices) + row, ends)
+        low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
+        np.minimum.at(low, link, users)
+        np.maximum.at(high, link, users)
+        is_shared &= low != high
+    return is_shared

@@ -1,0 +1,391 @@
+"""The fair pass: when rows start and end where transfers share links, as switches and network cards let them.
+
+Streams of devices are in-order queues; links are none. Transfers that cross a link at the same time share it max-min
+fairly: all get the same bytes per second, and what one cannot use, since another link or its own pace holds it, the
+others get. A transfer loads its links when its latency is over. A row that shares no link takes its seconds, whatever
+else runs, so only the others need events in the order of time.
+
+Source: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2 (max-min flow control).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array, pointers, record
+from taskflow.core.compiling import inner, leaf, njit
+
+NONE = -1
+ALMOST = 1 + 1e-12  # levels of one link and of one flow that differ by less are the same
+FLOW = np.dtype([("row", np.int64), ("is_new", np.int64), ("pace", np.float64), ("level", np.float64)], align=True)
+HOP = record("before", "after")
+
+
+class Waits(NamedTuple):
+    """What every row waits for, turned round.
+
+    Attributes:
+        ptr, row: the rows that wait for row k are `row[ptr[k] : ptr[k + 1]]`, each as often as it does.
+        missing: for how many rows each one waits.
+    """
+
+    ptr: Array
+    row: Array
+    missing: Array
+
+
+class Loads(NamedTuple):
+    """What rows load.
+
+    Attributes:
+        ptr, link: row k shares the links `link[ptr[k] : ptr[k + 1]]`, numbered from 0 without gaps.
+        part: of these, the part of the link that one byte per second takes.
+        peak: bytes per second of every row at its full pace, when it takes its seconds.
+        latency: seconds before a row loads its links.
+    """
+
+    ptr: Array
+    link: Array
+    part: Array
+    peak: Array
+    latency: Array
+
+
+class Moments(NamedTuple):
+    """When rows begin and end; of those under way the end at their present pace."""
+
+    start: Array
+    end: Array
+
+
+class Crossing(NamedTuple):
+    """Who crosses which link now.
+
+    Attributes:
+        head: of every link the first of its hops, entries of `Loads.link`.
+        hop: `HOP` records, a list per link.
+        row: of every entry.
+        flow: number of the flow that a row is, or NONE.
+        flows: `FLOW` records; `row` is NONE where there is none.
+        free: a stack of numbers of flows; `used[0]`: its height.
+        stale: links where something began or ended, `used[1]` of them; `is_stale`: which they are.
+        found: flows that are to be rated, `used[2]` of them; `near` and `used[3]`: their links.
+        room, taken, left: of links under rating: what is left of them, the part that a level of one byte per second
+            more takes, and how many of their flows have no level yet.
+        used: see there.
+    """
+
+    head: Array
+    hop: Array
+    row: Array
+    flow: Array
+    flows: Array
+    free: Array
+    stale: Array
+    is_stale: Array
+    found: Array
+    near: Array
+    room: Array
+    taken: Array
+    left: Array
+    used: Array
+
+
+class Agenda(NamedTuple):
+    """Rows by the moment of their next event: a heap.
+
+    Attributes:
+        moment, row: of every place in the heap.
+        place: of every row; NONE if it has no event.
+        size: number of places in use.
+    """
+
+    moment: Array
+    row: Array
+    place: Array
+    size: Array
+
+
+def fair_pass(waits: Waits, loads: Loads, seconds: Array) -> tuple[Array, Array]:
+    """Start and end of every row.
+
+    Args:
+        waits: for other rows, those before it on streams of devices included; no cycle.
+        loads: of shared links.
+        seconds: of every row where it shares nothing, latency included.
+    """
+    rows, links = len(seconds), int(loads.link.max(initial=-1)) + 1
+    moments = Moments(np.zeros(rows), np.zeros(rows))
+    flows = int((np.diff(loads.ptr) > 0).sum())
+    crossing = Crossing(
+        head=np.full(links, NONE),
+        hop=np.zeros(len(loads.link), HOP),
+        row=np.repeat(np.arange(rows), np.diff(loads.ptr)),
+        flow=np.full(rows, NONE),
+        flows=np.zeros(flows, FLOW),
+        free=np.arange(flows)[::-1].copy(),
+        stale=np.zeros(links, np.int64),
+        is_stale=np.zeros(links, np.bool_),
+        found=np.zeros(flows, np.int64),
+        near=np.zeros(links, np.int64),
+        room=np.zeros(links),
+        taken=np.zeros(links),
+        left=np.zeros(links, np.int64),
+        used=np.array([flows, 0, 0, 0]),
+    )
+    agenda = Agenda(np.zeros(flows), np.zeros(flows, np.int64), np.full(rows, NONE), np.zeros(1, np.int64))
+    plain = (tuple(each) for each in (waits._replace(missing=waits.missing.copy()), loads, moments, crossing, agenda))
+    _follow(*plain, np.asarray(seconds, float), np.empty(rows, np.int64))
+    return moments
+
+
+def turn_round(rows: int, before: Array, after: Array) -> Waits:
+    """`Waits` of pairs: row `after[k]` waits for row `before[k]`."""
+    order = np.argsort(before, kind="stable")
+    ptr = pointers(np.bincount(before, minlength=rows))
+    return Waits(ptr, after[order], np.bincount(after, minlength=rows))
+
+
+@njit
+def _follow(
+    waits: tuple[Array, ...],
+    loads: tuple[Array, ...],
+    moments: tuple[Array, ...],
+    crossing: tuple[Array, ...],
+    agenda: tuple[Array, ...],
+    seconds: Array,
+    ready: Array,
+) -> None:
+    """See `fair_pass`; the arguments are named tuples as plain ones, and room for a stack of rows."""
+    w, x, m, c, a = Waits(*waits), Loads(*loads), Moments(*moments), Crossing(*crossing), Agenda(*agenda)
+    height = 0
+    for row in range(len(seconds)):
+        if w.missing[row] == 0:
+            ready[height] = row
+            height += 1
+    _begin(w, x, m, a, seconds, ready, height)
+    while a.size[0]:
+        now = a.moment[0]
+        while a.size[0] and a.moment[0] <= now:
+            row = _pop(a)
+            if c.flow[row] == NONE:
+                _join(x, c, row)
+            else:
+                _leave(x, c, row)
+                _begin(w, x, m, a, seconds, ready, _release(w, m, row, ready, 0))
+        _rate(x, c)
+        for k in range(c.used[2]):
+            _go_on(x, c, m, a, c.found[k], now)
+
+
+@inner
+def _begin(w: Waits, x: Loads, m: Moments, a: Agenda, seconds: Array, ready: Array, height: int) -> None:
+    """Begin `height` rows that wait for nothing more, and those that wait for nothing else."""
+    while height:
+        height -= 1
+        row = ready[height]
+        m.end[row] = m.start[row] + seconds[row]
+        if x.ptr[row] < x.ptr[row + 1] and seconds[row] > x.latency[row]:
+            _put(a, row, m.start[row] + x.latency[row])
+        else:
+            height = _release(w, m, row, ready, height)
+
+
+@leaf
+def _release(w: Waits, m: Moments, row: int, ready: Array, height: int) -> int:
+    """A row has its end: put those that waited for it alone on the stack; its height."""
+    for k in range(w.ptr[row], w.ptr[row + 1]):
+        other = w.row[k]
+        m.start[other] = max(m.start[other], m.end[row])
+        w.missing[other] -= 1
+        if w.missing[other] == 0:
+            ready[height] = other
+            height += 1
+    return height
+
+
+# -- who crosses what --------------------------------------------------------------------------------------------------
+
+
+@leaf
+def _join(x: Loads, c: Crossing, row: int) -> None:
+    """A row begins to load its links."""
+    c.used[0] -= 1
+    number = c.free[c.used[0]]
+    c.flow[row] = number
+    f = c.flows[number]
+    f.row, f.is_new, f.pace, f.level = row, 1, 1.0, 0.0
+    for k in range(x.ptr[row], x.ptr[row + 1]):
+        link = x.link[k]
+        first = c.head[link]
+        c.hop[k].before, c.hop[k].after = NONE, first
+        if first != NONE:
+            c.hop[first].before = k
+        c.head[link] = k
+        _mark(c, link)
+
+
+@leaf
+def _leave(x: Loads, c: Crossing, row: int) -> None:
+    """A row is over."""
+    c.free[c.used[0]] = c.flow[row]
+    c.used[0] += 1
+    c.flow[row] = NONE
+    for k in range(x.ptr[row], x.ptr[row + 1]):
+        before, after = c.hop[k].before, c.hop[k].after
+        if before == NONE:
+            c.head[x.link[k]] = after
+        else:
+            c.hop[before].after = after
+        if after != NONE:
+            c.hop[after].before = before
+        _mark(c, x.link[k])
+
+
+@leaf
+def _mark(c: Crossing, link: int) -> None:
+    if not c.is_stale[link]:
+        c.is_stale[link] = True
+        c.stale[c.used[1]] = link
+        c.used[1] += 1
+
+
+# -- paces -------------------------------------------------------------------------------------------------------------
+
+
+@leaf
+def _rate(x: Loads, c: Crossing) -> None:
+    """Find the level, in bytes per second, of every flow that what began or ended can reach over common links."""
+    _find(x, c)
+    left = c.used[2]
+    while left:
+        level, link = np.inf, NONE
+        for k in range(c.used[3]):
+            here = c.near[k]
+            if c.left[here] and c.room[here] < level * c.taken[here]:
+                level, link = c.room[here] / c.taken[here], here
+        for k in range(c.used[2]):  # who needs less than its share is content
+            f = c.flows[c.found[k]]
+            if f.level == 0.0 and x.peak[f.row] <= level * ALMOST:
+                left -= _settle(x, c, c.found[k], x.peak[f.row])
+                link = NONE
+        if link != NONE:
+            hop = c.head[link]
+            while hop != NONE:
+                number = c.flow[c.row[hop]]
+                if c.flows[number].level == 0.0:
+                    left -= _settle(x, c, number, level)
+                hop = c.hop[hop].after
+
+
+@leaf
+def _find(x: Loads, c: Crossing) -> None:
+    """Find the flows and links that are to be rated, and make all of their links free."""
+    links, flows = 0, 0
+    for k in range(c.used[1]):
+        c.near[k] = c.stale[k]
+    near = c.used[1]
+    while links < near:
+        link = c.near[links]
+        c.room[link], c.taken[link], c.left[link] = 1.0, 0.0, 0
+        hop = c.head[link]
+        while hop != NONE:
+            row = c.row[hop]
+            number, f = c.flow[row], c.flows[c.flow[row]]
+            if f.level >= 0.0:
+                f.level = -1.0
+                c.found[flows] = number
+                flows += 1
+                for k in range(x.ptr[row], x.ptr[row + 1]):
+                    if not c.is_stale[x.link[k]]:
+                        c.is_stale[x.link[k]] = True
+                        c.near[near] = x.link[k]
+                        near += 1
+            hop = c.hop[hop].after
+        links += 1
+    for k in range(near):
+        c.is_stale[c.near[k]] = False
+    for k in range(flows):
+        f = c.flows[c.found[k]]
+        f.level = 0.0
+        for hop in range(x.ptr[f.row], x.ptr[f.row + 1]):
+            c.taken[x.link[hop]] += x.part[hop]
+            c.left[x.link[hop]] += 1
+    c.used[1], c.used[2], c.used[3] = 0, flows, near
+
+
+@leaf
+def _settle(x: Loads, c: Crossing, number: int, level: float) -> int:
+    """Give a flow its level."""
+    f = c.flows[number]
+    f.level = level
+    for k in range(x.ptr[f.row], x.ptr[f.row + 1]):
+        link = x.link[k]
+        c.room[link] = max(0.0, c.room[link] - level * x.part[k])
+        c.taken[link] -= x.part[k]
+        c.left[link] -= 1
+    return 1
+
+
+@leaf
+def _go_on(x: Loads, c: Crossing, m: Moments, a: Agenda, number: int, now: float) -> None:
+    """A flow goes on at its new pace."""
+    f = c.flows[number]
+    pace = f.level / x.peak[f.row]
+    if pace != f.pace:
+        m.end[f.row] = now + (m.end[f.row] - now) * (f.pace / pace)
+        f.pace = pace
+    if f.is_new or m.end[f.row] != a.moment[a.place[f.row]]:
+        _put(a, f.row, m.end[f.row])
+    f.is_new = 0
+
+
+# -- the agenda --------------------------------------------------------------------------------------------------------
+
+
+@leaf
+def _put(a: Agenda, row: int, moment: float) -> None:
+    """The next event of a row is at this moment."""
+    at = a.place[row]
+    if at == NONE:
+        at = a.size[0]
+        a.size[0] += 1
+        a.moment[at] = np.inf
+    _sift(a, row, moment, at)
+
+
+@leaf
+def _pop(a: Agenda) -> int:
+    """Take the row out whose event is next."""
+    row: int = a.row[0]
+    a.place[row] = NONE
+    a.size[0] -= 1
+    if a.size[0]:
+        last = a.size[0]
+        _sift(a, a.row[last], a.moment[last], 0)
+    return row
+
+
+@leaf
+def _sift(a: Agenda, row: int, moment: float, at: int) -> None:
+    """Bring a row to its place in the heap, from `at`, which is free, up or down."""
+    while at and a.moment[(at - 1) // 2] > moment:
+        _move(a, (at - 1) // 2, at)
+        at = (at - 1) // 2
+    while 2 * at + 1 < a.size[0]:
+        child = 2 * at + 1
+        if child + 1 < a.size[0] and a.moment[child + 1] < a.moment[child]:
+            child += 1
+        if a.moment[child] >= moment:
+            break
+        _move(a, child, at)
+        at = child
+    a.moment[at], a.row[at], a.place[row] = moment, row, at
+
+
+@leaf
+def _move(a: Agenda, at: int, to: int) -> None:
+    a.moment[to], a.row[to] = a.moment[at], a.row[at]
+    a.place[a.row[to]] = to
