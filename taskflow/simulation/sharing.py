@@ -6,7 +6,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
-from taskflow.tasks.fair import Loads, Waits, fair_pass, turn_round
+from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
 from taskflow.tasks.task_graph import STREAMS, Kind, TaskGraph
 
 Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
@@ -24,7 +24,7 @@ def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array
     return start, end, float(end.max(initial=0.0))
 
 
-def find_waits(task_graph: TaskGraph) -> Waits:
+def find_waits(task_graph: TaskGraph) -> Successors:
     """Rows wait for what they depend on, and for the row before them on every stream of a device."""
     rows, streams = task_graph.occupied()
     is_device = streams < STREAMS * len(task_graph.machine.devices)

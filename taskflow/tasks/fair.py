@@ -23,7 +23,7 @@ FLOW = np.dtype([("row", np.int64), ("is_new", np.int64), ("pace", np.float64), 
 HOP = record("before", "after")
 
 
-class Waits(NamedTuple):
+class Successors(NamedTuple):
     """What every row waits for, turned round.
 
     Attributes:
@@ -53,7 +53,7 @@ class Loads(NamedTuple):
     latency: Array
 
 
-class Moments(NamedTuple):
+class FlowTimes(NamedTuple):
     """When rows begin and end; of those under way the end at their present pace."""
 
     start: Array
@@ -108,7 +108,7 @@ class Agenda(NamedTuple):
     size: Array
 
 
-def fair_pass(waits: Waits, loads: Loads, seconds: Array) -> tuple[Array, Array]:
+def fair_pass(waits: Successors, loads: Loads, seconds: Array) -> tuple[Array, Array]:
     """Start and end of every row.
 
     Args:
@@ -117,7 +117,7 @@ def fair_pass(waits: Waits, loads: Loads, seconds: Array) -> tuple[Array, Array]
         seconds: of every row where it shares nothing, latency included.
     """
     rows, links = len(seconds), int(loads.link.max(initial=-1)) + 1
-    moments = Moments(np.zeros(rows), np.zeros(rows))
+    moments = FlowTimes(np.zeros(rows), np.zeros(rows))
     flows = int((np.diff(loads.ptr) > 0).sum())
     crossing = Crossing(
         head=np.full(links, NONE),
@@ -141,11 +141,11 @@ def fair_pass(waits: Waits, loads: Loads, seconds: Array) -> tuple[Array, Array]
     return moments
 
 
-def turn_round(rows: int, before: Array, after: Array) -> Waits:
-    """`Waits` of pairs: row `after[k]` waits for row `before[k]`."""
+def turn_round(rows: int, before: Array, after: Array) -> Successors:
+    """`Successors` of pairs: row `after[k]` waits for row `before[k]`."""
     order = np.argsort(before, kind="stable")
     ptr = pointers(np.bincount(before, minlength=rows))
-    return Waits(ptr, after[order], np.bincount(after, minlength=rows))
+    return Successors(ptr, after[order], np.bincount(after, minlength=rows))
 
 
 @njit
@@ -159,7 +159,7 @@ def _follow(
     ready: Array,
 ) -> None:
     """See `fair_pass`; the arguments are named tuples as plain ones, and room for a stack of rows."""
-    w, x, m, c, a = Waits(*waits), Loads(*loads), Moments(*moments), Crossing(*crossing), Agenda(*agenda)
+    w, x, m, c, a = Successors(*waits), Loads(*loads), FlowTimes(*moments), Crossing(*crossing), Agenda(*agenda)
     height = 0
     for row in range(len(seconds)):
         if w.missing[row] == 0:
@@ -181,7 +181,7 @@ def _follow(
 
 
 @inner
-def _begin(w: Waits, x: Loads, m: Moments, a: Agenda, seconds: Array, ready: Array, height: int) -> None:
+def _begin(w: Successors, x: Loads, m: FlowTimes, a: Agenda, seconds: Array, ready: Array, height: int) -> None:
     """Begin `height` rows that wait for nothing more, and those that wait for nothing else."""
     while height:
         height -= 1
@@ -194,7 +194,7 @@ def _begin(w: Waits, x: Loads, m: Moments, a: Agenda, seconds: Array, ready: Arr
 
 
 @leaf
-def _release(w: Waits, m: Moments, row: int, ready: Array, height: int) -> int:
+def _release(w: Successors, m: FlowTimes, row: int, ready: Array, height: int) -> int:
     """A row has its end: put those that waited for it alone on the stack; its height."""
     for k in range(w.ptr[row], w.ptr[row + 1]):
         other = w.row[k]
@@ -330,7 +330,7 @@ def _settle(x: Loads, c: Crossing, number: int, level: float) -> int:
 
 
 @leaf
-def _go_on(x: Loads, c: Crossing, m: Moments, a: Agenda, number: int, now: float) -> None:
+def _go_on(x: Loads, c: Crossing, m: FlowTimes, a: Agenda, number: int, now: float) -> None:
     """A flow goes on at its new pace."""
     f = c.flows[number]
     pace = f.level / x.peak[f.row]
