@@ -1,9 +1,10 @@
 """Overlap of communication and computing on emulated devices: `mpirun -n 4 python benchmarks/overlap.py` (or -n 8).
 
 An MLP of equal layers on emulated devices and links, sized so that a step's communication lasts as long as its backward
-pass. Printed: predicted and measured step time of three plans, and for data parallelism how much of what can be hidden
-is hidden. Nothing is hidden in the same step with one stream a device; all that can be is hidden when each layer's
-all-reduce starts as soon as its gradient is ready and the one before it is over (the last one cannot be hidden).
+pass; with `--hosts` on two unequal hosts, each with a network card that its devices share. Printed: predicted and
+measured step time of three plans, and on equal links how much of what can be hidden data parallelism hides. Nothing is
+hidden in the same step with one stream a device; all that can be is hidden when each layer's all-reduce starts as soon
+as its gradient is ready and the one before it is over (the last one cannot be hidden).
 """
 
 import argparse
@@ -13,6 +14,8 @@ from mpi4py import MPI
 
 import ops
 import taskflow
+
+LATENCY_SECONDS = 2e-5
 
 
 def build(layers: int, width: int, batch: int) -> taskflow.Graph:
@@ -42,6 +45,29 @@ def plans(graph: taskflow.Graph, machine: taskflow.MachineModel) -> dict[str, ta
     }
 
 
+def equal_links(ranks: int, device: taskflow.Device, bandwidth: float) -> taskflow.MachineModel:
+    """A link between every two devices."""
+    return taskflow.MachineModel.uniform(ranks, device, bandwidth=bandwidth, latency_seconds=LATENCY_SECONDS)
+
+
+def unequal_hosts(ranks: int, device: taskflow.Device, bandwidth: float) -> taskflow.MachineModel:
+    """One device more than half of them on the first host, the others on the second.
+
+    Devices of a host have links to each other. The card of the first host has the bandwidth of such a link, that of the
+    second half of it; all of a host's devices share it.
+    """
+    count = (ranks // 2 + 1, ranks - ranks // 2 - 1)
+    hosts = []
+    for host, devices in enumerate(count):
+        inside = equal_links(devices, device, bandwidth)
+        card, width = f"card@{host}", bandwidth / (1 + host)
+        ends = [(d, card) for d in range(devices)]
+        links = [taskflow.Link(e, 4 * bandwidth, 0.0) for a, b in ends for e in ((a, b), (b, a))]
+        links += [taskflow.Link(e, width, LATENCY_SECONDS) for e in ((card, "network"), ("network", card))]
+        hosts.append(taskflow.MachineModel(inside.devices, (*inside.links, *links), f"{devices} devices"))
+    return taskflow.MachineModel.join(hosts, "two unequal hosts")
+
+
 def all_hidden_seconds(layers: int, backward: float) -> float:
     """Step time when each all-reduce (as long as one layer's backward) starts when its gradient is ready.
 
@@ -62,6 +88,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--layer-milliseconds", type=float, default=40.0, help="one layer's backward on one device")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument(
+        "--hosts", action="store_true", help="two unequal hosts, each with a card that its devices share"
+    )
     options = parser.parse_args()
     comm, ranks = MPI.COMM_WORLD, MPI.COMM_WORLD.size
     backward = options.layer_milliseconds * 1e-3
@@ -70,9 +99,9 @@ def main() -> None:
     device = taskflow.Device(
         "emulated", flops_per_second=flops / backward, memory_bandwidth=1e12, overhead_seconds=1e-5
     )
-    machine = taskflow.MachineModel.uniform(ranks, device, bandwidth=moved / backward, latency_seconds=2e-5)
     one_stream = taskflow.Device("cpu", flops_per_second=flops / backward, memory_bandwidth=1e12, overhead_seconds=1e-5)
-    serial = taskflow.MachineModel.uniform(ranks, one_stream, bandwidth=moved / backward, latency_seconds=2e-5)
+    connect = unequal_hosts if options.hosts else equal_links
+    machine, serial = (connect(ranks, each, moved / backward) for each in (device, one_stream))
     graph = build(options.layers, options.width, options.batch)
     rng = np.random.default_rng(0)
     feeds = {
@@ -100,7 +129,7 @@ def main() -> None:
             f"{task_graph.bytes_moved:12d}",
             flush=True,
         )
-        if name == "data parallel":
+        if name == "data parallel" and not options.hosts:
             together = taskflow.lower(graph, strategy, serial)
             apart = taskflow.simulate(together, taskflow.CostModel.analytic(serial)).seconds
             best = all_hidden_seconds(options.layers, backward)

@@ -10,11 +10,14 @@ Samples are per device, as the paper's own figures need: 35.7 s of computing for
 of each with 64 samples a device, 0.02 with 64 in all. So they are in FlexFlow's public nmt.cc. DLRM's batch is 1024 on
 4 devices. Nothing here is fitted to the paper.
 
-FlexFlow can sum gradients as a parameter server, by copies. Here more than 4 devices do it by the best collective of
-the machine, which makes data parallelism faster; with `--direct` all do it by copies.
+FlexFlow can sum gradients as a parameter server, by copies. Here more than 4 devices do it by the fastest collective on
+the machine, which makes data parallelism faster; with `--direct` all do it by copies. Links are shared fairly.
 
 Columns: milliseconds of a step; throughput over data parallelism and over the better baseline; gigabytes that cross
-between devices; seconds of computing, summed over devices.
+between devices of a host, and of several; seconds of computing, summed over devices; samples a second of what was
+found, per device, over those of the fewest devices of the cluster (the efficiency of its scaling).
+
+`weak` scaling: samples are per device. `strong`: as many in all as weak scaling has on 16 devices.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import taskflow
@@ -54,6 +58,8 @@ CASES = {
     "nmt": Case(64, taskflow.operator_placement, "1.3-3.3"),
     "dlrm": Case(256, taskflow.placed_tables, "3.8*"),
 }
+STRONG_DEVICES = 16  # strong scaling has the samples of so many
+WHAT = "GB in", "GB out", "s"  # bytes within hosts, between hosts, and seconds of computing
 CLUSTERS = {"p100": (4, 16), "k80": (4, 16, 64)}  # devices, four a host
 NOTES = """
 * over data parallelism alone, 4 devices, the web site's own simulation
@@ -66,7 +72,8 @@ class Prediction:
     """What the simulator says of one strategy; infinitely slow if it does not fit into memory."""
 
     seconds: float
-    moved_bytes: int
+    within_bytes: int
+    between_bytes: int
     computing_seconds: float
 
 
@@ -75,22 +82,38 @@ def predict(graph: Graph, strategy: Strategy, machine: MachineModel, costs: Cost
     timeline = taskflow.simulate(task_graph, costs)
     fits = all(peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, machine.devices, strict=True))
     computing = costs.seconds(task_graph)[~task_graph.is_transfer].sum()
-    return Prediction(timeline.seconds if fits else math.inf, timeline.bytes_moved, float(computing))
+    return Prediction(timeline.seconds if fits else math.inf, *timeline.class_bytes().values(), float(computing))
 
 
+COLUMNS = "DP", "expert", "found"
 HEADER = (
-    f"{'cluster':8s}{'devices':>8s} {'model':13s}{'data par.':>10s}{'expert':>10s}{'found':>10s}{'x DP':>7s}"
-    f"{'x best':>7s}{'paper':>8s} |{'GB: DP':>8s}{'expert':>8s}{'found':>8s} |"
-    f"{'s: DP':>8s}{'expert':>8s}{'found':>8s} |{'proposals':>10s}{'seconds':>8s}"
+    f"{'cluster':8s}{'devices':>8s} {'scaling':8s}{'model':13s}"
+    + "".join(f"{'ms: ' + c if c == 'DP' else c:>10s}" for c in COLUMNS)
+    + f"{'x DP':>7s}{'x best':>7s}{'paper':>8s} |"
+    + " |".join("".join(f"{what + ': ' + c if c == 'DP' else c:>12s}" for c in COLUMNS) for what in WHAT)
+    + f" |{'scales':>7s} |{'proposals':>10s}{'seconds':>8s}"
 )
 
 
-def compare(cluster: str, devices: int, name: str, options: argparse.Namespace) -> str:
+class Scaling:
+    """Throughput of a model per device, over that of the fewest devices of the cluster that were tried."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str, str], float] = {}
+
+    def efficiency(self, key: tuple[str, str, str], samples: int, devices: int, seconds: float) -> float:
+        """Of cluster, kind of scaling and model, by seconds of a step."""
+        each = samples / devices / seconds
+        return each / self._first.setdefault(key, each)
+
+
+def compare(cluster: str, devices: int, name: str, kind: str, scaling: Scaling, options: argparse.Namespace) -> str:
     """A line of the table."""
     case, machine = CASES[name], MachineModel.preset(cluster, nodes=devices // 4)
     if options.direct:
         machine = machine.with_collectives({"all-reduce": "copies", "all-gather": "copies"})
-    graph: Graph = import_module(f"models.{name}").build(batch=case.samples * (1 if options.total else devices))
+    samples = case.samples * (devices if kind == "weak" else STRONG_DEVICES)
+    graph: Graph = import_module(f"models.{name}").build(batch=samples)
     costs = CostModel.analytic(machine)
     budget = {"proposals": options.proposals, "seconds": options.seconds}
     begin = time.perf_counter()
@@ -99,14 +122,14 @@ def compare(cluster: str, devices: int, name: str, options: argparse.Namespace) 
     strategies = taskflow.data_parallel(graph, machine), case.expert(graph, machine), found.strategy
     rows = [predict(graph, strategy, machine, costs) for strategy in strategies]
     parallel, expert, best = (row.seconds for row in rows)
+    figures = [(r.within_bytes / 1e9, r.between_bytes / 1e9, r.computing_seconds) for r in rows]
+    efficiency = scaling.efficiency((cluster, kind, name), samples, devices, best)
     return (
-        f"{cluster:8s}{devices:8d} {name:13s}"
+        f"{cluster:8s}{devices:8d} {kind:8s}{name:13s}"
         + "".join(f"{row.seconds * 1e3:10.2f}" for row in rows)
         + f"{parallel / best:7.2f}{min(parallel, expert) / best:7.2f}{case.paper:>8s} |"
-        + "".join(f"{row.moved_bytes / 1e9:8.2f}" for row in rows)
-        + " |"
-        + "".join(f"{row.computing_seconds:8.3f}" for row in rows)
-        + f" |{found.proposals:10d}{searched:8.0f}"
+        + " |".join("".join(f"{figure:12.3f}" for figure in column) for column in zip(*figures, strict=True))
+        + f" |{efficiency:7.2f} |{found.proposals:10d}{searched:8.0f}"
     )
 
 
@@ -120,7 +143,7 @@ def main() -> None:
     parser.add_argument("--proposals", type=int, help="most proposals of each search")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--direct", action="store_true", help="sums by copies, as by a parameter server")
-    parser.add_argument("--total", action="store_true", help="the samples are those of all devices together")
+    parser.add_argument("--scaling", nargs="*", default=["weak", "strong"], choices=["weak", "strong"])
     parser.add_argument("--out", type=Path, help="a text file for the table")
     options = parser.parse_args()
     lines = []
@@ -132,10 +155,11 @@ def main() -> None:
             options.out.write_text("\n".join(lines) + "\n")
 
     show(HEADER)
-    for cluster in options.clusters:
+    scaling = Scaling()
+    for kind, cluster in product(options.scaling, options.clusters):
         for devices in (n for n in CLUSTERS[cluster] if n in options.devices):
-            for name in (n for n in options.models if n != "dlrm" or devices == 4):
-                show(compare(cluster, devices, name, options))
+            for name in (n for n in options.models if n != "dlrm" or (devices == 4 and kind == "weak")):
+                show(compare(cluster, devices, name, kind, scaling, options))
     show(NOTES)
 
 

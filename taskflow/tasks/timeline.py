@@ -57,6 +57,13 @@ class Timeline:
                 total[link] = total.get(link, 0) + size
         return dict(sorted(total.items()))
 
+    def class_bytes(self) -> dict[str, int]:
+        """Bytes that cross between devices `within hosts` and `between hosts`."""
+        host = np.array([d.host for d in self.task_graph.machine.devices])
+        _, source, device, size = self.task_graph.hops()
+        between = int(size[host[source] != host[device]].sum())
+        return {"within hosts": int(size.sum()) - between, "between hosts": between}
+
     def critical_path(self) -> list[int]:
         """Rows of a longest chain: from the row that ends last, back through whatever each row waited for."""
         if not len(self.end) or np.all(np.isnan(self.end)):

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
 from taskflow.tasks.streams import stream_names
+from tests.lowered import network
 from tests.lowering.test_collective import gathered
 
 
@@ -44,6 +46,14 @@ def test_busy_seconds_of_streams_and_bytes_of_links(timeline):
     assert busy[0] == pytest.approx(16e-6)  # device 0 computes a
     assert busy[8] == busy[2] == pytest.approx(9e-3)  # link 0->1 carries a, device 0 sends it
     assert timeline.link_bytes() == {0: 8000, 1: 8000}
+
+
+def test_bytes_by_class_of_link():
+    graph, machine = network(batch=32), MachineModel.preset("p100", nodes=2)
+    timeline = simulate(lower(graph, taskflow.data_parallel(graph, machine), machine), CostModel.analytic(machine))
+    within, between = timeline.class_bytes().values()
+    assert within + between == timeline.bytes_moved
+    assert 0 < between < within
 
 
 def test_critical_path_is_every_row(timeline):
