@@ -44,7 +44,9 @@ class _Noting(Context):
     __slots__ = ("calls", "plain", "xp")
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context.rects, context.intervals, context._run, context._workspace, context.point)
+        super().__init__(
+            context.rects, context.intervals, context._run, context._workspace, context.point, context.ahead
+        )
         self.calls: list[Call] = []
         self.plain = context
         self.xp = _Numpy(self.calls)

@@ -90,6 +90,10 @@ class Run:
     step: int = 0
     changes: int = 0
 
+    def ahead(self, steps: int) -> Run:
+        """The run as it is for a task of a later step."""
+        return Run(self.seed, self.step + steps, self.changes)
+
 
 class Context:
     """What a kernel is told about its point; the first argument of every kernel.
@@ -98,10 +102,14 @@ class Context:
         xp: the array module: numpy, or cupy on a GPU.
         is_cuda: whether the kernel can `launch` CUDA kernels; only then may it call what stands below it.
         point: the number of the point in its operator, row-major over the split axes.
+        ahead: so many steps that have not finished yet are finished for it: where several steps run as one.
     """
 
     # small, since a step visits them all
-    __slots__ = ("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace", "intervals", "point", "rects")
+    __slots__ = (
+        *("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace"),
+        *("ahead", "intervals", "point", "rects"),
+    )
     xp: Any = np
     is_cuda = False
 
@@ -112,8 +120,9 @@ class Context:
         run: Run | None = None,
         workspace: Workspace | None = None,
         point: int = 0,
+        ahead: int = 0,
     ) -> None:
-        self.point = point
+        self.point, self.ahead = point, ahead
         self.rects = tuple(rects)
         self.intervals = dict(intervals)
         self._run = run or Run()
@@ -126,7 +135,7 @@ class Context:
     @property
     def step(self) -> int:
         """Number of finished steps."""
-        return self._run.step
+        return self._run.step + self.ahead
 
     @property
     def seed(self) -> int:

@@ -31,8 +31,9 @@ class StreamContext(Context):
         run: Run,
         workspace: Workspace,
         point: int = 0,
+        ahead: int = 0,
     ) -> None:
-        super().__init__(rects, intervals, run, workspace, point)
+        super().__init__(rects, intervals, run, workspace, point, ahead)
         self._allocate = allocate
         self.xp, self.is_cuda = backend.xp, backend.uses_variants
         self._backend, self._make_cell = backend, make_cell
@@ -43,12 +44,13 @@ class StreamContext(Context):
         """Number of finished steps. Kernels that read it run item by item: a graph would repeat the number."""
         if self._backend.is_capturing:
             raise NotCapturable("a kernel reads ctx.step")
-        return self._run.step
+        return self._run.step + self.ahead
 
     def cell(self, slot: object, dtype: DTypeLike, value: Callable[[Run], float]) -> Array:
         """See `Context.cell`."""
         if slot not in self._cells:
-            self._cells[slot] = self._make_cell(dtype, value)
+            later = value if not self.ahead else lambda run: value(run.ahead(self.ahead))
+            self._cells[slot] = self._make_cell(dtype, later)
         return self._cells[slot]
 
     def launch(self, source: CudaSource, name: str, threads: int, *args: object, block: int = 256) -> None:

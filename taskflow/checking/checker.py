@@ -20,6 +20,7 @@ from taskflow.checking.terms import GraphTables
 from taskflow.checking.values import EndTables, follow_values
 from taskflow.core.columns import Array, pointers, spread
 from taskflow.graph.graph import Graph
+from taskflow.graph.repeat import repeated
 from taskflow.machine import MachineModel
 from taskflow.tasks.memory import MemoryPlan, plan_memory
 from taskflow.tasks.task_graph import TaskGraph
@@ -60,7 +61,7 @@ def check_plan(
     one of them to write, are in order. Nothing is read of how the rows were made. Kernels are trusted.
 
     Args:
-        graph: the one that was lowered.
+        graph: the one that was lowered; its steps are repeated as often as those of the rows.
         task_graph: its rows, in any order.
         memory: where instances lie. Without it, none shares memory with another.
         reuse: more rows that rows wait for, since they take over memory: `rows[ptr[k] : ptr[k + 1]]` for row k. By
@@ -72,6 +73,7 @@ def check_plan(
     begin = time.perf_counter()
     if memory is not None and reuse is None:
         reuse = memory.reuse_ptr, memory.reuse_rows
+    graph = graph if graph.repeat > 1 else repeated(graph, task_graph.repeat)
     check_columns(task_graph)
     tables, last = read_program(graph, task_graph)
     collectives = read_collectives(task_graph)

@@ -10,7 +10,8 @@ from taskflow.collective.algorithms import ALGORITHMS, serving
 from taskflow.collective.price import CollectiveCosts, collectives_of
 from taskflow.core.columns import Array
 from taskflow.machine import MachineModel
-from taskflow.tasks.task_graph import Kind, TaskGraph, Way
+from taskflow.tasks.steps import Way
+from taskflow.tasks.task_graph import Kind, TaskGraph
 
 FASTEST = "fastest"  # by cost, in a row of its own even among few devices
 

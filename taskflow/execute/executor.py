@@ -31,11 +31,11 @@ from taskflow.execute.agreement import check_ranks, check_written, connect_for
 from taskflow.execute.divide import divide_program
 from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
-from taskflow.execute.feed import FeedValue, accept, make_cells
+from taskflow.execute.feed import FeedValue, accept, by_step, make_cells
 from taskflow.execute.guard import GivenUp, UpdateGuard
 from taskflow.execute.persistent import PersistentRegions, borrow
 from taskflow.execute.program import Compiler, Memory
-from taskflow.execute.readings import fetch, times_of_rows
+from taskflow.execute.readings import fetch, times_of_rows, together
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
 from taskflow.tasks.memory import MemoryPlan, check_memory, plan_memory, with_reuse
@@ -166,10 +166,12 @@ class Executor:
         All ranks call it between steps. They then agree in every step, which takes a barrier before its first update.
 
         Raises:
-            ValueError: a parameter is updated before all gradients are there.
+            ValueError: a parameter is updated before all gradients are there: so it is where steps are repeated.
         """
         if is_wanted == self.is_guarded:
             return
+        if (repeat := self.task_graph.repeat) > 1:
+            raise ValueError(f"on_nan='skip': the plan is {repeat} steps in one, which cannot be given up one by one")
         if self._streamed:
             from taskflow.execute.gpu.device_guard import guard_updates
 
@@ -192,11 +194,12 @@ class Executor:
         """Run one step.
 
         Args:
-            feeds: input name -> array of the whole region, or a function Rect -> array of that box.
+            feeds: input name -> array of the whole region, or a function Rect -> array of that box. Where the task
+                graph repeats steps: one such value for each, along a leading axis or in a sequence.
             prefetch: the feeds of the next step, which is called without any; GPUs get them while this one runs.
 
         Returns:
-            output name -> array of the whole region, on every rank.
+            output name -> array of the whole region, on every rank; of several steps, along a leading axis.
 
         Raises:
             ValueError: a feed is missing, unknown, or of another shape or dtype, or was given as `prefetch` already;
@@ -213,7 +216,7 @@ class Executor:
             raise ValueError("executor: it is closed")
         if feeds is not None and self._next is not None:
             raise ValueError("step: its feeds were given to the last step as `prefetch`")
-        accept(self._feeds.values(), feeds or self._next or {})
+        self._accept(feeds or self._next or {})
         self._next = prefetch
         if prefetch is not None and self._streamed is not None:
             self._streamed.replay.prefetch = partial(self._stage, prefetch)
@@ -222,9 +225,11 @@ class Executor:
         with self._crew, np.errstate(over="ignore", invalid="ignore") if is_watched else nullcontext():
             self._replay()
         step = self._run.step
-        self._run.step += self._advances
+        self._run.step += self._advances * self.task_graph.repeat
         self.regions.publish()
         values = fetch(self.task_graph, self.transport, self._hold)
+        if self.task_graph.repeat > 1:
+            values = together(values, self.task_graph.repeat)
         self._standing.end()
         loss = values.get("loss")
         if loss is not None and not (self.allow_nan or self.is_skipped) and not np.all(np.isfinite(loss)):
@@ -240,8 +245,12 @@ class Executor:
 
     def _stage(self, feeds: Mapping[str, FeedValue]) -> None:
         assert self._streamed is not None
-        accept(self._feeds.values(), feeds)
+        self._accept(feeds)
         self._streamed.staging.stage()
+
+    def _accept(self, feeds: Mapping[str, FeedValue]) -> None:
+        repeat = self.task_graph.repeat
+        accept(self._feeds.values(), feeds if repeat == 1 else by_step(feeds, repeat))
 
     def _replay(self) -> None:
         calls, times = iter(self.program.calls), self._standing.times

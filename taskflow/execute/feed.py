@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from taskflow.core.geometry import Rect
+from taskflow.graph.repeat import in_step
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
-FeedValue = Array | Callable[[Rect], Array]
+FeedValue = Array | Callable[[Rect], Array] | Sequence[Any]
 
 
 @dataclass
@@ -56,6 +57,22 @@ def make_cells(graph: TaskGraph) -> dict[int, Feed]:
     read = set(graph.region[graph.kind == Kind.FEED].tolist())
     inputs = [(k, r) for k, r in enumerate(graph.regions) if r.role == "input"]
     return {k: Feed(r.name, r.shape, r.dtype, is_read=k in read) for k, r in inputs}
+
+
+def by_step(feeds: Mapping[str, FeedValue], repeat: int) -> dict[str, FeedValue]:
+    """The feeds of so many steps in a row under the names of each step (see `taskflow.graph.repeat`).
+
+    Raises:
+        ValueError: a feed has not one value for each step.
+    """
+    found: dict[str, FeedValue] = {}
+    for name, values in feeds.items():
+        each = list(values) if isinstance(values, Sequence) or np.ndim(values) else []  # type: ignore[arg-type]
+        if len(each) != repeat:
+            what = f"has {len(each)} values along a leading axis, each of {repeat} steps takes one"
+            raise ValueError(f"feed '{name}': {what}")
+        found |= {in_step(name, step): value for step, value in enumerate(each)}
+    return found
 
 
 def accept(cells: Collection[Feed], feeds: Mapping[str, FeedValue]) -> None:

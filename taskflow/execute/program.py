@@ -323,7 +323,8 @@ class Compiler:
         workspace = self.workspaces[device]
         if thread:
             workspace = self._other_workspaces.setdefault((device, thread), Workspace())
-        return Context(part.rects, part.intervals, self.run, workspace, int(self.graph.point[row]))
+        point, ahead = int(self.graph.point[row]), self._launch(row).step
+        return Context(part.rects, part.intervals, self.run, workspace, point, ahead)
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         """What a device runs for an operator's kernel."""

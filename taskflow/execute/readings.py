@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from taskflow.comm.transport import Transport
 from taskflow.core.geometry import Rect
 from taskflow.execute.program import GUARD, NOTE, RankProgram
+from taskflow.graph.repeat import in_step
 from taskflow.tasks.task_graph import Array, TaskGraph
 
 
@@ -26,6 +27,12 @@ def fetch(graph: TaskGraph, transport: Transport, hold: Callable[[int, Rect], Ar
             transport.broadcast(value, transport.rank_of(first))
         values[name] = value
     return values
+
+
+def together(values: Mapping[str, Array], repeat: int) -> dict[str, Array]:
+    """The outputs of so many steps in a row, those of one name along a leading axis."""
+    steps = range(repeat)
+    return {name: np.stack([values[in_step(name, k)] for k in steps]) for name in list(values)[: len(values) // repeat]}
 
 
 def times_of_rows(program: RankProgram, times: Sequence[float], count: int) -> tuple[Array, Array]:

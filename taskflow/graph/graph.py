@@ -111,6 +111,7 @@ class Operator:
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
         orders: the memory order that the kernel asks for, per argument; empty: any (see `lowering.memory_orders`).
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
+        step: in which of several steps it runs (see `graph.repeat`).
     """
 
     name: str
@@ -124,6 +125,7 @@ class Operator:
     follows: str | None = None
     orders: tuple[tuple[int, ...], ...] = ()
     members: tuple[str, ...] = ()
+    step: int = 0
 
     @property
     def pattern(self) -> str:
@@ -175,6 +177,7 @@ class Graph:
         self.outputs: dict[str, LogicalRegion] = {}
         self.precision = Precision()
         self.differentiations = 0
+        self.repeat = 1  # so many steps
         self.pending: dict[object, list[Any]] = {}  # what backward functions leave to later ones of the same call
         self.names: set[str] = set()  # of operators, also of those that were removed again
         self._bounds: dict[object, BoundPattern] = {}  # equal layers share one, and what is derived from it

@@ -38,10 +38,33 @@ def reduce_together(s: State, tile: Tile, p: Points) -> bool:
         involved += needers[device] or source[device] >= 0
     if not count or not len(target) or involved <= s.few_sums:
         return False
-    owner, owned = owners_of(s, box, source >= 0)
-    if not is_whole and has_replica(owner, source, tile, p):
+    if not is_whole and has_replica(owners_of(s, box, source >= 0)[0], source, tile, p):
         return False
-    written, points = owned, 0
+    pieces = pieces_of(s, box) if is_whole and len(target) > 1 else repeated(box, 1)
+    for i in range(len(pieces)):
+        sum_in_row(s, pieces[i], is_whole, source, target, involved)
+    return True
+
+
+@inner
+def pieces_of(s: State, box: Any) -> Any:
+    """A box cut into pieces of at most `piece_bytes`, as far as one dimension allows."""
+    wanted = -(-volume(box) * s.itemsize // s.piece_bytes) if s.piece_bytes else 1
+    if wanted <= 1 or s.is_scalar:
+        return repeated(box, 1)
+    d = 2 * cut_dimension((box[1::2] - box[::2]), wanted)
+    lo, extent = box[d], box[d + 1] - box[d]
+    pieces = repeated(box, min(wanted, extent))
+    for i in range(len(pieces)):
+        pieces[i, d], pieces[i, d + 1] = lo + i * extent // len(pieces), lo + (i + 1) * extent // len(pieces)
+    return pieces
+
+
+@inner
+def sum_in_row(s: State, box: Any, is_whole: bool, source: Any, target: Any, involved: int) -> None:
+    """A row that sums the partial results of a box."""
+    owner, owned = owners_of(s, box, source >= 0)
+    count, written, points = (source >= 0).sum(), owned, 0
     if is_whole:
         written, points = repeated(box, len(target)), (len(target) - 1) * volume(box)
     else:
@@ -61,7 +84,6 @@ def reduce_together(s: State, tile: Tile, p: Points) -> bool:
     if add_collective(s, begin, middle, name, points):
         for a in range(middle, s.args):
             note_write(s, s.arg[a].instance, s.arg_box[a], s.issuer, s.rows - 1 - s.first)
-    return True
 
 
 @leaf

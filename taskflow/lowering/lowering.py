@@ -22,6 +22,7 @@ from taskflow.core.geometry import Rect
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.pattern import Order
+from taskflow.graph.repeat import repeated
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
@@ -29,13 +30,18 @@ from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import IssueOrder, Shape, in_order, move_columns, padded, point_columns, shape_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
-from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config
+from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config, in_steps
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Launch, TaskGraph
 
 
 def lower(
-    graph: Graph, strategy: Strategy, machine: MachineModel, collectives: Mapping[str, str] | None = None
+    graph: Graph,
+    strategy: Strategy,
+    machine: MachineModel,
+    collectives: Mapping[str, str] | None = None,
+    repeat: int = 1,
+    piece_bytes: int | None = None,
 ) -> TaskGraph:
     """The task graph of `graph` under `strategy` on `machine`.
 
@@ -45,17 +51,26 @@ def lower(
     Args:
         graph, strategy, machine: what is computed, and where.
         collectives: by which algorithms, see `MachineModel.with_collectives`.
+        repeat: so many steps as one, without a barrier between them: a row waits for what it needs of the step before
+            and for nothing else. The numbers are those of single steps, bit for bit. The strategy names each operator
+            once. See `Executor` for feeds and outputs.
+        piece_bytes: all-reduces of more are several rows, between which an order may put what is needed sooner (see
+            `taskflow.schedule.forward_first`). It is for all-reduces that are rows, see `with_collectives`.
 
     Raises:
-        ValueError: the strategy does not fit the graph or the machine; the message names the operator.
+        ValueError: the strategy does not fit the graph or the machine (the message names the operator), or the graph
+            cannot be repeated (see `taskflow.graph.repeat`).
     """
-    return Lowering(graph, machine.with_collectives(collectives or {})).lower(strategy)
+    if piece_bytes is not None and piece_bytes < 1:
+        raise ValueError(f"lower: piece_bytes is at least 1, not {piece_bytes}")
+    steps, machine = repeated(graph, repeat), machine.with_collectives(collectives or {})
+    return Lowering(steps, machine, piece_bytes or 0).lower(in_steps(strategy, repeat))
 
 
 class Lowering:
     """`lower` with its caches, for one graph and one machine."""
 
-    def __init__(self, graph: Graph, machine: MachineModel) -> None:
+    def __init__(self, graph: Graph, machine: MachineModel, piece_bytes: int = 0) -> None:
         self.graph, self.machine = graph, machine
         self.operators = tuple(graph.operators)
         self.regions = tuple(graph.regions.values())
@@ -67,7 +82,8 @@ class Lowering:
         self._streams, self._prices = StreamTable(machine), CollectiveCosts(machine)
         hosts = np.array([d.host for d in machine.devices], np.int64)
         few = machine.few("all-reduce"), machine.few("all-gather")
-        self.mover = Mover(hosts, few, 1 + int(machine.doors.max()), self._streams.of_device, self.lives, table)
+        doors, streams = 1 + int(machine.doors.max()), self._streams.of_device
+        self.mover = Mover(hosts, few, doors, streams, self.lives, table, piece_bytes)
         self.orders = memory_orders(self.operators)
         self.op_kind = _numbered([_kind_of(op) for op in self.operators])
         self._identities = [_identity(op, graph.precision.dtype) for op in self.operators]
@@ -164,6 +180,7 @@ class Lowering:
             combine=self._combine,
             orders=self.orders,
             uses_tf32=self.graph.precision.dtype == "tf32",
+            repeat=self.graph.repeat,
             **given,
             **columns,
         )
@@ -223,6 +240,7 @@ class Lowering:
                 str(config),
                 op.bound,
                 op.members,
+                op.step,
             )
         return self._launches[key]
 

@@ -76,19 +76,27 @@ class Mover:
         doors: how many messages can arrive at a device at once.
         streams: see `streams.StreamTable.of_device`.
         lives, table: of all regions, one by one and together.
+        piece_bytes: see `State`.
     """
 
     def __init__(
-        self, hosts: Array, few: tuple[int, int], doors: int, streams: Array, lives: Sequence[Life], table: Lives
+        self,
+        hosts: Array,
+        few: tuple[int, int],
+        doors: int,
+        streams: Array,
+        lives: Sequence[Life],
+        table: Lives,
+        piece_bytes: int = 0,
     ) -> None:
         self.hosts, self.few, self.doors, self.streams = hosts, few, doors, streams
-        self.lives, self.table = lives, table
+        self.lives, self.table, self.piece_bytes = lives, table, piece_bytes
         self.memory, self.room = np.empty(0, np.int64), 1
 
     def world(self, points_of: Array, used: Array, store: PointStore) -> tuple[Any, ...]:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
         tables = tuple(self.table), tuple(store.table)
-        return *tables, points_of, used, self.hosts, *self.few, self.doors, exchange.SMALL_BYTES
+        return *tables, points_of, used, self.hosts, *self.few, self.doors, exchange.SMALL_BYTES, self.piece_bytes
 
     def move(self, number: int, points_of: Array, used: Array, store: PointStore) -> Fragment:
         """The fragment of one region.

@@ -40,7 +40,7 @@ class World(NamedTuple):
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
         hosts: of all devices.
-        few_sums, few_gathers, doors, small_bytes: see `State`.
+        few_sums, few_gathers, doors, small_bytes, piece_bytes: see `State`.
     """
 
     lives: Lives
@@ -52,6 +52,7 @@ class World(NamedTuple):
     few_gathers: int
     doors: int
     small_bytes: int
+    piece_bytes: int
 
 
 class Played(NamedTuple):
@@ -96,8 +97,9 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
 @inner
 def world_of(plain: Any) -> World:
     """A world of plain tuples."""
-    lives, table, points_of, used, hosts, few_sums, few_gathers, doors, small_bytes = plain
-    world = World(Lives(*lives), PointTable(*table), points_of, used, hosts, few_sums, few_gathers, doors, small_bytes)
+    lives, table, points_of, used, hosts, few_sums, few_gathers, doors, small_bytes, piece_bytes = plain
+    tables = Lives(*lives), PointTable(*table)
+    world = World(*tables, points_of, used, hosts, few_sums, few_gathers, doors, small_bytes, piece_bytes)
     return world
 
 
@@ -118,7 +120,7 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
         return Played(NO_MEMORY, taken, s, life, points, none, none)
     clear(s, memory, len(life.whole), world.hosts)
     s.few_sums, s.few_gathers, s.doors = world.few_sums, world.few_gathers, world.doors
-    s.small_bytes, s.is_brief = world.small_bytes, is_brief
+    s.small_bytes, s.piece_bytes, s.is_brief = world.small_bytes, world.piece_bytes, is_brief
     s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
     version_row, homes = play(s, life, points, fetch)
     end = NO_STATE if s.is_full else NOBODY if s.lost else DONE

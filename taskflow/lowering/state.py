@@ -27,6 +27,7 @@ class State(Tables):
         few_sums, few_gathers: so many devices sum, and gather, row by row.
         doors: how many messages can arrive at a device at once.
         small_bytes: of a sum of less, all can arrive at once where it is added.
+        piece_bytes: a sum of more, in a row of its own that many read whole, is several rows; 0: it is one.
         itemsize, is_scalar: of the region; a scalar has no dimension, its boxes have one of one point.
         is_brief: whether edges that the order of streams implies may be left out.
         version, issuer, first: the version that is being moved, its issuer, and its first row.
@@ -52,8 +53,8 @@ class State(Tables):
     """
 
     numbers: ClassVar = (
-        *("width", "devices", "few_sums", "few_gathers", "doors", "small_bytes", "itemsize", "is_scalar", "is_brief"),
-        *("version", "issuer", "first"),
+        *("width", "devices", "few_sums", "few_gathers", "doors", "small_bytes", "piece_bytes"),
+        *("itemsize", "is_scalar", "is_brief", "version", "issuer", "first"),
         *("instances", "accesses", "edges", "rows", "args", "held_boxes", "needs", "copies", "sums", "summands"),
         *("is_full", "lost"),
     )

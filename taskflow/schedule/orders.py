@@ -9,6 +9,11 @@ the reordered rows simulates it.
   became ready first goes next.
 * `critical_path`: list scheduling; of all rows that could start at the same moment, the one with the longest way to the
   end of the step goes first (Graham 1969; Kwok and Ahmad 1999, HLFET).
+* `forward_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose result the
+  next forward pass reads first (P3: Jayarajan et al., MLSys 2019, section 4). A gradient in pieces (`lower(...,
+  piece_bytes=)`) lets a more urgent one pass. As many of its pieces follow each other as fit in before that one is
+  there by prediction: the blocks of Prophet (Zhang et al., ICDCS 2021). What it gains lies between steps (`lower(...,
+  repeat=)`): gradients of late layers travel while the next step computes its early layers.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from collections.abc import Callable
 import numpy as np
 
 from taskflow.cost.model import CostModel
-from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 Schedule = Callable[[TaskGraph, Array], Array]  # task graph, seconds of every row -> row numbers in issue order
 
@@ -30,8 +35,9 @@ def reorder(task_graph: TaskGraph, costs: CostModel, schedule: Schedule | None =
     Args:
         task_graph: from `lower`.
         costs: seconds of every row.
-        schedule: `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), or any function that
-            takes a task graph and the seconds of its rows (an array) and gives the row numbers in issue order.
+        schedule: `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), `.forward_first`, or any
+            function that takes a task graph and the seconds of its rows (an array) and gives the row numbers in issue
+            order.
 
     Raises:
         ValueError: what `schedule` gives is no permutation, or puts a row before one that it waits for.
@@ -53,6 +59,33 @@ def critical_path(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which they can start; ties by the longest way to the end, then by row."""
     level = bottom_levels(task_graph, seconds)
     return _list_schedule(task_graph, seconds, lambda row, ready, start: (start, -level[row], row))
+
+
+def forward_first(task_graph: TaskGraph, seconds: Array) -> Array:
+    """Rows by the moment at which they can start; ties by the first point that reads what they lead to, then by row."""
+    urgency = np.where(task_graph.kind == Kind.POINT, np.arange(len(task_graph)), first_readers(task_graph)).tolist()
+    return _list_schedule(task_graph, seconds, lambda row, ready, start: (start, urgency[row], row))
+
+
+def first_readers(task_graph: TaskGraph) -> Array:
+    """Per row the first point that needs what comes of it; rows that move data and updates in place hand that on.
+
+    What the last step updates is read by the next call: by row n of that one, which is number `len(task_graph) + n`.
+    """
+    rows, point, privilege = len(task_graph), task_graph.kind == Kind.POINT, task_graph.arg_privilege
+    row, instance = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr)), task_graph.arg_instance
+    updates = np.flatnonzero(point[row] & (privilege == Privilege.READ_WRITE) & (instance >= 0))
+    reads = np.flatnonzero(point[row] & (privilege == Privilege.READ) & (instance >= 0))
+    first, found = np.full(len(task_graph.instance_region), rows), np.full(rows, 2 * rows)
+    np.minimum.at(first, instance[reads], row[reads])
+    np.minimum.at(found, row[updates], rows + first[instance[updates]])
+    hands_on = ~point
+    hands_on[row[updates]] = True
+    for number in reversed(range(rows)):
+        reader = found[number] if hands_on[number] else number
+        for before in task_graph.deps(number):
+            found[before] = min(found[before], reader)
+    return found
 
 
 def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:

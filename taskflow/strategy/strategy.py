@@ -23,6 +23,7 @@ from taskflow.core.geometry import part_bounds
 from taskflow.core.geometry import parts as parts
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.repeat import in_step
 
 FORMAT, VERSION = "taskflow-strategy", 1
 
@@ -204,6 +205,12 @@ def effective_config(op: Operator, strategy: Mapping[str, ParallelConfig]) -> tu
     if op.follows is not None and op.follows in strategy:
         return strategy[op.follows], False
     raise ValueError(f"strategy: operator '{op.follows or op.name}' has no ParallelConfig")
+
+
+def in_steps(strategy: Strategy, repeat: int) -> Strategy:
+    """The strategy of a graph of several steps (see `taskflow.graph.repeat`): the same in each."""
+    configs = {in_step(n, step): c for step in range(repeat) for n, c in strategy.items()}
+    return Strategy(configs, strategy.signatures)
 
 
 def check_strategy(graph: Graph, strategy: Strategy, devices: int) -> None:

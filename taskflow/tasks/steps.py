@@ -83,6 +83,13 @@ class Messages(NamedTuple):
     adds: Array
 
 
+class Way(NamedTuple):
+    """How a collective is carried out: the algorithm, and its messages."""
+
+    algorithm: str
+    messages: Messages
+
+
 def messages_of(name: str, steps: Steps, parts: int) -> Messages:
     """The messages of the collective `name`, whose pieces `steps` bring to all.
 

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import Exchange
-from taskflow.tasks.steps import Messages
+from taskflow.tasks.steps import Way
 
 
 class Kind(IntEnum):
@@ -98,19 +97,13 @@ class Groups:
         return tuple(self.devices[self.device_ptr[group] : self.device_ptr[group + 1]].tolist())
 
 
-class Way(NamedTuple):
-    """How a collective is carried out: the algorithm, and its messages."""
-
-    algorithm: str
-    messages: Messages
-
-
 @dataclass(frozen=True, eq=False)
 class Launch:
     """What the rows of one operator share: the kernel and `spans`, the interval of every axis: (points, axes, 2).
 
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
+    `step`: in which of the steps that the task graph repeats.
     """
 
     name: str
@@ -123,6 +116,7 @@ class Launch:
     split: str
     bound: BoundPattern
     members: tuple[str, ...] = ()
+    step: int = 0
 
     def intervals(self, point: int) -> dict[str, tuple[int, int]]:
         """Axis -> interval of one point."""
@@ -171,6 +165,7 @@ class TaskGraph:
         orders: region name -> order of its dimensions in memory, for those that are not row-major.
         groups: of the collectives.
         uses_tf32: whether GPUs may round the operands of float32 products to TensorFloat-32.
+        repeat: so many steps of the model are one step of the task graph.
     """
 
     machine: MachineModel
@@ -205,6 +200,7 @@ class TaskGraph:
     groups: Groups = field(default_factory=Groups)
     ways: tuple[Way, ...] = ()
     uses_tf32: bool = False
+    repeat: int = 1
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -341,7 +337,7 @@ class TaskGraph:
     def digest(self) -> str:
         """A hash of the rows; ranks compare it before the first step."""
         hasher = hashlib.blake2b(digest_size=16)
-        hasher.update("\0".join(f"{n.name} {n.identity}" for n in self.launches).encode())
+        hasher.update("\0".join(f"{n.name} {n.identity} {n.step}" for n in self.launches).encode())
         for launch in self.launches:
             hasher.update(launch.spans.tobytes())
         described = (f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}" for k, r in enumerate(self.regions))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import ops
 from taskflow import (
     CostModel,
     Device,
@@ -11,12 +12,13 @@ from taskflow import (
     MachineModel,
     ParallelConfig,
     Strategy,
+    data_parallel,
     lower,
     reorder,
     simulate,
 )
-from taskflow.schedule import critical_path, first_ready, program
-from taskflow.schedule.orders import Schedule, bottom_levels
+from taskflow.schedule import critical_path, first_ready, forward_first, program
+from taskflow.schedule.orders import Schedule, bottom_levels, first_readers
 from taskflow.simulation.simulate import schedule
 
 
@@ -44,7 +46,7 @@ def diamond() -> tuple[Graph, Strategy]:
 MACHINE = MachineModel.uniform(2, Device("emulated", overhead_seconds=1e-3), latency_seconds=1e-4)
 
 
-@pytest.mark.parametrize("order", [program, first_ready, critical_path])
+@pytest.mark.parametrize("order", [program, first_ready, critical_path, forward_first])
 def test_every_schedule_gives_the_same_numbers(order: Schedule) -> None:
     graph, strategy = diamond()
     machine = MachineModel.uniform(2)
@@ -102,3 +104,45 @@ def test_orders_are_deterministic() -> None:
     task_graph = lower(graph, strategy, MACHINE)
     seconds = np.ones(len(task_graph))
     np.testing.assert_array_equal(critical_path(task_graph, seconds), critical_path(task_graph, seconds))
+
+
+def layers(repeat):
+    """Four ranks; the last layer's gradient, 8 pieces of it, is there first, and the next step needs it last."""
+    graph = Graph()
+    h = graph.input("x", (8, 32))
+    for name in ("first", "second", "third", "fourth"):
+        h = ops.linear(h, 32, bias=False, name=name)
+    y = ops.linear(h, 128, bias=False, name="last")
+    ops.sgd(ops.softmax_cross_entropy(y, graph.input("t", (8,), "int32")), lr=0.1)
+    machine = MachineModel.uniform(4, Device("emulated", 0, 1 << 30, 3e7, 1e12), 2e7, 1e-6)
+    ring = {"all-reduce": "ring"}
+    return lower(graph, data_parallel(graph, machine), machine, ring, repeat, 2048), CostModel.analytic(machine)
+
+
+def test_the_first_readers_of_gradients_are_in_the_next_step() -> None:
+    task_graph, _ = layers(repeat=2)
+    tasks = [task_graph[k] for k in range(len(task_graph))]
+    row = {task.name: task.row for task in reversed(tasks) if task.kind == 0}
+    sums = [t for t in tasks if t.collective == "all-reduce" and t.name.startswith(("first.dweight", "last.dweight"))]
+    found: dict[str, set[int]] = {}
+    for task in sums:
+        found.setdefault(task.name, set()).add(int(first_readers(task_graph)[task.row]))
+    assert found == {
+        "last.dweight": {row["last@1"]},
+        "first.dweight": {row["first@1"]},
+        "last.dweight@1": {len(tasks) + row["last"]},
+        "first.dweight@1": {len(tasks) + row["first"]},
+    }
+
+
+def test_what_the_next_forward_pass_reads_first_passes_the_rest() -> None:
+    """Between pieces, as soon as it is there; first-in-first-out it waits for all of them."""
+    task_graph, costs = layers(repeat=4)
+    behind = {}
+    for order in (first_ready, forward_first):
+        rows = reorder(task_graph, costs, order)
+        sums = [rows[k].name for k in range(len(rows)) if rows[k].collective == "all-reduce" and rows[k].bytes > 1000]
+        behind[order] = sums[sums.index("first.dweight") :].count("last.dweight")
+    assert behind[first_ready] == 0 and 0 < behind[forward_first] < 8
+    fifo, first = (simulate(reorder(task_graph, costs, order), costs).seconds for order in (first_ready, forward_first))
+    assert first < 0.97 * fifo

@@ -81,14 +81,14 @@ class GroupedRows:
             issue.add(self._make(rows), rows[0], "run", int(issue.graph.streams[rows[0], 0]), uses, of=rows)
 
     def _keys(self) -> dict[int, Hashable]:
-        """What points have in common: a device, a kernel, dtypes and scalars."""
+        """What points have in common: a device, a kernel, a step, dtypes and scalars."""
         issue, keys = self._issue, dict[int, Hashable]()
         for row in np.flatnonzero(issue.graph.kind == Kind.POINT).tolist():
             launch, device = issue.graph.launches[int(issue.graph.launch[row])], int(issue.graph.device[row])
             if issue.transport.drives(device) and launch.kernel.for_points is not None and self._is_dense(row):
                 regions = [issue.graph.regions[number] for number in launch.args]
                 scalars = [i for (i, _, _), r in zip(issue.graph.args(row), regions, strict=True) if not r.shape]
-                keys[row] = device, launch.kernel.name, *(r.dtype for r in regions), *scalars
+                keys[row] = device, launch.kernel.name, launch.step, *(r.dtype for r in regions), *scalars
         return keys
 
     def _is_dense(self, row: int) -> bool:

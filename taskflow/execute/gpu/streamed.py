@@ -149,8 +149,9 @@ class StreamCompiler(Compiler):
     def _context(self, row: int, rects: list[Rect]) -> StreamContext:
         device, point = int(self.graph.device[row]), int(self.graph.point[row])
         cell, allocate = partial(self.cells.add, device), self.ledger.maker(device, CONSTANTS)
-        intervals, workspace = self._launch(row).intervals(point), self.workspaces[device]
-        return StreamContext(self.backend, cell, allocate, rects, intervals, self.run, workspace, point)
+        launch, workspace = self._launch(row), self.workspaces[device]
+        intervals, args = launch.intervals(point), (self.run, workspace, point, launch.step)
+        return StreamContext(self.backend, cell, allocate, rects, intervals, *args)
 
     def _together(self, rows: Sequence[int]) -> Call:
         """One call for points whose kernels have declared that."""
