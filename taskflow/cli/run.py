@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from taskflow.cli.types import Commands, natural, positive
+from taskflow.comm.hosts import AGENT, Hosts
 from taskflow.comm.launch import count_cores, launch_environment, rank_command, run_job
 from taskflow.core.system import PATIENCE, PATIENCE_SECONDS, RESTART
 
@@ -28,6 +29,11 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("-n", dest="ranks", type=positive, help="number of ranks (default: one per core)")
     parser.add_argument("--threads", type=positive, help="BLAS threads of each rank (default: cores // ranks)")
+    parser.add_argument(
+        "--hosts", metavar="HOST:RANKS,...", help="start ranks on these hosts, which have this Python and these folders"
+    )
+    parser.add_argument("--interface", default="", help="the network interface between hosts, eth0 say (default: any)")
+    parser.add_argument("--agent", default=AGENT, help=f"the command that reaches a host (default: {AGENT})")
     parser.add_argument("--mpirun", default="", metavar="OPTIONS", help="further options of mpirun, as one word")
     parser.add_argument(
         "--patience",
@@ -45,20 +51,37 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(act=_run)
 
 
+def _hosts(options: argparse.Namespace) -> Hosts | None:
+    """The hosts that are asked for, tried."""
+    if options.hosts is None:
+        if options.interface or options.agent != AGENT:
+            raise ValueError("run: --interface and --agent are for --hosts")
+        return None
+    hosts = Hosts.parse(options.hosts, options.interface, options.agent)
+    if options.ranks and options.ranks > hosts.ranks:
+        raise ValueError(f"run: -n {options.ranks} is more than the {hosts.ranks} ranks of --hosts {options.hosts}")
+    hosts.check()
+    return hosts
+
+
 def _run(options: argparse.Namespace) -> int:
     if options.patience is not None and not 0 <= options.patience < math.inf:
         raise ValueError(f"run: --patience is a number of seconds, not {options.patience}")
     if not options.is_module and not Path(options.script).is_file():
         raise ValueError(f"run: there is no file '{options.script}'")
-    ranks = options.ranks or count_cores()
+    hosts = _hosts(options)
+    ranks = options.ranks or (hosts.ranks if hosts else count_cores())
     further = shlex.split(options.mpirun)
     is_one_host = not any("host" in word for word in further)
     script = ["-m", options.script] if options.is_module else [options.script]
     patience = {} if options.patience is None else {PATIENCE: str(options.patience)}
     for restart in range(options.restarts + 1):
-        environment = launch_environment(os.environ, ranks, options.threads, is_one_host) | patience
-        command = rank_command(ranks, [*script, *options.arguments], further)
-        status, is_asked = run_job(command, environment | {RESTART: str(restart)})
+        fullest = max(hosts.slots.values()) if hosts else ranks
+        environment = launch_environment(os.environ, fullest, options.threads, is_one_host and hosts is None) | patience
+        environment |= {RESTART: str(restart)} | (hosts.settings() if hosts else {})
+        on_hosts = hosts.options(environment) if hosts else []
+        command = rank_command(ranks, [*script, *options.arguments], [*on_hosts, *further])
+        status, is_asked = run_job(command, environment)
         if status in _NO_FAILURE or is_asked or restart == options.restarts:
             break
         ranks = max(ranks - 1, min(options.min_ranks or ranks, ranks))

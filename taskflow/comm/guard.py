@@ -114,7 +114,8 @@ class Guard:
         os.pwrite(self.memory, struct.pack("<q", 1), 8 * Cell.IS_KNOWN)
         while self.state != RankState.GONE or self._stage(self._cells()) != Stage.DONE or self._is_needed():
             for key, _ in self.selector.select(TICK_SECONDS):
-                key.data(key.fileobj)
+                if self.selector.get_map().get(key.fd) is key:  # else what came before it has closed it
+                    key.data(key.fileobj)
             if time.monotonic() - self.looked >= TICK_SECONDS:
                 self._look()
             if state_of(self.launcher) == RankState.GONE:

@@ -22,6 +22,7 @@ from taskflow.comm.guard import rank_of
 from taskflow.comm.judge import CELLS, STATUS, Cell, Stage
 from taskflow.core.system import (
     accept_tracer,
+    host_address,
     job_name,
     local_size,
     patience_seconds,
@@ -94,7 +95,7 @@ class Heart:
 
     def await_hosts(self) -> tuple[int, str, int]:
         """As rank 0: have the guards of other hosts meet this one's; a token of the job, and where it listens."""
-        meeting = secrets.randbits(62), socket.gethostname(), self.cells[Cell.PORT]
+        meeting = secrets.randbits(62), host_address(), self.cells[Cell.PORT]
         self.meet_hosts(*meeting)
         return meeting
 

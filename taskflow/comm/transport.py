@@ -76,6 +76,7 @@ class Transport(ABC):
 
     rank: int
     size: int
+    hosts: Sequence[int] = (0,)  # of every rank, in the order in which they come
     alone: OneCall | None = None  # shared by all who use this transport
     _planned = 0  # devices that are dealt out
 
@@ -192,7 +193,10 @@ class MpiTransport(Transport):
             signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGHUP) or signal.SIG_DFL)  # MPI has swallowed it
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         self.alone = OneCall()
-        if len(set(self._world.allgather(host_name()))) > 1:
+        names = self._world.allgather(host_name())
+        numbers = {name: k for k, name in enumerate(dict.fromkeys(names))}
+        self.hosts = [numbers[name] for name in names]
+        if len(numbers) > 1:
             meeting = self._world.bcast(heart().await_hosts() if self.rank == 0 else None)
             if self.rank:
                 heart().meet_hosts(*meeting)
@@ -224,7 +228,7 @@ class MpiTransport(Transport):
         So they vanish with the last process that uses them, however it ends. (Rejected: `MPI.Win.Allocate_shared`,
         whose memory must be freed by all ranks together.)
         """
-        if len(set(self.gather(host_name()))) > 1 or platform.machine() not in ("x86_64", "AMD64"):
+        if max(self.hosts) or platform.machine() not in ("x86_64", "AMD64"):
             return None  # ranks on several hosts, or a processor that may reorder stores
         made = _make_shared_file(size_bytes)
         paths = self.gather(made and (f"/proc/{os.getpid()}/fd/{made[0]}", made[1]))

@@ -7,11 +7,17 @@ That is by the environment that the launcher made: no MPI is loaded to find out.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
+import socket
+import struct
 import sys
 from contextlib import suppress
+from pathlib import Path
 
+INTERFACE = "TASKFLOW_INTERFACE"  # the network interface between hosts
+_GET_ADDRESS = 0x8915  # SIOCGIFADDR, <linux/sockios.h>
 _SET_DEATH_SIGNAL, _SET_TIMER_SLACK, _SET_TRACER = 1, 29, 0x59616D61  # <linux/prctl.h>
 
 
@@ -57,12 +63,22 @@ def outlives_terminal(number: int) -> bool:
 
 
 def host_name() -> str:
-    """The name of this host and its latest start, which no other host has."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return os.uname().nodename + file.read()
-    except OSError:
-        return os.uname().nodename
+    """The name of this host, its latest start and its network, which no other host has: two network namespaces are two
+    hosts.
+    """
+    name = os.uname().nodename
+    with suppress(OSError):
+        name += Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/net")
+    return name
+
+
+def host_address() -> str:
+    """Where other hosts reach this one: the IPv4 address of the interface `TASKFLOW_INTERFACE`, else its name."""
+    if interface := os.environ.get(INTERFACE):
+        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            found = fcntl.ioctl(any_socket, _GET_ADDRESS, struct.pack("40s", interface.encode()[:15]))
+            return socket.inet_ntoa(found[20:24])  # of a `struct ifreq`
+    return socket.gethostname()
 
 
 # -- the job -----------------------------------------------------------------------------------------------------------

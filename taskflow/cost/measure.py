@@ -1,8 +1,8 @@
 """Micro-benchmarks: the rates of the machine at hand, for its machine model.
 
-Under mpirun all ranks call it and get the same answer, that of rank 0; links are timed between ranks 0 and 1. Alone,
-a transfer between devices is a copy in memory, so links get the copy's rate. GPUs are timed by their events
-(`taskflow.cost.measure_gpu`), by ranks as well as alone.
+Under mpirun all ranks call it and get the same answer, that of rank 0; links are timed between ranks, within each host
+and from host to host (`measure_links`). Alone, a transfer between devices is a copy in memory, so links get the copy's
+rate. GPUs are timed by their events (`taskflow.cost.measure_gpu`), by ranks as well as alone.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow.backend import StreamBackend, make_backend
-from taskflow.comm.transport import Transport, connect
+from taskflow.comm.transport import connect
 from taskflow.cost.measure_gpu import measure_gpus
+from taskflow.cost.measure_links import LinkRate, measure_links
 from taskflow.cost.model import CostModel, task_dtype
-from taskflow.cost.samples import fitted_rates, one_way_seconds, time_call
+from taskflow.cost.samples import fitted_rates, time_call
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import fit_device
 from taskflow.tasks.task_graph import Kind, TaskGraph
@@ -37,12 +38,9 @@ def measure_machine(machine: MachineModel, backend: StreamBackend | None = None)
     products = {n: _product_seconds(n) for n in (16, 64, 192, 512)}
     copies = {n: _copy_seconds(n) for n in (1 << 12, 1 << 16, 1 << 18, 1 << 20)}
     rates = fitted_rates(machine.devices[0], overhead, products, copies)
-    if transport.size > 1:
-        rates["latency_seconds"], rates["bandwidth"] = _link(transport)
-    else:
-        rates["latency_seconds"] = overhead
-        rates["bandwidth"] = rates["memory_bandwidth"] * rates["memory_efficiency"]
-    return machine.with_rates(**transport.gather(rates)[0])
+    rates = transport.gather(rates)[0]
+    copying = LinkRate(rates["overhead_seconds"], rates["memory_bandwidth"] * rates["memory_efficiency"])
+    return measure_links(machine.with_rates(**rates), transport, copying)
 
 
 def fit_machine(machine: MachineModel, task_graph: TaskGraph, costs: CostModel) -> MachineModel:
@@ -83,9 +81,3 @@ def _copy_seconds(size: int) -> float:
 def _call_overhead() -> float:
     a = np.zeros(1, np.float32)
     return time_call(lambda: [np.add(a, a, out=a) for _ in range(100)]) / 100
-
-
-def _link(transport: Transport, small: int = 8, large: int = 1 << 20) -> tuple[float, float]:
-    """Latency and bandwidth of a transfer between ranks 0 and 1."""
-    short, long = (one_way_seconds(transport, np.zeros(n, np.uint8), k) for n, k in ((small, 200), (large, 20)))
-    return short, (large - small) / max(long - short, 1e-9)

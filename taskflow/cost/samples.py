@@ -104,19 +104,20 @@ def one_way_seconds(
     rounds: int,
     before: Callable[[], object] = int,
     after: Callable[[], object] = int,
+    ends: tuple[int, int] = (0, 1),
 ) -> float:
-    """Median seconds of a message between ranks 0 and 1, 0 on the others; all ranks call it.
+    """Median seconds of a message between two ranks, 0 on the others; all ranks call it.
 
     `before` is called by the sender, `after` by the receiver once it has arrived; both are part of the time.
     """
     transport.barrier()
     times = []
-    if transport.rank < 2:
-        peer = 1 - transport.rank
+    if transport.rank in ends:
+        peer = sum(ends) - transport.rank
         send, receive = transport.sender([array], peer, 1), transport.receiver([array], peer, 1)
         for _ in range(rounds):
             begin = time.perf_counter()
-            for sender in (0, 1):
+            for sender in ends:
                 if transport.rank == sender:
                     before()
                     send.start()

@@ -75,8 +75,8 @@ class Rehearsal:
     def time_rows(self, rounds: int) -> Array:
         """Seconds of every row in every round, (rounds, rows), the same on all ranks.
 
-        A transfer takes the latency of its link, and its copy where no fold makes it. NaN for collectives: what many
-        do together has a formula.
+        A transfer takes the latency of its link, and its copy where no fold makes it. NaN for collectives and for
+        transfers between hosts: what many do together, and what a network does, has a formula.
         """
         graph = self._graph
         mine = np.zeros((rounds, len(graph)))
@@ -85,7 +85,9 @@ class Rehearsal:
             np.add.at(mine[number], self._program.rows, _time_all(self._program.calls))
         seconds: Array = sum(self._transport.gather(mine))
         seconds += graph.machine.latency_seconds[graph.source, graph.device] * graph.is_transfer
-        seconds[:, graph.kind == Kind.COLLECTIVE] = np.nan
+        host = np.array(self._transport.hosts)[self._transport.ranks_of(len(graph.machine.devices))]
+        is_between = graph.is_transfer & (host[graph.source] != host[graph.device])
+        seconds[:, is_between | (graph.kind == Kind.COLLECTIVE)] = np.nan
         return seconds
 
 

@@ -1,0 +1,83 @@
+"""Ranks on several hosts: what is asked for, what is wrong with a host, and two network namespaces as hosts."""
+
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.hosts import two_hosts, why_not
+from taskflow.comm import hosts
+from taskflow.comm.hosts import Hosts
+from tests.conftest import ROOT
+from tests.refusals import assert_refused
+
+ABOUT = (
+    "import os; from taskflow.comm.transport import connect; t = connect(); names = t.gather(os.uname().nodename)\n"
+    "t.rank or print(len(set(names)), list(t.hosts), t.shared_arrays(8) is None)\n"
+)
+DIES = (
+    "import os; from taskflow.comm.transport import connect; t = connect(); t.barrier()\n"
+    "t.rank == 1 and os.kill(os.getpid(), 9); t.barrier()\n"
+)
+
+
+def test_hosts_are_parsed_and_passed_on():
+    found = Hosts.parse("a:2, b,c:3", "eth0")
+    assert (dict(found.slots), found.ranks) == ({"a": 2, "b": 1, "c": 3}, 6)
+    options = found.options({"PYTHONPATH": "/x", "HOME": "/", "OMP_NUM_THREADS": "1"})
+    assert options == ["--host", "a:2,b:1,c:3", "-x", "OMP_NUM_THREADS", "-x", "PYTHONPATH"]
+    named = {name for name, value in found.settings().items() if value == "eth0"}
+    assert {"PRTE_MCA_prte_if_include", "OMPI_MCA_btl_tcp_if_include", "TASKFLOW_INTERFACE"} <= named
+    assert "eth0" not in Hosts.parse("a").settings().values()
+
+
+@pytest.mark.parametrize("entry", ["a:", "a:0", "a:x", "", "-oX=1:2"])
+def test_wrong_entries_are_refused(entry):
+    assert_refused(f"hosts: 'NAME' or 'NAME:RANKS', not '{entry}'", lambda: Hosts.parse(entry))
+
+
+def test_a_host_is_named_once():
+    assert_refused("hosts: 'a' is named twice", lambda: Hosts.parse("a,b,a:2"))
+
+
+def test_what_is_wrong_with_a_host(tmp_path, monkeypatch):
+    def agent(text):
+        path = tmp_path / "agent"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    local = agent('shift; exec sh -c "$*"')
+    Hosts.parse("elsewhere:2", "lo", local).check()
+    said = "hosts: 'elsewhere' has no network interface 'eth9x'"
+    assert_refused(said, Hosts.parse("elsewhere", "eth9x", local).check)
+    said = "hosts: there is no command 'no-such-agent' to start ranks on 'b' with; see --agent"
+    assert_refused(said, Hosts.parse("b", agent="no-such-agent").check)
+    lost = agent("echo No route to host >&2; exit 255")
+    said = f"hosts: 'b' cannot be reached by `{lost}`, or has no {sys.executable}: No route to host"
+    assert_refused(said, Hosts.parse("b", agent=lost).check)
+    monkeypatch.setattr(hosts, "REACH_SECONDS", 0.2)
+    slow = agent("exec sleep 5")
+    assert_refused(f"hosts: 'b' does not answer `{slow}` within 0.2 s", Hosts.parse("b", agent=slow).check)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_two_namespaces_are_two_hosts(tmp_path):
+    if reason := why_not():
+        pytest.skip(reason)
+    with two_hosts() as pair:
+
+        def run(ranks, script):
+            path = tmp_path / "script.py"
+            path.write_text(script)
+            command = pair.command(ranks, str(path))
+            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+        done = run(4, ABOUT)
+        assert (done.returncode, done.stdout.strip()) == (0, "2 [0, 0, 1, 1] True"), done.stderr
+        assert "Traceback" not in done.stderr  # of a guard
+        done = run(2, DIES)
+        assert done.returncode and "rank 1 (process " in done.stderr and f"on {pair.names[1]}) died" in done.stderr
+    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    assert not any(name in names for name in pair.names)
