@@ -1,21 +1,22 @@
 """Emulated devices: a plan for more devices than there are cores, run for real in predictable wall-clock time.
 
 Takes a task graph whose devices are `emulated`, memory that all ranks map, and costs. Every task really runs (its
-kernel, its copy, on real data), and its device then counts as busy until the task's predicted time is over; links
-likewise. Rows run in the order of their streams, not before the clock has reached the end of all that they wait for.
-A device works off its streams by itself, as a GPU does. The host issues a row up to a millisecond before its start, as
-soon as the ends of all rows that it waits for are known. A host that is late delays the row only if the work is not
-done when the row's predicted time is over. One thread drives all streams of a rank.
+kernel, its copy, on real data), and its device then counts as busy until the task's predicted time is over. Transfers
+share links fairly (`execute.flows`). Rows run in the order of their streams, not before the clock has reached the
+end of all that they wait for. A device works off its streams by itself, as a GPU does. The host issues a row up to a
+millisecond before its start, as soon as the ends of all rows that it waits for are known. A host that is late delays
+the row only if the work is not done when the row's predicted time is over. One thread drives all streams of a rank.
 
-The clock is the host's monotonic one, which all ranks share. `done[row]` is when a row ends, written as soon as the row
-has started: the target of a transfer knows in advance when it arrives, as a receiver that sleeps on a link does.
+The clock is the host's monotonic one, which all ranks share. `done[row]` is when a row ends, written as soon as the
+row has started: the target of a transfer knows in advance when it arrives, as a receiver that sleeps on a link does.
+Of a transfer that shares links it is what the ledger says so far: others that begin can only delay it.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -23,7 +24,9 @@ import numpy as np
 from taskflow.backend.capture import call_each
 from taskflow.core.errors import InternalError
 from taskflow.core.system import wake_on_time
+from taskflow.execute.flows import FlowLedger
 from taskflow.execute.program import REPLAY, Compiler, RankProgram
+from taskflow.simulation.sharing import find_loads
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import RowsBefore
 
@@ -41,12 +44,15 @@ class EmulatedCompiler(Compiler):
         graph = self.graph
         calls = {r: self._call(r) for r in range(len(graph)) if self.transport.drives(int(graph.device[r]))}
         calls |= {r: partial(call_each, (calls[r], note)) for r, note in self.notes.items()}
-        shared = self.transport.shared_arrays(8 * len(graph) if self.transport.rank == 0 else 0)
+        shared = self.transport.shared_arrays(2 * 8 * len(graph) if self.transport.rank == 0 else 0)
         if shared is None and self.transport.size > 1:
             raise InternalError("emulated devices need shared memory")
-        done = np.zeros(len(graph)) if shared is None else shared[0][: 8 * len(graph)].view(np.float64)
+        both = np.zeros(2 * len(graph)) if shared is None else shared[0][: 2 * 8 * len(graph)].view(np.float64)
+        done, begun = both[: len(graph)], both[len(graph) :]
+        ledger = FlowLedger(find_loads(graph, self.seconds), self.seconds, begun)
         last = self.guard_row if self.guard else len(graph)
-        self.replay = Replay(graph, self.seconds, calls, done, partial(self.transport.barrier, in_step=True), last)
+        barrier = partial(self.transport.barrier, in_step=True)
+        self.replay = Replay(graph, self.seconds, ledger, calls, done, barrier, last)
         self.program.add(self.replay, 0, REPLAY)
         self._reach(len(graph))  # a guard
         if last < len(graph):
@@ -61,23 +67,25 @@ class Replay:
         self,
         graph: TaskGraph,
         seconds: Array,
+        ledger: FlowLedger,
         calls: dict[int, Callable[[], object]],
         done: Array,
         barrier: Callable[[], None],
         last: int,
     ) -> None:
-        self.calls, self.barrier = calls, barrier
+        self.calls, self.ledger, self.barrier = calls, ledger, barrier
         self.rows = sorted(calls)
         self.start, self.end = np.full(len(graph), np.nan), np.full(len(graph), np.nan)
         self._done = memoryview(done.data).cast("B").cast("d")
         self._seconds: list[float] = seconds.tolist()
-        before = RowsBefore(graph)
+        before = RowsBefore(graph, of_links=False)
         self._before = [
             sorted({*graph.deps(row), *before.of(row)}) for row in range(len(graph))
         ]  # what a row waits for
         self._queues: list[dict[int, list[int]]] = [{}, {}]  # until the last row, and behind it
-        for row in self.rows:  # by the first stream that it occupies
-            self._queues[row >= last].setdefault(int(graph.streams[row, 0]), []).append(row)
+        for row in self.rows:  # by the first stream that it occupies; one of links alone by itself
+            stream = int(graph.streams[row, 0])
+            self._queues[row >= last].setdefault(stream if stream >= 0 else -1 - row, []).append(row)
         wake_on_time()
 
     def __call__(self) -> None:
@@ -85,6 +93,7 @@ class Replay:
         self.barrier()  # all ranks have read what they need of the last step
         for row in self.rows:
             self._done[row] = 0.0
+        self.ledger.clear(self.rows)
         self.barrier()
         self._origin = time.monotonic()
         self._play(0)
@@ -100,6 +109,7 @@ class Replay:
         while heads:
             moment, q = heads[0]
             sleep_until(moment)
+            self.ledger.look()
             queue, position = queues[q], positions[q]
             start, is_known = self._earliest(queue[position])
             look = start - _AHEAD_SECONDS
@@ -112,7 +122,15 @@ class Replay:
                 heapq.heapreplace(heads, (end - _AHEAD_SECONDS, q))
             else:
                 heapq.heappop(heads)
-        sleep_until(max((self._done[r] for r in self.rows), default=0.0))
+        self._finish([row for queue in queues for row in queue])
+
+    def _finish(self, rows: Sequence[int]) -> None:
+        """Wait for the ends of rows that all have begun, and note those of transfers that share links."""
+        while (last := max(map(self._end, rows), default=0.0)) > time.monotonic():
+            sleep_until(last)
+            self.ledger.look()
+        for row in rows:
+            self.end[row] = self._end(row) - self._origin
 
     def _run(self, row: int, start: float) -> float:
         """Run a row that starts at `start`, soon or before now; returns when it ends.
@@ -120,21 +138,28 @@ class Replay:
         The device starts it then: the host that comes later has until the row's end to do its work.
         """
         self.calls[row]()
-        end = max(start + self._seconds[row], time.monotonic())
-        self._done[row] = end
-        self.start[row], self.end[row] = start - self._origin, end - self._origin
-        return end
+        start = max(start, time.monotonic() - self._seconds[row])
+        self.start[row] = start - self._origin
+        if self.ledger.is_shared[row]:
+            self.ledger.begin(row, start)
+        else:
+            self._done[row] = start + self._seconds[row]
+        return self._end(row)
+
+    def _end(self, row: int) -> float:
+        """When a row is over, as far as known; 0: it has not begun."""
+        return self.ledger.end(row) if self.ledger.is_shared[row] else self._done[row]
 
     def _earliest(self, row: int) -> tuple[float, bool]:
         """When everything that `row` waits for is over, and whether that is known; else a moment not after it."""
         others = self._before[row]
-        ends = [self._done[other] for other in others]
+        ends = [self._end(other) for other in others]
         latest = max((end or self._due(other) for other, end in zip(others, ends)), default=0.0)
         return latest, 0.0 not in ends
 
     def _due(self, row: int) -> float:
         """When a row that has not started ends at the earliest, as far as the ends of what it waits for are known."""
-        ends = [self._done[other] for other in self._before[row]]
+        ends = [self._end(other) for other in self._before[row]]
         return (time.monotonic() if 0.0 in ends else max(ends, default=0.0)) + self._seconds[row]
 
 

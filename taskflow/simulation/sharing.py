@@ -84,8 +84,11 @@ def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
     devices, links = task_graph.machine.devices, len(task_graph.machine.links)
     is_shared, source = np.ones(links, np.bool_), task_graph.source[row]
     is_collective = task_graph.kind[row] == Kind.COLLECTIVE
-    has_no_stream = np.array([d.kind == "cpu" for d in devices])[source]  # the receiver copies
-    for ends, is_alone in ((source, is_collective | has_no_stream), (task_graph.device[row], is_collective)):
+    by_link = np.array([d.sends_by_link for d in devices])
+    is_cpu = np.array([d.kind == "cpu" for d in devices])  # the receiver copies
+    both_ends = (source, is_cpu | by_link), (task_graph.device[row], by_link)
+    for ends, has_no_stream in both_ends:
+        is_alone = is_collective | has_no_stream[ends]
         users = np.where(is_alone, len(devices) + row, ends)
         low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
         np.minimum.at(low, link, users)

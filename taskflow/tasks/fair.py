@@ -16,8 +16,8 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers, record
 from taskflow.core.compiling import inner, leaf, njit
+from taskflow.tasks.agenda import NONE, Agenda, pop, put
 
-NONE = -1
 ALMOST = 1 + 1e-12  # levels of one link and of one flow that differ by less are the same
 FLOW = np.dtype([("row", np.int64), ("is_new", np.int64), ("pace", np.float64), ("level", np.float64)], align=True)
 HOP = record("before", "after")
@@ -93,21 +93,6 @@ class Crossing(NamedTuple):
     used: Array
 
 
-class Agenda(NamedTuple):
-    """Rows by the moment of their next event: a heap.
-
-    Attributes:
-        moment, row: of every place in the heap.
-        place: of every row; NONE if it has no event.
-        size: number of places in use.
-    """
-
-    moment: Array
-    row: Array
-    place: Array
-    size: Array
-
-
 def fair_pass(waits: Successors, loads: Loads, seconds: Array) -> tuple[Array, Array]:
     """Start and end of every row.
 
@@ -116,8 +101,15 @@ def fair_pass(waits: Successors, loads: Loads, seconds: Array) -> tuple[Array, A
         loads: of shared links.
         seconds: of every row where it shares nothing, latency included.
     """
-    rows, links = len(seconds), int(loads.link.max(initial=-1)) + 1
-    moments = FlowTimes(np.zeros(rows), np.zeros(rows))
+    moments, crossing, agenda = no_flows(loads)
+    plain = (tuple(each) for each in (waits._replace(missing=waits.missing.copy()), loads, moments, crossing, agenda))
+    _follow(*plain, np.asarray(seconds, float), np.empty(len(seconds), np.int64))
+    return moments
+
+
+def no_flows(loads: Loads) -> tuple[FlowTimes, Crossing, Agenda]:
+    """The state in which no row has begun."""
+    rows, links = len(loads.ptr) - 1, int(loads.link.max(initial=-1)) + 1
     flows = int((np.diff(loads.ptr) > 0).sum())
     crossing = Crossing(
         head=np.full(links, NONE),
@@ -136,9 +128,7 @@ def fair_pass(waits: Successors, loads: Loads, seconds: Array) -> tuple[Array, A
         used=np.array([flows, 0, 0, 0]),
     )
     agenda = Agenda(np.zeros(flows), np.zeros(flows, np.int64), np.full(rows, NONE), np.zeros(1, np.int64))
-    plain = (tuple(each) for each in (waits._replace(missing=waits.missing.copy()), loads, moments, crossing, agenda))
-    _follow(*plain, np.asarray(seconds, float), np.empty(rows, np.int64))
-    return moments
+    return FlowTimes(np.zeros(rows), np.zeros(rows)), crossing, agenda
 
 
 def turn_round(rows: int, before: Array, after: Array) -> Successors:
@@ -169,15 +159,49 @@ def _follow(
     while a.size[0]:
         now = a.moment[0]
         while a.size[0] and a.moment[0] <= now:
-            row = _pop(a)
-            if c.flow[row] == NONE:
-                _join(x, c, row)
-            else:
-                _leave(x, c, row)
+            row = pop(a)
+            if _turn(x, c, row):
                 _begin(w, x, m, a, seconds, ready, _release(w, m, row, ready, 0))
-        _rate(x, c)
-        for k in range(c.used[2]):
-            _go_on(x, c, m, a, c.found[k], now)
+        _rate_all(x, c, m, a, now)
+
+
+@njit
+def pass_events(
+    loads: tuple[Array, ...],
+    moments: tuple[Array, ...],
+    crossing: tuple[Array, ...],
+    agenda: tuple[Array, ...],
+    new: Array,
+    last: float,
+) -> None:
+    """Pass what begins and ends up to the moment `last`; `new` rows have begun, for which nothing waits."""
+    x, m, c, a = Loads(*loads), FlowTimes(*moments), Crossing(*crossing), Agenda(*agenda)
+    for row in new:
+        put(a, row, m.start[row] + x.latency[row])
+    while a.size[0] and a.moment[0] <= last:
+        now = a.moment[0]
+        while a.size[0] and a.moment[0] <= now:
+            _turn(x, c, pop(a))
+        _rate_all(x, c, m, a, now)
+
+
+@leaf
+def _turn(x: Loads, c: Crossing, row: int) -> bool:
+    """A row begins to load its links, or is over; whether it is over."""
+    is_over = c.flow[row] != NONE
+    if is_over:
+        _leave(x, c, row)
+    else:
+        _join(x, c, row)
+    return bool(is_over)
+
+
+@leaf
+def _rate_all(x: Loads, c: Crossing, m: FlowTimes, a: Agenda, now: float) -> None:
+    """All that can be reached over common links goes on at its new pace."""
+    _rate(x, c)
+    for k in range(c.used[2]):
+        _go_on(x, c, m, a, c.found[k], now)
 
 
 @inner
@@ -188,7 +212,7 @@ def _begin(w: Successors, x: Loads, m: FlowTimes, a: Agenda, seconds: Array, rea
         row = ready[height]
         m.end[row] = m.start[row] + seconds[row]
         if x.ptr[row] < x.ptr[row + 1] and seconds[row] > x.latency[row]:
-            _put(a, row, m.start[row] + x.latency[row])
+            put(a, row, m.start[row] + x.latency[row])
         else:
             height = _release(w, m, row, ready, height)
 
@@ -338,54 +362,5 @@ def _go_on(x: Loads, c: Crossing, m: FlowTimes, a: Agenda, number: int, now: flo
         m.end[f.row] = now + (m.end[f.row] - now) * (f.pace / pace)
         f.pace = pace
     if f.is_new or m.end[f.row] != a.moment[a.place[f.row]]:
-        _put(a, f.row, m.end[f.row])
+        put(a, f.row, m.end[f.row])
     f.is_new = 0
-
-
-# -- the agenda --------------------------------------------------------------------------------------------------------
-
-
-@leaf
-def _put(a: Agenda, row: int, moment: float) -> None:
-    """The next event of a row is at this moment."""
-    at = a.place[row]
-    if at == NONE:
-        at = a.size[0]
-        a.size[0] += 1
-        a.moment[at] = np.inf
-    _sift(a, row, moment, at)
-
-
-@leaf
-def _pop(a: Agenda) -> int:
-    """Take the row out whose event is next."""
-    row: int = a.row[0]
-    a.place[row] = NONE
-    a.size[0] -= 1
-    if a.size[0]:
-        last = a.size[0]
-        _sift(a, a.row[last], a.moment[last], 0)
-    return row
-
-
-@leaf
-def _sift(a: Agenda, row: int, moment: float, at: int) -> None:
-    """Bring a row to its place in the heap, from `at`, which is free, up or down."""
-    while at and a.moment[(at - 1) // 2] > moment:
-        _move(a, (at - 1) // 2, at)
-        at = (at - 1) // 2
-    while 2 * at + 1 < a.size[0]:
-        child = 2 * at + 1
-        if child + 1 < a.size[0] and a.moment[child + 1] < a.moment[child]:
-            child += 1
-        if a.moment[child] >= moment:
-            break
-        _move(a, child, at)
-        at = child
-    a.moment[at], a.row[at], a.place[row] = moment, row, at
-
-
-@leaf
-def _move(a: Agenda, at: int, to: int) -> None:
-    a.moment[to], a.row[to] = a.moment[at], a.row[at]
-    a.place[a.row[to]] = to
