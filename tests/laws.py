@@ -58,6 +58,19 @@ def runs_are_the_same(model, machine, strategy, steps=2, **options):
     assert_equal(run(first, model.feeds, steps, **options), run(second, model.feeds, steps, **options))
 
 
+def repeated_steps_are_single_ones(model, machine, strategy, repeat=3, seed=0, lowering=None, **options):
+    """So many steps as one, in a random order of its rows, twice: those of single steps, to the bit."""
+    one, many = (lower(model.graph, strategy, machine, repeat=k, **(lowering or {})) for k in (1, repeat))
+    expected = run(one, model.feeds, 2 * repeat, **options)
+    order = random_order(many, np.random.default_rng(seed))
+    feeds = {name: np.stack([value] * repeat) for name, value in model.feeds.items()}
+    found = run(many.reordered(order), feeds, 2, **options)
+    for name in model.graph.outputs:
+        values = np.concatenate([found.pop(f"{name} in step {k}") for k in range(2)])
+        found |= {f"{name} in step {k}": value for k, value in enumerate(values)}
+    assert_equal(found, expected)
+
+
 def given_up_steps_change_nothing(model, machine, strategy, backend=dict, **options):
     """Whether a step on feeds and a parameter that are not finite was given up; the steps after it are as if it had
     not been, to the bit."""

@@ -60,6 +60,16 @@ def test_runs_are_the_same_to_the_bit(models, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
+@examples(10)
+@given(data=st.data(), seed=st.integers(0, 99), piece_bytes=st.sampled_from((None, 16, 100)))
+def test_repeated_steps_are_single_ones(models, data, seed, piece_bytes):
+    model = data.draw(GRAPHS[models])
+    lowering = {"piece_bytes": piece_bytes, "collectives": {"all-reduce": "fastest"} if piece_bytes else {}}
+    laws.repeated_steps_are_single_ones(model, *data.draw(strategies(model.graph)), seed=seed, lowering=lowering)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
 @examples(30)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_shared_regions_are_one(models, data, seed):

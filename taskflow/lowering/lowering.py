@@ -53,7 +53,8 @@ def lower(
         collectives: by which algorithms, see `MachineModel.with_collectives`.
         repeat: so many steps as one, without a barrier between them: a row waits for what it needs of the step before
             and for nothing else. The numbers are those of single steps, bit for bit. The strategy names each operator
-            once. See `Executor` for feeds and outputs.
+            once. See `Executor` for feeds and outputs. A `Trainer` runs single steps: between them it sets rates, saves
+            checkpoints and looks at losses.
         piece_bytes: all-reduces of more are several rows, between which an order may put what is needed sooner (see
             `taskflow.schedule.forward_first`). It is for all-reduces that are rows, see `with_collectives`.
 

@@ -50,6 +50,19 @@ def test_any_strategy_keeps_to_its_privileges(data):
     laws.any_strategy_is_one_device(model, on_gpu(machine), strategy, 2, backend=backend(), check=True)
 
 
+@pytest.mark.parametrize("record", [True, False])
+def test_repeated_steps_are_single_ones(record):
+    """Random numbers and Adam's counter are those of each step, in captured steps too."""
+    graph, generator = Graph(), np.random.default_rng(0)
+    x, t = graph.input("x", (8, 64)), graph.input("t", (8,), "int32")
+    h = ops.dropout(ops.relu(ops.linear(x, 32, name="fc1")), 0.4)
+    ops.adam(ops.softmax_cross_entropy(ops.linear(h, 10, name="fc2"), t), lr=0.01)
+    feeds = {"x": generator.random((8, 64), np.float32), "t": generator.integers(0, 10, 8).astype(np.int32)}
+    machine = on_gpu(MachineModel.uniform(2))
+    strategy = taskflow.data_parallel(graph, machine)
+    laws.repeated_steps_are_single_ones(Model(graph, feeds), machine, strategy, backend=backend(), record=record)
+
+
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), record=st.booleans())
 def test_any_strategy_gives_the_numbers_of_one_device(data, record):

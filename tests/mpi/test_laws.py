@@ -72,6 +72,13 @@ def test_ranks_give_the_bits_of_one_process(transport, example, seed):
     laws.assert_equal(laws.run(task_graph.reordered(order), model.feeds, 2, transport=transport), expected)
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@examples(5)
+@given(example=placed(GRAPHS["operators"]), seed=st.integers(0, 99))
+def test_repeated_steps_are_single_ones(transport, example, seed):
+    laws.repeated_steps_are_single_ones(*example, seed=seed, transport=transport)
+
+
 GUARDED = [("cpu", "shared"), ("cpu", "messages"), ("emulated", "auto"), *(("cuda", w) for w in (*TRANSPORTS, "nccl"))]
 
 

@@ -74,6 +74,16 @@ def test_any_order_gives_the_same_numbers(models, data, seed):
 
 @pytest.mark.slow
 @examples(10)
+@given(data=st.data(), seed=st.integers(0, 99), record=st.booleans())
+def test_repeated_steps_are_single_ones(data, seed, record):
+    model = data.draw(GRAPHS["operators"])
+    machine, strategy = data.draw(strategies(model.graph))
+    options = {"backend": FakeStreams(seed), "record": record}
+    laws.repeated_steps_are_single_ones(model, on_gpus(machine), strategy, 2, seed, **options)
+
+
+@pytest.mark.slow
+@examples(10)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_shared_regions_are_one(data, seed):
     model = data.draw(GRAPHS["operators"])
