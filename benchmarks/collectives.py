@@ -22,7 +22,7 @@ from taskflow.collective.multitree import multitree
 from taskflow.collective.price import CollectiveCosts
 from taskflow.execute.expand import expand
 from taskflow.machine.topology import fat_tree, mesh, torus
-from taskflow.simulation.simulate import schedule
+from taskflow.simulation.sharing import schedule_fairly
 from taskflow.tasks.streams import StreamTable
 
 SIZES = 3 << 12, 3 << 18, 3 << 22, 3 << 24  # bytes; every algorithm's pieces are equal
@@ -61,7 +61,7 @@ def ratios(machine: MachineModel, size: int) -> dict[str, float]:
         assert task_graph.ways[task_graph.algorithm[row]].algorithm == algorithm
         own = rows.origin == row
         seconds = np.where(own, costs.seconds(rows.task_graph), 0.0)
-        start, end, _ = schedule(rows.task_graph, seconds)
+        start, end, _ = schedule_fairly(rows.task_graph, seconds)
         found[algorithm] = costs.seconds(task_graph)[row] / (end[own].max() - start[own].min())
     return found
 

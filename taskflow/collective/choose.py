@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow.collective.algorithms import ALGORITHMS, serving
-from taskflow.collective.price import CollectiveCosts, collectives_of
-from taskflow.core.columns import Array
+from taskflow.collective.price import CollectiveCosts, row_digest
 from taskflow.machine import MachineModel
 from taskflow.tasks.steps import Way
 from taskflow.tasks.task_graph import Kind, TaskGraph
@@ -33,27 +32,15 @@ def check_collectives(machine: MachineModel) -> None:
 def with_algorithms(task_graph: TaskGraph, costs: CollectiveCosts) -> TaskGraph:
     """The task graph with an algorithm for every regular collective (see `Exchange.is_regular`)."""
     rows = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
-    if not len(rows):
-        return task_graph
-    numbers: dict[tuple[object, ...], int] = {}
+    numbers: dict[bytes, int] = {}
     ways, column = list[Way](), task_graph.algorithm.copy()
-    alike: dict[tuple[object, ...], bool] = {}
-    for row, (name, group, size) in zip(rows.tolist(), collectives_of(task_graph, rows), strict=True):
-        shape = name, group, *_roles(task_graph, row)
-        if shape not in alike:
-            alike[shape] = task_graph.exchange(row).is_regular
-        if not alike[shape]:
-            continue
-        if (name, group, size) not in numbers:
-            algorithm = costs.choose(name, group, size)[1]
-            numbers[name, group, size] = len(ways)
-            ways.append(Way(algorithm, costs.messages(name, group, size, algorithm)))
-        column[row] = numbers[name, group, size]
-    return replace(task_graph, algorithm=column, ways=tuple(ways))
-
-
-def _roles(graph: TaskGraph, row: int) -> tuple[bytes, ...]:
-    """All that says whether an exchange is regular."""
-    args = slice(int(graph.arg_ptr[row]), int(graph.arg_ptr[row + 1]))
-    device: Array = graph.instance_device[graph.arg_instance[args]]
-    return device.tobytes(), graph.arg_privilege[args].tobytes(), graph.arg_box[args].tobytes()
+    for row in rows.tolist():
+        key = row_digest(task_graph, row)
+        if key not in numbers:
+            algorithm = costs.of_row(task_graph, row).algorithm
+            numbers[key] = len(ways) if algorithm else -1
+            if algorithm:
+                itemsize = task_graph.regions[int(task_graph.region[row])].itemsize
+                ways.append(Way(algorithm, costs.messages(task_graph.exchange(row), itemsize, algorithm)))
+        column[row] = numbers[key]
+    return replace(task_graph, algorithm=column, ways=tuple(ways)) if len(rows) else task_graph

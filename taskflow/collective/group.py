@@ -23,32 +23,40 @@ class Group:
 
     Attributes:
         host_begin: (hosts + 1,) the first member of every host.
-        streams: (p, p, n) streams that a message from one to another occupies, -1 for none.
-        latency, byte_seconds: (p, p) of a message.
+        streams: (p, p, n) streams of devices that a message from one to another occupies, -1 for none; a member that
+            sends by link has one for every link.
+        latency, bandwidth: (p, p) of a message.
         links: (p, p, hops) links on its way, -1 behind the last.
         is_relayed: (p, p) whether another device passes it on.
+        link_bandwidth: of every link.
         capacity: of every link: how many messages pass it in the time in which one passes the narrowest.
         doors: (p, p) by which link a message comes; what is to be added waits in scratch memory of its door.
         folding: (p,) the stream on which a member adds what arrives.
-        fold_seconds, fold_byte_seconds: (p,) of a fold of three times so many bytes: a fixed part, and for a byte.
+        fold_seconds: (p,) the fixed part of a fold; memory_bandwidth: (p,) at which it reads and writes the rest.
     """
 
     host_begin: Array
     streams: Array
     latency: Array
-    byte_seconds: Array
+    bandwidth: Array
     links: Array
     is_relayed: Array
+    link_bandwidth: Array
     capacity: Array
     doors: Array
     folding: Array
     fold_seconds: Array
-    fold_byte_seconds: Array
+    memory_bandwidth: Array
 
     @property
     def count(self) -> int:
         """Number of members."""
         return len(self.latency)
+
+    @cached_property
+    def hosts(self) -> tuple[int, ...]:
+        """Of every member its host, numbered from 0."""
+        return tuple(np.repeat(np.arange(len(self.host_begin) - 1), np.diff(self.host_begin)).tolist())
 
     @cached_property
     def key(self) -> tuple[bytes, ...]:
@@ -61,21 +69,25 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
     at, members = np.array(devices, np.int64), [machine.devices[d] for d in devices]
     pair, rate = np.ix_(at, at), np.array([d.memory_efficiency * d.memory_bandwidth for d in members])
     used, links = _by_first_use(machine.routes[pair])
-    _, streams = _by_first_use(np.append(table.of_transfers[pair], table.receiving[at]))
-    ends = np.array([end if isinstance(end, int) else -1 for end in (machine.links[k].ends[1] for k in used)] + [-1])
+    ends = table.of_transfers[pair][:, :, : table.of_transfers.shape[2] - table.routes.shape[2]]
+    by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in members])
+    ends = np.concatenate([ends, np.where(by_link[:, None], table.routes[pair][:, :, 0], -1)[..., None]], axis=2)
+    _, streams = _by_first_use(np.append(ends, table.receiving[at]))
+    behind = np.array([end if isinstance(end, int) else -1 for end in (machine.links[k].ends[1] for k in used)] + [-1])
     bandwidth = machine.link_bandwidth[used]
     return Group(
         np.flatnonzero(np.diff([-1, *(d.host for d in members), -1])),
         streams[: -len(at)].reshape(len(at), len(at), -1),
         machine.latency_seconds[pair],
-        np.where(np.eye(len(at), dtype=np.bool_), 0.0, 1.0 / machine.bandwidth[pair]),
+        machine.bandwidth[pair],
         links,
-        ((ends[links] >= 0) & (ends[links] != at[:, None])).any(axis=2),
+        ((behind[links] >= 0) & (behind[links] != at[:, None])).any(axis=2),
+        bandwidth,
         np.maximum(1, (bandwidth / bandwidth.min(initial=np.inf) + 1e-9).astype(np.int64)),
         machine.doors[pair],
         streams[-len(at) :],
         np.array([d.overhead_seconds for d in members]) + [d.half_bytes for d in members] / rate,
-        3 / rate,
+        rate,
     )
 
 

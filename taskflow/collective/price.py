@@ -1,29 +1,38 @@
-"""What collectives cost, and which algorithm carries one out: one pass over its messages on the links of its group.
+"""What collectives cost, and which algorithm carries one out: one pass over its rows on the links of its group.
 
-The pass sees the rows that `execute.expand` makes of the messages. Each is a copy, which occupies the streams between
-its two members; one that is added arrives in scratch memory, and a fold adds it. All follow the start rule.
+The rows are those that `execute.expand` makes (see `collective.rows`), and links are shared fairly (`tasks.fair`).
 
-An algorithm is left out without a pass where its busiest stream alone takes longer than another one takes in all.
+An algorithm is left out without a pass where its busiest stream or link alone takes longer than another one in all.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.collective.algorithms import ALGORITHMS, serving
 from taskflow.collective.group import Group, group_of
+from taskflow.collective.rows import rows_of
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inlined, njit
-from taskflow.core.start_rule import occupy, start_of
 from taskflow.machine import MachineModel
-from taskflow.tasks import exchange
+from taskflow.tasks import exchange as exchanges
+from taskflow.tasks.exchange import Exchange
+from taskflow.tasks.moves import Outline, boxes_of, even_outline, straight_messages
 from taskflow.tasks.steps import Messages, messages_of
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import COLLECTIVES, TaskGraph
+from taskflow.tasks.task_graph import TaskGraph
 
-MOST = 1 << 12  # groups that are remembered, and models of groups
+MOST = 1 << 12  # collectives and groups that are remembered
+_DIGEST_BYTES = 16
+
+
+class Choice(NamedTuple):
+    """Seconds of a collective, and its algorithm: "" where it has none, see `Exchange.is_regular`."""
+
+    seconds: float
+    algorithm: str
 
 
 class CollectiveCosts:
@@ -32,39 +41,39 @@ class CollectiveCosts:
     def __init__(self, machine: MachineModel) -> None:
         self.machine = machine
         self._table = StreamTable(machine)
-        self._known: dict[tuple[str, tuple[int, ...], int, str | None], tuple[float, str]] = {}
+        self._known: dict[tuple[bytes, str | None], Choice] = {}
         self._models: dict[tuple[int, ...], GroupPrices] = {}
         self._alike: dict[tuple[bytes, ...], GroupPrices] = {}
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
-        names = [task_graph.ways[k].algorithm if k >= 0 else None for k in task_graph.algorithm[rows].tolist()]
-        found = zip(collectives_of(task_graph, rows), names, strict=True)
-        return np.array([self.choose(*each, algorithm)[0] for each, algorithm in found])
+        return np.array([self.of_row(task_graph, row).seconds for row in rows.tolist()])
 
-    def choose(
-        self, name: str, group: tuple[int, ...], moved_bytes: int, algorithm: str | None = None
-    ) -> tuple[float, str]:
-        """The seconds of the collective `name` in `group` (by host and number), and its algorithm.
-
-        Args:
-            name: of `COLLECTIVES`.
-            group: its devices.
-            moved_bytes: what it moves in all.
-            algorithm: the one that it has; else the machine's, or the fastest.
-        """
-        key = (name, group, moved_bytes, algorithm)
+    def of_row(self, task_graph: TaskGraph, row: int) -> Choice:
+        """Of a collective row, with the algorithm that it has, if it has one; else what lowering would choose."""
+        number = int(task_graph.algorithm[row])
+        algorithm = task_graph.ways[number].algorithm if number >= 0 else None
+        key = row_digest(task_graph, row), algorithm
         if key not in self._known:
-            named = algorithm or self.machine.collectives.get(name)
-            self._known[key] = self.prices(group).choose(name, each_bytes(name, group, moved_bytes), named)
+            itemsize = task_graph.regions[int(task_graph.region[row])].itemsize
+            if len(self._known) >= MOST:
+                self._known = {}
+            self._known[key] = self.choose(task_graph.exchange(row), itemsize, algorithm)
         return self._known[key]
 
-    def messages(self, name: str, group: tuple[int, ...], moved_bytes: int, algorithm: str) -> Messages:
+    def choose(self, exchange: Exchange, itemsize: int, algorithm: str | None = None) -> Choice:
+        """The algorithm of an exchange, by default the machine's for it, or the fastest; and what it takes."""
+        outline, prices = exchange.outline(itemsize), self.prices(tuple(exchange.members))
+        if not exchange.is_regular:
+            return Choice(prices.seconds_of(outline, ""), "")
+        return prices.best(outline, algorithm or self.machine.collectives.get(exchange.name))
+
+    def messages(self, exchange: Exchange, itemsize: int, algorithm: str) -> Messages:
         """What an algorithm sends for it."""
-        return self.prices(group).messages(name, algorithm, each_bytes(name, group, moved_bytes))
+        return self.prices(tuple(exchange.members)).messages(exchange.outline(itemsize), algorithm)
 
     def prices(self, group: tuple[int, ...]) -> GroupPrices:
-        """The prices of a group, which it shares with those that look alike."""
+        """The prices of a group, by host and number, the root first; those that look alike share them."""
         if group not in self._models:
             if len(self._models) >= MOST:
                 self._known, self._models, self._alike = {}, {}, {}
@@ -73,17 +82,16 @@ class CollectiveCosts:
         return self._models[group]
 
 
-def each_bytes(name: str, group: tuple[int, ...], moved_bytes: int) -> float:
-    """Bytes of what all get or have, of a collective that moves so many in all."""
-    return moved_bytes / ((2 if name == "all-reduce" else 1) * (len(group) - 1))
-
-
-def collectives_of(task_graph: TaskGraph, rows: Array) -> list[tuple[str, tuple[int, ...], int]]:
-    """Name, group and bytes in all of collective rows."""
-    groups = [task_graph.groups.devices_of(g) for g in range(len(task_graph.groups))]
-    number = -2 - task_graph.streams[rows, 0]
-    columns = (c.tolist() for c in (task_graph.collective[rows], number, task_graph.bytes[rows]))
-    return [(COLLECTIVES[name], groups[g], size) for name, g, size in zip(*columns, strict=True)]
+def row_digest(graph: TaskGraph, row: int) -> bytes:
+    """All that the price of a collective row depends on."""
+    args = slice(int(graph.arg_ptr[row]), int(graph.arg_ptr[row + 1]))
+    instance = graph.arg_instance[args]
+    itemsize = graph.regions[int(graph.region[row])].itemsize
+    hasher = hashlib.blake2b(bytes([graph.collective[row], itemsize]), digest_size=_DIGEST_BYTES)
+    columns = graph.instance_device[instance], graph.instance_partial[instance], instance - instance[0]
+    for column in (*columns, graph.arg_privilege[args], graph.arg_box[args]):
+        hasher.update(column.tobytes())
+    return hasher.digest()
 
 
 class GroupPrices:
@@ -91,105 +99,75 @@ class GroupPrices:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self._known: dict[tuple[str, str, int], _Work] = {}
-        self._choices: dict[tuple[str, float, str | None], tuple[float, str]] = {}
+        self._work: dict[tuple[str, str, int], tuple[Messages, Array, Array]] = {}
+        self._choices: dict[tuple[object, ...], Choice] = {}
 
-    def choose(self, name: str, size: float, algorithm: str | None = None) -> tuple[float, str]:
-        """Seconds of a collective of `size` bytes, and the best algorithm; or the one given, if it serves."""
-        if (name, size, algorithm) not in self._choices:
-            able = serving(name)
+    def best(self, outline: Outline, algorithm: str | None = None) -> Choice:
+        """The fastest algorithm of a regular collective, or the one given, if it serves."""
+        key = *outline.of_all, algorithm
+        if key not in self._choices:
+            if len(self._choices) >= MOST:
+                self._choices = {}
+            able = serving(outline.name)
             able = (algorithm,) if algorithm in able else able
-            bounds = sorted((self.bound(name, each, size), k, each) for k, each in enumerate(able))
-            best = (np.inf, able[0])
-            for bound, _, each in bounds:
-                if bound < best[0]:
-                    best = min(best, (self.seconds(name, each, size), each), key=lambda found: found[0])
-            self._choices[name, size, algorithm] = best
-        return self._choices[name, size, algorithm]
+            bounds = sorted((self.bound_of(outline, each) if len(able) > 1 else 0.0, k) for k, each in enumerate(able))
+            best = Choice(np.inf, able[0])
+            for bound, k in bounds:
+                if bound < best.seconds:
+                    best = min(best, Choice(self.seconds_of(outline, able[k]), able[k]), key=lambda each: each.seconds)
+            self._choices[key] = best
+        return self._choices[key]
+
+    def seconds_of(self, outline: Outline, algorithm: str) -> float:
+        """Seconds of one algorithm, on links that nothing else occupies; "": see `Exchange.is_regular`."""
+        messages = self.messages(outline, algorithm) if algorithm else straight_messages(outline)
+        return rows_of(self.group, outline, messages).seconds()
+
+    def bound_of(self, outline: Outline, algorithm: str) -> float:
+        """What its busiest stream or link takes, at least: every message has so many bytes as the shortest piece."""
+        messages, fixed, per_piece = self._messages(outline, algorithm)
+        least = outline.unit_bytes * int(_volumes(boxes_of(outline, messages.owner)).min())
+        return float((fixed + per_piece * least).max(initial=0.0)) * (1 - 1e-9) if least else 0.0
+
+    def messages(self, outline: Outline, algorithm: str) -> Messages:
+        """The messages of one algorithm; of few bytes, any number can arrive at once."""
+        return self._messages(outline, algorithm)[0]
+
+    def _messages(self, outline: Outline, algorithm: str) -> tuple[Messages, Array, Array]:
+        """And what they take of every stream and link: a fixed part, and for each byte of a piece."""
+        is_cut = outline.name == "reduce-scatter" or outline.whole_bytes > exchanges.SMALL_BYTES
+        parts = self.group.count if is_cut else 1
+        key = outline.name, algorithm, parts
+        if key not in self._work:
+            messages = messages_of(outline.name, ALGORITHMS[algorithm].steps(outline.name, self.group), parts)
+            self._work[key] = messages, *_work_of(messages, self.group)
+        return self._work[key]
+
+    # -- of equal pieces -----------------------------------------------------------------------------------------------
+
+    def choose(self, name: str, size: float, algorithm: str | None = None) -> Choice:
+        """`best` of a collective of which all have, or get, `size` bytes, in tiles that are as equal as can be."""
+        return self.best(even_outline(name, self.group.hosts, size), algorithm)
 
     def seconds(self, name: str, algorithm: str, size: float) -> float:
-        """Seconds of one algorithm, on links that nothing else occupies."""
-        work, g = self._work(name, algorithm, size), self.group
-        pieces = len(work.messages.owner)
-        rates = g.streams, g.latency, g.byte_seconds, g.doors, g.folding, g.fold_seconds, g.fold_byte_seconds
-        return float(_pass(tuple(work.messages[1:]), rates, pieces, size / pieces, len(work.fixed)))
-
-    def bound(self, name: str, algorithm: str, size: float) -> float:
-        """What its busiest stream takes, at least."""
-        work = self._work(name, algorithm, size)
-        return float((work.fixed + work.per_byte * size).max(initial=0.0)) * (1 - 1e-9)
-
-    def messages(self, name: str, algorithm: str, size: float) -> Messages:
-        """The messages of one algorithm; of few bytes, any number can arrive at once."""
-        return self._work(name, algorithm, size).messages
-
-    def _work(self, name: str, algorithm: str, size: float) -> _Work:
-        parts = self.group.count if name == "reduce-scatter" or size > exchange.SMALL_BYTES else 1
-        key = (name, algorithm, parts)
-        if key not in self._known:
-            steps = ALGORITHMS[algorithm].steps(name, self.group)
-            self._known[key] = _work_of(messages_of(name, steps, parts), self.group)
-        return self._known[key]
+        """`seconds_of` such a one."""
+        return self.seconds_of(even_outline(name, self.group.hosts, size), algorithm)
 
 
-class _Work(NamedTuple):
-    """Messages, and what they take of every stream: a fixed part, and for each byte of the collective."""
-
-    messages: Messages
-    fixed: Array
-    per_byte: Array
+def _volumes(boxes: Array) -> Array:
+    volumes: Array = (boxes[:, 1] - boxes[:, 0]).prod(axis=1)
+    return volumes
 
 
-def _work_of(messages: Messages, g: Group) -> _Work:
-    owner, source, target, first, last, adds = messages
-    share, count = (last - first) / len(owner), int(max(g.streams.max(), g.folding.max())) + 1
-    fixed, per_byte = np.zeros(count + 1), np.zeros(count + 1)  # the last one for none
-    streams = g.streams[source, target]
-    np.add.at(fixed, streams, g.latency[source, target][:, None])
-    np.add.at(per_byte, streams, (g.byte_seconds[source, target] * share)[:, None])
+def _work_of(messages: Messages, g: Group) -> tuple[Array, Array]:
+    _, source, target, first, last, adds = messages
+    streams, count = int(max(g.streams.max(), g.folding.max())) + 1, last - first
+    fixed, per_piece = np.zeros(streams + 1), np.zeros(streams + 1)  # the last one for none
+    of_links = np.zeros(len(g.link_bandwidth) + 1)
+    np.add.at(fixed, g.streams[source, target], g.latency[source, target][:, None])
+    np.add.at(per_piece, g.streams[source, target], (count / g.bandwidth[source, target])[:, None])
     np.add.at(fixed, g.folding[target], np.where(adds, g.fold_seconds[target], 0.0))
-    np.add.at(per_byte, g.folding[target], np.where(adds, g.fold_byte_seconds[target] * share, 0.0))
-    return _Work(messages, fixed[:-1], per_byte[:-1])
-
-
-@njit
-def _pass(columns: tuple[Array, ...], rates: tuple[Array, ...], pieces: int, piece_bytes: float, streams: int) -> float:
-    """The end of the last row.
-
-    Args:
-        columns: of `Messages`, from `source` on.
-        rates: the columns of `Group` that say what messages and folds take.
-        pieces, piece_bytes: how many, and of one.
-        streams: how many there are.
-    """
-    source, target, first, last, adds = columns
-    streams_of, latency, byte_seconds, doors, folding, fold_seconds, fold_byte_seconds = rates
-    members, end = len(latency), 0.0
-    ready, read = np.zeros((members, pieces)), np.zeros((members, pieces))
-    is_empty, free = np.zeros((members, doors.max() + 1)), np.zeros(streams)
-    for k in range(len(source)):
-        s, t, size = source[k], target[k], (last[k] - first[k]) * piece_bytes
-        done = _latest(0.0, ready[s, first[k] : last[k]])
-        written = _latest(_latest(0.0, ready[t, first[k] : last[k]]), read[t, first[k] : last[k]])
-        begin = start_of(max(done, is_empty[t, doors[s, t]] if adds[k] else written), free, streams_of[s, t])
-        arrived = begin + latency[s, t] + size * byte_seconds[s, t]
-        occupy(free, streams_of[s, t], arrived)
-        end = arrived
-        if adds[k]:
-            begin = max(arrived, written, free[folding[t]])
-            end = begin + fold_seconds[t] + size * fold_byte_seconds[t]
-            is_empty[t, doors[s, t]] = free[folding[t]] = end
-        for piece in range(first[k], last[k]):
-            read[s, piece] = max(read[s, piece], arrived)
-            ready[t, piece] = end
-    total = 0.0
-    for member in range(members):
-        total = max(total, _latest(0.0, ready[member]))
-    return total
-
-
-@inlined
-def _latest(moment: float, times: Array) -> float:
-    for time in times:
-        moment = max(moment, time)
-    return moment
+    np.add.at(per_piece, g.folding[target], np.where(adds, 3 * count / g.memory_bandwidth[target], 0.0))
+    np.add.at(of_links, g.links[source, target], count[:, None])
+    per_link = of_links[:-1] / g.link_bandwidth
+    return np.concatenate([fixed[:-1], np.zeros_like(per_link)]), np.concatenate([per_piece[:-1], per_link])

@@ -26,6 +26,7 @@ from taskflow.cost.measure_gpu import DeviceTimes
 from taskflow.cost.samples import kernel_key, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
+from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.task_graph import Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
 
@@ -133,9 +134,9 @@ class CostModel(ABC):
         result[transfers] = self.rates.latency[pair] + task_graph.bytes[transfers] / self.rates.throughput[pair]
         return result
 
-    def collective_seconds(self, name: str, group: tuple[int, ...], moved_bytes: int) -> float:
-        """Seconds of a collective among devices by host and number, which moves so many bytes in all."""
-        return self._collectives.choose(name, group, moved_bytes)[0]
+    def collective_seconds(self, exchange: Exchange, itemsize: int) -> float:
+        """Seconds of a collective by the algorithm that lowering chooses."""
+        return self._collectives.choose(exchange, itemsize).seconds
 
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:

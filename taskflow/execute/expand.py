@@ -81,8 +81,9 @@ class _Expander:
         for row in range(len(graph)):
             if graph.kind[row] == Kind.COLLECTIVE and row not in self.kept:
                 args = graph.args(row)
-                for number, step in enumerate(graph.exchange(row).steps()):
-                    self._add_step(row, number, step, args)
+                exchange = graph.exchange(row)
+                for number, step in enumerate(exchange.steps()):
+                    self._add_step(row, number, step, args, exchange.scratch)
             else:
                 self._add(row, list(graph.args(row)))
         lies_in = np.array(self.lies_in, np.int64)
@@ -92,9 +93,10 @@ class _Expander:
         self.origin.append(row)
         self.args.append(args)
 
-    def _add_step(self, row: int, number: int, step: ExchangeStep, args: tuple[Argument, ...]) -> None:
+    def _add_step(self, row: int, number: int, step: ExchangeStep, args: tuple[Argument, ...], scratch: range) -> None:
         graph = self.graph
-        target, *parts = (self._instance(args[k][0], step.box) for k in (step.target, *step.parts))
+        numbers = (step.target, *step.parts)
+        target, *parts = (self._instance(args[k][0], step.box, k in scratch) for k in numbers)
         device, source = (int(graph.instance_device[self.lies_in[k]]) for k in (target, parts[0]))
         is_copy, reads = len(parts) == 1, [(k, step.box, Privilege.READ) for k in parts]
         privilege = Privilege.READ_WRITE if target == parts[0] else Privilege.WRITE
@@ -111,9 +113,9 @@ class _Expander:
         }
         self._add(row, [*reads, write] if is_copy else [write, *reads])
 
-    def _instance(self, instance: int, box: Rect) -> int:
-        """An instance for `box` in the memory of `instance`: itself, if that holds it."""
-        if self.graph.instance_rect(instance).covers(box):
+    def _instance(self, instance: int, box: Rect, is_scratch: bool) -> int:
+        """An instance for `box` in the memory of `instance`: itself, if that holds it and is no scratch memory."""
+        if not is_scratch and self.graph.instance_rect(instance).covers(box):
             return instance
         if (instance, box) not in self.pieces:
             self.pieces[instance, box] = len(self.lies_in)

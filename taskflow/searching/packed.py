@@ -18,7 +18,7 @@ GROWING = (
     ("run",),
     ("fragment", "bytes"),
     ("pending",),
-    ("member",),
+    ("arg",),
 )
 ROOM = 1 << 16  # rows and dependences, to begin with
 SHORT = 64  # times as short are columns of which a fragment has one
@@ -26,7 +26,7 @@ SHORT = 64  # times as short are columns of which a fragment has one
 # How far each of them is filled.
 FILLED = np.dtype(
     [(name, np.int64) for name in ("rows", "within", "versions", "run_ptrs", "runs")]
-    + [(name, np.int64) for name in ("fragments", "pending", "members")]
+    + [(name, np.int64) for name in ("fragments", "pending", "args")]
 )
 ROWS = np.dtype([("first", np.int64), ("count", np.int64)])
 # Its first row, how many rows, its first of `version` and of `run_ptr`.
@@ -34,8 +34,11 @@ FRAGMENT_PARTS = np.dtype([(name, np.int64) for name in ("row", "rows", "version
 # `count` rows of an issuer, from `row` on, each `step` from the last, wait for as many rows of `issuer`, from `awaited`
 # on, each `awaited_step` from the last; see `laying.await_ends`.
 RUN_OF_EDGES = np.dtype([(name, np.int32) for name in ("row", "issuer", "awaited", "step", "awaited_step", "count")])
-# A collective whose seconds and streams are still open: its row, name, bytes, and devices.
-OPEN_COLLECTIVE = np.dtype([(name, np.int64) for name in ("row", "name", "bytes", "first_member", "members")])
+# A collective whose seconds and streams are still open: its row, name, bytes of an element, and `args` arguments, each
+# of `width` numbers, from number `first` of `arg` on.
+SOURCE, TARGET, SCRATCH = range(3)  # what an argument of a collective is
+ARG_NUMBERS = 3  # of each, in front of its box
+OPEN_COLLECTIVE = np.dtype([(name, np.int64) for name in ("row", "name", "itemsize", "first", "args", "width")])
 
 
 class Packed(NamedTuple):
@@ -52,7 +55,7 @@ class Packed(NamedTuple):
         fragment: FRAGMENT_PARTS.
         bytes: (fragments, devices) that its instances take.
         pending: OPEN_COLLECTIVE.
-        member: devices of these.
+        arg: arguments of these: device, instance, `SOURCE`, `TARGET` or `SCRATCH`, and box.
     """
 
     filled: Array
@@ -66,7 +69,7 @@ class Packed(NamedTuple):
     fragment: Array
     bytes: Array
     pending: Array
-    member: Array
+    arg: Array
 
 
 def empty(devices: int) -> Packed:
@@ -84,5 +87,5 @@ def empty(devices: int) -> Packed:
         fragment=np.zeros(short, FRAGMENT_PARTS),
         bytes=np.zeros((short, devices), np.int64),
         pending=np.zeros(short, OPEN_COLLECTIVE),
-        member=np.zeros(short, np.int64),
+        arg=np.zeros(short, np.int64),
     )

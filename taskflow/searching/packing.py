@@ -11,11 +11,12 @@ from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf, njit
 from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import volume
+from taskflow.lowering.moves import arg_begin
 from taskflow.lowering.moving import DONE, NOBODY, play_region, world_of
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.sorting import bits, sort
-from taskflow.lowering.state import COLLECTIVE, COPY, FEED, State
-from taskflow.searching.packed import FITS, Packed
+from taskflow.lowering.state import COLLECTIVE, COPY, FEED, READ, State
+from taskflow.searching.packed import ARG_NUMBERS, FITS, SCRATCH, SOURCE, TARGET, Packed
 from taskflow.searching.thinning import RowStreams, first_points, is_implied, thin
 
 WAITS_FOR_ITSELF = -1
@@ -113,10 +114,12 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
     keys, bits_of = edge_keys(s, streams)
     keys = thin(s, sort(keys), bits_of[0], bits_of[1], streams)
     versions, rows, issuers = len(version_row) - 1, s.rows, ops + len(version_row) - 1
-    collectives = 0
+    collectives, numbers = 0, 0
     for k in range(rows):
-        collectives += s.row[k].kind == COLLECTIVE
-    short = lacking_column(p, rows, collectives, len(keys), versions, issuers, len(keys))
+        if s.row[k].kind == COLLECTIVE:
+            collectives += 1
+            numbers += (s.row[k].arg_end - arg_begin(s, k)) * (ARG_NUMBERS + s.width)
+    short = lacking_column(p, rows, (collectives, numbers), len(keys), versions, issuers, len(keys))
     if short != FITS:
         return int(short)
     row = p.filled[0].rows
@@ -139,13 +142,15 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
 
 
 @leaf
-def lacking_column(p: Packed, rows: int, collectives: int, within: int, versions: int, issuers: int, runs: int) -> int:
+def lacking_column(
+    p: Packed, rows: int, pending: tuple[int, int], within: int, versions: int, issuers: int, runs: int
+) -> int:
     """The first of the groups of columns (`packed.GROWING`) that has no room for so much more, or FITS."""
-    of, members = p.filled[0], collectives * p.bytes.shape[1]
+    of = p.filled[0]
     first = of.rows + rows + 2, of.within + within, of.versions + versions, of.run_ptrs + issuers + 1
-    last = of.runs + runs, of.fragments + 1, of.pending + collectives, of.members + members
+    last = of.runs + runs, of.fragments + 1, of.pending + pending[0], of.args + pending[1]
     first_room = len(p.seconds), len(p.within), len(p.version), len(p.run_ptr)
-    used, room = first + last, (*first_room, len(p.run), len(p.fragment), len(p.pending), len(p.member))
+    used, room = first + last, (*first_room, len(p.run), len(p.fragment), len(p.pending), len(p.arg))
     for column in range(len(used)):
         if used[column] > room[column]:
             return column
@@ -161,7 +166,7 @@ def pack_rows(s: State, p: Packed, rates: Rates) -> None:
         source, device, size = of.source, of.device, of.points * s.itemsize
         if of.kind == COLLECTIVE:
             p.seconds[row], p.streams[row] = 0.0, 0
-            pend(s, k, begin, size, p)
+            pend(s, k, begin, p)
         elif of.kind == COPY and source != device:
             p.seconds[row] = rates.latency[source, device] + size / rates.throughput[source, device]
             p.streams[row] = source * devices + device
@@ -172,20 +177,22 @@ def pack_rows(s: State, p: Packed, rates: Rates) -> None:
         begin = of.arg_end
 
 
-@inner
-def pend(s: State, k: int, begin: int, size: int, p: Packed) -> None:
-    """Note the collective in row `k`, of so many bytes, with the devices of its arguments from `begin` on."""
-    takes_part, first = np.zeros(s.devices, np.bool_), p.filled[0].members
+@leaf
+def pend(s: State, k: int, begin: int, p: Packed) -> None:
+    """Note the collective in row `k`, with its arguments from `begin` on."""
+    pending, filled = p.pending[p.filled[0].pending], p.filled[0]
+    pending.row, pending.name, pending.itemsize = filled.rows + k, s.row[k].collective, s.itemsize
+    pending.first, at, width, first = filled.args, filled.args, ARG_NUMBERS + s.width, s.arg[begin].instance
+    pending.args, pending.width = s.row[k].arg_end - begin, width
     for a in range(begin, s.row[k].arg_end):
-        takes_part[s.instance[s.arg[a].instance].device] = True
-    for device in range(s.devices):
-        if takes_part[device]:
-            p.member[p.filled[0].members] = device
-            p.filled[0].members += 1
-    pending = p.pending[p.filled[0].pending]
-    pending.row, pending.name, pending.bytes = p.filled[0].rows + k, s.row[k].collective, size
-    pending.first_member, pending.members = first, p.filled[0].members - first
-    p.filled[0].pending += 1
+        instance = s.arg[a].instance
+        is_source = s.arg[a].privilege == READ
+        role = SOURCE if is_source else SCRATCH if s.instance[instance].is_partial else TARGET
+        p.arg[at], p.arg[at + 1], p.arg[at + 2] = s.instance[instance].device, instance - first, role
+        p.arg[at + ARG_NUMBERS : at + width] = s.arg_box[a]
+        at += width
+    filled.args = at
+    filled.pending += 1
 
 
 # -- dependences -----------------------------------------------------------------------------------------------------

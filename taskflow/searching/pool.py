@@ -7,34 +7,27 @@ A strategy is then one number for every operator and every region (`Index`). Equ
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array, Column, doubled, table_bytes
 from taskflow.core.errors import InternalError
+from taskflow.core.geometry import Rect
 from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering
 from taskflow.lowering.pointstore import PointStore
 from taskflow.searching.layout import BY_POINTS, Chosen, Layout
 from taskflow.searching.memo import find_fragments, forget_last, refill
-from taskflow.searching.packed import GROWING, ROW, ROWS, empty
+from taskflow.searching.packed import ARG_NUMBERS, GROWING, ROW, ROWS, SOURCE, TARGET, empty
 from taskflow.searching.receiving import links_of
-from taskflow.tasks.exchange import ring_order
+from taskflow.tasks.exchange import Exchange, ring_order
 from taskflow.tasks.streams import StreamSets, StreamTable
 from taskflow.tasks.task_graph import COLLECTIVES
 
-GROUP_BYTES, MEMBER_BYTES = 1000, 24  # of objects: a group that is known, by its bytes and as two tuples
-
-
-class _Group(NamedTuple):
-    """Devices of a collective in the order of a ring, the set of their streams, and seconds by name and bytes."""
-
-    devices: tuple[int, ...]
-    set: int
-    seconds: dict[tuple[int, int], float]
+COLLECTIVE_BYTES = 400  # of objects: a collective that is known
 
 
 class Pool:
@@ -47,20 +40,20 @@ class Pool:
         self.lowering, self.costs = lowering, costs
         self._pack, self._sketch, self._rates = pack_points, sketch, tuple(costs.rates)
         self.packed = empty(len(lowering.machine.devices))
-        self._column_bytes, self._members = table_bytes(self.packed), 0
+        self._column_bytes = table_bytes(self.packed)
         self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
         self._hosts = [d.host for d in lowering.machine.devices]
         self._ops: dict[tuple[int, int], int] = {}
         self._is_rated = isinstance(costs, AnalyticCosts)  # else every row is asked for
         self._sketched_from = self.packed.filled.copy()
-        self._groups: dict[bytes, _Group] = {}  # by the members
+        self._collectives: dict[bytes, tuple[int, float]] = {}  # set of streams and seconds, by a digest of arguments
 
     @property
     def size_bytes(self) -> int:
         """Memory that all takes, about."""
-        groups = GROUP_BYTES * len(self._groups) + MEMBER_BYTES * self._members
-        return self._column_bytes + self.op_rows.data.nbytes + self.sets.size_bytes + groups
+        known = COLLECTIVE_BYTES * len(self._collectives)
+        return self._column_bytes + self.op_rows.data.nbytes + self.sets.size_bytes + known
 
     @property
     def fragments(self) -> int:
@@ -152,20 +145,23 @@ class Pool:
     def _settle_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""
         p = self.packed
-        for row, name, size, first, count in p.pending[: p.filled["pending"][0]].tolist():
-            members = p.member[first : first + count]
-            known = self._groups.get(members.tobytes())
-            if known is None:
-                known = self._groups[members.tobytes()] = self._group(tuple(members.tolist()))
-            if (name, size) not in known.seconds:
-                known.seconds[name, size] = self.costs.collective_seconds(COLLECTIVES[name], known.devices, size)
-            p.streams[row], p.seconds[row] = known.set, known.seconds[name, size]
-        p.filled["pending"] = p.filled["members"] = 0
+        for row, name, itemsize, first, count, width in p.pending[: p.filled["pending"][0]].tolist():
+            args = p.arg[first : first + count * width].reshape(count, width)
+            key = hashlib.blake2b(bytes([name, itemsize, width]) + args.tobytes(), digest_size=16).digest()
+            if key not in self._collectives:
+                exchange = self._exchange(COLLECTIVES[name], args)
+                of_group = self.sets.of_group(ring_order(sorted(set(exchange.devices)), self._hosts))
+                self._collectives[key] = of_group, self.costs.collective_seconds(exchange, itemsize)
+            p.streams[row], p.seconds[row] = self._collectives[key]
+        p.filled["pending"] = p.filled["args"] = 0
 
-    def _group(self, members: tuple[int, ...]) -> _Group:
-        ring = ring_order(members, self._hosts)
-        self._members += len(members)
-        return _Group(tuple(ring), self.sets.of_group(ring), {})
+    def _exchange(self, name: str, args: Array) -> Exchange:
+        """See `packed.Packed.arg`."""
+        device, instance, role = args[:, :ARG_NUMBERS].T.tolist()
+        boxes = args[:, ARG_NUMBERS:].reshape(len(args), -1, 2).transpose(2, 0, 1).tolist()
+        rects = [Rect(tuple(lo), tuple(hi)) for lo, hi in zip(*boxes, strict=True)]
+        counts = role.count(SOURCE), role.count(TARGET)
+        return Exchange(name, self._hosts, self.lowering.machine.doors, device, instance, rects, *counts)
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""

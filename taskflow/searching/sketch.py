@@ -75,7 +75,7 @@ def sketch(
         x = LoadedRegion(life, points)
         versions = len(life.producer)
         rows, issuers = versions * (2 * len(links.hosts) + links.streams), life.ops + versions
-        short = lacking_column(p, rows, 0, 0, versions, issuers, rows + (EDGES + 2) * len(points.device))
+        short = lacking_column(p, rows, (0, 0), 0, versions, issuers, rows + (EDGES + 2) * len(points.device))
         if short != FITS:
             return short, number, False
         row = p.filled[0].rows

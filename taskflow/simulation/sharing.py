@@ -25,16 +25,29 @@ def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array
 
 
 def find_waits(task_graph: TaskGraph) -> Successors:
-    """Rows wait for what they depend on, and for the row before them on every stream of a device."""
+    """Rows wait for what they depend on, and for the row before them on every stream of a device.
+
+    A device that sends by link has a stream for every link, its ports.
+    """
     rows, streams = task_graph.occupied()
     is_device = streams < STREAMS * len(task_graph.machine.devices)
-    rows, streams = rows[is_device], streams[is_device]
+    moved = np.flatnonzero(task_graph.is_transfer)
+    port, has_port = _ports(task_graph, moved)
+    rows = np.concatenate([rows[is_device], moved[has_port]])
+    streams = np.concatenate([streams[is_device], streams.max(initial=0) + 1 + port[has_port]])
     order = np.lexsort((rows, streams))
     rows, streams = rows[order], streams[order]
     follows = np.flatnonzero(streams[1:] == streams[:-1])
     row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
     before, after = (task_graph.dep_row, rows[follows]), (row, rows[follows + 1])
     return turn_round(len(task_graph), np.concatenate(before), np.concatenate(after))
+
+
+def _ports(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
+    """The first link of transfers, and whether it is a port of their source."""
+    source, devices = task_graph.source[moved], task_graph.machine.devices
+    by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in devices])
+    return task_graph.machine.routes[source, task_graph.device[moved], 0], by_link[source]
 
 
 def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
@@ -82,13 +95,12 @@ def _ring_links(machine: MachineModel, ring: tuple[int, ...]) -> tuple[Array, Ar
 def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
     """Whether several sending and several receiving streams use a link; per link."""
     devices, links = task_graph.machine.devices, len(task_graph.machine.links)
-    is_shared, source = np.ones(links, np.bool_), task_graph.source[row]
+    is_shared, source, device = np.ones(links, np.bool_), task_graph.source[row], task_graph.device[row]
     is_collective = task_graph.kind[row] == Kind.COLLECTIVE
-    by_link = np.array([d.sends_by_link for d in devices])
-    is_cpu = np.array([d.kind == "cpu" for d in devices])  # the receiver copies
-    both_ends = (source, is_cpu | by_link), (task_graph.device[row], by_link)
-    for ends, has_no_stream in both_ends:
-        is_alone = is_collective | has_no_stream[ends]
+    port, has_port = _ports(task_graph, row)
+    has_no_stream = np.array([d.kind == "cpu" for d in devices])[source]  # the receiver copies
+    sending = np.where(has_port, len(devices) + len(task_graph) + port, source)
+    for ends, is_alone in ((sending, is_collective | has_no_stream), (device, is_collective | has_port)):
         users = np.where(is_alone, len(devices) + row, ends)
         low, high = np.full(links, np.iinfo(np.int64).max), np.full(links, -1)
         np.minimum.at(low, link, users)

@@ -6,6 +6,7 @@ from taskflow import CostModel, Device, Link, MachineModel
 from taskflow.collective import price as collective_cost
 from taskflow.collective.algorithms import serving
 from taskflow.collective.price import CollectiveCosts
+from taskflow.tasks.moves import even_outline
 from tests.lowering.test_collective import gathered
 
 BANDWIDTH, LATENCY = 1e9, 1e-6
@@ -19,8 +20,7 @@ def uniform(count, device=FREE):
 def seconds(machine, name, size, group=None):
     """Of a collective of `size` bytes per device."""
     group = group or tuple(range(len(machine.devices)))
-    moved = (2 if name == "all-reduce" else 1) * (len(group) - 1) * size
-    return CollectiveCosts(machine).choose(name, group, moved)[0]
+    return CollectiveCosts(machine).prices(group).choose(name, size).seconds
 
 
 def test_a_large_all_gather_of_seven_goes_round_the_ring():
@@ -66,12 +66,12 @@ _RATES = {"kind": "cuda", "memory_bandwidth": 1e24, "overhead_seconds": 0.0}
 
 
 def test_between_two_hosts_each_piece_crosses_once():
-    """Ring: two of eight hops cross, one each way. Halving: four messages share the slow link in its last step."""
+    """Ring: two of eight hops cross, one each way. Two levels: four share the slow link, but not their latency."""
     size, machine = 8_000_000, two_hosts()
     prices = CollectiveCosts(machine).prices(tuple(range(8)))
     slow, fast = size / 8 / (BANDWIDTH / 10), size / 8 / BANDWIDTH
     assert prices.seconds("all-gather", "ring", size) >= 7 * slow
-    assert prices.seconds("all-gather", "two-level", size) == pytest.approx(4 * (LATENCY + slow) + 6 * fast)
+    assert prices.seconds("all-gather", "two-level", size) == pytest.approx(LATENCY + 4 * slow + 6 * fast)
     assert prices.seconds("all-gather", "halving-doubling", size) >= 4 * 4 * slow
     assert prices.choose("all-gather", size)[1] == "two-level"
 
@@ -83,7 +83,8 @@ def test_the_fastest_of_all_is_chosen_and_bounds_are_below(name, size):
         prices = CollectiveCosts(machine).prices(tuple(range(len(machine.devices))))
         every = {each: prices.seconds(name, each, size) for each in serving(name)}
         assert prices.choose(name, size)[0] == min(every.values())
-        assert all(prices.bound(name, each, size) <= seconds for each, seconds in every.items())
+        outline = even_outline(name, prices.group.hosts, size)
+        assert all(prices.bound_of(outline, each) <= seconds for each, seconds in every.items())
         assert all(prices.choose(name, size, each) == (seconds, each) for each, seconds in every.items())
 
 
@@ -91,7 +92,8 @@ def test_cost_models_give_the_seconds_of_collective_rows():
     task_graph = gathered(6, 6)
     costs = CostModel.analytic(task_graph.machine)
     (row,) = [t.row for t in task_graph if t.collective]
-    expected = CollectiveCosts(task_graph.machine).choose("all-gather", tuple(range(6)), task_graph[row].bytes)[0]
+    size = task_graph[row].bytes // 5
+    expected = CollectiveCosts(task_graph.machine).prices(tuple(range(6))).choose("all-gather", size).seconds
     assert costs.seconds(task_graph)[row] == expected > 0
     assert costs.source(task_graph, row) == "link"
 
@@ -102,6 +104,6 @@ def test_what_is_forgotten_costs_the_same_again(monkeypatch):
     costs = CollectiveCosts(machine)
     for _ in range(2):
         for count in range(2, 12):
-            found = costs.choose("all-reduce", tuple(range(count)), 1 << 20)
-            assert found == CollectiveCosts(machine).choose("all-reduce", tuple(range(count)), 1 << 20)
+            found = costs.prices(tuple(range(count))).choose("all-reduce", 1 << 20)
+            assert found == CollectiveCosts(machine).prices(tuple(range(count))).choose("all-reduce", 1 << 20)
             assert len(costs._models) <= 3

@@ -32,7 +32,7 @@ def make(name, hosts, sources, targets, scratch=(), algorithm=None):
     assert x.is_regular
     machine = MachineModel.uniform(8)
     prices = GroupPrices(group_of(machine, StreamTable(machine), range(len(x.members))))
-    return replace(x, messages=prices.messages(name, algorithm, 1e9 if len(scratch) > 1 else 1.0))
+    return replace(x, messages=prices.messages(x.outline(1 << 20 if len(scratch) > 1 else 1), algorithm))
 
 
 def run(exchange, values):
