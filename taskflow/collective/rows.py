@@ -20,7 +20,7 @@ from taskflow.tasks.steps import Messages
 NONE = -1
 
 
-class Rows(NamedTuple):
+class CollectiveRows(NamedTuple):
     """The rows, in order.
 
     Attributes:
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
         return float(fair_pass(waits, self.loads, self.taken)[1].max(initial=0.0))
 
 
-def rows_of(g: Group, outline: Outline, messages: Messages) -> Rows:
+def rows_of(g: Group, outline: Outline, messages: Messages) -> CollectiveRows:
     """The rows of a collective by an algorithm that sends so."""
     moves, boxes = moves_of(outline, messages), boxes_of(outline, messages.owner)
     local, local_bytes = np.array(outline.local, np.int64).reshape(-1, 2).T
@@ -56,7 +56,7 @@ def rows_of(g: Group, outline: Outline, messages: Messages) -> Rows:
     taken[row] = g.latency[source, target] + size / g.bandwidth[source, target]
     taken[row[adds] + 1] = g.fold_seconds[folded] + 3 * size[adds] / g.memory_bandwidth[folded]
     waits = _wait(tuple(moves), local, (g.streams, g.doors, g.folding), len(boxes))
-    return Rows(*waits, taken, _loads(g, source, target, row, len(taken)))
+    return CollectiveRows(*waits, taken, _loads(g, source, target, row, len(taken)))
 
 
 def _loads(g: Group, source: Array, target: Array, row: Array, rows: int) -> Loads | None:
@@ -91,7 +91,7 @@ def _is_shared(g: Group, source: Array, target: Array) -> Array:
 
 @njit
 def _wait(moves: tuple[Array, ...], local: Array, group: tuple[Array, ...], pieces: int) -> tuple[Array, Array]:
-    """`ptr` and `before` of `Rows`."""
+    """`ptr` and `before` of `CollectiveRows`."""
     source, target, first, last, adds = moves
     streams, doors, folding = group
     rows, most = len(local) + len(source) + adds.sum(), len(local) + 6 * len(source) + 2 * (last - first).sum()
