@@ -195,14 +195,13 @@ def straight_messages(o: Outline) -> Messages:
         around = range(1, count)
         found += [((int(owner[k]) + away) % count, int(owner[k]), k, True) for away in around for k in piece]
     if o.name not in ("reduce", "reduce-scatter"):
-        having = [
-            [m for m, own in o.sources if own == tile[k]] if o.name not in SUMS else [int(owner[k])] for k in piece
-        ]
+        holds = [(int(m), k) for k, m in enumerate(owner)] if o.name in SUMS else o.sources
+        having = [[m for m, own in holds if own == (k if o.name in SUMS else tile[k])] for k in piece]
         for target in sorted(set(o.targets)):
             for k in piece:
                 nearest = min(having[k], key=lambda m: (o.hosts[m] != o.hosts[target], (m - target) % count))
                 if target not in having[k]:
                     found.append((nearest, target, k, False))
         found.sort(key=lambda each: (not each[3], (each[0] - each[1]) % count if not each[3] else 0))
-    source, target, first, adds = [np.array(column) for column in zip(*found, strict=True)]
-    return Messages(owner, source, target, first, first + 1, adds)
+    source, target, first = np.array([each[:3] for each in found]).T
+    return Messages(owner, source, target, first, first + 1, np.array([each[3] for each in found]))
