@@ -189,7 +189,8 @@ def pend(s: State, k: int, begin: int, p: Packed) -> None:
         is_source = s.arg[a].privilege == READ
         role = SOURCE if is_source else SCRATCH if s.instance[instance].is_partial else TARGET
         p.arg[at], p.arg[at + 1], p.arg[at + 2] = s.instance[instance].device, instance - first, role
-        p.arg[at + ARG_NUMBERS : at + width] = s.arg_box[a]
+        for i in range(s.width):
+            p.arg[at + ARG_NUMBERS + i] = s.arg_box[a, i]
         at += width
     filled.args = at
     filled.pending += 1
