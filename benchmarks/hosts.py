@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,7 @@ class TwoHosts(NamedTuple):
         """The command line that starts a script on both, from the first."""
         hosts = ",".join(f"{name}:{ranks // 2}" for name in self.names)
         run = [sys.executable, "-m", "taskflow", "run", "--hosts", hosts, "--interface", INTERFACE]
-        return [self.agent, self.names[0], " ".join([*run, "--agent", self.agent, *script])]
+        return [self.agent, self.names[0], " ".join(["exec", *run, "--agent", self.agent, *script])]
 
 
 def why_not() -> str:
@@ -92,6 +93,9 @@ def two_hosts(rate: str = "") -> Iterator[TwoHosts]:
         finally:
             for name in names:
                 with suppress(subprocess.CalledProcessError):  # it was not made
+                    for process in _call("ip", "netns", "pids", name).split():
+                        with suppress(ProcessLookupError):
+                            os.kill(int(process), signal.SIGKILL)
                     _call("ip", "netns", "del", name)
 
 

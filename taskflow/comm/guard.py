@@ -295,10 +295,10 @@ class Guard:
             self.selector.unregister(source)
             source.close()
             rank = self.guards.pop(source)
-            if rank in self.ranks and self.ranks[rank].state != RankState.GONE:
-                del self.ranks[rank]  # it has no guard, or one that has another centre now
             if is_lost and rank >= 0:
                 self._pass(rank, Fault.LOST)
+            if rank in self.ranks and self.ranks[rank].state != RankState.GONE:
+                del self.ranks[rank]  # it has no guard, or one that has another centre now
 
     def _take(self, report: Report) -> None:
         """As the centre: note a report, and judge when it is this one's turn or tells of an end."""
@@ -337,7 +337,18 @@ class Guard:
         while state_of(self.process) != RankState.GONE and time.monotonic() < end:
             time.sleep(TICK_SECONDS / 10)
         self._kill()
+        if fault == Fault.LOST:
+            self._end_launcher()
         sys.exit()
+
+    def _end_launcher(self) -> None:
+        """It would wait, for minutes, for a host that does not answer."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(OSError):
+                os.kill(self.launcher, number)
+            end = time.monotonic() + OWN_END_SECONDS
+            while state_of(self.launcher) != RankState.GONE and time.monotonic() < end:
+                time.sleep(TICK_SECONDS / 10)
 
     def _segments(self) -> set[Path]:
         """The files that MPI shares with other ranks of the host, which the launcher removes, unless it is killed."""

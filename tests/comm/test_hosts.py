@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks.hosts import two_hosts, why_not
+from benchmarks.hosts import INTERFACE, two_hosts, why_not
 from taskflow.comm import hosts
 from taskflow.comm.hosts import Hosts
 from tests.conftest import ROOT
@@ -18,6 +18,10 @@ ABOUT = (
 DIES = (
     "import os; from taskflow.comm.transport import connect; t = connect(); t.barrier()\n"
     "t.rank == 1 and os.kill(os.getpid(), 9); t.barrier()\n"
+)
+LOOPS = (
+    "import time; from taskflow.comm.transport import connect; t = connect(); t.barrier()\n"
+    "t.rank or print('met', flush=True); time.sleep(60)\n"
 )
 
 
@@ -68,16 +72,23 @@ def test_two_namespaces_are_two_hosts(tmp_path):
         pytest.skip(reason)
     with two_hosts() as pair:
 
-        def run(ranks, script):
+        def start(ranks, script, *options):
             path = tmp_path / "script.py"
             path.write_text(script)
-            command = pair.command(ranks, str(path))
-            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+            command = pair.command(ranks, *options, str(path))
+            return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-        done = run(4, ABOUT)
-        assert (done.returncode, done.stdout.strip()) == (0, "2 [0, 0, 1, 1] True"), done.stderr
-        assert "Traceback" not in done.stderr  # of a guard
-        done = run(2, DIES)
-        assert done.returncode and "rank 1 (process " in done.stderr and f"on {pair.names[1]}) died" in done.stderr
+        run = start(4, ABOUT)
+        out, err = run.communicate(timeout=60)
+        assert (run.returncode, out.strip()) == (0, "2 [0, 0, 1, 1] True"), err
+        assert "Traceback" not in err  # of a guard
+        run = start(2, DIES)
+        _, err = run.communicate(timeout=60)
+        assert run.returncode and "died in script; all ranks end" in err  # at times rank 0, which MPI ends with it
+        run = start(2, LOOPS, "--patience", "1")
+        assert run.stdout.readline() == "met\n"
+        subprocess.run(["ip", "-n", pair.names[1], "link", "set", INTERFACE, "down"], check=True)
+        _, err = run.communicate(timeout=30)
+        assert run.returncode and "rank 1 is out of reach in script; all ranks end" in err
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
     assert not any(name in names for name in pair.names)
