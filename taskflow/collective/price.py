@@ -99,7 +99,7 @@ class GroupPrices:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self._work: dict[tuple[str, str, int], tuple[Messages, Array, Array]] = {}
+        self._work: dict[tuple[object, ...], tuple[Messages, Array, Array]] = {}
         self._choices: dict[tuple[object, ...], Choice] = {}
 
     def best(self, outline: Outline, algorithm: str | None = None) -> Choice:
@@ -137,10 +137,11 @@ class GroupPrices:
         """And what they take of every stream and link: a fixed part, and for each byte of a piece."""
         is_cut = outline.name == "reduce-scatter" or outline.whole_bytes > exchanges.SMALL_BYTES
         parts = self.group.count if is_cut else 1
-        key = outline.name, algorithm, parts
+        has_all = len(outline.sources) == self.group.count  # else something that is added comes to nothing: no fold
+        key = outline.name, algorithm, parts, has_all
         if key not in self._work:
             messages = messages_of(outline.name, ALGORITHMS[algorithm].steps(outline.name, self.group), parts)
-            self._work[key] = messages, *_work_of(messages, self.group)
+            self._work[key] = messages, *_work_of(messages, self.group, has_all)
         return self._work[key]
 
     # -- of equal pieces -----------------------------------------------------------------------------------------------
@@ -159,8 +160,9 @@ def _volumes(boxes: Array) -> Array:
     return volumes
 
 
-def _work_of(messages: Messages, g: Group) -> tuple[Array, Array]:
+def _work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array]:
     _, source, target, first, last, adds = messages
+    adds = adds & has_folds
     streams, count = int(max(g.streams.max(), g.folding.max())) + 1, last - first
     fixed, per_piece = np.zeros(streams + 1), np.zeros(streams + 1)  # the last one for none
     of_links = np.zeros(len(g.link_bandwidth) + 1)

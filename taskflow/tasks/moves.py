@@ -56,7 +56,7 @@ class Outline(NamedTuple):
     @property
     def of_all(self) -> tuple[object, ...]:
         """What differs between regular collectives of a group."""
-        return self.name, self.unit_bytes, self.boxes, self.owners, self.local
+        return self.name, self.unit_bytes, self.boxes, self.owners, self.local, len(self.sources)
 
 
 def even_outline(name: str, hosts: Sequence[int], size: float) -> Outline:

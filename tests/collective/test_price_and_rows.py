@@ -1,0 +1,51 @@
+"""Law 8: the seconds of a collective are those of the rows that run in its place, links shared fairly."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskflow import CostModel, Kind, MachineModel, lower
+from taskflow.collective.algorithms import serving
+from taskflow.collective.price import CollectiveCosts
+from taskflow.execute.expand import expand
+from taskflow.machine.topology import torus
+from taskflow.simulation.sharing import schedule_fairly
+from taskflow.tasks import exchange
+from tests.collectives import by_copies
+from tests.strategies import graphs, random_strategy
+from tests.test_laws import examples
+
+MACHINES = [
+    MachineModel.preset("v100", nodes=2).take(11),
+    MachineModel.preset("p100", nodes=2),
+    MachineModel.uniform(6),
+    torus((2, 3)),
+]
+
+
+@examples(10)
+@given(data=st.data())
+def test_a_row_takes_what_its_steps_take(data):
+    """Any roots, partial groups, uneven tiles and boxes of few elements; bounds are below, the best is chosen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "SMALL_BYTES", data.draw(st.sampled_from([0, 200])))
+        machine = by_copies(data.draw(st.sampled_from(MACHINES)), 1)
+        graph = data.draw(graphs()).graph
+        task_graph = lower(graph, random_strategy(graph, machine, data.draw(st.integers(0, 2**32 - 1))), machine)
+        costs, rows = CostModel.analytic(machine), expand(task_graph)
+        seconds, of_rows = costs.seconds(task_graph), costs.seconds(rows.task_graph)
+        for row in np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)[:6].tolist():
+            own = rows.origin == row
+            start, end, _ = schedule_fairly(rows.task_graph, np.where(own, of_rows, 0.0))
+            assert seconds[row] == pytest.approx(end[own].max() - start[own].min(), rel=1e-9)
+            check_choice(task_graph, row, seconds[row])
+
+
+def check_choice(task_graph, row, seconds):
+    x, itemsize = task_graph.exchange(row), task_graph.regions[int(task_graph.region[row])].itemsize
+    if x.is_regular:
+        prices, outline = CollectiveCosts(task_graph.machine).prices(tuple(x.members)), x.outline(itemsize)
+        every = {each: prices.seconds_of(outline, each) for each in serving(x.name)}
+        assert seconds == min(every.values())
+        assert all(prices.bound_of(outline, each) <= taken for each, taken in every.items())
