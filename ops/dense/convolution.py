@@ -102,7 +102,9 @@ def launch_convolution(
         name,
         pattern,
         [x, *parameters(x, name, shape, bias, *inits)],
-        kernel=kernels.forward.bind(windows=_both(windows), is_grouped=groups > 1),
+        kernel=replace(
+            kernels.forward.bind(windows=_both(windows), is_grouped=groups > 1), window=_saving(windows, groups)
+        ),
         sizes={"g": groups} if groups > 1 else {},
         windows=dict(zip(read, windows, strict=True)),
         backward=partial(_backward, kernels=kernels),
@@ -142,6 +144,12 @@ def _both(windows: Sequence[Window]) -> Windows:
     return (Window("h"), windows[0]) if len(windows) == 1 else (windows[0], windows[1])
 
 
+def _saving(windows: Sequence[Window], groups: int) -> int:
+    """The size of square windows of stride 1 over all channels of images, else 0; see `taskflow.Kernel`."""
+    sizes = {w.size if (w.stride, w.dilation) == (1, 1) else 0 for w in windows}
+    return sizes.pop() if groups == 1 and len(windows) == 2 and len(sizes) == 1 else 0
+
+
 def _layout(pattern: str, windows: Sequence[Window]) -> str | None:
     return layout_channels_last(pattern) if len(windows) == 2 else None
 
@@ -160,7 +168,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
             f"{op.name}.dx",
             x_pattern,
             [gy, weight],
-            kernel=kernels.of_x.bind(**options),
+            kernel=replace(kernels.of_x.bind(**options), window=_saving(windows, len(groups) + 1)),
             sizes={**groups, **dict(zip(made, x.shape[2:], strict=True))},
             windows={axis: replace(w, transposed=True) for axis, w in zip(back, windows, strict=True)},
             flops=2 * prod(op.extents[axis] for axis in made) / prod(x.shape[2:]),
@@ -170,7 +178,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
             f"{op.name}.dweight",
             weight_pattern,
             [gy, x],
-            kernel=kernels.of_weight.bind(**options),
+            kernel=replace(kernels.of_weight.bind(**options), window=_saving(windows, len(groups) + 1)),
             sizes={**groups, **{f"k{axis}": w.size for axis, w in zip(made, windows, strict=True)}},
             windows=op.windows,
             layout=_layout(weight_pattern, windows),

@@ -1,4 +1,4 @@
-"""`taskflow machine`: show a preset or a machine file, measure the machine at hand, write a machine file."""
+"""`taskflow machine`: show a preset or a machine file, measure the machine at hand, write a machine file, validate."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from taskflow.backend import make_backend
 from taskflow.cli.types import Commands
+from taskflow.cli.validate import validate
 from taskflow.comm.transport import connect
 from taskflow.core.text import printable
 from taskflow.cost.measure import measure_machine
@@ -36,6 +37,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--nodes", type=int, help="hosts of a preset (default: 1)")
     parser.add_argument("--devices", type=int, help="only the first so many devices; with --measure: that many")
     parser.add_argument("--measure", action="store_true", help="measure the GPUs at hand, or else the processor")
+    parser.add_argument("--validate", action="store_true", help="hold the presets to published measurements")
     parser.add_argument("--out", metavar="FILE", help="write a machine file")
     parser.set_defaults(act=_run)
 
@@ -93,8 +95,10 @@ def _transfer_lines(machine: MachineModel) -> list[str]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.measure == bool(options.machine):
-        raise ValueError("machine: name a preset or a file, or ask for --measure")
+    if options.measure + options.validate + bool(options.machine) != 1:
+        raise ValueError("machine: name a preset or a file, or ask for --measure or --validate")
+    if options.validate:
+        return 0 if validate() else 1
     if options.measure:
         machine = measure_machine(MachineModel.local(options.devices))
         _report(machine, options.out)

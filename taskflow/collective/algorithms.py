@@ -12,10 +12,10 @@ from taskflow.collective.grid_ring import grid_ring
 from taskflow.collective.group import Group
 from taskflow.collective.halving import core_members, halving_doubling
 from taskflow.collective.multitree import multitree
-from taskflow.collective.ring import bidirectional_ring, ring
+from taskflow.collective.ring import bidirectional_ring, ring, rings
 from taskflow.collective.straight import straight
 from taskflow.collective.tree import binomial_tree
-from taskflow.collective.two_level import owners_by_number, two_level
+from taskflow.collective.two_level import owners_by_number, shorter_level, two_level
 from taskflow.core.columns import Array
 from taskflow.tasks.steps import Steps, pipelined
 
@@ -39,20 +39,21 @@ class Algorithm(NamedTuple):
         bring: group, owners -> steps.
         summing: of a group, the owners of the pieces of an all-reduce.
         serves: the collectives that it is for.
-        parts: each piece in so many, one behind the other; stride: rounds from one to the next.
+        parts: each piece in so many, one behind the other.
+        stride: of a group, rounds from one part to the next.
     """
 
     bring: Callable[[Group, Array], Steps]
     summing: Callable[[Group], Array] = everyone
     serves: tuple[str, ...] = ("all-reduce", "reduce-scatter", "all-gather")
     parts: int = 1
-    stride: int = 1
+    stride: Callable[[Group], int] = lambda _: 1
 
     def steps(self, name: str, group: Group) -> Steps:
         """The steps that bring pieces from their owners to all, in a collective of this name."""
         owners = first_member(group) if name in ROOTED else everyone(group)
         steps = self.bring(group, self.summing(group) if name == "all-reduce" else owners)
-        return pipelined(steps, self.parts, self.stride) if self.parts > 1 else steps
+        return pipelined(steps, self.parts, self.stride(group)) if self.parts > 1 else steps
 
 
 _ROOTED_TOO = ("all-reduce", "reduce-scatter", "all-gather", *ROOTED)
@@ -61,16 +62,18 @@ ALGORITHMS = {
     "straight": Algorithm(straight, serves=_ROOTED_TOO),
     "ring": Algorithm(ring),
     "bidirectional ring": Algorithm(bidirectional_ring),
+    "rings": Algorithm(rings),
     "halving-doubling": Algorithm(halving_doubling, core_members),
     "tree": Algorithm(binomial_tree, first_member, (*_ALL_REDUCE, *ROOTED)),
-    "tree in 4 parts": Algorithm(binomial_tree, first_member, (*_ALL_REDUCE, *ROOTED), 4, 1),
-    "chain in 4 parts": Algorithm(ring, first_member, ROOTED, 4, 1),
-    "chain in 16 parts": Algorithm(ring, first_member, ROOTED, 16, 1),
+    "tree in 4 parts": Algorithm(binomial_tree, first_member, (*_ALL_REDUCE, *ROOTED), 4),
+    "chain in 4 parts": Algorithm(ring, first_member, ROOTED, 4),
+    "chain in 16 parts": Algorithm(ring, first_member, ROOTED, 16),
     "double tree": Algorithm(double_tree, tree_roots, _ALL_REDUCE),
-    "double tree in 4 parts": Algorithm(double_tree, tree_roots, _ALL_REDUCE, 4, 2),
-    "double tree in 16 parts": Algorithm(double_tree, tree_roots, _ALL_REDUCE, 16, 2),
+    "double tree in 4 parts": Algorithm(double_tree, tree_roots, _ALL_REDUCE, 4, lambda _: 2),
+    "double tree in 16 parts": Algorithm(double_tree, tree_roots, _ALL_REDUCE, 16, lambda _: 2),
     "two-level": Algorithm(two_level, owners_by_number),
-    "two-level in 4 parts": Algorithm(two_level, owners_by_number, parts=4),
+    "two-level in 4 parts": Algorithm(two_level, owners_by_number, parts=4, stride=shorter_level),
+    "two-level in 8 parts": Algorithm(two_level, owners_by_number, parts=8, stride=shorter_level),
     "2-D ring": Algorithm(grid_ring),
     "multitree": Algorithm(multitree),
 }

@@ -33,6 +33,12 @@ def two_level(group: Group, owners: Array) -> Steps:
     return steps_of(owners, *columns)
 
 
+def shorter_level(group: Group) -> int:
+    """Rounds of the shorter level: of parts so many rounds apart one is between hosts while another is within."""
+    size = np.diff(group.host_begin)
+    return max(1, min(len(size), int(size.max())) - 1)
+
+
 def owners_by_number(group: Group) -> Array:
     """All members, those of the same number within their hosts side by side, so that their pieces travel as one."""
     begin, members = group.host_begin, np.arange(group.count)

@@ -47,8 +47,8 @@ class Rates(NamedTuple):
     Attributes:
         latency, throughput: (devices, devices) of transfers.
         overhead, bandwidth, ramp: per device, of what moves data within it.
-        flops, compute_ramp: (dtypes, devices) flop/s, and per device the seconds of the ramp of what computes; of no
-            meaning but for analytic costs.
+        flops, compute_ramp: (dtypes, devices) flop/s, dtypes as `dtype_number` gives them, and per device the seconds
+            of the ramp of what computes; of no meaning but for analytic costs.
     """
 
     latency: Array
@@ -80,7 +80,7 @@ class CostModel(ABC):
             overhead=np.array([d.overhead_seconds for d in devices]),
             bandwidth=bandwidth,
             ramp=np.array([d.half_bytes for d in devices]) / bandwidth,
-            flops=np.ones((len(_DTYPES), len(devices))),
+            flops=np.ones((len(_DTYPES) + len(WINOGRAD), len(devices))),
             compute_ramp=np.zeros(len(devices)),
         )
         self._collectives = CollectiveCosts(machine)
@@ -172,9 +172,11 @@ class AnalyticCosts(CostModel):
         devices = machine.devices
         name = {"float32": "tf32" if use_tf32 else "float32"}
         shares = np.array([d.compute_efficiency for d in devices])
-        flops = shares * np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
+        flops = np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
+        saves = [d.kind == "cuda" and not (use_tf32 and "tf32" in d.rates) for d in devices]
+        flops = np.vstack([flops, *(np.where(saves, times, 1.0) * flops[0] for times in WINOGRAD.values())])
         ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
-        self.rates = self.rates._replace(flops=flops, compute_ramp=ramp)
+        self.rates = self.rates._replace(flops=shares * flops, compute_ramp=ramp)
         self._dtype_of: dict[str, int] = {}
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
@@ -185,7 +187,7 @@ class AnalyticCosts(CostModel):
         if task_graph.kind[row] != Kind.POINT:
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
         dtype, number = task_dtype(task_graph, row), int(task_graph.device[row])
-        rate, bandwidth = self.rates.flops[_DTYPES.index(dtype), number], self.rates.bandwidth[number]
+        rate, bandwidth = self.rates.flops[self._dtypes(task_graph, row), number], self.rates.bandwidth[number]
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
         computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
         does = computes if is_computing else f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
@@ -202,25 +204,32 @@ class AnalyticCosts(CostModel):
         device, flops, size = task_graph.device[rows], task_graph.flops[rows], task_graph.bytes[rows]
         return self.task_seconds(device, self._dtypes(task_graph, rows), flops, size)
 
-    def _dtypes(self, task_graph: TaskGraph, rows: Array) -> Array:
+    def _dtypes(self, task_graph: TaskGraph, rows: Array | int) -> Array:
         """Number of the dtype of each point."""
         known = self._dtype_of
         for launch in task_graph.launches:
             if launch.identity not in known:
-                known[launch.identity] = dtype_number([task_graph.regions[n].dtype for n in launch.args])
+                dtypes = [task_graph.regions[n].dtype for n in launch.args]
+                known[launch.identity] = dtype_number(dtypes, launch.kernel.window)
         numbers: Array = np.array([known[launch.identity] for launch in task_graph.launches], np.int64)
         return np.take(numbers, task_graph.launch[rows])
 
 
 _DTYPES = ("float32", "float64", "float16", "bfloat16")
+# Window of a convolution -> how many times fewer products a GPU's library needs for it in float32, by the algorithm of
+# Winograd on tiles of 6 x 6 points: (7 - w) outputs of w products each a side. Source: Lavin and Gray, "Fast algorithms
+# for convolutional neural networks", CVPR 2016; cuDNN calls it CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED.
+WINOGRAD = {w: ((7 - w) * w / 6) ** 2 for w in (3, 5)}
 
 
-def dtype_number(dtypes: Sequence[str]) -> int:
+def dtype_number(dtypes: Sequence[str], window: int = 0) -> int:
     """Number, for `AnalyticCosts.task_seconds`, of the dtype in which an operator with arguments of these computes.
 
-    That is the first floating one; operators on integers count as float32.
+    That is the first floating one; operators on integers count as float32. Convolutions in float32 with a window that
+    GPUs save flops of (`WINOGRAD`) have numbers of their own behind those of the dtypes.
     """
-    return next((_DTYPES.index(dtype) for dtype in dtypes if dtype in _DTYPES), 0)
+    number = next((_DTYPES.index(dtype) for dtype in dtypes if dtype in _DTYPES), 0)
+    return number if number or window not in WINOGRAD else len(_DTYPES) + list(WINOGRAD).index(window)
 
 
 def task_dtype(task_graph: TaskGraph, row: int) -> str:

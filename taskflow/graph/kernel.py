@@ -64,6 +64,7 @@ class Kernel:
         float32_outputs: numbers of the outputs that are float32 where the others are float16 or bfloat16 (see
             `taskflow.precision`). None: scalars, and what is summed over axes of one input alone.
         expression: what it computes in every element, if that is all that it does.
+        window: of a convolution with square windows of stride 1, their size: GPUs save flops of small ones in float32.
 
     Raises:
         TypeError: a field is of another type, or `function` is a partial Kernel: `bind` gives one its options.
@@ -81,6 +82,7 @@ class Kernel:
     together: Callable[..., Call] | None = None
     float32_outputs: tuple[int, ...] | None = None
     expression: Pointwise | None = None
+    window: int = 0
 
     def __post_init__(self) -> None:
         if not callable(self.function) or isinstance(self.function, Kernel):

@@ -91,7 +91,7 @@ class Lowering:
         self.cost_kind = _numbered(self._identities)
         self.life_kind = _numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
-        self.compute_dtype = [dtype_number([r.dtype for r in op.args]) for op in self.operators]
+        self.compute_dtype = [dtype_number([r.dtype for r in op.args], op.kernel.window) for op in self.operators]
         self.dtype_kind = _numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._args = np.array([len(op.args) for op in self.operators], np.int64)

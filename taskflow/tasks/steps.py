@@ -58,12 +58,16 @@ def steps_of(owner: Array, round_: Array, source: Array, target: Array, piece: A
 
 
 def pipelined(steps: Steps, parts: int, stride: int) -> Steps:
-    """Each message in so many parts, each part `stride` rounds behind the one before."""
+    """Each message in so many parts, each part `stride` rounds behind the one before.
+
+    The first parts of all pieces stand side by side, then the second ones: what travelled as one still does.
+    """
     piece = np.concatenate([np.arange(a, b) for a, b in zip(steps.first, steps.last, strict=True)])
     count = steps.last - steps.first
     part = np.arange(parts)[:, None]
     round_, source, target = (np.repeat(column, count) for column in steps[1:4])
-    return steps_of(np.repeat(steps.owner, parts), round_ + stride * part, source, target, piece * parts + part)
+    number = part * len(steps.owner) + piece
+    return steps_of(np.tile(steps.owner, parts), round_ + stride * part, source, target, number)
 
 
 class Messages(NamedTuple):

@@ -53,10 +53,11 @@ def test_the_processor_at_hand_is_measured(tmp_path):
     assert 1e-8 < device.overhead_seconds < 1e-3
 
 
-@pytest.mark.parametrize("arguments", [[], ["p100", "--measure"]])
+@pytest.mark.parametrize("arguments", [[], ["p100", "--measure"], ["p100", "--validate"], ["--measure", "--validate"]])
 def test_what_to_show_is_named_once(arguments, capsys):
     assert main(["machine", *arguments]) == 2
-    assert capsys.readouterr().err == "taskflow: machine: name a preset or a file, or ask for --measure\n"
+    rule = "taskflow: machine: name a preset or a file, or ask for --measure or --validate\n"
+    assert capsys.readouterr().err == rule
 
 
 def test_a_file_knows_its_hosts(tmp_path):

@@ -10,7 +10,7 @@ def streams_of(sets, number):
 
 
 def test_a_link_with_one_sender_is_implied_by_its_sending_stream():
-    table = StreamTable(MachineModel.preset("p100", nodes=2))
+    table = StreamTable(MachineModel.preset("p100", nodes=2).with_rates(sends_by_link=False))
     sets = StreamSets(table)
     inside, across = streams_of(sets, 0 * 8 + 1), streams_of(sets, 0 * 8 + 4)
     assert inside == {int(table.sending[0]), int(table.receiving[1])}
@@ -19,7 +19,7 @@ def test_a_link_with_one_sender_is_implied_by_its_sending_stream():
 
 
 def test_a_group_occupies_what_its_collectives_do_but_for_implied_links():
-    table = StreamTable(MachineModel.preset("p100", nodes=2))
+    table = StreamTable(MachineModel.preset("p100", nodes=2).with_rates(sends_by_link=False))
     sets = StreamSets(table)
     group = (0, 1, 4, 5)
     found, all_of_them = streams_of(sets, sets.of_group(group)), set(table.of_group(group).tolist())
