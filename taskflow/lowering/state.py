@@ -190,12 +190,13 @@ def add_edge(s: State, issuer: int, index: int, access: int) -> None:
 def wait_for(s: State, latest: int, box: Any, issuer: int, index: int) -> None:
     """Edges to all accesses, latest first, that overlap the box.
 
-    What arrives in an instance arrives in one stream: of that the latest is enough, where edges may be left out.
+    What arrives in an instance by one door arrives in one stream: of that the latest is enough, where edges may be left
+    out.
     """
     k, is_told = latest, False
     while k >= 0:
         if overlaps(s.access_box[k], box):
-            arrives = s.is_brief > 0 and is_arrival(s, k)
+            arrives = s.is_brief > 0 and s.doors == 1 and is_arrival(s, k)
             if not (arrives and is_told):
                 add_edge(s, issuer, index, k)
             is_told = is_told or arrives

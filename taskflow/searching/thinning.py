@@ -41,13 +41,15 @@ class RowStreams(NamedTuple):
 
 @leaf
 def stream_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
-    """A stream that the row occupies; -1: it is a collective, which occupies those of many devices."""
+    """A stream of a device that the row occupies; -1: a collective occupies those of many, what comes by link none."""
     if issuer < streams.ops:
         point = streams.first[issuer] + index
         return int(streams.stream[COMPUTING, streams.device[point]])
     number = streams.version_row[issuer - streams.ops] + index
     row = s.row[number]
-    if row.kind == COLLECTIVE:
+    stream = streams.stream[:, row.device]
+    comes_by_link = stream[SENDING] < 0 and stream[RECEIVING] != stream[COMPUTING]
+    if row.kind == COLLECTIVE or (row.kind == COPY and row.source != row.device and comes_by_link):
         return -1
     return int(streams.stream[HOST if row.kind == FEED else RECEIVING, row.device])
 

@@ -136,6 +136,7 @@ class StreamSets:
         if group not in self._groups:
             is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
             is_used[self._pairs[ring, [*ring[1:], ring[0]]]] = True
+            is_used[self._table.receiving[ring]] = True
             self._streams.add(is_used[:-1].nonzero()[0])
             self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
         return self._groups[group]
@@ -146,7 +147,7 @@ def _shared(table: StreamTable) -> Array:
     source, target, _ = np.nonzero(table.routes >= 0)
     used = table.routes[table.routes >= 0]
     is_shared = np.ones(max(used, default=0) + 1, np.bool_)
-    for streams in (table.sending[source], table.receiving[target]):
+    for streams in (table.of_transfers[source, target, 1], table.of_transfers[source, target, 0]):
         low, high = np.full(len(is_shared), np.iinfo(np.int64).max), np.full(len(is_shared), -1)
         np.minimum.at(low, used, streams)
         np.maximum.at(high, used, streams)
