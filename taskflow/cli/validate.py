@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from taskflow.cli.model import build_model
+from taskflow.collective.price import CollectiveCosts
 from taskflow.core.files import fit, naming, parse_toml, read_text
 from taskflow.cost.model import CostModel
 from taskflow.lowering import lower
@@ -82,13 +83,12 @@ def predict(row: PublishedRow) -> float:
     """The figure of a row as the model makes it, in the unit of the row."""
     machine = MachineModel.preset(row.machine, row.nodes)
     machine = machine if row.devices is None else machine.take(row.devices)
-    costs = CostModel.analytic(machine)
     if row.size_bytes:
         count = len(machine.devices)
-        moved = 2 * (count - 1) * row.size_bytes
-        return moved / count / costs.collective_seconds("all-reduce", tuple(range(count)), moved) / 1e9
+        seconds = CollectiveCosts(machine).prices(tuple(range(count))).choose("all-reduce", row.size_bytes).seconds
+        return 2 * (count - 1) / count * row.size_bytes / seconds / 1e9
     graph = build_model(row.model, [f"{name}={value!r}" for name, value in row.arguments.items()])
-    seconds = simulate(lower(graph, data_parallel(graph, machine), machine), costs).seconds
+    seconds = simulate(lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine)).seconds
     return row.samples / seconds if row.samples else seconds
 
 

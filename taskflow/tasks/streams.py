@@ -136,7 +136,7 @@ class StreamSets:
         if group not in self._groups:
             is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
             is_used[self._pairs[ring, [*ring[1:], ring[0]]]] = True
-            is_used[self._table.receiving[ring]] = True
+            is_used[self._table.receiving[list(group)]] = True
             self._streams.add(is_used[:-1].nonzero()[0])
             self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
         return self._groups[group]

@@ -6,6 +6,7 @@ import pytest
 import taskflow
 from taskflow import CostModel, MachineModel, lower
 from taskflow.graph.family import Family
+from taskflow.machine.topology import torus
 from taskflow.searching import program as programs
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import schedule
@@ -52,3 +53,17 @@ def test_a_proposal_that_is_not_accepted_leaves_no_rows():
     for _ in range(3):
         judge.propose("fc1", taskflow.ParallelConfig({"o": 2}))
         assert judge.program.tables.counter["rows"][0] == rows
+
+
+def test_of_a_device_that_receives_by_several_links_no_arrival_implies_another():
+    """A grid of 2 x 3: what comes by different links comes in no order."""
+    graph, machine = network(layers=2), torus((2, 3))
+    costs, generator = CostModel.analytic(machine), np.random.default_rng(0)
+    judge, strategy = Judge(graph, machine, costs), taskflow.data_parallel(graph, machine)
+    judge.start(strategy)
+    for op in leaders(graph) * 2:
+        strategy[op.name] = random_config(Family.of(op), machine, generator)
+        judge.propose(op.name, strategy[op.name])
+        judge.accept()
+        task_graph = lower(graph, strategy, machine)
+        np.testing.assert_array_equal(judge.ends, schedule(task_graph, costs.seconds(task_graph))[1])
