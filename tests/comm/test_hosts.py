@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from benchmarks.hosts import INTERFACE, two_hosts, why_not
+from taskflow import MachineModel
 from taskflow.comm import hosts
 from taskflow.comm.hosts import Hosts
 from tests.conftest import ROOT
@@ -15,6 +17,24 @@ ABOUT = (
     "import os; from taskflow.comm.transport import connect; t = connect(); names = t.gather(os.uname().nodename)\n"
     "t.rank or print(len(set(names)), list(t.hosts), t.shared_arrays(8) is None)\n"
 )
+STEP = """
+import sys
+import numpy as np
+import ops, taskflow
+
+graph = taskflow.Graph()
+x, t = graph.input("x", (8, 6), dtype="float64"), graph.input("t", (8,), "int32")
+ops.sgd(ops.softmax_cross_entropy(ops.linear(ops.linear(x, 12, name="first"), 4, name="second"), t), lr=0.1)
+machine = taskflow.measure_machine(taskflow.MachineModel.local(4))
+task_graph = taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)
+with taskflow.Executor(task_graph) as step:
+    for k in range(2):
+        step({"x": np.random.default_rng(k).random((8, 6)), "t": np.arange(8, dtype=np.int32) % 4})
+    weight = step.read("first.weight")
+if step.transport.rank == 0:
+    np.save(sys.argv[1], weight)
+    machine.save(sys.argv[2])
+"""
 DIES = (
     "import os; from taskflow.comm.transport import connect; t = connect(); t.barrier()\n"
     "t.rank == 1 and os.kill(os.getpid(), 9); t.barrier()\n"
@@ -82,6 +102,19 @@ def test_two_namespaces_are_two_hosts(tmp_path):
         out, err = run.communicate(timeout=60)
         assert (run.returncode, out.strip()) == (0, "2 [0, 0, 1, 1] True"), err
         assert "Traceback" not in err  # of a guard
+        weights = []
+        for command in (pair.command(4), [sys.executable]):  # four ranks on two hosts, one process
+            (tmp_path / "step.py").write_text(STEP)
+            words = [str(tmp_path / name) for name in ("step.py", "weight.npy", f"{len(weights)}.toml")]
+            command = [*command[:-1], " ".join([command[-1], *words])] if len(command) > 1 else [*command, *words]
+            subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+            weights.append(np.load(words[1]))
+        assert np.abs(weights[0] - weights[1]).max() <= 1e-10
+        machine = MachineModel.load(tmp_path / "0.toml")
+        assert machine.hosts == ((0, 1), (2, 3))
+        within, between = machine.bandwidth[0, 1], machine.bandwidth[0, 2]
+        assert 1e7 < between < within < 1e12
+        assert machine.latency_seconds[0, 2] > machine.latency_seconds[0, 1] > 0
         run = start(2, DIES)
         _, err = run.communicate(timeout=60)
         assert run.returncode and "died in script; all ranks end" in err  # at times rank 0, which MPI ends with it
