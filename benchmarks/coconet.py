@@ -1,10 +1,10 @@
 """A product and its all-reduce in pieces, on emulated links: `mpirun -n 2 python benchmarks/coconet.py`.
 
-Jangda et al., "Breaking the computation and communication abstraction barrier in distributed machine learning workloads"
-(CoCoNet), ASPLOS 2022, splits a product whose partial results are summed, so that the sum of each piece is under way
-while the next piece is computed. Here that is a configuration: a split of the inner axis over the devices makes partial
-results, one of the samples in pieces on each device makes a sum of each piece, and the order of the critical path has
-each sum sent as soon as it can be.
+Jangda et al., "Breaking the computation and communication abstraction barrier in distributed machine learning
+workloads" (CoCoNet), ASPLOS 2022, splits a product whose partial results are summed, so that the sum of each piece is
+under way while the next piece is computed. Here that is a configuration: a split of the inner axis over the devices
+makes partial results, one of the samples in pieces on each device makes a sum of each piece, and the order of the
+critical path has each sum sent as soon as it can be.
 
 Two emulated devices, a link of 1 GB/s each way, a product as long as its all-reduce. Printed: predicted and measured
 seconds in 1, 4 and 16 pieces, and how much of the shorter of the two is hidden: with k pieces at most (k - 1) / k.
@@ -76,7 +76,7 @@ def main() -> None:
         if not comm.rank:
             print(
                 f"{pieces:3d} pieces: predicted {found[0] * 1e3:7.1f} ms, measured {found[1] * 1e3:7.1f} ms "
-                f"({found[1] / found[0]:.3f} of it); hidden {hidden[0]:6.1%}, {hidden[1]:6.1%} of {seconds * 1e3:.1f} ms",
+                f"({found[1] / found[0]:.3f} of it); hidden: {hidden[0]:.1%}, {hidden[1]:.1%}",
                 flush=True,
             )
             holds &= RATIO[0] <= found[1] / found[0] <= RATIO[1]
