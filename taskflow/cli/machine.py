@@ -18,6 +18,7 @@ from taskflow.cost.measure import measure_machine
 from taskflow.cost.measure_gpu import measure_host_link
 from taskflow.machine import MachineModel
 from taskflow.machine.machinefile import preset_names
+from taskflow.machine.topology import of_name
 
 SIMPLE_MACHINES: dict[str, Callable[[int], MachineModel]] = {
     "uniform": MachineModel.uniform,
@@ -33,7 +34,8 @@ def add_parser(commands: Commands) -> None:
         description="Show a machine model as a table, or write it to a file. Under `taskflow run -n RANKS -m taskflow "
         "machine --measure` every rank is a device and the links are timed between ranks.",
     )
-    parser.add_argument("machine", nargs="?", help=f"a TOML file, or one of {', '.join(preset_names())}")
+    names = ", ".join(preset_names())
+    parser.add_argument("machine", nargs="?", help=f"a TOML file, one of {names}, or torus:8x8")
     parser.add_argument("--nodes", type=int, help="hosts of a preset (default: 1)")
     parser.add_argument("--devices", type=int, help="only the first so many devices; with --measure: that many")
     parser.add_argument("--measure", action="store_true", help="measure the GPUs at hand, or else the processor")
@@ -43,7 +45,9 @@ def add_parser(commands: Commands) -> None:
 
 
 def find_machine(name: str, nodes: int | None = None, devices: int | None = None) -> MachineModel:
-    """A simple machine, one of a file, where `name` ends in .toml, or a preset of `nodes` hosts; its first `devices`.
+    """A simple machine, one of a file, where `name` ends in .toml, a topology, or a preset of `nodes` hosts.
+
+    Its first `devices`; a topology is named as in `torus:8x8`.
 
     Raises:
         ValueError: there is none, what is wrong in its file, or it has fewer devices.
@@ -52,10 +56,11 @@ def find_machine(name: str, nodes: int | None = None, devices: int | None = None
         if nodes is not None:
             raise ValueError(f"machine '{name}': --nodes is for presets")
         return SIMPLE_MACHINES[name](devices or 4)
-    if name.endswith(".toml"):
+    if name.endswith(".toml") or ":" in name:
         if nodes is not None:
-            raise ValueError(f"machine file '{name}': says itself how many hosts there are; --nodes is for presets")
-        machine = MachineModel.load(name)
+            what = "file" if name.endswith(".toml") else "topology"
+            raise ValueError(f"machine {what} '{name}': says itself how many hosts there are; --nodes is for presets")
+        machine = MachineModel.load(name) if name.endswith(".toml") else of_name(name)
     else:
         machine = MachineModel.preset(name, 1 if nodes is None else nodes)
     return machine if devices is None else machine.take(devices)

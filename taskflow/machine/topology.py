@@ -1,12 +1,17 @@
-"""Topologies: machines of equal devices on well-known networks, and on any graph."""
+"""Topologies: machines of equal devices on well-known networks, and on any graph.
+
+On the command line `torus:8x8`, `mesh:4x4x4`, `fat_tree:8x8`, `bigraph:4x2` or `dragonfly:5x4x2` (`of_name`); such a
+machine is saved to a file as any other is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, product
 from math import prod
 
 from taskflow.machine.device import Device, Link
+from taskflow.machine.machinefile import MOST_DEVICES
 from taskflow.machine.model import MachineModel
 
 Place = int | str
@@ -81,6 +86,36 @@ def dragonfly(
         ends = (f"switch{a * switches + (b - 1) % switches}", f"switch{b * switches + a % switches}")
         edges.append((*ends, 1.0))
     return of_edges(f"dragonfly {groups}x{switches}x{each}", count, edges, device, bandwidth, latency)
+
+
+def of_name(name: str) -> MachineModel:
+    """The machine of a name such as `torus:8x8`: a function of this module and its first arguments.
+
+    Raises:
+        ValueError: there is no such topology, or its numbers are others.
+    """
+    kind, _, text = name.partition(":")
+    numbers = [int(n) if n.isdecimal() else 0 for n in text.split("x")]
+    if kind not in TOPOLOGIES:
+        raise ValueError(f"machine '{name}': topologies are {', '.join(TOPOLOGIES)}")
+    make, count = TOPOLOGIES[kind]
+    if min(numbers) < 1 or (count and len(numbers) != count) or prod(numbers) > MOST_DEVICES:
+        rule = f"{count} numbers" if count else "the extents"
+        raise ValueError(
+            f"machine '{name}': {kind} takes {rule} from 1, with an x between, at most {MOST_DEVICES} devices"
+        )
+    return make(*numbers) if count else make(numbers)
+
+
+TOPOLOGIES: dict[
+    str, tuple[Callable[..., MachineModel], int]
+] = {  # name -> function, how many numbers it takes (0: any)
+    "torus": (torus, 0),
+    "mesh": (mesh, 0),
+    "fat_tree": (fat_tree, 2),
+    "bigraph": (bigraph, 2),
+    "dragonfly": (dragonfly, 3),
+}
 
 
 def _grid(extents: Sequence[int], is_closed: bool) -> list[tuple[Place, Place, float]]:
