@@ -14,7 +14,7 @@ import numpy as np
 
 from taskflow.collective.algorithms import ALGORITHMS, serving
 from taskflow.collective.group import Group, group_of
-from taskflow.collective.rows import rows_of
+from taskflow.collective.rows import rows_of, shared_links
 from taskflow.core.columns import Array
 from taskflow.machine import MachineModel
 from taskflow.tasks import exchange as exchanges
@@ -99,7 +99,7 @@ class GroupPrices:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self._work: dict[tuple[object, ...], tuple[Messages, Array, Array]] = {}
+        self._work: dict[tuple[object, ...], tuple[Messages, Array, Array, Array]] = {}
         self._choices: dict[tuple[object, ...], Choice] = {}
 
     def best(self, outline: Outline, algorithm: str | None = None) -> Choice:
@@ -120,12 +120,16 @@ class GroupPrices:
 
     def seconds_of(self, outline: Outline, algorithm: str) -> float:
         """Seconds of one algorithm, on links that nothing else occupies; "": see `Exchange.is_regular`."""
-        messages = self.messages(outline, algorithm) if algorithm else straight_messages(outline)
-        return rows_of(self.group, outline, messages).seconds()
+        if algorithm:
+            messages, is_shared, _, _ = self._messages(outline, algorithm)
+        else:
+            messages = straight_messages(outline)
+            is_shared = shared_links(self.group, messages)
+        return rows_of(self.group, outline, messages, is_shared).seconds()
 
     def bound_of(self, outline: Outline, algorithm: str) -> float:
         """What its busiest stream or link takes, at least: every message has so many bytes as the shortest piece."""
-        messages, fixed, per_piece = self._messages(outline, algorithm)
+        messages, _, fixed, per_piece = self._messages(outline, algorithm)
         least = outline.unit_bytes * int(_volumes(boxes_of(outline, messages.owner)).min())
         return float((fixed + per_piece * least).max(initial=0.0)) * (1 - 1e-9) if least else 0.0
 
@@ -133,15 +137,15 @@ class GroupPrices:
         """The messages of one algorithm; of few bytes, any number can arrive at once."""
         return self._messages(outline, algorithm)[0]
 
-    def _messages(self, outline: Outline, algorithm: str) -> tuple[Messages, Array, Array]:
-        """And what they take of every stream and link: a fixed part, and for each byte of a piece."""
+    def _messages(self, outline: Outline, algorithm: str) -> tuple[Messages, Array, Array, Array]:
+        """And `shared_links`, and what they take of streams and links: a fixed part, and for each byte of a piece."""
         is_cut = outline.name == "reduce-scatter" or outline.whole_bytes > exchanges.SMALL_BYTES
         parts = self.group.count if is_cut else 1
         has_all = len(outline.sources) == self.group.count  # else something that is added comes to nothing: no fold
         key = outline.name, algorithm, parts, has_all
         if key not in self._work:
             messages = messages_of(outline.name, ALGORITHMS[algorithm].steps(outline.name, self.group), parts)
-            self._work[key] = messages, *_work_of(messages, self.group, has_all)
+            self._work[key] = messages, shared_links(self.group, messages), *_work_of(messages, self.group, has_all)
         return self._work[key]
 
     # -- of equal pieces -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from taskflow.collective.group import Group
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import leaf, njit
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
-from taskflow.tasks.moves import Outline, boxes_of, moves_of
+from taskflow.tasks.moves import Moves, Outline, boxes_of, moves_of
 from taskflow.tasks.steps import Messages
 
 NONE = -1
@@ -42,9 +42,10 @@ class CollectiveRows(NamedTuple):
         return float(fair_pass(waits, self.loads, self.taken)[1].max(initial=0.0))
 
 
-def rows_of(g: Group, outline: Outline, messages: Messages) -> CollectiveRows:
-    """The rows of a collective by an algorithm that sends so."""
-    moves, boxes = moves_of(outline, messages), boxes_of(outline, messages.owner)
+def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) -> CollectiveRows:
+    """The rows of a collective by an algorithm that sends so; `is_shared`: see `shared_links`."""
+    boxes = boxes_of(outline, messages.owner)
+    moves = moves_of(outline, messages, boxes)
     local, local_bytes = np.array(outline.local, np.int64).reshape(-1, 2).T
     end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
     size = (end[moves.last] - end[moves.first]) * outline.unit_bytes
@@ -56,13 +57,16 @@ def rows_of(g: Group, outline: Outline, messages: Messages) -> CollectiveRows:
     taken[row] = g.latency[source, target] + size / g.bandwidth[source, target]
     taken[row[adds] + 1] = g.fold_seconds[folded] + 3 * size[adds] / g.memory_bandwidth[folded]
     waits = _wait(tuple(moves), local, (g.streams, g.doors, g.folding), len(boxes))
-    return CollectiveRows(*waits, taken, _loads(g, source, target, row, len(taken)))
+    return CollectiveRows(*waits, taken, _loads(g, moves, is_shared, row, len(taken)))
 
 
-def _loads(g: Group, source: Array, target: Array, row: Array, rows: int) -> Loads | None:
+def _loads(g: Group, moves: Moves, is_shared: Array, row: Array, rows: int) -> Loads | None:
     """What copies load of shared links, or None."""
+    if not is_shared.any():
+        return None
+    source, target = moves.source, moves.target
     links = g.links[source, target]
-    links = np.where(_is_shared(g, source, target)[links], links, NONE)
+    links = np.where(is_shared[links], links, NONE)
     if not (links >= 0).any():
         return None
     copy, hop = np.nonzero(links >= 0)
@@ -73,10 +77,10 @@ def _loads(g: Group, source: Array, target: Array, row: Array, rows: int) -> Loa
     return Loads(ptr, number.reshape(-1), 1.0 / g.link_bandwidth[used][number.reshape(-1)], peak, latency)
 
 
-def _is_shared(g: Group, source: Array, target: Array) -> Array:
+def shared_links(g: Group, messages: Messages) -> Array:
     """Whether messages that no stream of a device keeps apart cross a link; the last one: no link."""
     is_used = np.zeros((g.count, g.count), np.bool_)
-    is_used[source, target] = True
+    is_used[messages.source, messages.target] = True
     source, target = np.nonzero(is_used)
     links = g.links[source, target]
     is_shared = np.ones(len(g.link_bandwidth) + 1, np.bool_)
@@ -85,7 +89,7 @@ def _is_shared(g: Group, source: Array, target: Array) -> Array:
         low, high = np.full(len(is_shared), len(g.streams) ** 2), np.full(len(is_shared), -2)
         np.minimum.at(low, links, streams[:, None])
         np.maximum.at(high, links, streams[:, None])
-        is_shared &= (low != high) | (low == NONE)
+        is_shared &= (low < high) | (low == NONE)
     return is_shared
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
-from taskflow.tasks.moves import Outline, cut_pieces, moves_of, pieces_of, straight_messages
+from taskflow.tasks.moves import Outline, boxes_of, cut_pieces, moves_of, pieces_of, straight_messages
 from taskflow.tasks.moves import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS as SUMS
 from taskflow.tasks.steps import Messages
@@ -186,10 +186,12 @@ def _carry(x: Exchange) -> Iterator[ExchangeStep]:
     """Every move as a copy, or as a copy into scratch memory and a fold."""
     outline = x.outline(1)
     messages = x.messages or straight_messages(outline)
-    at, boxes, owner = _holding(x, outline, messages), _boxes(x, outline, messages), messages.owner.tolist()
+    at, boxes, owner = _holding(x, outline, messages), _boxes(x, outline, messages), messages.owner
     for target, source in x.local:
         yield ExchangeStep(target, (source,), x.boxes[source])
-    for s, t, a, b, adds in zip(*(column.tolist() for column in moves_of(outline, messages)), strict=True):
+    for s, t, a, b, adds in zip(
+        *(column.tolist() for column in moves_of(outline, messages, boxes_of(outline, owner))), strict=True
+    ):
         device, box = x.members[t], Rect(boxes[a].lo, boxes[b - 1].hi)
         held, there = at[s][a], at[t][a]
         target = there if adds and owner[a] != t else _target(x, device, box)

@@ -127,14 +127,14 @@ def boxes_of(o: Outline, owner: Array) -> Array:
     return cut_pieces(np.array(o.boxes).reshape(len(o.boxes), 2, -1), *pieces_of(o, owner), len(o.hosts))
 
 
-def moves_of(o: Outline, messages: Messages) -> Moves:
-    """What the messages of an algorithm move."""
+def moves_of(o: Outline, messages: Messages, boxes: Array) -> Moves:
+    """What the messages of an algorithm move; `boxes`: see `boxes_of`."""
     tile, _, _ = pieces_of(o, messages.owner)
     has, gets = np.zeros((len(o.hosts), len(tile)), np.bool_), np.zeros(len(o.hosts), np.bool_)
     gets[list(o.targets)] = True
     source, held = np.array(o.sources).T
     np.logical_or.at(has, source, (tile == held[:, None]) | (o.name != "all-gather"))
-    return Moves(*_move(tuple(messages[1:]), boxes_of(o, messages.owner), has, gets, o.name in SUMS))
+    return Moves(*_move(tuple(messages[1:]), boxes, has, gets, o.name in SUMS))
 
 
 @njit
