@@ -107,7 +107,9 @@ def main() -> None:
             off = max(found, key=lambda each: abs(found[each] - 1))
             worst = max(worst, abs(found[off] - 1))
             print(f"{name:24s}{size:>10d} B: row / steps furthest from 1: {found[off]:.4f} ({off})", flush=True)
-    print(f"row against steps: within {worst:.2%} (<= 1 %): {'ok' if worst <= 0.01 else 'MISSED'}")
+    tried = sum(len(machine.devices) <= options.largest for machine in MACHINES.values())
+    verdict = "MISSED" if worst > 0.01 else "ok" if tried == len(MACHINES) else "not all machines tried"
+    print(f"row against steps, {tried} machines: within {worst:.2%} (<= 1 %): {verdict}")
     for shape, extent, most in ROUNDS:
         machine = {"torus": torus, "mesh": mesh}[shape]((extent, extent))
         group = group_of(machine, StreamTable(machine), range(extent * extent))
