@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
-from taskflow.tasks.moves import Outline, boxes_of, cut_pieces, moves_of, pieces_of, straight_messages
+from taskflow.tasks.moves import Moves, Outline, boxes_of, cut_pieces, moves_of, pieces_of, straight_messages
 from taskflow.tasks.moves import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS as SUMS
 from taskflow.tasks.steps import Messages
@@ -186,22 +187,41 @@ def _carry(x: Exchange) -> Iterator[ExchangeStep]:
     """Every move as a copy, or as a copy into scratch memory and a fold."""
     outline = x.outline(1)
     messages = x.messages or straight_messages(outline)
-    at, boxes, owner = _holding(x, outline, messages), _boxes(x, outline, messages), messages.owner
+    at, boxes = _holding(x, outline, messages), _boxes(x, outline, messages)
+    moves = moves_of(outline, messages, boxes_of(outline, messages.owner))
+    final = _final_sums(moves, messages.owner.tolist())
     for target, source in x.local:
         yield ExchangeStep(target, (source,), x.boxes[source])
-    for s, t, a, b, adds in zip(
-        *(column.tolist() for column in moves_of(outline, messages, boxes_of(outline, owner))), strict=True
-    ):
-        device, box = x.members[t], Rect(boxes[a].lo, boxes[b - 1].hi)
-        held, there = at[s][a], at[t][a]
-        target = there if adds and owner[a] != t else _target(x, device, box)
-        if adds:
-            scratch = x.arriving(x.members[s], device, box)
-            yield ExchangeStep(scratch, (held,), box)
-            yield ExchangeStep(target, (there, scratch), box)
-        else:
-            yield ExchangeStep(target, (held,), box)
-        at[t][a:b] = [target] * (b - a)
+    for number, (s, t, first, last, adds) in enumerate(zip(*(column.tolist() for column in moves), strict=True)):
+        for a, b, box in _alike(boxes, [k == number for k in final[first:last]], first):
+            device, held, there = x.members[t], at[s][a], at[t][a]
+            target = there if adds and final[a] != number else _target(x, device, box)
+            if adds:
+                scratch = x.arriving(x.members[s], device, box)
+                yield ExchangeStep(scratch, (held,), box)
+                yield ExchangeStep(target, (there, scratch), box)
+            else:
+                yield ExchangeStep(target, (held,), box)
+            at[t][a:b] = [target] * (b - a)
+
+
+def _final_sums(moves: Moves, owner: Sequence[int]) -> list[int]:
+    """Of every piece, the number of the move that completes its sum at its owner; -1: none."""
+    final = [-1] * len(owner)
+    for number in np.flatnonzero(moves.adds).tolist():
+        for k in range(moves.first[number], moves.last[number]):
+            if owner[k] == moves.target[number]:
+                final[k] = number
+    return final
+
+
+def _alike(boxes: Sequence[Rect], is_final: Sequence[bool], first: int) -> Iterator[tuple[int, int, Rect]]:
+    """First piece, end and box of the parts of a move, from piece `first` on, whose sums are final, or are not."""
+    kept = [k for k in range(first, first + len(is_final)) if boxes[k].volume]
+    for _, part in groupby(kept, lambda k: is_final[k - first]):
+        a, *others = part
+        b = others[-1] if others else a
+        yield a, b + 1, Rect(boxes[a].lo, boxes[b].hi)
 
 
 def _holding(x: Exchange, outline: Outline, messages: Messages) -> list[list[int]]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import ops
 import taskflow
 from taskflow import CostModel, MachineModel, ParallelConfig, lower, schedule
+from taskflow.collective.algorithms import serving
 from tests import laws
 from tests.models.tiny import TINY, build
 from tests.ops.strategies import operator_graphs
@@ -38,6 +39,7 @@ MACHINES = {
     "p100": lambda devices: MachineModel.preset("p100", nodes=1 + devices % 2),
     "h100": lambda devices: MachineModel.preset("h100", nodes=1 + devices % 2),
 }
+COLLECTIVES = ("all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast")
 ORDERS = ("lowered", "random", "first_ready", "critical_path")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 MODELS = sorted(set(TINY) - {"inception_v3"})  # 1,000 operators
@@ -70,6 +72,8 @@ def plans(draw):
     """A graph and a task graph of it."""
     graph = draw(checked_graphs())
     machine = MACHINES[draw(st.sampled_from(sorted(MACHINES)))](draw(st.integers(1, 8)))
+    if draw(st.booleans()):
+        machine = machine.with_collectives({name: draw(st.sampled_from(serving(name))) for name in COLLECTIVES})
     if draw(st.integers(0, 3)) == 0:
         strategy = draw(st.sampled_from(RULES))(graph, machine)
         if draw(st.booleans()):

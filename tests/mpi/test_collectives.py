@@ -1,14 +1,18 @@
 """Collectives across ranks: any two ranks sum and gather in one row, which runs as messages or in shared memory."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import Device, MachineModel
+from taskflow import Device, Executor, MachineModel
 from taskflow.tasks import exchange
 from tests import laws
-from tests.collectives import by_copies
-from tests.mpi.test_laws import SIZE, TRANSPORTS, examples
+from tests.collectives import NAMED, by_copies, fed, one_collective
+from tests.fake_gpu.streams import FakeStreams
+from tests.mpi.test_laws import EMULATED, SIZE, TRANSPORTS, examples
 from tests.strategies import graphs, random_strategy
 
 
@@ -26,3 +30,25 @@ def test_collectives_give_the_numbers_of_one_device(transport, record, data):
         strategy = random_strategy(model.graph, machine, data.draw(st.integers(0, 2**32 - 1)))
         laws.any_strategy_is_one_device(model, machine, strategy, steps=2, transport=transport, record=record)
         laws.any_strategy_is_one_device(model, machine, strategy, steps=2, transport=transport, check=True)
+
+
+RUNS = [("cpu", "shared"), ("cpu", "messages"), ("cpu", "shared"), ("emulated", "shared"), ("cuda", "shared")]
+
+
+@pytest.mark.parametrize(("name", "algorithm"), NAMED)
+def test_every_algorithm_gives_numpys_sum_and_the_same_bits(name, algorithm):
+    """Of uneven pieces, on two unequal hosts, one device a rank or several, of every kind, over both transports."""
+    count, found = max(4, SIZE), []
+    x = np.random.default_rng(7).standard_normal((count, 37, 11))
+    for kind, transport in RUNS:
+        if kind != "cpu" and (algorithm not in ("ring", "tree") or (kind == "cuda" and SIZE not in (1, count))):
+            continue  # benchmarks/collective_runs.py has all of them; a rank drives one GPU
+        devices = tuple(replace(EMULATED.devices[0], kind=kind, host=int(2 * d > count)) for d in range(count))
+        machine = MachineModel(devices, MachineModel.uniform(count).links)
+        task_graph, algorithms = one_collective(name, algorithm, machine, (37, 11))
+        assert algorithms[name] == algorithm
+        backend = FakeStreams() if kind == "cuda" else None
+        with Executor(task_graph, transport=transport, backend=backend) as step:
+            found.append(step(fed(name, x))["whole"])
+    np.testing.assert_allclose(found[0] - x.sum(axis=0), 0, atol=1e-13)
+    assert all(np.array_equal(found[0], other) for other in found[1:])

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Executor, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
 from taskflow.execute.expand import expand, expand_plan
+from taskflow.execute.progress import foldable_in_place
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks import exchange
 from taskflow.tasks.memory import plan_memory, with_reuse
-from taskflow.tasks.reuse import folded
 from taskflow.tasks.timeline import RowsBefore
 from tests import laws, tiny
 from tests.checking.reuse import tight, with_memory
@@ -27,24 +27,27 @@ def emulated(machine):
     return replace(machine, devices=tuple(replace(d, kind="emulated", **FAST) for d in machine.devices))
 
 
-def users_of(task_graph, lies_in):
-    """Instance -> its rows, folds that may read the source of a copy themselves included."""
+def users_of(task_graph, lies_in, in_place):
+    """Instance -> its rows, folds that read the source of a copy themselves included."""
     users = [set() for _ in range(len(lies_in))]
-    fold, _ = folded(task_graph)
     for row in range(len(task_graph)):
         for k, (instance, _, _) in enumerate(task_graph.args(row)):
             if instance >= 0:
-                users[lies_in[instance]] |= {row, int(fold[row])} if fold[row] >= 0 and k == 0 else {row}
+                users[lies_in[instance]] |= {row, in_place.get(row, row)} if k == 0 else {row}
     return users
 
 
-def rows_over(task_graph):
-    """(row, other): whether `other` is over when `row` starts, by dependences and streams of one device alone."""
+def rows_over(task_graph, in_place):
+    """(row, other): whether `other` is over when `row` starts, by dependences and streams of one device alone.
+
+    A copy whose source a fold reads in its place is over when that fold is.
+    """
     latest, over = {}, np.zeros((len(task_graph), len(task_graph)), np.bool_)
     for row in range(len(task_graph)):
         stream = int(task_graph.streams[row, 0])
         local = [] if task_graph.is_communication[row] else [latest[stream]] if stream in latest else []
-        for other in (*task_graph.deps(row), *local):
+        deps = task_graph.deps(row)
+        for other in {*deps, *local, *(in_place[d] for d in deps if d in in_place)} - {row}:
             over[row] |= over[other]
             over[row, other] = True
         if not task_graph.is_communication[row]:  # messages between devices arrive in any order
@@ -54,8 +57,9 @@ def rows_over(task_graph):
 
 def assert_memory_is_in_order(task_graph, plan, lies_in=None):
     lies_in = np.arange(len(plan.offset)) if lies_in is None else lies_in
-    over = rows_over(with_reuse(task_graph, plan))
-    users = users_of(task_graph, lies_in)
+    waiting = with_reuse(task_graph, plan)
+    in_place = {copy: fold for copy, (fold, _) in foldable_in_place(waiting).items()}
+    over, users = rows_over(waiting, in_place), users_of(task_graph, lies_in, in_place)
     alive = [i for i in range(len(users)) if users[i]]
     shared = [(a, b) for a in alive for b in alive if a < b and plan.share_bytes(task_graph, a, b)]
     for a, b in shared:
