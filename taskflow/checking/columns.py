@@ -66,6 +66,7 @@ def check_streams(graph: TaskGraph) -> None:
     expected = np.where(kind == Kind.POINT, table.compute[graph.device], table.receiving[graph.device])
     expected = np.where(kind == Kind.FEED, table.host[graph.device], expected)
     remote = ((kind == Kind.COPY) | (kind == Kind.FOLD)) & (graph.source != graph.device)
+    expected = np.where(remote, table.of_transfers[graph.source, graph.device, 0], expected)
     bad = (first != expected) & (kind != Kind.COLLECTIVE)
     others = graph.streams[:, 1:]
     on_device = (others >= 0) & (others < STREAMS * len(graph.machine.devices))
@@ -96,13 +97,31 @@ def _first_box(graph: TaskGraph, row: int) -> str:
 
 
 def occupied_streams(graph: TaskGraph) -> tuple[Array, Array]:
-    """The streams of devices that rows are on, numbered from 0: `stream[ptr[k] : ptr[k + 1]]` for row k."""
+    """The streams of devices that rows are on, numbered from 0: `stream[ptr[k] : ptr[k + 1]]` for row k.
+
+    A row on links alone has one of its own, or that of a row that it waits for: so nothing but its dependences is said.
+    """
     row, stream = graph.occupied()
     is_device = stream < STREAMS * len(graph.machine.devices)
     row, stream = row[is_device], stream[is_device]
+    alone = np.setdiff1d(np.arange(len(graph)), row)
+    row, stream = np.append(row, alone), np.append(stream, stream.max(initial=-1) + 1 + _chains(graph, alone))
     by_row = np.argsort(row, kind="stable")
     _, numbers = np.unique(stream[by_row], return_inverse=True)
     return pointers(np.bincount(row, minlength=len(graph))), numbers.astype(np.int64)
+
+
+def _chains(graph: TaskGraph, rows: Array) -> Array:
+    """A number for each of the rows; those with equal numbers wait for each other in turn."""
+    number_of: dict[int, int] = {}  # last row of a chain -> its number
+    found = np.zeros(len(rows), np.int64)
+    count = 0
+    for k, row in enumerate(rows.tolist()):
+        before = next((other for other in graph.deps(row) if other in number_of), None)
+        found[k] = count if before is None else number_of.pop(before)
+        count += before is None
+        number_of[row] = int(found[k])
+    return found
 
 
 def dimensions(graph: TaskGraph) -> Array:

@@ -10,6 +10,7 @@ import ops
 import taskflow
 from taskflow import CostModel, MachineModel, ParallelConfig, lower, schedule
 from taskflow.collective.algorithms import serving
+from taskflow.machine.topology import mesh
 from tests import laws
 from tests.models.tiny import TINY, build
 from tests.ops.strategies import operator_graphs
@@ -37,6 +38,7 @@ RULES = (
 MACHINES = {
     "cpu": lambda devices: MachineModel.uniform(devices),
     "p100": lambda devices: MachineModel.preset("p100", nodes=1 + devices % 2),
+    "mesh": lambda devices: mesh((2, (devices + 1) // 2)),
     "h100": lambda devices: MachineModel.preset("h100", nodes=1 + devices % 2),
 }
 COLLECTIVES = ("all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast")
