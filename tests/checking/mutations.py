@@ -66,6 +66,14 @@ def is_implied(task_graph, row, other, but=(), more=()):
     return False
 
 
+def used_by(task_graph, row):
+    """The instances that a row really uses: not every scratch memory of a collective is one of its algorithm."""
+    args = [instance for instance, _, _ in task_graph.args(row)]
+    if task_graph.kind[row] == Kind.COLLECTIVE:
+        return {args[k] for step in task_graph.exchange(row).steps() for k in (step.target, *step.parts)}
+    return {instance for instance in args if instance >= 0}
+
+
 def rows_of(task_graph, kind):
     return np.flatnonzero(task_graph.kind == kind).tolist()
 
