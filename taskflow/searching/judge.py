@@ -3,8 +3,8 @@
 It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
 span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace. Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device.
-No proposal has a memory plan, and waits for memory are left out: so its seconds are a lower bound of what `predict`
-gives. Where all instances have room side by side they are the same, since such a plan makes nobody wait.
+No proposal has a memory plan, and waits for memory are left out; links are queues (`simulation.simulate.schedule`).
+What `predict` gives is what `simulate` says: with a memory plan, its waits, and links that are shared fairly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
-from taskflow.tasks.memory import FEED_BLOCKS, spendable_bytes
 from taskflow.tasks.task_graph import STREAMS
 
 POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
@@ -86,8 +85,6 @@ class Judge:
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
         self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
         self._peaks, self._affected = np.zeros(self._devices, np.int64), np.zeros(self._devices, np.bool_)
-        lives = self.lowering.lives
-        self._inputs = np.array([k for k, life in enumerate(lives) if life.region.role == "input"], np.int64)
         spans = len(self.layout.span)
         self.program = JudgedProgram(spans, streams, min(MARKS, -(-spans // 12)))
         self._proposed: _Proposal | None = None
@@ -318,7 +315,7 @@ class Judge:
         if np.all(peak <= allowed):
             return True
         if isinstance(p.changes, Strategy) and np.all(peak <= 1.1 * self._capacity):
-            return math.isfinite(self._plan(p.changes))
+            return math.isfinite(self.predict(p.changes))
         return self._is_within(peak, allowed)
 
     def _is_within(self, peak: Array, allowed: Array) -> bool:
@@ -344,20 +341,9 @@ class Judge:
         return peaks
 
     def predict(self, strategy: Strategy) -> float:
-        """What `simulate` says of a strategy: its rows wait for memory that they take over, too; infinite: no room.
+        """What `simulate` says of a strategy; infinite: no room.
 
-        It counts as proposed. It is planned only where that may say something else.
+        Links are shared fairly then, and rows wait for memory that they take over.
         """
-        seconds = self.seconds(strategy)
-        if self._proposed is None or not self._is_wait_free(self._proposed):
-            return self._plan(strategy)
-        return seconds
-
-    def _is_wait_free(self, p: _Proposal) -> bool:
-        """Whether nobody waits for memory: all instances lie side by side in half of what may be spent on that."""
-        fed = self.pool.packed.bytes[self.index.proposed.fragment[self._inputs]].sum(axis=0)
-        return bool(np.all(2 * (p.bytes + FEED_BLOCKS * fed) <= spendable_bytes(self.machine)))
-
-    def _plan(self, strategy: Strategy) -> float:
         timeline = simulate(self.lowering.lower(strategy), self.costs)
         return timeline.seconds if self._is_within(timeline.peak_bytes, self._capacity) else math.inf

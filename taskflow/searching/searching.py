@@ -7,7 +7,8 @@ start, so that beta has no unit.
 
 Three quarters of the budget go to walks from the best starts and from a random one, the rest to a descent from the best
 strategy found, until no change of one operator helps; what is left then goes to further walks from there and descents.
-A walk leaves out that rows wait for memory which they take over; the seconds of a result are those of `simulate`.
+A walk takes links for queues, and leaves out that rows wait for memory which they take over; the last ones it kept are
+judged by `simulate`, whose seconds are those of a result.
 Under mpirun every rank walks with random numbers of its own, and all return the best result of any. Needs no GPU.
 """
 
@@ -43,7 +44,7 @@ BETA = 100.0  # a strategy slower by a part d of the best start's time is accept
 WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
-FINALISTS = 8  # strategies whose memory is planned, at most, when a walk is over
+FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
 HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask a machine only how many devices it has
 RANDOM_STARTS = 20  # tried when no rule gives a strategy that fits into memory
 
@@ -326,13 +327,10 @@ class _Search:
         self._kept.append((self.strategy, seconds))
 
     def settle(self, named: Mapping[str, Strategy], baseline: Mapping[str, float]) -> None:
-        """Choose the strategy that is fastest when its memory is planned and fits: of the last ones kept, or a start.
-
-        Waits for memory make none faster, so nobody looks at what was slower without them.
-        """
+        """Choose the strategy that `simulate` says is fastest, memory planned: of the last ones kept, or a start."""
         self.seconds, tried = math.inf, 0
-        for number, (strategy, seconds) in reversed(list(enumerate(self._kept))):
-            if seconds >= self.seconds or tried == FINALISTS:
+        for number, (strategy, _) in reversed(list(enumerate(self._kept))):
+            if tried == FINALISTS:
                 break
             found = self.judge.predict(strategy)
             tried += math.isfinite(found)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
-from taskflow.machine import MachineModel
-from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
+from taskflow.tasks.fair import NONE, Loads, Successors, fair_pass, turn_round
 from taskflow.tasks.task_graph import STREAMS, Kind, TaskGraph
 
 Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
@@ -68,28 +67,40 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
 
 
 def _hops(task_graph: TaskGraph, seconds: Array) -> Hops:
-    """Every link on the way of a transfer, and those between the neighbours of a collective's ring."""
+    """Every link on the way of a transfer, and of what a collective sends: that at an even pace all the while."""
     machine, moved = task_graph.machine, np.flatnonzero(task_graph.is_transfer)
     routes = machine.routes[task_graph.source[moved], task_graph.device[moved]]
     rates = np.repeat(machine.bandwidth[task_graph.source[moved], task_graph.device[moved]], (routes >= 0).sum(axis=1))
     found = [(np.repeat(moved, (routes >= 0).sum(axis=1)), routes[routes >= 0], rates)]
-    together = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
+    together = np.flatnonzero((task_graph.kind == Kind.COLLECTIVE) & (seconds > 0) & (task_graph.bytes > 0))
+    alike: dict[tuple[int, int], list[int]] = {}
     group = -2 - task_graph.streams[together, 0]
-    for number in np.unique(group):
-        devices = task_graph.groups.devices_of(int(number))
-        links, uses = _ring_links(machine, devices)
-        own = together[(group == number) & (seconds[together] > 0)]
-        around = task_graph.bytes[own] / len(devices) / seconds[own]
-        found.append((np.repeat(own, len(links)), np.tile(links, len(own)), np.outer(around, uses).reshape(-1)))
+    for each, *key in np.stack([together, group, task_graph.algorithm[together]], axis=1).tolist():
+        alike.setdefault((key[0], key[1]) if key[1] >= 0 else (NONE, each), []).append(each)
+    for rows in alike.values():
+        own = np.array(rows)
+        links, parts = _collective_links(task_graph, rows[0])
+        paces = np.outer(task_graph.bytes[own] / seconds[own], parts)
+        paces = np.minimum(paces, machine.link_bandwidth[links])
+        found.append((np.repeat(own, len(links)), np.tile(links, len(own)), paces.reshape(-1)))
     row, link, rate = (np.concatenate(columns) for columns in zip(*found, strict=True))
     return row, link, rate
 
 
-def _ring_links(machine: MachineModel, ring: tuple[int, ...]) -> tuple[Array, Array]:
-    """The links of a ring, and how often each is crossed."""
-    links = machine.routes[list(ring), [*ring[1:], ring[0]]]
-    found, uses = np.unique(links[links >= 0], return_counts=True)
-    return found, uses
+def _collective_links(task_graph: TaskGraph, row: int) -> tuple[Array, Array]:
+    """The links that a collective's algorithm crosses, and the part of its bytes that each carries."""
+    machine, number = task_graph.machine, int(task_graph.algorithm[row])
+    if number >= 0:
+        messages = task_graph.ways[number].messages
+        members = np.array(task_graph.groups.devices_of(-2 - int(task_graph.streams[row, 0])))
+        source, target, size = members[messages.source], members[messages.target], messages.last - messages.first
+    else:
+        _, source, target, size = task_graph.hops_of(row)
+    routes = machine.routes[source, target]
+    message, hop = np.nonzero(routes >= 0)
+    carried = np.bincount(routes[message, hop], size[message])
+    links = np.flatnonzero(carried)
+    return links, carried[links] / size.sum()
 
 
 def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:

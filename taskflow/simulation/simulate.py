@@ -1,8 +1,10 @@
 """Simulation: task graph + costs -> predicted Timeline.
 
-Streams are in-order queues, as CUDA streams are, and the executor obeys the same order. A row starts when its streams
-are free and its dependences done, those for memory that it takes over included, so one pass over the rows is the whole
-simulation.
+Streams of devices are in-order queues, as CUDA streams are, and the executor obeys the same order. A row starts when
+its streams are free and its dependences done, those for memory that it takes over included. Transfers that cross a link
+at the same time share it fairly (`simulation.sharing`).
+
+`schedule` is the cheaper rule of a search's walk: a link is a queue, too, so one pass over the rows is all.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import numpy as np
 from taskflow.core.compiling import inlined, njit
 from taskflow.core.start_rule import latest, occupy, start_of
 from taskflow.cost.model import CostModel
+from taskflow.simulation.sharing import schedule_fairly
 from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
@@ -21,11 +24,11 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     """The predicted Timeline of one step: `.seconds`, `.bytes_moved`, `.peak_bytes`, `.critical_path()`."""
     plan = plan_memory(task_graph)
     waiting = with_reuse(task_graph, plan)
-    return Timeline(waiting, *schedule(waiting, costs.seconds(task_graph)), plan.peak_bytes)
+    return Timeline(waiting, *schedule_fairly(waiting, costs.seconds(task_graph)), plan.peak_bytes)
 
 
 def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:
-    """Start and end of every row, and the end of the last one, for the given seconds per row.
+    """Start and end of every row, and the end of the last one, for the given seconds per row, where links are queues.
 
     Rows wait for what `task_graph` says: for memory too if it is one of `with_reuse`.
     """

@@ -309,13 +309,16 @@ class TaskGraph:
         """Row, source, device and bytes of all that goes from one device to another, within collectives too; (4, n)."""
         moved = np.flatnonzero(self.is_transfer)
         found = [np.stack([moved, self.source[moved], self.device[moved], self.bytes[moved]])]
-        for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist():
-            exchange, itemsize = self.exchange(row), self.regions[int(self.region[row])].itemsize
-            place = exchange.devices
-            copies = [s for s in exchange.steps() if len(s.parts) == 1 and place[s.parts[0]] != place[s.target]]
-            sizes = [(row, place[s.parts[0]], place[s.target], s.box.volume * itemsize) for s in copies]
-            found.append(np.array(sizes, np.int64).reshape(-1, 4).T)
+        found += [self.hops_of(row) for row in np.flatnonzero(self.kind == Kind.COLLECTIVE).tolist()]
         return np.concatenate(found, axis=1)
+
+    def hops_of(self, row: int) -> Array:
+        """Row, source, device and bytes of all that goes from one device to another within a collective; (4, n)."""
+        exchange, itemsize = self.exchange(row), self.regions[int(self.region[row])].itemsize
+        place = exchange.devices
+        copies = [s for s in exchange.steps() if len(s.parts) == 1 and place[s.parts[0]] != place[s.target]]
+        sizes = [(row, place[s.parts[0]], place[s.target], s.box.volume * itemsize) for s in copies]
+        return np.array(sizes, np.int64).reshape(-1, 4).T
 
     def exchange(self, row: int) -> Exchange:
         """How the collective `row` is carried out."""

@@ -69,7 +69,7 @@ class Timeline:
         if not len(self.end) or np.all(np.isnan(self.end)):
             return []
         graph = self.task_graph
-        previous = RowsBefore(graph)
+        previous = RowsBefore(graph, of_links=False)  # links are shared, and make nobody wait
         row = int(np.nanargmax(self.end))
         path = [row]
         while True:

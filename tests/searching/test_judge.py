@@ -88,14 +88,6 @@ def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
     assert Judge(graph, machine, costs).predict(strategy) == expected
 
 
-def test_nothing_is_planned_where_all_instances_have_room():
-    graph, machine = network(layers=3), MachineModel.uniform(4, Device("emulated"))
-    costs, strategy = CostModel.analytic(machine), taskflow.data_parallel(graph, machine)
-    expected = simulate(lower(graph, strategy, machine), costs).seconds
-    with patch.object(judging, "simulate", side_effect=AssertionError):
-        assert Judge(graph, machine, costs).predict(strategy) == expected
-
-
 @settings(deadline=None)
 @given(seed=st.integers(0, 99))
 def test_a_proposal_that_is_not_accepted_leaves_no_trace(seed):

@@ -1,0 +1,88 @@
+"""Fair links in `simulate`: as queues where nothing is shared, no link above its bandwidth, paths without gaps."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import taskflow
+from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
+from taskflow.collective.algorithms import ALGORITHMS
+from taskflow.simulation.simulate import schedule
+from taskflow.tasks.memory import plan_memory, with_reuse
+from taskflow.tasks.task_graph import Kind
+from tests.lowered import network
+
+CARRIED = ("copies", "ring", "two-level")  # how an all-reduce may be
+
+
+def copy(ctx, x, y):
+    y[...] = x
+
+
+def step(machine, seed, carried):
+    """Task graph and timeline of a random strategy."""
+    assert carried == "copies" or carried in ALGORITHMS
+    graph, machine = network(batch=32, layers=3), machine.with_collectives({"all-reduce": carried})
+    strategy = taskflow.random_strategy(graph, machine, seed) if seed else taskflow.data_parallel(graph, machine)
+    task_graph, costs = lower(graph, strategy, machine), CostModel.analytic(machine)
+    return task_graph, costs.seconds(task_graph), simulate(task_graph, costs)
+
+
+@settings(max_examples=15, deadline=None)
+@given(devices=st.integers(1, 6), seed=st.integers(0, 99), carried=st.sampled_from(CARRIED[:2]))
+def test_where_nothing_is_shared_links_might_be_queues(devices, seed, carried):
+    """Every two devices have a link of their own."""
+    task_graph, seconds, timeline = step(MachineModel.uniform(devices), seed, carried)
+    start, end, total = schedule(with_reuse(task_graph, plan_memory(task_graph)), seconds)
+    np.testing.assert_array_equal(timeline.start, start)
+    np.testing.assert_array_equal(timeline.end, end)
+    assert timeline.seconds == total
+
+
+@settings(max_examples=15, deadline=None)
+@given(name=st.sampled_from(["p100", "k80"]), seed=st.integers(0, 99), carried=st.sampled_from(CARRIED))
+def test_no_link_carries_more_than_it_can_and_the_path_has_no_gaps(name, seed, carried):
+    task_graph, seconds, timeline = step(MachineModel.preset(name, nodes=2), seed, carried)
+    start, end, machine = timeline.start, timeline.end, task_graph.machine
+    assert (end - start >= seconds * (1 - 1e-9)).all()
+    is_alone = ~task_graph.is_communication
+    np.testing.assert_allclose((end - start)[is_alone], seconds[is_alone])
+    path = timeline.critical_path()
+    assert start[path[0]] == 0.0 and (start[path[1:]] == end[path[:-1]]).all()
+    moments = np.quantile(np.concatenate([start, end]), np.linspace(0, 1, 20), method="nearest")
+    row, source, device, size = task_graph.hops()
+    latency = np.where(task_graph.kind[row] == Kind.COPY, machine.latency_seconds[source, device], 0.0)
+    for link in range(len(machine.links)):
+        is_there = (machine.routes[source, device] == link).any(axis=1)
+        begin, finish, carried_bytes = (start[row] + latency)[is_there], end[row][is_there], size[is_there]
+        for low in moments:
+            for high in moments[moments > low]:
+                inside = carried_bytes[(begin >= low) & (finish <= high)].sum()
+                assert inside <= machine.link_bandwidth[link] * (high - low) * (1 + 1e-9)
+
+
+def sent_at_once(count):
+    """`count` devices of one host each send what they made to a device of another host."""
+    graph, configs = Graph(), {}
+    for k in range(count):
+        h = graph.launch(f"a{k}", "b -> b", [graph.input(f"x{k}", (1 << 20,), "float64")], kernel=copy)
+        graph.launch(f"b{k}", "b -> b", [h], kernel=copy)
+        configs |= {f"a{k}": ParallelConfig({}, (k,)), f"b{k}": ParallelConfig({}, (4 + k,))}
+    machine = MachineModel.preset("p100", nodes=2)
+    task_graph, costs = lower(graph, Strategy(configs), machine), CostModel.analytic(machine)
+    timeline = simulate(task_graph, costs)
+    host = np.array([d.host for d in machine.devices])
+    crosses = task_graph.is_transfer & (host[task_graph.source] == 0) & (host[task_graph.device] == 1)
+    return crosses, costs.seconds(task_graph), timeline
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_those_that_send_through_one_network_card_share_it(count):
+    crosses, seconds, timeline = sent_at_once(count)
+    alone = seconds[crosses]
+    latency = timeline.task_graph.machine.latency_seconds[0, 4]
+    assert crosses.sum() == count
+    expected = latency + count * (alone - latency)
+    np.testing.assert_allclose((timeline.end - timeline.start)[crosses], expected, rtol=1e-9)
+    assert np.ptp(timeline.start[crosses]) == pytest.approx(0.0, abs=1e-12)
