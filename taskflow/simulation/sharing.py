@@ -92,7 +92,7 @@ def _collective_links(task_graph: TaskGraph, row: int) -> tuple[Array, Array]:
     machine, number = task_graph.machine, int(task_graph.algorithm[row])
     if number >= 0:
         messages = task_graph.ways[number].messages
-        members = np.array(task_graph.groups.devices_of(-2 - int(task_graph.streams[row, 0])))
+        members = np.array(task_graph.exchange(row).members)
         source, target, size = members[messages.source], members[messages.target], messages.last - messages.first
     else:
         _, source, target, size = task_graph.hops_of(row)
