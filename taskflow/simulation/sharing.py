@@ -46,7 +46,8 @@ def _ports(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
     """The first link of transfers, and whether it is a port of their source."""
     source, devices = task_graph.source[moved], task_graph.machine.devices
     by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in devices])
-    return task_graph.machine.routes[source, task_graph.device[moved], 0], by_link[source]
+    first = task_graph.machine.routes[source, task_graph.device[moved], :1].max(axis=1, initial=NONE)
+    return first, by_link[source]
 
 
 def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
