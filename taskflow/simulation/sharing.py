@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
-from taskflow.tasks.fair import NONE, Loads, Successors, fair_pass, turn_round
+from taskflow.tasks.agenda import NONE
+from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
 from taskflow.tasks.task_graph import STREAMS, Kind, TaskGraph
 
 Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
