@@ -195,7 +195,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--seconds", type=float, default=3.0, help="forward and backward of a step")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=2.5,
+        help="forward and backward of a step: of 16 steps less than a minute in all",
+    )
     parser.add_argument("--kilobytes", type=int, default=256, help="all parameters, scaled")
     parser.add_argument("--pieces", type=int, default=16, help="a piece has at most one part in so many of all bytes")
     parser.add_argument("--calls", type=int, default=1, help=f"of {STEPS} steps each")
