@@ -27,7 +27,7 @@ class Group:
             sends by link has one for every link.
         latency, bandwidth: (p, p) of a message.
         links: (p, p, hops) links on its way, -1 behind the last.
-        is_relayed: (p, p) whether another device passes it on.
+        is_relayed: (p, p) whether another member passes it on.
         link_bandwidth: of every link.
         capacity: of every link: how many messages pass it in the time in which one passes the narrowest.
         doors: (p, p) by which link a message comes; what is to be added waits in scratch memory of its door.
@@ -73,7 +73,8 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
     by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in members])
     ends = np.concatenate([ends, np.where(by_link[:, None], table.routes[pair][:, :, 0], -1)[..., None]], axis=2)
     _, streams = _by_first_use(np.append(ends, table.receiving[at]))
-    behind = np.array([end if isinstance(end, int) else -1 for end in (machine.links[k].ends[1] for k in used)] + [-1])
+    inside = set(at.tolist())
+    behind = np.array([end if end in inside else -1 for end in (machine.links[k].ends[1] for k in used)] + [-1])
     bandwidth = machine.link_bandwidth[used]
     return Group(
         np.flatnonzero(np.diff([-1, *(d.host for d in members), -1])),

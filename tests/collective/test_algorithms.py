@@ -123,3 +123,17 @@ def test_groups_that_look_alike_are_alike():
 def test_a_device_that_sends_by_link_is_no_queue():
     table = StreamTable(torus((2, 2), NODE))
     assert table.of_transfers[0, 1, :2].tolist() == [-1, -1] and table.of_transfers[0, 1, 2] >= 0
+
+
+def test_trees_reach_members_behind_devices_that_are_none():
+    machine = mesh((1, 5))
+    group = group_of(machine, StreamTable(machine), (0, 2, 4))
+    steps = ALGORITHMS["multitree"].steps("all-gather", group)
+    assert sorted(zip(steps.source.tolist(), steps.target.tolist(), strict=True)) == [
+        (0, 1),
+        (1, 0),
+        (1, 0),
+        (1, 2),
+        (1, 2),
+        (2, 1),
+    ]
