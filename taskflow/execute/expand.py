@@ -50,12 +50,15 @@ def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
 def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     """The memory plan of the graph with collectives, for the rows of `expansion`.
 
-    These wait for the same memory, but step by step: a collective waits when any of its steps does.
+    These wait for the same memory, but step by step: a collective waits when any of its steps does. Memory that its
+    algorithm does not use is taken over by nobody: who comes next waits for who was there before.
     """
     graph, origin, root = expansion.task_graph, expansion.origin, expansion.lies_in
     rows = len(plan.receive)
     begin = np.searchsorted(origin, np.arange(rows + 2))  # of every row; the end for what lives to the end
-    last = np.where(plan.last < 0, -1, np.where(plan.last < rows, begin[plan.last + 1] - 1, len(graph)))
+    is_used = np.isin(np.arange(len(plan.last)), root[graph.arg_instance[graph.arg_instance >= 0]])
+    last = np.where(is_used & (plan.last >= 0), begin[plan.last + 1] - 1, -1)
+    last[plan.last >= rows] = len(graph)
     posted, held = receive_rows(graph), plan.receive[origin]
     receive = np.where(held >= 0, begin[held], np.where(posted >= 0, np.maximum(posted, begin[origin]), -1))
     size = np.where(root == np.arange(len(root)), plan.size[root], -(-graph.instance_bytes() // ALIGNMENT) * ALIGNMENT)
