@@ -134,12 +134,16 @@ def moves_of(o: Outline, messages: Messages, boxes: Array) -> Moves:
     gets[list(o.targets)] = True
     source, held = np.array(o.sources).T
     np.logical_or.at(has, source, (tile == held[:, None]) | (o.name != "all-gather"))
-    return Moves(*_move(tuple(messages[1:]), boxes, has, gets, o.name in SUMS))
+    whole = np.array(o.boxes).reshape(len(o.boxes), 2, -1)  # what is added arrives in memory as large as a tile
+    room = (whole[:, 1] - whole[:, 0]).prod(axis=1).max() if o.name == "reduce-scatter" else np.iinfo(np.int64).max
+    return Moves(*_move(tuple(messages[1:]), boxes, has, gets, o.name in SUMS, room))
 
 
 @njit
-def _move(columns: tuple[Array, ...], boxes: Array, has: Array, gets: Array, is_sum: bool) -> tuple[Array, ...]:
-    """Columns of `Moves`; `has`: (members, pieces), is changed."""
+def _move(
+    columns: tuple[Array, ...], boxes: Array, has: Array, gets: Array, is_sum: bool, room: int
+) -> tuple[Array, ...]:
+    """Columns of `Moves`; `has`: (members, pieces), is changed; `room`: so many elements arrive at once."""
     source, target, first, last, adds = columns
     most = int((last - first).sum())
     found, n = np.empty((5, most), np.int64), 0
@@ -152,7 +156,7 @@ def _move(columns: tuple[Array, ...], boxes: Array, has: Array, gets: Array, is_
             if _is_empty(boxes[begin]):
                 continue
             joined[:] = boxes[begin]
-            while at < last[k] and (_is_empty(boxes[at]) or _joins(joined, boxes[at])):
+            while at < last[k] and (_is_empty(boxes[at]) or _joins(joined, boxes[at], room)):
                 if not _is_empty(boxes[at]):
                     joined[1] = boxes[at, 1]
                     end = at + 1
@@ -175,14 +179,15 @@ def _is_empty(box: Array) -> bool:
 
 
 @leaf
-def _joins(a: Array, b: Array) -> bool:
-    """Whether two boxes are one together: neighbours along one dimension and equal in the others."""
-    other, along = 0, 0
+def _joins(a: Array, b: Array, room: int) -> bool:
+    """Whether two boxes are one together, with room for it: neighbours along one dimension and equal in the others."""
+    other, along, volume = 0, 0, 1
     for k in range(a.shape[1]):
+        volume *= b[1, k] - a[0, k]
         if a[0, k] != b[0, k] or a[1, k] != b[1, k]:
             other += 1
             along = k
-    return other == 1 and bool(a[1, along] == b[0, along])
+    return other == 1 and bool(a[1, along] == b[0, along]) and volume <= room
 
 
 def straight_messages(o: Outline) -> Messages:
