@@ -161,6 +161,8 @@ def complain_of_machine(machine: MachineModel, text: str) -> str:
     """What does not make sense in it."""
     for device in machine.devices:
         for name, value in asdict(device).items():
+            if name == "sends_by_link" and type(value) is bool:
+                continue
             numbers = value.values() if isinstance(value, dict) else [value] if name != "kind" else []
             if not all(is_number(n, 0, 1e24) for n in numbers):
                 return f"{name} is {value!r}"

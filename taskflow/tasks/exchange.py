@@ -158,17 +158,17 @@ class Exchange:
 
     @cached_property
     def scratch_at(self) -> dict[int, list[int]]:
-        """Device -> its scratch memories, by door."""
+        """Device -> its scratch memories, by door; where it has several tiles, those of the largest."""
         found: dict[int, list[int]] = {}
         for k in self.scratch:
             found.setdefault(self.devices[k], []).append(k)
-        return found
+        most = {device: max(self.boxes[k].volume for k in of) for device, of in found.items()}
+        return {device: [k for k in of if self.boxes[k].volume == most[device]] for device, of in found.items()}
 
-    def arriving(self, source: int, device: int, box: Rect) -> int:
-        """The scratch memory in which `box` arrives from another device."""
+    def arriving(self, source: int, device: int) -> int:
+        """The scratch memory in which what another device sends arrives."""
         scratch = self.scratch_at[device]
-        large = [k for k in scratch if self.boxes[k].volume >= box.volume]
-        return large[int(self.doors[source, device]) % len(large)]
+        return scratch[int(self.doors[source, device]) % len(scratch)]
 
     def distance(self, source: int, device: int) -> tuple[bool, int]:
         """Near devices first; at equal distance every device has another one first, so that all are busy."""
@@ -197,7 +197,7 @@ def _carry(x: Exchange) -> Iterator[ExchangeStep]:
             device, held, there = x.members[t], at[s][a], at[t][a]
             target = there if adds and final[a] != number else _target(x, device, box)
             if adds:
-                scratch = x.arriving(x.members[s], device, box)
+                scratch = x.arriving(x.members[s], device)
                 yield ExchangeStep(scratch, (held,), box)
                 yield ExchangeStep(target, (there, scratch), box)
             else:
