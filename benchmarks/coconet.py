@@ -6,8 +6,9 @@ under way while the next piece is computed. Here that is a configuration: a spli
 makes partial results, one of the samples in pieces on each device makes a sum of each piece, and the order of the
 critical path has each sum sent as soon as it can be.
 
-Two emulated devices, a link of 1 GB/s each way, a product as long as its all-reduce. Printed: predicted and measured
-seconds in 1, 4 and 16 pieces, and how much of the shorter of the two is hidden: with k pieces at most (k - 1) / k.
+Two emulated devices, a link of 1 GB/s each way, a product as long as the transfers of its all-reduce, which takes its
+folds longer. Printed: predicted and measured seconds in 1, 4 and 16 pieces, their ratio, and how much of the product,
+the shorter of the two, is hidden, predicted and measured: with k pieces at most (k - 1) / k.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import ops
 import taskflow
 
 BANDWIDTH = 1e9  # bytes/s of a link
+MEMORY = 2e10  # bytes/s of a device's memory: a fold really runs, so it has the time that it takes here
 INNER = 32  # so that what really runs is over long before the time that it stands for
 LEAST_HIDDEN = {4: 0.70, 16: 0.85}  # pieces -> share of the shorter of product and all-reduce
 RATIO = (0.95, 1.05)  # measured over predicted
+NOISE = 0.03  # by which a measured share may be above its cap
 
 
 def build(batch: int, width: int) -> taskflow.Graph:
@@ -53,9 +56,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5)
     options = parser.parse_args()
     comm, batch, width = MPI.COMM_WORLD, options.batch, options.width
-    seconds = 2 * (comm.size - 1) / comm.size * 4 * batch * width / BANDWIDTH  # of the all-reduce
+    seconds = 2 * (comm.size - 1) / comm.size * 4 * batch * width / BANDWIDTH  # of the transfers, and of the product
     rate = 2 * batch * width * INNER / comm.size / seconds
-    device = taskflow.Device("emulated", flops_per_second=rate, memory_bandwidth=1e12, overhead_seconds=1e-5)
+    device = taskflow.Device("emulated", flops_per_second=rate, memory_bandwidth=MEMORY, overhead_seconds=1e-5)
     machine = taskflow.MachineModel.uniform(comm.size, device, BANDWIDTH, 1e-5)
     graph, costs = build(batch, width), taskflow.CostModel.analytic(machine)
     feeds = {"x": np.random.default_rng(0).random((batch, INNER), dtype=np.float32)}
@@ -68,6 +71,7 @@ def main() -> None:
             step(feeds)
             times = []
             for _ in range(options.steps):
+                comm.barrier()
                 step(feeds)
                 times.append(comm.allreduce(step.seconds, MPI.MAX))
         found = [predicted, float(np.median(times))]
@@ -80,9 +84,10 @@ def main() -> None:
                 flush=True,
             )
             holds &= RATIO[0] <= found[1] / found[0] <= RATIO[1]
-            holds &= LEAST_HIDDEN.get(pieces, 0.0) <= min(hidden) <= max(hidden) <= (pieces - 1) / pieces + 0.03
+            holds &= LEAST_HIDDEN.get(pieces, 0.0) <= min(hidden) <= max(hidden) <= (pieces - 1) / pieces + NOISE
     if not comm.rank:
-        print("holds" if holds else "does not hold", flush=True)
+        limits = ", ".join(f"{least:.0%} in {pieces}" for pieces, least in LEAST_HIDDEN.items())
+        print(f"hidden, at least {limits} pieces; measured/predicted in {RATIO}:", "holds" if holds else "MISSED")
 
 
 if __name__ == "__main__":
