@@ -114,7 +114,8 @@ def sums() -> None:
 
 
 def emulated(count: int) -> Iterator[MachineModel]:
-    """One host, two hosts, unequal links; nothing is shared. Slow enough for two cores to do the work in time."""
+    """One host, two hosts, unequal links; nothing is shared. Slow enough for two cores to do the work of so many."""
+    rate, latency = MEGABYTES * 4 / count, 5e-4 * count
     device = Device("emulated", 0, 1 << 32, 1e12, 2e9, 1e-4)
     for name, first, rates in (
         ("one host", count, (100, 100)),
@@ -123,7 +124,7 @@ def emulated(count: int) -> Iterator[MachineModel]:
     ):
         host = [int(d >= first) for d in range(count)]
         links = [
-            Link((a, b), rates[host[a] != host[b] if first < count else (a * b + a + b) % 2] * MEGABYTES, 2e-3)
+            Link((a, b), rates[host[a] != host[b] if first < count else (a * b + a + b) % 2] * rate, latency)
             for a in range(count)
             for b in range(count)
             if a != b

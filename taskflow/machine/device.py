@@ -35,6 +35,7 @@ class Device:
         half_flops: flops at which a float32 task reaches half of that; other dtypes take the same time longer.
         half_bytes: bytes at which a task reaches half of that.
         sends_by_link: whether transfers over different links of this device go on at the same time.
+        collective_share: share of its compute that a collective takes while it is under way.
     """
 
     kind: str = "cpu"
@@ -49,6 +50,7 @@ class Device:
     half_flops: float = 0.0
     half_bytes: float = 0.0
     sends_by_link: bool = False
+    collective_share: float = 0.0
 
     def __post_init__(self) -> None:
         where = f"{self.kind} device of host {self.host}"
@@ -67,6 +69,8 @@ class Device:
         for name in ("compute_efficiency", "memory_efficiency"):
             if not (_is_number(value := getattr(self, name)) and 0 < value <= 1):
                 raise ValueError(f"{where}: {name} is above 0 and at most 1, not {value!r}")
+        if not (_is_number(self.collective_share) and 0 <= self.collective_share < 1):
+            raise ValueError(f"{where}: collective_share is from 0 to below 1, not {self.collective_share!r}")
         self._check_rates(where)
 
     def _check_rates(self, where: str) -> None:

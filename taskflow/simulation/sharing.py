@@ -8,6 +8,7 @@ from taskflow.core.columns import Array, pointers
 from taskflow.tasks.agenda import NONE
 from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
 from taskflow.tasks.task_graph import STREAMS, Kind, TaskGraph
+from taskflow.tasks.tax import Tax, make_tax
 
 Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
 
@@ -20,7 +21,7 @@ def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array
         seconds: of every row where nothing shares its links.
     """
     seconds = np.asarray(seconds, float)
-    start, end = fair_pass(find_waits(task_graph), find_loads(task_graph, seconds), seconds)
+    start, end = fair_pass(find_waits(task_graph), find_loads(task_graph, seconds), seconds, find_tax(task_graph))
     return start, end, float(end.max(initial=0.0))
 
 
@@ -66,6 +67,21 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     part = rate / peak[row] / machine.link_bandwidth[link]
     _, number = np.unique(link, return_inverse=True)
     return Loads(pointers(np.bincount(row, minlength=count)), number.reshape(-1), part, peak, latency)
+
+
+def find_tax(task_graph: TaskGraph) -> Tax | None:
+    """What collectives take of their devices' compute; None: nothing."""
+    share = np.array([d.collective_share for d in task_graph.machine.devices])
+    row = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
+    if not (share.any() and len(row)):
+        return None
+    groups = [task_graph.groups.devices_of(g) for g in (-2 - task_graph.streams[row, 0]).tolist()]
+    taken = np.zeros(len(task_graph), np.int64)
+    taken[row] = [len(devices) for devices in groups]
+    stream = task_graph.streams[:, 0]
+    is_task = (stream >= 0) & (stream < len(share))  # the first streams are those of compute
+    payer = np.where(is_task & (share[np.where(is_task, stream, 0)] > 0), stream, NONE)
+    return make_tax(pointers(taken), np.concatenate(groups), payer, 1.0 - share)
 
 
 def _hops(task_graph: TaskGraph, seconds: Array) -> Hops:

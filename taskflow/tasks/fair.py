@@ -2,8 +2,8 @@
 
 Streams of devices are in-order queues; links are none. Transfers that cross a link at the same time share it max-min
 fairly: all get the same bytes per second, and what one cannot use, since another link or its own pace holds it, the
-others get. A transfer loads its links when its latency is over. A row that shares no link takes its seconds, whatever
-else runs, so only the others need events in the order of time.
+others get. A transfer loads its links when its latency is over. Tasks beside a collective may be slower (`tasks.tax`).
+All other rows take their seconds, whatever else runs, so they need no events in the order of time.
 
 Source: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2 (max-min flow control).
 """
@@ -17,6 +17,7 @@ import numpy as np
 from taskflow.core.columns import Array, pointers, record
 from taskflow.core.compiling import inner, leaf, njit
 from taskflow.tasks.agenda import NONE, Agenda, pop, put
+from taskflow.tasks.tax import Tax, begin_or_end, has_event, no_tax
 
 ALMOST = 1 + 1e-12  # levels of one link and of one flow that differ by less are the same
 FLOW = np.dtype([("row", np.int64), ("is_new", np.int64), ("pace", np.float64), ("level", np.float64)], align=True)
@@ -93,16 +94,19 @@ class Crossing(NamedTuple):
     used: Array
 
 
-def fair_pass(waits: Successors, loads: Loads, seconds: Array) -> tuple[Array, Array]:
+def fair_pass(waits: Successors, loads: Loads, seconds: Array, tax: Tax | None = None) -> tuple[Array, Array]:
     """Start and end of every row.
 
     Args:
         waits: for other rows, those before it on streams of devices included; no cycle.
         loads: of shared links.
         seconds: of every row where it shares nothing, latency included.
+        tax: on tasks beside collectives, before any row has begun.
     """
     moments, crossing, agenda = no_flows(loads)
-    plain = (tuple(each) for each in (waits._replace(missing=waits.missing.copy()), loads, moments, crossing, agenda))
+    tax = tax or no_tax(len(seconds))
+    missing = waits.missing.copy()
+    plain = (tuple(each) for each in (waits._replace(missing=missing), loads, moments, crossing, agenda, tax))
     _follow(*plain, np.asarray(seconds, float), np.empty(len(seconds), np.int64))
     return moments
 
@@ -127,7 +131,7 @@ def no_flows(loads: Loads) -> tuple[FlowTimes, Crossing, Agenda]:
         left=np.zeros(links, np.int64),
         used=np.array([flows, 0, 0, 0]),
     )
-    agenda = Agenda(np.zeros(flows), np.zeros(flows, np.int64), np.full(rows, NONE), np.zeros(1, np.int64))
+    agenda = Agenda(np.zeros(rows), np.zeros(rows, np.int64), np.full(rows, NONE), np.zeros(1, np.int64))
     return FlowTimes(np.zeros(rows), np.zeros(rows)), crossing, agenda
 
 
@@ -145,23 +149,30 @@ def _follow(
     moments: tuple[Array, ...],
     crossing: tuple[Array, ...],
     agenda: tuple[Array, ...],
+    tax: tuple[Array, ...],
     seconds: Array,
     ready: Array,
 ) -> None:
     """See `fair_pass`; the arguments are named tuples as plain ones, and room for a stack of rows."""
     w, x, m, c, a = Successors(*waits), Loads(*loads), FlowTimes(*moments), Crossing(*crossing), Agenda(*agenda)
+    t = Tax(*tax)
     height = 0
     for row in range(len(seconds)):
         if w.missing[row] == 0:
             ready[height] = row
             height += 1
-    _begin(w, x, m, a, seconds, ready, height)
+    _begin(w, x, m, a, t, seconds, ready, height)
     while a.size[0]:
         now = a.moment[0]
         while a.size[0] and a.moment[0] <= now:
             row = pop(a)
-            if _turn(x, c, row):
-                _begin(w, x, m, a, seconds, ready, _release(w, m, row, ready, 0))
+            is_over = _turn(x, c, row) if _is_flow(x, row, seconds) else False
+            if has_event(t, row):
+                is_over = begin_or_end(t, m.end, a, row, now)
+                if not (is_over or _is_flow(x, row, seconds)):
+                    put(a, row, m.end[row])
+            if is_over:
+                _begin(w, x, m, a, t, seconds, ready, _release(w, m, row, ready, 0))
         _rate_all(x, c, m, a, now)
 
 
@@ -204,15 +215,23 @@ def _rate_all(x: Loads, c: Crossing, m: FlowTimes, a: Agenda, now: float) -> Non
         _go_on(x, c, m, a, c.found[k], now)
 
 
+@leaf
+def _is_flow(x: Loads, row: int, seconds: Array) -> bool:
+    """Whether a row shares links at all."""
+    return bool(x.ptr[row] < x.ptr[row + 1] and seconds[row] > x.latency[row])
+
+
 @inner
-def _begin(w: Successors, x: Loads, m: FlowTimes, a: Agenda, seconds: Array, ready: Array, height: int) -> None:
+def _begin(w: Successors, x: Loads, m: FlowTimes, a: Agenda, t: Tax, seconds: Array, ready: Array, height: int) -> None:
     """Begin `height` rows that wait for nothing more, and those that wait for nothing else."""
     while height:
         height -= 1
         row = ready[height]
         m.end[row] = m.start[row] + seconds[row]
-        if x.ptr[row] < x.ptr[row + 1] and seconds[row] > x.latency[row]:
+        if _is_flow(x, row, seconds):
             put(a, row, m.start[row] + x.latency[row])
+        elif has_event(t, row):
+            put(a, row, m.start[row])
         else:
             height = _release(w, m, row, ready, height)
 

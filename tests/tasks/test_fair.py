@@ -1,5 +1,6 @@
 """The fair pass equals a slow one that goes from event to event, conserves every link, and is the plain pass alone."""
 
+import itertools
 import math
 
 import numpy as np
@@ -9,12 +10,17 @@ from hypothesis import strategies as st
 
 from taskflow.core.columns import pointers
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
+from taskflow.tasks.tax import make_tax
 
 MOST_ROWS = 24
+PACE = np.array([0.75, 0.5])  # of two devices beside a collective
 
 
-def slow_pass(pairs, hops, peak, latency, seconds, capacity):
-    """Start and end of every row: dictionaries, events, and levels that rise in steps."""
+def slow_pass(pairs, hops, peak, latency, seconds, capacity, payer=(), slowed=()):
+    """Start and end of every row: dictionaries, events, and levels that rise in steps.
+
+    Row r computes on the device `payer[r]`, or on none: -1; and slows those of `slowed[r]`.
+    """
     waits = {row: {b for b, a in pairs if a == row} for row in range(len(seconds))}
     start, end, left, now = {}, {}, {}, 0.0
     while len(end) < len(seconds):
@@ -23,6 +29,8 @@ def slow_pass(pairs, hops, peak, latency, seconds, capacity):
             left[row] = seconds[row] - latency[row]
         moving = [r for r in start if r not in end and now >= start[r] + latency[r] - 1e-12]
         pace = max_min({r: hops[r] for r in moving}, peak, capacity)
+        held = {device for r in moving for device in slowed[r : r + 1] for device in device}
+        pace |= {r: PACE[payer[r]] for r in moving if payer[r : r + 1] and payer[r] in held}
         events = [start[r] + latency[r] - now for r in start if r not in end and r not in moving]
         events += [left[r] / pace[r] for r in moving]
         step = min(events)
@@ -68,12 +76,27 @@ def programs(draw, is_shared=True):
     return pairs, hops, peak, latency, seconds, capacity
 
 
-def run(pairs, hops, peak, latency, seconds, capacity):
+@st.composite
+def taxed_programs(draw):
+    """Programs in which rows that load no link compute on one of two devices, one after the other, or on none."""
+    pairs, hops, *rest = draw(programs())
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    payer = [-1 if each else int(random.integers(-1, 2)) for each in hops]
+    slowed = [np.flatnonzero(random.random(2) < (p < 0) * 0.5).tolist() for p in payer]
+    for device in (0, 1):
+        own = [r for r, p in enumerate(payer) if p == device]
+        pairs = pairs + list(itertools.pairwise(own))
+    return pairs, hops, *rest, payer, slowed
+
+
+def run(pairs, hops, peak, latency, seconds, capacity, payer=None, slowed=()):
     link = np.array([link for each in hops for link, _ in each], np.int64)
     part = np.array([w / capacity[link] for each in hops for link, w in each])
     loads = Loads(pointers([len(each) for each in hops]), link, part, peak, latency)
     before, after = np.array(pairs, np.int64).reshape(-1, 2).T
-    return fair_pass(turn_round(len(seconds), before, after), loads, seconds)
+    devices = np.array([device for each in slowed for device in each], np.int64)
+    tax = payer and make_tax(pointers([len(each) for each in slowed]), devices, np.array(payer), PACE)
+    return fair_pass(turn_round(len(seconds), before, after), loads, seconds, tax)
 
 
 @settings(max_examples=60)
@@ -93,6 +116,21 @@ def test_the_pass_equals_a_slow_one_and_conserves_every_link(program):
             for high in moments:
                 inside = sum(size for r, size in of.items() if start[r] + latency[r] >= low and end[r] <= high)
                 assert inside <= whole * max(high - low, 0.0) + 1e-9
+
+
+@settings(max_examples=60)
+@given(taxed_programs())
+def test_tasks_beside_a_collective_are_slower_and_it_is_not(program):
+    for found, expected in zip(run(*program), slow_pass(*program), strict=True):
+        assert found.tolist() == pytest.approx([expected[row] for row in range(len(found))], rel=1e-9, abs=1e-9)
+
+
+def test_a_task_pays_while_the_collective_is_under_way():
+    """Two plain seconds, a collective for four at a pace of 0.75, so 5 of 10 are done after 6, and a task after it."""
+    pairs, nothing = [(0, 1), (2, 3)], [[]] * 4
+    seconds = np.array([2.0, 4.0, 10.0, 1.0])
+    _, end = run(pairs, nothing, np.ones(4), np.zeros(4), seconds, [1.0], [-1, -1, 0, 0], [[], [0], [], []])
+    assert end.tolist() == [2.0, 6.0, 11.0, 12.0]
 
 
 @settings(max_examples=20)
