@@ -8,7 +8,6 @@ memory is what the executor takes.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
+from taskflow.execute.waits import Touches, find_dependences
 from taskflow.tasks.exchange import ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
@@ -139,15 +139,18 @@ class _Expander:
             columns["kind"], columns["source"], columns["device"], arg_ptr, instance_device[arg_instance]
         )
         boxes = self._boxes([box for _, box in self.pieces])
-        dep_ptr, dep_row = self._dependences()
+        arg_box = self._boxes([box for _, box, _ in flat])
+        arg_privilege = np.array([privilege for _, _, privilege in flat], np.uint8)
+        touches = self._touches(arg_ptr, lies_in[arg_instance], arg_instance, arg_box, arg_privilege)
+        dep_ptr, dep_row = find_dependences(touches, len(origin))
         return replace(
             graph,
             **columns,
             groups=groups,
             arg_ptr=arg_ptr,
             arg_instance=arg_instance,
-            arg_box=self._boxes([box for _, box, _ in flat]),
-            arg_privilege=np.array([privilege for _, _, privilege in flat], np.uint8),
+            arg_box=arg_box,
+            arg_privilege=arg_privilege,
             dep_ptr=dep_ptr,
             dep_row=dep_row,
             instance_region=graph.instance_region[lies_in],
@@ -163,29 +166,15 @@ class _Expander:
             found[k, :, : len(box.lo)] = box.lo, box.hi
         return found
 
-    def _dependences(self) -> tuple[Array, Array]:
-        """What every row waits for: those who wrote what it reads, and who wrote or read what it overwrites.
+    def _touches(self, arg_ptr: Array, memory: Array, instance: Array, box: Array, privilege: Array) -> Touches:
+        """What the arguments touch, by the memory that each lies in. Pieces that pass through scratch use all of it.
 
-        Rejected: regions instead of instances, which would order writers of two copies of one region for no reason.
+        Memories are instances, not regions, which would order writers of two copies of one region for no reason.
         """
-        writers, readers = (defaultdict[int, list[tuple[Rect, int]]](list) for _ in range(2))  # since: by instance
-        found: set[tuple[int, int]] = set()
-        for row, args in enumerate(self.args):
-            touched = [self._memory(instance, box, privilege) for instance, box, privilege in args if instance >= 0]
-            for instance, box, privilege in touched:
-                if privilege in (Privilege.READ, Privilege.READ_WRITE):
-                    found.update((row, other) for b, other in writers[instance] if b.overlaps(box))
-                    readers[instance].append((box, row))
-            for instance, box, privilege in touched:
-                if privilege != Privilege.READ:
-                    found.update((row, k) for b, k in writers[instance] + readers[instance] if b.overlaps(box))
-                    for latest in (readers, writers):
-                        latest[instance] = [(b, other) for b, other in latest[instance] if not box.covers(b)]
-                    writers[instance].append((box, row))
-        edges = np.array(sorted(edge for edge in found if edge[0] != edge[1]), np.int64).reshape(-1, 2)
-        return pointers(np.bincount(edges[:, 0], minlength=len(self.args))), edges[:, 1]
-
-    def _memory(self, instance: int, box: Rect, privilege: Privilege) -> Argument:
-        """Pieces that pass through one scratch memory use all of it."""
-        root = self.lies_in[instance]
-        return (instance, box, privilege) if root == instance else (root, self.graph.instance_rect(root), privilege)
+        graph = self.graph
+        box = np.where((memory == instance)[:, None, None], box, graph.instance_box[memory])
+        dims = np.array([region.ndim for region in graph.regions])[graph.instance_region[memory]]
+        box[:, 1][np.arange(box.shape[2]) >= dims[:, None]] = 1
+        row = np.repeat(np.arange(len(arg_ptr) - 1), np.diff(arg_ptr))
+        kept = instance >= 0
+        return Touches(row[kept], memory[kept], box[kept], privilege[kept])
