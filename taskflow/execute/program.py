@@ -20,7 +20,7 @@ from taskflow.execute.check import GuardedWorkspace, checked, poison
 from taskflow.execute.feed import Feed
 from taskflow.execute.fold import fold_call
 from taskflow.graph.kernel import Kernel
-from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.memory import ALIGNMENT, MemoryPlan
 from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph, access
 from taskflow.tasks.threads.crew import Crew, crew
 from taskflow.tasks.threads.division import Part
@@ -86,8 +86,9 @@ class Memory:
         return self.transport.shared_arrays(size_bytes)
 
     def make_arena(self, device: int, size_bytes: int) -> Array:
-        """Zeroed bytes in the memory of a device."""
-        return np.zeros(size_bytes, np.uint8)
+        """Zeroed bytes in the memory of a device, which begin where a cache line does."""
+        room = np.zeros(size_bytes + ALIGNMENT, np.uint8)
+        return room[-room.ctypes.data % ALIGNMENT :][:size_bytes]
 
     def array(self, instance: int) -> Array:
         """The memory of an instance, row-major: its dimensions stand in the region's memory order."""

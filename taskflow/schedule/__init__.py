@@ -3,6 +3,6 @@
 `taskflow.reorder(task_graph, costs, schedule)` applies one of the functions here, or one of the user's own.
 """
 
-from taskflow.schedule.orders import critical_path, first_ready, forward_first, program
+from taskflow.schedule.orders import critical_path, depth_first, first_ready, forward_first, program
 
-__all__ = ["critical_path", "first_ready", "forward_first", "program"]
+__all__ = ["critical_path", "depth_first", "first_ready", "forward_first", "program"]

@@ -9,6 +9,10 @@ the reordered rows simulates it.
   became ready first goes next.
 * `critical_path`: list scheduling; of all rows that could start at the same moment, the one with the longest way to the
   end of the step goes first (Graham 1969; Kwok and Ahmad 1999, HLFET).
+* `depth_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose inputs were
+  made last, which are still in the cache. With an operator split into pieces of the size of the cache on its own
+  device, what moves a piece, what computes it and what hands it on follow each other (the fused kernels of CoCoNet,
+  Jangda et al., ASPLOS 2022).
 * `forward_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose result the
   next forward pass reads first (P3: Jayarajan et al., MLSys 2019, section 4). A gradient in pieces (`lower(...,
   piece_bytes=)`) lets a more urgent one pass. As many of its pieces follow each other as fit in before that one is
@@ -35,9 +39,9 @@ def reorder(task_graph: TaskGraph, costs: CostModel, schedule: Schedule | None =
     Args:
         task_graph: from `lower`.
         costs: seconds of every row.
-        schedule: `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), `.forward_first`, or any
-            function that takes a task graph and the seconds of its rows (an array) and gives the row numbers in issue
-            order.
+        schedule: `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), `.depth_first`,
+            `.forward_first`, or any function that takes a task graph and the seconds of its rows (an array) and gives
+            the row numbers in issue order.
 
     Raises:
         ValueError: what `schedule` gives is no permutation, or puts a row before one that it waits for.
@@ -59,6 +63,11 @@ def critical_path(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which they can start; ties by the longest way to the end, then by row."""
     level = bottom_levels(task_graph, seconds)
     return _list_schedule(task_graph, seconds, lambda row, ready, start: (start, -level[row], row))
+
+
+def depth_first(task_graph: TaskGraph, seconds: Array) -> Array:
+    """Rows by the moment at which they can start; ties by the latest moment at which they became ready, then by row."""
+    return _list_schedule(task_graph, seconds, lambda row, ready, start: (start, -ready, row))
 
 
 def forward_first(task_graph: TaskGraph, seconds: Array) -> Array:

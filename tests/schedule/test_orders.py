@@ -17,9 +17,10 @@ from taskflow import (
     reorder,
     simulate,
 )
-from taskflow.schedule import critical_path, first_ready, forward_first, program
+from taskflow.schedule import critical_path, depth_first, first_ready, forward_first, program
 from taskflow.schedule.orders import Schedule, bottom_levels, first_readers
 from taskflow.simulation.simulate import schedule
+from taskflow.tasks.task_graph import Kind
 
 
 def copy(ctx, x, y):
@@ -46,7 +47,7 @@ def diamond() -> tuple[Graph, Strategy]:
 MACHINE = MachineModel.uniform(2, Device("emulated", overhead_seconds=1e-3), latency_seconds=1e-4)
 
 
-@pytest.mark.parametrize("order", [program, first_ready, critical_path, forward_first])
+@pytest.mark.parametrize("order", [program, first_ready, critical_path, depth_first, forward_first])
 def test_every_schedule_gives_the_same_numbers(order: Schedule) -> None:
     graph, strategy = diamond()
     machine = MachineModel.uniform(2)
@@ -104,6 +105,26 @@ def test_orders_are_deterministic() -> None:
     task_graph = lower(graph, strategy, MACHINE)
     seconds = np.ones(len(task_graph))
     np.testing.assert_array_equal(critical_path(task_graph, seconds), critical_path(task_graph, seconds))
+
+
+def in_pieces():
+    """Partial sums of two devices, an operator in three pieces on each that reads the sums, and who reads all of it."""
+    graph = Graph()
+    x = graph.parameter("x", (2,), trainable=False)
+    y = graph.launch("partial", "d -> n", [x], kernel=total, sizes={"n": 6000})
+    graph.launch("whole", "^n, d -> d", [graph.launch("each", "n -> n", [y], kernel=copy), x], kernel=total)
+    config, machine = ParallelConfig({"d": 2}), MachineModel.uniform(2)
+    strategy = Strategy({"partial": config, "each": ParallelConfig({"n": 6}, (0, 0, 0, 1, 1, 1)), "whole": config})
+    return lower(graph, strategy, machine), CostModel.analytic(machine)
+
+
+def test_depth_first_takes_piece_by_piece_what_critical_path_takes_step_by_step() -> None:
+    task_graph, costs = in_pieces()
+    for order, kinds in ((depth_first, "p" + 3 * "cfpc" + "p"), (critical_path, "pcccfffpppcccp")):
+        rows = reorder(task_graph, costs, order)
+        for device in range(2):
+            found = rows.kind[rows.device == device]
+            assert "".join("pcf"[[Kind.POINT, Kind.COPY, Kind.FOLD].index(kind)] for kind in found) == kinds, order
 
 
 def layers(repeat):
