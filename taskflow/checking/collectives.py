@@ -82,6 +82,7 @@ def _tables(found: list[list[ExchangeStep]], row: list[int], dimensions: int) ->
     end = pointers([len(step.parts) for step in steps])
     table, box = np.zeros(len(steps), STEP), np.zeros((len(steps), 2, dimensions), np.int64)
     table["target"], table["first"], table["end"] = [step.target for step in steps], end[:-1], end[1:]
+    table["offset"] = [step.offset for step in steps]
     for k, step in enumerate(steps):
         box[k, :, : len(step.box.lo)] = step.box.lo, step.box.hi
     parts = np.array([part for step in steps for part in step.parts], np.int64)

@@ -10,8 +10,8 @@ from taskflow.core.compiling import leaf
 
 
 @leaf
-def carry(t: Machinery, row: int, first: int, source: int, target: int, box: Array) -> bool:
-    """Copy `box` from one argument to another."""
+def carry(t: Machinery, row: int, source: int, target: int, box: Array, offset: int) -> bool:
+    """Copy `box` from one argument to another; `offset`: see `make_room`."""
     p, i, j = t.pieces, t.plan.arg_instance[source], t.plan.arg_instance[target]
     dims = t.plan.instance[i].dims
     if i == j:
@@ -19,10 +19,11 @@ def carry(t: Machinery, row: int, first: int, source: int, target: int, box: Arr
     at = find(p, i, box, dims)
     if at >= 0:
         piece = p.piece[at]
-        store(t, target, box, piece.version, piece.volume, piece.weight)
+        make_room(t, target, box, offset)
+        put(p, j, box, dims, piece.version, piece.volume, piece.weight)
         return True
     left = shared(box, box, dims)
-    make_room(t, target, box)
+    make_room(t, target, box, offset)
     at = p.head[i]
     while at >= 0:
         if overlaps(p.box[at], box, dims):
@@ -34,10 +35,13 @@ def carry(t: Machinery, row: int, first: int, source: int, target: int, box: Arr
 
 
 @leaf
-def make_room(t: Machinery, target: int, box: Array) -> None:
-    """Where an instance does not hold `box`, scratch memory does: whatever lay there is gone."""
+def make_room(t: Machinery, target: int, box: Array, offset: int) -> None:
+    """Where an instance does not hold `box`, scratch memory does: whatever lay there is gone.
+
+    What lies `offset` elements behind its beginning lies there beside what came before it in the same message.
+    """
     i = t.plan.arg_instance[target]
-    if not covers(t.plan.instance_box[i], box, t.plan.instance[i].dims):
+    if offset == 0 and not covers(t.plan.instance_box[i], box, t.plan.instance[i].dims):
         clear(t.pieces, i)
 
 
@@ -45,7 +49,7 @@ def make_room(t: Machinery, target: int, box: Array) -> None:
 def store(t: Machinery, target: int, box: Array, version: int, volume: int, weight: int) -> None:
     """An argument holds this in `box` now."""
     i = t.plan.arg_instance[target]
-    make_room(t, target, box)
+    make_room(t, target, box, 0)
     put(t.pieces, i, box, t.plan.instance[i].dims, version, volume, weight)
 
 
@@ -132,7 +136,7 @@ def add_piece(t: Machinery, row: int, k: int, at: int, dims: int) -> bool:
 def end_sum(t: Machinery, row: int, target: int, box: Array) -> bool:
     """The target holds the sum."""
     p, total, i = t.pieces, len(t.plan.instance), t.plan.arg_instance[target]
-    make_room(t, target, box)
+    make_room(t, target, box, 0)
     at = p.head[total]
     while at >= 0:
         version, volume, weight = p.piece[at].version, p.piece[at].volume, p.piece[at].weight
@@ -150,10 +154,11 @@ def run_steps(t: Machinery, row: int) -> bool:
     for s in range(t.steps.ptr[table], t.steps.ptr[table + 1]):
         step, box = t.steps.step[s], t.steps.box[s]
         target = first + step.target
-        if not holds(t, row, target, box):
+        is_copy = step.end - step.first == 1
+        if not holds(t, row, target, box, step.offset if is_copy else 0):
             return False
-        if step.end - step.first == 1:
-            if not carry(t, row, first, first + t.steps.part[step.first], target, box):
+        if is_copy:
+            if not carry(t, row, first + t.steps.part[step.first], target, box, step.offset):
                 return False
             continue
         if step.end - step.first == 2 and add_two(t, first, step.first, target, box):
@@ -191,11 +196,11 @@ def add_two(t: Machinery, first: int, n: int, target: int, box: Array) -> bool:
 
 
 @leaf
-def holds(t: Machinery, row: int, k: int, box: Array) -> bool:
-    """Whether a box lies in an argument of a collective, or fits into the scratch memory that it is."""
+def holds(t: Machinery, row: int, k: int, box: Array, offset: int) -> bool:
+    """Whether a box lies in an argument of a collective, or fits `offset` behind the beginning of scratch memory."""
     i = t.plan.arg_instance[k]
     dims = t.plan.instance[i].dims
     own, held = t.plan.arg_box[k], t.plan.instance_box[i]
-    if covers(own, box, dims) or shared(box, box, dims) <= shared(held, held, dims):
+    if (offset == 0 and covers(own, box, dims)) or offset + shared(box, box, dims) <= shared(held, held, dims):
         return True
     return refuse(t.fault, Rule.INSTANCE, row, k)

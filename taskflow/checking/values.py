@@ -95,7 +95,7 @@ def check_row(t: Machinery, row: int) -> bool:
         put(t.pieces, target, t.plan.arg_box[first], dims, version, 0, 0)
         return True
     if kind == COPY:
-        return carry(t, row, first, first, first + 1, t.plan.arg_box[first])
+        return carry(t, row, first, first + 1, t.plan.arg_box[first], 0)
     if kind == FOLD:
         return fold(t, row, first)
     return apply_effect(t, row) or run_steps(t, row)

@@ -15,11 +15,11 @@ import numpy as np
 from taskflow.collective.algorithms import ALGORITHMS, serving
 from taskflow.collective.group import Group, group_of
 from taskflow.collective.rows import rows_of, shared_links
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
 from taskflow.tasks import exchange as exchanges
 from taskflow.tasks.exchange import Exchange
-from taskflow.tasks.moves import Outline, boxes_of, even_outline, straight_messages
+from taskflow.tasks.moves import Outline, boxes_of, cut_of, even_outline, straight_messages
 from taskflow.tasks.steps import Messages, messages_of
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import TaskGraph
@@ -130,7 +130,9 @@ class GroupPrices:
     def bound_of(self, outline: Outline, algorithm: str) -> float:
         """What its busiest stream or link takes, at least: every message has so many bytes as the shortest piece."""
         messages, _, fixed, per_piece = self._messages(outline, algorithm)
-        least = outline.unit_bytes * int(_volumes(boxes_of(outline, messages.owner)).min())
+        cut = cut_of(outline, messages.owner)
+        end = pointers(np.prod(np.diff(boxes_of(outline, cut), axis=1)[:, 0], axis=1))[cut.ptr]
+        least = outline.unit_bytes * int(np.diff(end).min())
         return float((fixed + per_piece * least).max(initial=0.0)) * (1 - 1e-9) if least else 0.0
 
     def messages(self, outline: Outline, algorithm: str) -> Messages:
@@ -157,11 +159,6 @@ class GroupPrices:
     def seconds(self, name: str, algorithm: str, size: float) -> float:
         """`seconds_of` such a one."""
         return self.seconds_of(even_outline(name, self.group.hosts, size), algorithm)
-
-
-def _volumes(boxes: Array) -> Array:
-    volumes: Array = (boxes[:, 1] - boxes[:, 0]).prod(axis=1)
-    return volumes
 
 
 def _work_of(messages: Messages, g: Group, has_folds: bool) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
 """The rows of a collective, as `execute.expand` makes them, on a group: what they take, wait for, and load of links.
 
 Each move is a copy, which occupies the streams of its two members; one that is added arrives in scratch memory, and a
-fold adds it.
+fold adds it, when all of its message is there. A message has one latency.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from taskflow.collective.group import Group
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import leaf, njit
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
-from taskflow.tasks.moves import Moves, Outline, boxes_of, moves_of
+from taskflow.tasks.moves import Moves, Outline, boxes_of, cut_of, moves_of
 from taskflow.tasks.steps import Messages
 
 NONE = -1
@@ -44,24 +44,28 @@ class CollectiveRows(NamedTuple):
 
 def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) -> CollectiveRows:
     """The rows of a collective by an algorithm that sends so; `is_shared`: see `shared_links`."""
-    boxes = boxes_of(outline, messages.owner)
-    moves = moves_of(outline, messages, boxes)
+    cut = cut_of(outline, messages.owner)
+    boxes = boxes_of(outline, cut)
+    moves = moves_of(outline, messages, cut, boxes)
     local, local_bytes = np.array(outline.local, np.int64).reshape(-1, 2).T
     end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
     size = (end[moves.last] - end[moves.first]) * outline.unit_bytes
     source, target, adds = moves.source, moves.target, moves.adds
     folded = target[adds]
-    row = np.arange(len(source)) + np.cumsum(adds) - adds + len(local)  # of the copies
-    taken = np.empty(len(local) + len(source) + len(folded))
+    is_fold = np.repeat([False, True], [len(source), len(folded)])  # behind the copies of the same message
+    place = np.argsort(np.lexsort((is_fold, np.append(moves.message, moves.message[adds])))) + len(local)
+    row, fold = place[: len(source)], place[len(source) :]
+    latency = np.where(np.diff(moves.message, prepend=NONE), g.latency[source, target], 0.0)
+    taken = np.empty(len(local) + len(place))
     taken[: len(local)] = g.fold_seconds[local] + local_bytes / g.memory_bandwidth[local]
-    taken[row] = g.latency[source, target] + size / g.bandwidth[source, target]
-    taken[row[adds] + 1] = g.fold_seconds[folded] + 3 * size[adds] / g.memory_bandwidth[folded]
+    taken[row] = latency + size / g.bandwidth[source, target]
+    taken[fold] = g.fold_seconds[folded] + 3 * size[adds] / g.memory_bandwidth[folded]
     waits = _wait(tuple(moves), local, (g.streams, g.doors, g.folding), len(boxes))
-    return CollectiveRows(*waits, taken, _loads(g, moves, is_shared, row, len(taken)))
+    return CollectiveRows(*waits, taken, _loads(g, moves, is_shared, (row, latency), len(taken)))
 
 
-def _loads(g: Group, moves: Moves, is_shared: Array, row: Array, rows: int) -> Loads | None:
-    """What copies load of shared links, or None."""
+def _loads(g: Group, moves: Moves, is_shared: Array, copies: tuple[Array, Array], rows: int) -> Loads | None:
+    """What copies load of shared links, or None; `copies`: their rows and latencies."""
     if not is_shared.any():
         return None
     source, target = moves.source, moves.target
@@ -72,7 +76,8 @@ def _loads(g: Group, moves: Moves, is_shared: Array, row: Array, rows: int) -> L
     copy, hop = np.nonzero(links >= 0)
     used, number = np.unique(links[copy, hop], return_inverse=True)
     peak, latency = np.ones(rows), np.zeros(rows)
-    peak[row], latency[row] = g.bandwidth[source, target], g.latency[source, target]
+    row = copies[0]
+    peak[row], latency[row] = g.bandwidth[source, target], copies[1]
     ptr = pointers(np.bincount(row[copy], minlength=rows))
     return Loads(ptr, number.reshape(-1), 1.0 / g.link_bandwidth[used][number.reshape(-1)], peak, latency)
 
@@ -96,10 +101,10 @@ def shared_links(g: Group, messages: Messages) -> Array:
 @njit
 def _wait(moves: tuple[Array, ...], local: Array, group: tuple[Array, ...], pieces: int) -> tuple[Array, Array]:
     """`ptr` and `before` of `CollectiveRows`."""
-    source, target, first, last, adds = moves
+    source, target, first, last, adds, message, _ = moves
     streams, doors, folding = group
     rows, most = len(local) + len(source) + adds.sum(), len(local) + 6 * len(source) + 2 * (last - first).sum()
-    ptr, before, n, row = np.zeros(rows + 1, np.int64), np.empty(most, np.int64), 0, 0
+    ptr, before, n, row, begun = np.zeros(rows + 1, np.int64), np.empty(most, np.int64), 0, 0, 0
     on = np.full(max(streams.max(), folding.max()) + 1, NONE)  # the last row on every stream
     writer, scratch = np.full((len(folding), pieces), NONE), np.full((len(folding), doors.max() + 1), NONE)
     for member in local:
@@ -116,15 +121,23 @@ def _wait(moves: tuple[Array, ...], local: Array, group: tuple[Array, ...], piec
         n = _add_writers(before, n, writer[s], first[k], last[k])
         if adds[k]:
             n = _add(before, n, scratch[t, doors[s, t]])
-            row += 1
-            ptr[row] = n
-            n = _add(before, n, row - 1)
-            n = _add(before, n, on[folding[t]])
-            n = _add_writers(before, n, writer[t], first[k], last[k])
-            on[folding[t]] = scratch[t, doors[s, t]] = row
-        writer[t, first[k] : last[k]] = row
+        else:
+            writer[t, first[k] : last[k]] = row
         row += 1
         ptr[row] = n
+        if k + 1 < len(source) and message[k + 1] == message[k]:
+            continue
+        arrived = row - 1
+        while begun <= k:
+            if adds[begun]:
+                n = _add(before, n, arrived)
+                n = _add(before, n, on[folding[t]])
+                n = _add_writers(before, n, writer[t], first[begun], last[begun])
+                writer[t, first[begun] : last[begun]] = row
+                on[folding[t]] = scratch[t, doors[s, t]] = row
+                row += 1
+                ptr[row] = n
+            begun += 1
     return ptr, before[:n]
 
 

@@ -27,7 +27,7 @@ from taskflow.cost.samples import kernel_key, sample_call, sample_move, time_cal
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
 from taskflow.tasks.exchange import Exchange
-from taskflow.tasks.task_graph import Array, Kind, Launch, TaskGraph
+from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
 
 FORMAT, VERSION = "taskflow-costs", 1
@@ -131,7 +131,8 @@ class CostModel(ABC):
         result[moves] = self._moves(task_graph, moves)
         transfers = np.flatnonzero(task_graph.is_transfer)
         pair = task_graph.source[transfers], device[transfers]
-        result[transfers] = self.rates.latency[pair] + task_graph.bytes[transfers] / self.rates.throughput[pair]
+        latency = np.where(task_graph.algorithm[transfers] == JOINED, 0.0, self.rates.latency[pair])
+        result[transfers] = latency + task_graph.bytes[transfers] / self.rates.throughput[pair]
         return result
 
     def collective_seconds(self, exchange: Exchange, itemsize: int) -> float:

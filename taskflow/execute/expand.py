@@ -20,7 +20,7 @@ from taskflow.tasks.exchange import ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, Privilege, TaskGraph
+from taskflow.tasks.task_graph import JOINED, ROW_COLUMNS, Array, Kind, Privilege, TaskGraph
 
 Argument = tuple[int, Rect, Privilege]
 
@@ -33,17 +33,20 @@ class Expansion:
         task_graph: the rows.
         origin: per row, the row of the graph with collectives.
         lies_in: per instance, the one whose memory it uses: itself, but for pieces that pass through scratch memory.
+        offset: per instance, so many bytes behind the beginning of that memory.
     """
 
     task_graph: TaskGraph
     origin: Array
     lies_in: Array
+    offset: Array
 
 
 def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
     """`task_graph` with its collectives spelled out, but for the rows `kept`."""
     if all(row in kept for row in np.flatnonzero(task_graph.kind == Kind.COLLECTIVE).tolist()):
-        return Expansion(task_graph, np.arange(len(task_graph)), np.arange(len(task_graph.instance_device)))
+        instances = np.arange(len(task_graph.instance_device))
+        return Expansion(task_graph, np.arange(len(task_graph)), instances, np.zeros_like(instances))
     return _Expander(task_graph, kept).expand()
 
 
@@ -61,8 +64,9 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     last[plan.last >= rows] = len(graph)
     posted, held = receive_rows(graph), plan.receive[origin]
     receive = np.where(held >= 0, begin[held], np.where(posted >= 0, np.maximum(posted, begin[origin]), -1))
-    size = np.where(root == np.arange(len(root)), plan.size[root], -(-graph.instance_bytes() // ALIGNMENT) * ALIGNMENT)
-    lives = plan.offset[root], size, begin[plan.first][root], last[root]
+    unit = np.where(expansion.offset > 0, 1, ALIGNMENT)
+    size = np.where(root == np.arange(len(root)), plan.size[root], -(-graph.instance_bytes() // unit) * unit)
+    lives = plan.offset[root] + expansion.offset, size, begin[plan.first][root], last[root]
     edges = reuse_edges(graph, *lives, root)
     return MemoryPlan(*lives, plan.peak_bytes, plan.persistent_bytes, receive, *edges)
 
@@ -76,7 +80,8 @@ class _Expander:
         self.args: list[list[Argument]] = []
         self.steps: dict[int, dict[str, int]] = {}  # new row -> its columns, where they differ from its origin's
         self.lies_in = list(range(len(task_graph.instance_device)))
-        self.pieces: dict[tuple[int, Rect], int] = {}
+        self.offset = [0] * len(self.lies_in)
+        self.pieces: dict[tuple[int, Rect, int], int] = {}
 
     def expand(self) -> Expansion:
         """See `taskflow.expand.expand`."""
@@ -90,40 +95,46 @@ class _Expander:
             else:
                 self._add(row, list(graph.args(row)))
         lies_in = np.array(self.lies_in, np.int64)
-        return Expansion(self._build(np.array(self.origin, np.int64), lies_in), np.array(self.origin), lies_in)
+        expanded, origin = self._build(np.array(self.origin, np.int64), lies_in), np.array(self.origin)
+        return Expansion(expanded, origin, lies_in, np.array(self.offset, np.int64))
 
     def _add(self, row: int, args: list[Argument]) -> None:
         self.origin.append(row)
         self.args.append(args)
 
     def _add_step(self, row: int, number: int, step: ExchangeStep, args: tuple[Argument, ...], scratch: range) -> None:
-        graph = self.graph
-        numbers = (step.target, *step.parts)
-        target, *parts = (self._instance(args[k][0], step.box, k in scratch) for k in numbers)
+        graph, itemsize = self.graph, self.graph.regions[int(self.graph.region[row])].itemsize
+        numbers, offset = (step.target, *step.parts), step.offset * itemsize
+        target, *parts = (self._instance(args[k][0], step.box, offset if k in scratch else None) for k in numbers)
         device, source = (int(graph.instance_device[self.lies_in[k]]) for k in (target, parts[0]))
         is_copy, reads = len(parts) == 1, [(k, step.box, Privilege.READ) for k in parts]
         privilege = Privilege.READ_WRITE if target == parts[0] else Privilege.WRITE
         write = (target, step.box, privilege)
-        size = step.box.volume * graph.regions[int(graph.region[row])].itemsize
+        size = step.box.volume * itemsize
         self.steps[len(self.origin)] = {
             "kind": Kind.COPY if is_copy else Kind.FOLD,
             "point": number,
             "device": device,
             "source": source,
             "collective": int(graph.collective[row]) if source != device else 0,
-            "algorithm": -1,
+            "algorithm": JOINED if step.follows else -1,
             "bytes": size if is_copy else size * (1 + len(parts)),
         }
         self._add(row, [*reads, write] if is_copy else [write, *reads])
 
-    def _instance(self, instance: int, box: Rect, is_scratch: bool) -> int:
-        """An instance for `box` in the memory of `instance`: itself, if that holds it and is no scratch memory."""
-        if not is_scratch and self.graph.instance_rect(instance).covers(box):
+    def _instance(self, instance: int, box: Rect, offset: int | None) -> int:
+        """An instance for `box` in the memory of `instance`: itself, if that holds it.
+
+        In scratch memory one of its own, `offset` bytes behind the beginning.
+        """
+        if offset is None and self.graph.instance_rect(instance).covers(box):
             return instance
-        if (instance, box) not in self.pieces:
-            self.pieces[instance, box] = len(self.lies_in)
+        key = instance, box, offset or 0
+        if key not in self.pieces:
+            self.pieces[key] = len(self.lies_in)
             self.lies_in.append(instance)
-        return self.pieces[instance, box]
+            self.offset.append(key[2])
+        return self.pieces[key]
 
     def _build(self, origin: Array, lies_in: Array) -> TaskGraph:
         graph = self.graph
@@ -138,7 +149,7 @@ class _Expander:
         columns["streams"], groups = StreamTable(graph.machine).of_rows(
             columns["kind"], columns["source"], columns["device"], arg_ptr, instance_device[arg_instance]
         )
-        boxes = self._boxes([box for _, box in self.pieces])
+        boxes = self._boxes([box for _, box, _ in self.pieces])
         arg_box = self._boxes([box for _, box, _ in flat])
         arg_privilege = np.array([privilege for _, _, privilege in flat], np.uint8)
         touches = self._touches(arg_ptr, lies_in[arg_instance], arg_instance, arg_box, arg_privilege)

@@ -21,7 +21,7 @@ from taskflow.execute.feed import Feed
 from taskflow.execute.fold import fold_call
 from taskflow.graph.kernel import Kernel
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan
-from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph, access
+from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, Privilege, TaskGraph, access
 from taskflow.tasks.threads.crew import Crew, crew
 from taskflow.tasks.threads.division import Part
 
@@ -356,8 +356,9 @@ class Compiler:
 def messages(graph: TaskGraph, most_bytes: int, is_sent: Array | None = None) -> dict[int, list[int]]:
     """Transfer row -> the transfers that travel with it in one message, in order; all, or those that are sent.
 
-    Transfers of at most `most_bytes` between the same two devices are one message where neither device has a row
-    between them: so all of it is ready when the first is, and nothing waits for the first alone.
+    Transfers of at most `most_bytes` between the same two devices, and those that are JOINED, are one message where
+    neither device has a row between them: so all of it is ready when the first is, and nothing waits for the first
+    alone.
     """
     is_sent = graph.is_transfer if is_sent is None else is_sent
     found: dict[int, list[int]] = {}
@@ -368,7 +369,8 @@ def messages(graph: TaskGraph, most_bytes: int, is_sent: Array | None = None) ->
             last = latest.get(source, -1)
             rows = found.get(last, []) if last == latest.get(device) else []
             is_alike = bool(rows) and (graph.source[last], graph.device[last]) == (source, device)
-            if not is_alike or max(graph.bytes[last], graph.bytes[row]) > most_bytes:
+            is_small = is_alike and max(graph.bytes[last], graph.bytes[row]) <= most_bytes
+            if not is_alike or not (is_small or graph.algorithm[row] == JOINED):
                 rows = []
             rows.append(row)
             found[row] = rows

@@ -27,13 +27,13 @@ cut_dimension = leaf(exchange.cut_dimension)
 @inner
 def reduce_together(s: State, tile: Tile, p: Points) -> bool:
     """The sum of a tile as one row; False where a few devices do it or no such row moves the least."""
-    box, needers, is_whole = p.box[tile.kept[0]], np.zeros(s.devices, np.bool_), True
+    box, needers, has_whole = p.box[tile.kept[0]], np.zeros(s.devices, np.bool_), np.zeros(s.devices, np.bool_)
     for k in needs_of(s, s.version):
         if overlaps(s.need_box[k], box):
             needers[s.need[k].device] = True
-            is_whole = is_whole and covers(s.need_box[k], box)
+            has_whole[s.need[k].device] |= covers(s.need_box[k], box)
     source, count = choose_sources(tile, p, needers)
-    target, involved = numbers(needers), 0
+    target, involved, is_whole = numbers(needers), 0, (has_whole == needers).all()
     for device in range(s.devices):
         involved += needers[device] or source[device] >= 0
     if not count or not len(target) or involved <= s.few_sums:
@@ -71,11 +71,10 @@ def sum_in_row(s: State, box: Any, is_whole: bool, source: Any, target: Any, inv
         target = owner
     for i in range(len(owner)):
         points += (count - (source[owner[i]] >= 0)) * volume(owned[i])
-    is_even = not is_whole and len(owner) == involved == count
     if is_whole or len(owner) == 1:
         owner, owned = adding(s, box if is_whole else owned[0], target, source, involved)
-    elif is_even:  # any piece may come to any device
-        owned = repeated(largest(owned), len(owner))
+    else:
+        owner, owned = arriving(s, box, owner, owned, source)
     name = REDUCE if len(target) == 1 else ALL_REDUCE if is_whole else REDUCE_SCATTER
     begin = s.args
     read_sources(s, source, box)
@@ -123,13 +122,25 @@ def adding(s: State, box: Any, target: Any, source: Any, involved: int) -> tuple
 
 
 @inner
-def largest(boxes: Any) -> Any:
-    """The box of the most elements."""
-    best = 0
-    for i in range(len(boxes)):
-        if volume(boxes[i]) > volume(boxes[best]):
+def arriving(s: State, box: Any, owner: Any, owned: Any, source: Any) -> tuple[Any, Any]:
+    """The devices that may add something to tiles of a box, and boxes as large as all that one of them owns.
+
+    Where all owners have a partial result, any piece may come to any device that has one.
+    """
+    able, points, best = source >= 0, np.zeros(s.devices, np.int64), 0
+    able &= able[owner].all()
+    for i in range(len(owner)):
+        able[owner[i]] = True
+        points[owner[i]] += volume(owned[i])
+        if volume(owned[i]) > volume(owned[best]):
             best = i
-    return boxes[best]
+    devices, room = numbers(able), owned[best].copy()
+    if points.max() > volume(room):
+        put(room, box)
+        cut = 2 * cut_dimension((box[1::2] - box[::2]), len(devices))
+        extent = box[cut + 1] - box[cut]
+        room[cut + 1] = box[cut] - (-points.max() * extent // volume(box))
+    return devices, repeated(room, len(devices))
 
 
 @inner

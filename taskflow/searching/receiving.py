@@ -292,14 +292,15 @@ def add_sum(x: LoadedRegion, needs: Array, tile: int, has: Array, summands: int,
     Where many take part it is one row if all of them need the whole tile; of other rows nothing is certain.
     """
     box, size = x.points.box, volume(x.points.box[tile])
-    wants, targets, involved, is_whole = np.zeros(len(has), np.bool_), 0, summands, True
+    wants, gets_all, targets, involved = np.zeros(len(has), np.bool_), np.zeros(len(has), np.bool_), 0, summands
     for a in needs:
         points, device = shared(box[a], box[tile]), x.points.device[a]
         if points > 0:
             targets += not wants[device]
             involved += not wants[device] and not has[device]
             wants[device] = True
-            is_whole = is_whole and points == size
+            gets_all[device] |= points == size
+    is_whole = (gets_all == wants).all()
     # bytes over devices, see the module; up a tree, to one device, every step has all of the tile
     together = 1.0 * size if targets == 1 else size * (targets + summands - 2) / involved
     for i in range(len(needs)):

@@ -7,7 +7,7 @@ import numpy as np
 from taskflow.core.columns import Array, pointers
 from taskflow.tasks.agenda import NONE
 from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
-from taskflow.tasks.task_graph import STREAMS, Kind, TaskGraph
+from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
 
 Hops = tuple[Array, Array, Array]  # columns of rows, links, and bytes per second at full pace
@@ -57,7 +57,8 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     machine, count = task_graph.machine, len(task_graph)
     (row, link, rate), latency = _hops(task_graph, seconds), np.zeros(count)
     moved = np.flatnonzero(task_graph.is_transfer)
-    latency[moved] = machine.latency_seconds[task_graph.source[moved], task_graph.device[moved]]
+    every = machine.latency_seconds[task_graph.source[moved], task_graph.device[moved]]
+    latency[moved] = np.where(task_graph.algorithm[moved] == JOINED, 0.0, every)
     peak = np.zeros(count)
     np.maximum.at(peak, row, rate)
     kept = _is_shared(task_graph, row, link)[link]

@@ -21,7 +21,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
-from taskflow.tasks.moves import Moves, Outline, boxes_of, cut_pieces, moves_of, pieces_of, straight_messages
+from taskflow.tasks.moves import Cut, Moves, Outline, boxes_of, cut_boxes, cut_of, moves_of, straight_messages
 from taskflow.tasks.moves import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS as SUMS
 from taskflow.tasks.steps import Messages
@@ -31,11 +31,17 @@ SMALL_BYTES = 16384
 
 
 class ExchangeStep(NamedTuple):
-    """`target` := the sum of `parts` within `box`, all arguments by number; a single part is copied."""
+    """`target` := the sum of `parts` within `box`, all arguments by number; a single part is copied.
+
+    What `follows` travels in the message of the step before. In scratch memory the box lies `offset` elements behind
+    the beginning.
+    """
 
     target: int
     parts: tuple[int, ...]
     box: Rect
+    follows: bool = False
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,17 +83,19 @@ class Exchange:
     def is_regular(self) -> bool:
         """Whether an algorithm can carry it out.
 
-        All members have a partial result, or a tile that no other one has, and get the whole or a tile; one alone may
-        send to all, or get what all have.
+        All members have a partial result, or get the whole; of tiles, each has or gets any number that no other one
+        does. One alone may send to all, or get what all have.
         """
         sources, targets = (sorted(self.devices[k] for k in part) for part in (self.having, self.getting))
         members, boxes = sorted(self.members), [{self.boxes[k] for k in part} for part in (self.having, self.getting)]
         if self.name in ("reduce", "broadcast"):
             many, one = (sources, targets) if self.name == "reduce" else (targets, sources)
             return len(one) == 1 and sorted({*many, *one}) == members and len(set(many)) == len(many)
-        whole = boxes[1] if self.name == "all-gather" else boxes[0]
-        is_apart = self.name != "all-gather" or len(boxes[0]) == len(sources)
-        return sources == members == targets and len(whole) == 1 and is_apart
+        if self.name == "all-reduce":
+            return sources == members == targets and len(boxes[0]) == 1
+        whole, tiles = (self.getting, self.having) if self.name == "all-gather" else (self.having, self.getting)
+        all_have = sorted(self.devices[k] for k in whole) == members and len({self.boxes[k] for k in whole}) == 1
+        return all_have and len({self.boxes[k] for k in tiles}) == len(tiles)
 
     @cached_property
     def tiles(self) -> list[Rect]:
@@ -158,12 +166,11 @@ class Exchange:
 
     @cached_property
     def scratch_at(self) -> dict[int, list[int]]:
-        """Device -> its scratch memories, by door; where it has several tiles, those of the largest."""
+        """Device -> its scratch memories, by door."""
         found: dict[int, list[int]] = {}
         for k in self.scratch:
             found.setdefault(self.devices[k], []).append(k)
-        most = {device: max(self.boxes[k].volume for k in of) for device, of in found.items()}
-        return {device: [k for k in of if self.boxes[k].volume == most[device]] for device, of in found.items()}
+        return found
 
     def arriving(self, source: int, device: int) -> int:
         """The scratch memory in which what another device sends arrives."""
@@ -184,29 +191,36 @@ def ring_order(devices: Sequence[int], hosts: Sequence[int]) -> list[int]:
 
 
 def _carry(x: Exchange) -> Iterator[ExchangeStep]:
-    """Every move as a copy, or as a copy into scratch memory and a fold."""
+    """Every move as a copy, or as a copy into scratch memory and a fold: those of a message when all of it is there."""
     outline = x.outline(1)
     messages = x.messages or straight_messages(outline)
-    at, boxes = _holding(x, outline, messages), _boxes(x, outline, messages)
-    moves = moves_of(outline, messages, boxes_of(outline, messages.owner))
-    final = _final_sums(moves, messages.owner.tolist())
+    cut = cut_of(outline, messages.owner)
+    at, boxes = _holding(x, outline, cut), _boxes(x, cut)
+    moves = moves_of(outline, messages, cut, boxes_of(outline, cut))
+    final = _final_sums(moves, cut.owner.tolist())
     for target, source in x.local:
         yield ExchangeStep(target, (source,), x.boxes[source])
-    for number, (s, t, first, last, adds) in enumerate(zip(*(column.tolist() for column in moves), strict=True)):
-        for a, b, box in _alike(boxes, [k == number for k in final[first:last]], first):
-            device, held, there = x.members[t], at[s][a], at[t][a]
-            target = there if adds and final[a] != number else _target(x, device, box)
-            if adds:
-                scratch = x.arriving(x.members[s], device)
-                yield ExchangeStep(scratch, (held,), box)
-                yield ExchangeStep(target, (there, scratch), box)
-            else:
-                yield ExchangeStep(target, (held,), box)
-            at[t][a:b] = [target] * (b - a)
+    columns = zip(range(len(moves.adds)), *(column.tolist() for column in moves), strict=True)
+    for _, message in groupby(columns, lambda move: move[-2]):
+        folds, follows = list[ExchangeStep](), False
+        for number, s, t, first, last, adds, _, offset in message:
+            for a, b, box in _alike(boxes, [k == number for k in final[first:last]], first):
+                device, held, there = x.members[t], at[s][a], at[t][a]
+                target = there if adds and final[a] != number else _target(x, device, box)
+                if adds:
+                    scratch = x.arriving(x.members[s], device)
+                    yield ExchangeStep(scratch, (held,), box, follows, offset)
+                    folds.append(ExchangeStep(target, (there, scratch), box, False, offset))
+                    offset += box.volume
+                else:
+                    yield ExchangeStep(target, (held,), box, follows)
+                at[t][a:b] = [target] * (b - a)
+                follows = True
+        yield from folds
 
 
 def _final_sums(moves: Moves, owner: Sequence[int]) -> list[int]:
-    """Of every piece, the number of the move that completes its sum at its owner; -1: none."""
+    """Of every part, the number of the move that completes its sum at its owner; -1: none."""
     final = [-1] * len(owner)
     for number in np.flatnonzero(moves.adds).tolist():
         for k in range(moves.first[number], moves.last[number]):
@@ -216,7 +230,7 @@ def _final_sums(moves: Moves, owner: Sequence[int]) -> list[int]:
 
 
 def _alike(boxes: Sequence[Rect], is_final: Sequence[bool], first: int) -> Iterator[tuple[int, int, Rect]]:
-    """First piece, end and box of the parts of a move, from piece `first` on, whose sums are final, or are not."""
+    """First part, end and box of those of a move, from part `first` on, whose sums are final, or are not."""
     kept = [k for k in range(first, first + len(is_final)) if boxes[k].volume]
     for _, part in groupby(kept, lambda k: is_final[k - first]):
         a, *others = part
@@ -224,12 +238,11 @@ def _alike(boxes: Sequence[Rect], is_final: Sequence[bool], first: int) -> Itera
         yield a, b + 1, Rect(boxes[a].lo, boxes[b].hi)
 
 
-def _holding(x: Exchange, outline: Outline, messages: Messages) -> list[list[int]]:
-    """Member -> the argument that holds each piece, or a partial result of it; -1: none."""
-    tile, _, _ = pieces_of(outline, messages.owner)
-    held = np.full((len(x.members), len(tile)), -1)
+def _holding(x: Exchange, outline: Outline, cut: Cut) -> list[list[int]]:
+    """Member -> the argument that holds each part, or a partial result of it; -1: none."""
+    held = np.full((len(x.members), len(cut.tile)), -1)
     for k, (member, own) in reversed(list(zip(x.having, outline.sources, strict=True))):
-        held[member, (tile == own) | (x.name != "all-gather")] = k
+        held[member, (cut.tile == own) | (x.name != "all-gather")] = k
     return held.tolist()
 
 
@@ -238,10 +251,9 @@ def _target(x: Exchange, device: int, box: Rect) -> int:
     return next(k for k in x.targets_at[device] if x.boxes[k].covers(box))
 
 
-def _boxes(x: Exchange, outline: Outline, messages: Messages) -> list[Rect]:
-    """The box of every piece; some may have no elements."""
+def _boxes(x: Exchange, cut: Cut) -> list[Rect]:
+    """The box of every part; some may have no elements."""
     if not x.tiles[0].shape:
-        return [x.tiles[0]] * len(messages.owner)
+        return [x.tiles[0]] * len(cut.tile)
     tiles = np.array([[box.lo, box.hi] for box in x.tiles])
-    pieces = cut_pieces(tiles, *pieces_of(outline, messages.owner), len(x.members))
-    return [Rect(tuple(lo), tuple(hi)) for lo, hi in pieces.tolist()]
+    return [Rect(tuple(lo), tuple(hi)) for lo, hi in cut_boxes(tiles, cut, len(x.members)).tolist()]

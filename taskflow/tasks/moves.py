@@ -1,8 +1,8 @@
 """Moves: what an exchange sends, message by message, once it is known who has what at the beginning.
 
 The one list behind the rows that run, their price and the bytes on every link. A message moves nothing where its
-source has nothing yet, or its target has it already or needs it not; pieces of no elements are left out, and those that
-make up no box together go one by one.
+source has nothing yet, or its target has it already or needs it not; pieces of no elements are left out. A member may
+have several tiles, so what a message carries may be several boxes: they travel one behind the other, with one latency.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.compiling import leaf, njit
 from taskflow.tasks.steps import SUMS, Messages
 
@@ -74,12 +74,14 @@ def even_outline(name: str, hosts: Sequence[int], size: float) -> Outline:
 
 
 class Moves(NamedTuple):
-    """What is sent, in order.
+    """What is sent, box by box, in order.
 
     Attributes:
         source, target: members.
-        first, last: the pieces from `first` to before `last`; both ends have elements.
+        first, last: the parts (see `Cut`) from `first` to before `last`, which are a box; both ends have elements.
         adds: whether it is added to what is there.
+        message: ascending; the boxes of one message travel as one.
+        offset: so many elements of its message lie before it in the memory where what is to be added arrives.
     """
 
     source: Array
@@ -87,6 +89,25 @@ class Moves(NamedTuple):
     first: Array
     last: Array
     adds: Array
+    message: Array
+    offset: Array
+
+
+class Cut(NamedTuple):
+    """How the pieces of an algorithm are cut from the tiles of their owners: each consists of parts of tiles.
+
+    Attributes:
+        ptr: (pieces + 1,) the parts of piece k are those from `ptr[k]` to before `ptr[k + 1]`.
+        tile, begin, end, shares: of every part, its tile, of which it is `begin` to before `end` of so many `shares`.
+        owner: of every part.
+    """
+
+    ptr: Array
+    tile: Array
+    begin: Array
+    end: Array
+    shares: Array
+    owner: Array
 
 
 def cut_dimension(extents: Sequence[int], members: int) -> int:
@@ -100,64 +121,76 @@ def cut_dimension(extents: Sequence[int], members: int) -> int:
     return longest
 
 
-def pieces_of(o: Outline, owner: Array) -> tuple[Array, Array, int]:
-    """Of every piece its tile and its number there; and how many pieces a tile has."""
-    if o.is_whole:
-        return np.zeros_like(owner), np.arange(len(owner)), len(owner)
-    count = len(owner) // len(o.boxes)
-    tile, number = np.empty_like(owner), np.empty_like(owner)
-    order = np.argsort(owner, kind="stable")
-    tile[order] = np.repeat(np.argsort(o.owners, kind="stable"), count)
-    number[order] = np.tile(np.arange(count), len(o.boxes))
-    return tile, number, count
+def cut_of(o: Outline, owner: Array) -> Cut:
+    """How the pieces with these owners are cut: those of a member are even shares of its tiles, one after the other."""
+    whole = np.zeros_like(owner) if o.is_whole else owner
+    tile_owner = np.array([0] if o.is_whole else o.owners)
+    tiles, pieces = (np.bincount(column, minlength=len(o.hosts)) for column in (tile_owner, whole))
+    order, number = np.argsort(whole, kind="stable"), np.empty_like(owner)
+    number[order] = spread(np.zeros_like(pieces), pieces)
+    share, count = tiles[whole], pieces[whole]
+    first = number * share // count
+    parts = -(-(number + 1) * share // count) - first
+    of, at, own = np.repeat(np.arange(len(owner)), parts), spread(first, parts), np.repeat(whole, parts)
+    tile = np.argsort(tile_owner, kind="stable")[(np.cumsum(tiles) - tiles)[own] + at]
+    begin, count = number[of] * share[of] - at * count[of], count[of]
+    return Cut(pointers(parts), tile, np.maximum(begin, 0), np.minimum(begin + share[of], count), count, owner[of])
 
 
-def cut_pieces(tiles: Array, tile: Array, number: Array, count: int, members: int) -> Array:
-    """(pieces, 2, dimensions) boxes, each number `number` of `count` of a tile, some without elements."""
-    found = tiles[tile]
-    along = np.array([cut_dimension(extent, members) for extent in (tiles[:, 1] - tiles[:, 0]).tolist()])[tile]
-    k = np.arange(len(tile))
-    low, extent = tiles[tile, 0, along], tiles[tile, 1, along] - tiles[tile, 0, along]
-    found[k, 0, along], found[k, 1, along] = low + number * extent // count, low + (number + 1) * extent // count
+def cut_boxes(tiles: Array, cut: Cut, members: int) -> Array:
+    """(parts, 2, dimensions) boxes of the parts of these tiles, some without elements."""
+    found = tiles[cut.tile]
+    along = np.array([cut_dimension(extent, members) for extent in (tiles[:, 1] - tiles[:, 0]).tolist()])[cut.tile]
+    k = np.arange(len(found))
+    low, extent = tiles[cut.tile, 0, along], tiles[cut.tile, 1, along] - tiles[cut.tile, 0, along]
+    for side, at in enumerate((cut.begin, cut.end)):
+        found[k, side, along] = low + at * extent // cut.shares
     return found
 
 
-def boxes_of(o: Outline, owner: Array) -> Array:
-    """(pieces, 2, dimensions) boxes of the pieces."""
-    return cut_pieces(np.array(o.boxes).reshape(len(o.boxes), 2, -1), *pieces_of(o, owner), len(o.hosts))
+def boxes_of(o: Outline, cut: Cut) -> Array:
+    """(parts, 2, dimensions) boxes of the parts."""
+    return cut_boxes(np.array(o.boxes).reshape(len(o.boxes), 2, -1), cut, len(o.hosts))
 
 
-def moves_of(o: Outline, messages: Messages, boxes: Array) -> Moves:
+def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
     """What the messages of an algorithm move; `boxes`: see `boxes_of`."""
-    tile, _, _ = pieces_of(o, messages.owner)
-    has, gets = np.zeros((len(o.hosts), len(tile)), np.bool_), np.zeros(len(o.hosts), np.bool_)
+    has, gets = np.zeros((len(o.hosts), len(boxes)), np.bool_), np.zeros(len(o.hosts), np.bool_)
     gets[list(o.targets)] = True
     source, held = np.array(o.sources).T
-    np.logical_or.at(has, source, (tile == held[:, None]) | (o.name != "all-gather"))
-    whole = np.array(o.boxes).reshape(len(o.boxes), 2, -1)  # what is added arrives in memory as large as a tile
-    room = (whole[:, 1] - whole[:, 0]).prod(axis=1).max() if o.name == "reduce-scatter" else np.iinfo(np.int64).max
-    return Moves(*_move(tuple(messages[1:]), boxes, has, gets, o.name in SUMS, room))
+    np.logical_or.at(has, source, (cut.tile == held[:, None]) | (o.name != "all-gather"))
+    room = np.iinfo(np.int64).max
+    if o.name == "reduce-scatter":  # what is added arrives in memory as large as what one member gets
+        whole = np.array(o.boxes).reshape(len(o.boxes), 2, -1)
+        room = int(np.bincount(o.owners, (whole[:, 1] - whole[:, 0]).prod(axis=1)).max())
+    columns = messages.source, messages.target, cut.ptr[messages.first], cut.ptr[messages.last], messages.adds
+    return Moves(*_move(columns, (boxes, cut.tile, cut.owner), has, gets, o.name in SUMS, room))
 
 
 @njit
 def _move(
-    columns: tuple[Array, ...], boxes: Array, has: Array, gets: Array, is_sum: bool, room: int
+    columns: tuple[Array, ...], parts: tuple[Array, ...], has: Array, gets: Array, is_sum: bool, room: int
 ) -> tuple[Array, ...]:
-    """Columns of `Moves`; `has`: (members, pieces), is changed; `room`: so many elements arrive at once."""
+    """Columns of `Moves`; `has`: (members, parts), is changed; `room`: so many elements arrive at once."""
     source, target, first, last, adds = columns
+    boxes, tile, owner = parts
     most = int((last - first).sum())
-    found, n = np.empty((5, most), np.int64), 0
+    found, n, message = np.empty((7, most), np.int64), 0, -1
     joined = np.empty_like(boxes[0])
     for k in range(len(source)):
-        s, t, at = source[k], target[k], first[k]
+        s, t, at, is_new, filled = source[k], target[k], first[k], True, 0
         while at < last[k]:
             begin, end = at, at + 1
             at += 1
             if _is_empty(boxes[begin]):
                 continue
             joined[:] = boxes[begin]
-            while at < last[k] and (_is_empty(boxes[at]) or _joins(joined, boxes[at], room)):
+            while at < last[k]:
                 if not _is_empty(boxes[at]):
+                    if tile[at] != tile[end - 1] and owner[at] == owner[end - 1]:
+                        break  # they lie in instances of their own
+                    if not _joins(joined, boxes[at], room):
+                        break
                     joined[1] = boxes[at, 1]
                     end = at + 1
                 at += 1
@@ -165,9 +198,22 @@ def _move(
                 continue
             found[0, n], found[1, n], found[2, n], found[3, n] = s, t, begin, end
             found[4, n] = adds[k] and has[t, begin]
+            size = _volume(joined) * found[4, n]
+            if is_new or filled + size > room:
+                message, filled, is_new = message + 1, 0, False
+            found[5, n], found[6, n] = message, filled
+            filled += size
             n += 1
             has[t, begin:end] = True
-    return found[0, :n], found[1, :n], found[2, :n], found[3, :n], found[4, :n] > 0
+    return found[0, :n], found[1, :n], found[2, :n], found[3, :n], found[4, :n] > 0, found[5, :n], found[6, :n]
+
+
+@leaf
+def _volume(box: Array) -> int:
+    volume = 1
+    for k in range(box.shape[1]):
+        volume *= box[1, k] - box[0, k]
+    return volume
 
 
 @leaf
@@ -193,8 +239,8 @@ def _joins(a: Array, b: Array, room: int) -> bool:
 def straight_messages(o: Outline) -> Messages:
     """Every owner takes its piece from all sources; every target takes every piece from the nearest that has it."""
     count = len(o.hosts)
-    owner = np.array(sorted(set(o.targets)) if o.name == "all-reduce" else o.owners)
-    tile, _, _ = pieces_of(o, owner)
+    owner = np.array(sorted(set(o.targets) if o.name == "all-reduce" else o.owners))
+    tile = cut_of(o, owner).tile
     found, piece = list[tuple[int, int, int, bool]](), range(len(owner))
     if o.name in SUMS:
         around = range(1, count)
@@ -208,5 +254,8 @@ def straight_messages(o: Outline) -> Messages:
                 if target not in having[k]:
                     found.append((nearest, target, k, False))
         found.sort(key=lambda each: (not each[3], (each[0] - each[1]) % count if not each[3] else 0))
-    source, target, first = np.array([each[:3] for each in found]).T
-    return Messages(owner, source, target, first, first + 1, np.array([each[3] for each in found]))
+    source, target, first, adds = np.array(found).T
+    alike = np.stack([source, target, adds, first - np.arange(len(first))])
+    begin = np.flatnonzero(np.diff(alike, prepend=-1).any(axis=0))  # pieces that go the same way are one message
+    last = first[[*(begin[1:] - 1), -1]] + 1
+    return Messages(owner, source[begin], target[begin], first[begin], last, adds[begin] > 0)

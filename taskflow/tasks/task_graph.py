@@ -54,6 +54,7 @@ def access(privileges: Sequence[Privilege]) -> tuple[list[bool], list[bool]]:
 
 # Streams of a device: compute, sending, receiving, host copies. Those of links come after those of all devices.
 STREAMS = 4
+JOINED = -2  # an algorithm, see `TaskGraph`
 
 COLLECTIVES = (
     "",
@@ -153,7 +154,8 @@ class TaskGraph:
     Attributes:
         kind, launch, point, region, device, source, collective, bytes, flops: one entry per row; `launch` is -1 for
             rows that move data, `region` -1 for points; `device` is where the row ends, `source` where a copy starts.
-        algorithm: one entry per row: the number, in `ways`, of how a collective is carried out; -1: straight, or none.
+        algorithm: one entry per row: the number, in `ways`, of how a collective is carried out; -1: straight, or none;
+            JOINED: a copy that travels in the message of the row before.
         streams: (rows, n) numbers of the streams a row occupies, -1 for none, `-2 - g` for all those of group g.
         arg_ptr, arg_instance, arg_box, arg_privilege: arguments; a box is ((lo), (hi)), zero-padded; instance -1 is an
             empty box.
@@ -315,9 +317,8 @@ class TaskGraph:
     def hops_of(self, row: int) -> Array:
         """Row, source, device and bytes of all that goes from one device to another within a collective; (4, n)."""
         exchange, itemsize = self.exchange(row), self.regions[int(self.region[row])].itemsize
-        place = exchange.devices
-        copies = [s for s in exchange.steps() if len(s.parts) == 1 and place[s.parts[0]] != place[s.target]]
-        sizes = [(row, place[s.parts[0]], place[s.target], s.box.volume * itemsize) for s in copies]
+        steps = ((s, exchange.devices[s.parts[0]], exchange.devices[s.target]) for s in exchange.steps())
+        sizes = [(row, a, b, s.box.volume * itemsize) for s, a, b in steps if len(s.parts) == 1 and a != b]
         return np.array(sizes, np.int64).reshape(-1, 4).T
 
     def exchange(self, row: int) -> Exchange:

@@ -51,6 +51,30 @@ def test_a_sum_that_is_read_by_tiles_is_one_row():
     assert task_graph.bytes_moved == 5 * 12 * ITEM
 
 
+def test_who_reads_a_sum_whole_reads_its_tiles_there_too():
+    total = summed()
+    tiny.copy(total, "tiles")
+    graph = tiny.add_row(total.graph.input("y", (6, 12), "float64"), total, "read").graph
+    task_graph = lowered(graph, {"sum": {"b": 6}, "read": {"b": 6}, "tiles": {"c": 6}}, 6)
+    (row,) = [task for task in task_graph if task.kind == Kind.COLLECTIVE]
+    assert row.collective == "all-reduce" and row.bytes == 2 * 5 * 12 * ITEM
+
+
+def test_tiles_of_one_device_are_summed_with_all_algorithms():
+    """Twelve tiles on six devices, in turn: what arrives lies in memory as large as both tiles of a device."""
+    graph = tiny.copy(summed(24), "read").graph
+    machine = MachineModel.uniform(6).with_collectives({"reduce-scatter": "ring"})
+    in_turn = taskflow.ParallelConfig({"c": 12}, [k % 6 for k in range(12)])
+    strategy = taskflow.Strategy.of_graph(graph, {"sum": taskflow.ParallelConfig({"b": 6}), "read": in_turn})
+    task_graph = lower(graph, strategy, machine)
+    (row,) = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
+    x = task_graph.exchange(row)
+    assert x.is_regular and task_graph.ways[task_graph.algorithm[row]].algorithm == "ring"
+    assert [x.boxes[k].volume for k in x.scratch] == [4] * 6
+    sent = [step.follows for step in x.steps() if len(step.parts) == 1]
+    assert sent == [False, True] * 5 * 6
+
+
 def test_a_sum_that_one_device_reads_is_one_row():
     graph = tiny.copy(summed(), "read").graph
     task_graph = lowered(graph, {"sum": {"b": 6}, "read": {}}, 6)

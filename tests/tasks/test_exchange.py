@@ -42,9 +42,16 @@ def run(exchange, values):
         box = exchange.boxes[k].slices()
         memory[exchange.instances[k]][box] = values[exchange.devices[k]][box]
     sent = dict.fromkeys(exchange.devices, 0)
-    for target, parts, box in exchange.steps():
-        into, at = memory[exchange.instances[target]], box.slices()
-        into[at] = sum(memory[exchange.instances[k]][at] for k in parts)
+
+    def view(k, box, offset):
+        """A box of an argument; in scratch memory it lies behind what came before it in its message."""
+        found = memory[exchange.instances[k]]
+        if k in exchange.scratch:
+            return found[: exchange.boxes[k].volume][offset:][: box.volume]
+        return found[box.slices()]
+
+    for target, parts, box, _, offset in exchange.steps():
+        view(target, box, offset)[:] = sum(view(k, box, offset) for k in parts)
         source, device = exchange.devices[parts[0]], exchange.devices[target]
         if len(parts) == 1:
             sent[source] += box.volume * (source != device)
@@ -94,6 +101,25 @@ def test_reduce_scatter_to_uneven_tiles(algorithm):
     for device, box in tile:
         np.testing.assert_array_equal(memory[device][box.slices()], VALUES[:7].sum(0)[box.slices()])
     assert sum(sent.values()) == 6 * SIZE
+
+
+# Member d of 4 owns tiles d, d + 4, ..., but member 3 none of them: 2 owns two more, one behind the other.
+STRIDED = [(min(k % 4, 2), Rect((3 * k,), (3 * k + 3,))) for k in range(8)]
+
+
+@pytest.mark.parametrize("algorithm", serving("reduce-scatter"))
+def test_owners_of_several_tiles_and_of_none(algorithm):
+    scratch = [(d, Rect.of_shape((12,))) for d in range(4)]
+    x = make("reduce-scatter", ONE_HOST, [(d, WHOLE) for d in range(4)], STRIDED, scratch, algorithm)
+    memory, sent = run(x, VALUES)
+    for device, box in STRIDED:
+        np.testing.assert_array_equal(memory[device][box.slices()], VALUES[:4].sum(0)[box.slices()])
+    assert sum(sent.values()) == 3 * SIZE
+    gathered, sent = run(make("all-gather", ONE_HOST, STRIDED, [(d, WHOLE) for d in range(4)], (), algorithm), VALUES)
+    expected = np.concatenate([VALUES[d][box.slices()] for d, box in STRIDED])
+    for d in range(4):
+        np.testing.assert_array_equal(gathered[d], expected)
+    assert sum(sent.values()) == 3 * SIZE
 
 
 @pytest.mark.parametrize("algorithm", serving("all-gather"))
