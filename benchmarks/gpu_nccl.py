@@ -13,7 +13,7 @@ from taskflow.tasks.task_graph import Array
 class OneRank(LocalTransport):
     """A rank without others; its shared memory is its own."""
 
-    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
+    def shared_arrays(self, size_bytes: int) -> list[Array | None] | None:
         """See `Transport.shared_arrays`."""
         return [np.zeros(size_bytes, np.uint8)]
 

@@ -86,6 +86,17 @@ def two_hosts(rate: str = "") -> Iterator[TwoHosts]:
                 _call("ip", "-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", INTERFACE)
                 _call("ip", "-n", name, "link", "set", INTERFACE, "up")
                 _call("ip", "-n", name, "link", "set", "lo", "up")
+                # One core takes in all that arrives, else packets overtake each other, which no cable does
+                queue = f"/sys/class/net/{INTERFACE}/queues/rx-0/rps_cpus"
+                _call(
+                    "ip",
+                    "netns",
+                    "exec",
+                    name,
+                    "sh",
+                    "-c",
+                    f"echo {1 << number % len(os.sched_getaffinity(0)):x} > {queue}",
+                )
                 if rate:
                     shape = ["root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms"]
                     _call("tc", "-n", name, "qdisc", "add", "dev", INTERFACE, *shape)

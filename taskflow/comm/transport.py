@@ -18,7 +18,7 @@ import signal
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from copy import copy
 from functools import cache, partial
@@ -42,6 +42,11 @@ _log = logging.getLogger(__name__)
 
 _AWAKE_SECONDS = 1e-3  # of polling before the first sleep: most ranks come that close together
 _LONGEST_SLEEP_SECONDS = 5e-3
+_LONGEST_NAP_SECONDS = 1e-4  # while a message comes from another host: what arrives meanwhile the system holds
+# Of messages between hosts. What is larger Open MPI announces, and sends when the receiver has answered; over TCP the
+# answer stands in line behind what the receiver sends itself. Two hosts that sent each other 2 MB over 1 Gb/s, again
+# and again, took 1.6 to 1.8 times as long as the link needs, in pieces 1.02 times. Open MPI's limit is 64 KiB in all.
+_PIECE_BYTES = 60 << 10
 
 
 class Message(NamedTuple):
@@ -112,13 +117,20 @@ class Transport(ABC):
     def receiver(self, parts: Sequence[Array], source: int, tag: int) -> Message:
         """Calls that receive into `parts` one message of device `source`."""
 
-    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
-        """One zeroed byte array per rank, readable and writable by all ranks; None where that is not possible.
+    def shared_arrays(self, size_bytes: int) -> list[Array | None] | None:
+        """One zeroed byte array per rank of this host, readable and writable by all of them; None for other ranks.
 
-        All ranks call it, each with the size of its own array. Possible when they share a host and its shared memory
-        has room.
+        All ranks call it, each with the size of its own array. None where any host's shared memory lacks room.
         """
         return None
+
+    def host_of(self, device: int) -> int:
+        """The host of the rank that drives `device`."""
+        return self.hosts[self.rank_of(device)]
+
+    def give_way(self) -> None:
+        """What a rank does again and again that waits for another one of its host: it lets messages go on."""
+        os.sched_yield()
 
     @abstractmethod
     def broadcast(self, array: Array, root: int) -> None:
@@ -211,9 +223,23 @@ class MpiTransport(Transport):
         return self._message(self._world.Recv_init, parts, self.rank_of(source), tag)
 
     def _message(self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int) -> Message:
+        if self.hosts[peer] != self.hosts[self.rank]:
+            return self._in_pieces([self._one(init, piece, peer, tag) for piece in pieces(parts, _PIECE_BYTES)])
+        request, free = self._one(init, parts, peer, tag)
+        return Message(request.Start, request.Wait, request.Test, free)
+
+    def _in_pieces(self, several: Sequence[tuple[Any, Call]]) -> Message:
+        """Requests, which are matched in their order, and how to free them, as one message."""
+        requests, frees = zip(*several, strict=True)
+        is_over, starts = partial(self._mpi.Request.Testall, requests), [request.Start for request in requests]
+        wait = partial(_sleep_until, is_over, _LONGEST_NAP_SECONDS)
+        return Message(partial(_call_each, starts), wait, is_over, partial(_call_each, frees))
+
+    def _one(self, init: Callable[..., Any], parts: Sequence[Array], peer: int, tag: int) -> tuple[Any, Call]:
+        """A request for one message, and what frees it."""
         buffer, kind = self._buffer(parts)
         request = init(buffer, peer, tag)
-        return Message(request.Start, request.Wait, request.Test, partial(self._free, request, kind, parts))
+        return request, partial(self._free, request, kind, parts)
 
     def _free(self, request: Any, kind: Any, parts: Sequence[Array]) -> None:
         """Free a request and its type; `parts` are kept until then, for the request knows them by address alone."""
@@ -222,25 +248,31 @@ class MpiTransport(Transport):
             if kind is not None:
                 kind.Free()
 
-    def shared_arrays(self, size_bytes: int) -> list[Array] | None:
+    def shared_arrays(self, size_bytes: int) -> list[Array | None] | None:
         """Files in shared memory that have no name; other ranks map them as open files of this one.
 
         So they vanish with the last process that uses them, however it ends. (Rejected: `MPI.Win.Allocate_shared`,
         whose memory must be freed by all ranks together.)
         """
-        if max(self.hosts) or platform.machine() not in ("x86_64", "AMD64"):
-            return None  # ranks on several hosts, or a processor that may reorder stores
+        if platform.machine() not in ("x86_64", "AMD64"):
+            return None  # a processor that may reorder stores
         made = _make_shared_file(size_bytes)
         paths = self.gather(made and (f"/proc/{os.getpid()}/fd/{made[0]}", made[1]))
         if any(path is None for path in paths):
             _log.warning("shared memory has no room for %d bytes: ranks exchange messages instead", size_bytes)
-            arrays = None
+            arrays: list[Array | None] | None = None
         else:
-            arrays = [_map_file(path, size) for path, size in paths]
+            own = self.hosts[self.rank]
+            arrays = [_map_file(*path) if host == own else None for host, path in zip(self.hosts, paths, strict=True)]
         self.barrier()
         if made is not None:
             os.close(made[0])
         return arrays
+
+    def give_way(self) -> None:
+        if max(self.hosts):
+            self._world.Iprobe()  # any call of MPI does
+        os.sched_yield()
 
     def _buffer(self, parts: Sequence[Array]) -> tuple[Any, Any]:
         """A message buffer, and its MPI type if it has one of its own.
@@ -293,7 +325,30 @@ class MpiTransport(Transport):
             _sleep_until(self._world.Ibarrier().Test)
 
 
-def _sleep_until(is_over: Callable[[], bool]) -> None:
+def pieces(parts: Sequence[Array], most_bytes: int) -> list[list[Array]]:
+    """Parts of a message as several messages, of at most so many bytes each; depends on their shapes alone."""
+    if sum(part.nbytes for part in parts) <= most_bytes:
+        return [list(parts)]
+    return [[piece] for part in parts for piece in _cut(part, most_bytes)]
+
+
+def _cut(part: Array, most_bytes: int) -> Iterator[Array]:
+    if part.nbytes <= most_bytes:
+        yield part
+    elif len(part) == 1:
+        yield from _cut(part[0], most_bytes)
+    else:
+        count = max(most_bytes * len(part) // part.nbytes, 1)
+        for begin in range(0, len(part), count):
+            yield from _cut(part[begin : begin + count], most_bytes)
+
+
+def _call_each(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def _sleep_until(is_over: Callable[[], bool], longest: float = _LONGEST_SLEEP_SECONDS) -> None:
     """Ask again and again until it is over: at first without pause, then with sleeps of an eighth of the wait so far.
 
     So a wait becomes an eighth longer at most, and a long one takes 2 % of a core: 200 questions a second.
@@ -302,7 +357,7 @@ def _sleep_until(is_over: Callable[[], bool]) -> None:
     while not is_over():
         waited = time.monotonic() - begin
         if waited > _AWAKE_SECONDS:
-            time.sleep(min(waited / 8, _LONGEST_SLEEP_SECONDS))
+            time.sleep(min(waited / 8, longest))
         else:
             os.sched_yield()
 

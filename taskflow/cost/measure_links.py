@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taskflow.collective.choose import FASTEST
 from taskflow.comm.transport import Transport
 from taskflow.cost.samples import one_way_seconds
 from taskflow.machine import MachineModel
@@ -59,7 +60,8 @@ def on_hosts(
     """The devices of `machine` on several hosts.
 
     Every two devices of a host have a link of their own; all of a host share its card. A card is as fast as the fastest
-    pair of hosts that it is in, so a pair is as fast as the slower one of its cards.
+    pair of hosts that it is in, so a pair is as fast as the slower one of its cards. Where a host has several devices,
+    even a few sum and gather by the fastest algorithm: copies would bring each part to every device of the other host.
 
     Args:
         hosts: of each device.
@@ -78,4 +80,5 @@ def on_hosts(
         for (a, b), width, seconds in [*to_card, ((card, "network"), bandwidth, latency)]:
             links += [Link((a, b), width, seconds), Link((b, a), width, seconds)]
     devices = tuple(replace(d, host=h) for d, h in zip(machine.devices, hosts, strict=True))
-    return replace(machine, devices=devices, links=tuple(links))
+    several = dict.fromkeys(("all-reduce", "all-gather"), FASTEST) if len(set(hosts)) < len(hosts) else {}
+    return replace(machine, devices=devices, links=tuple(links), collectives={**several, **machine.collectives})

@@ -45,9 +45,10 @@ class EmulatedCompiler(Compiler):
         calls = {r: self._call(r) for r in range(len(graph)) if self.transport.drives(int(graph.device[r]))}
         calls |= {r: partial(call_each, (calls[r], note)) for r, note in self.notes.items()}
         shared = self.transport.shared_arrays(2 * 8 * len(graph) if self.transport.rank == 0 else 0)
-        if shared is None and self.transport.size > 1:
+        cells = shared[0] if shared else None
+        if cells is None and self.transport.size > 1:
             raise InternalError("emulated devices need shared memory")
-        both = np.zeros(2 * len(graph)) if shared is None else shared[0][: 2 * 8 * len(graph)].view(np.float64)
+        both = np.zeros(2 * len(graph)) if cells is None else cells[: 2 * 8 * len(graph)].view(np.float64)
         done, begun = both[: len(graph)], both[len(graph) :]
         ledger = FlowLedger(find_loads(graph, self.seconds), self.seconds, begun)
         last = self.guard_row if self.guard else len(graph)

@@ -60,8 +60,8 @@ class Executor:
         allow_nan: go on when a fetched `loss` is not finite.
         record: keep the times of every call for `timeline`.
         transport: what carries data between ranks: `shared` memory in place, MPI `messages`, or `auto`: shared memory
-            where all ranks are on one host and it has room. On GPUs `shared` is CUDA IPC, there is also `nccl`, and
-            `auto` chooses for every pair of ranks and every collective (`taskflow.execute.gpu.carriers`).
+            within a host, if it has room, and messages between hosts. On GPUs `shared` is CUDA IPC, there is also
+            `nccl`, and `auto` chooses for every pair and every collective (`taskflow.execute.gpu.carriers`).
         costs: how long tasks take on `emulated` devices; default: analytic.
         capture: on `cuda` devices, replay steps as CUDA graphs; not with `record`, for which every row is timed.
         backend: what runs the streams of `cuda` devices; default: that of `share`, else CuPy's.
@@ -139,7 +139,8 @@ class Executor:
 
     def _make_memory(self, transport: str, can_share: bool, rows: TaskGraph, plan: MemoryPlan) -> Memory:
         memory = Memory(rows, plan, self.transport, share_memory=transport != "messages" and can_share)
-        if self._kind == "emulated" and self.transport.size > 1 and not memory.is_shared:
+        is_apart = max(self.transport.hosts) > 0 or not memory.is_shared
+        if self._kind == "emulated" and self.transport.size > 1 and is_apart:
             raise ValueError(f"executor: emulated devices share memory, which transport='{transport}' lacks here")
         return memory
 

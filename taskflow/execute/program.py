@@ -77,12 +77,16 @@ class Memory:
             return
         taken = [0] * len(shared)
         for device, rank in enumerate(transport.ranks_of(len(size)).tolist()):
-            if rank < len(taken):
-                self.arenas[device] = shared[rank][taken[rank] : taken[rank] + size[device]]
+            arena = shared[rank] if rank < len(shared) else None
+            if arena is not None:
+                self.arenas[device] = arena[taken[rank] : taken[rank] + size[device]]
                 taken[rank] += size[device]
 
-    def share(self, size_bytes: int) -> list[Array] | None:
-        """One zeroed byte array of every rank, this one's of that size, which all ranks use in place; None: cannot."""
+    def share(self, size_bytes: int) -> Sequence[Array | None] | None:
+        """One zeroed byte array of every rank of this host, this one's of that size, which all of them use in place.
+
+        None for ranks of other hosts; None in all where memory cannot be shared.
+        """
         return self.transport.shared_arrays(size_bytes)
 
     def make_arena(self, device: int, size_bytes: int) -> Array:
@@ -143,7 +147,7 @@ class Compiler:
     faster, but then their rows have no time of their own.
     """
 
-    fuses = False
+    fuses, merges = False, True  # merges: several transfers may be one message
     guard: Callable[[], object] | None = None  # called before row `guard_row`
     guard_row = 0
     notes: Mapping[int, Call] = {}  # behind rows before it
@@ -175,21 +179,23 @@ class Compiler:
     def compile(self) -> RankProgram:
         """All rows of this rank in order, and at the end the waits for what is still under way."""
         graph, drives = self.graph, self.transport.drives
-        if self.transport.size > 1:
-            self.messages = messages(graph, _MERGED_BYTES if self.fuses else 0, self._sent_rows())
+        if np.any(is_sent := self._sent_rows()):
+            self.messages = messages(graph, _MERGED_BYTES if self.fuses and self.merges else 0, is_sent)
         heads = {rows[0]: rows for rows in self.messages.values()}
         posts: dict[int, list[list[int]]] = {}
         for head, rows in heads.items():
             if drives(int(graph.device[head])):
-                posts.setdefault(int(self.plan.receive[rows].max()), []).append(rows)
+                posts.setdefault(self._post_row(rows), []).append(rows)
         for row in range(len(graph)):
             self._reach(row)
             for rows in posts.get(row, ()):
                 self._receive(rows)
             if row not in self.messages:
                 self._unsent(row)
-            elif row in heads and drives(int(graph.source[row])):
+                continue
+            if row in heads and drives(int(graph.source[row])):
                 self._send(heads[row])
+            self._end_of(row)
         self._reach(len(graph))
         for row in list(self.pending):
             self._await(row)
@@ -200,6 +206,13 @@ class Compiler:
         if self.guard is not None and row >= self.guard_row:
             self.program.add(self.guard, min(row, len(self.graph) - 1), GUARD)
             self.guard = None
+
+    def _post_row(self, rows: list[int]) -> int:
+        """The row before which the message with these transfers is posted."""
+        return int(self.plan.receive[rows].max())
+
+    def _end_of(self, row: int) -> None:
+        """What a rank does at a transfer that it sends or receives, or that others do."""
 
     def _sent_rows(self) -> Array:
         """Which rows are sent as messages."""
@@ -238,7 +251,8 @@ class Compiler:
         return parts
 
     def _local(self, row: int) -> None:
-        self._before(row, [i for i, _, _ in self._args(row) if i >= 0])
+        own, device = self.graph.instance_device, self.graph.device[row]
+        self._before(row, [i for i, _, _ in self._args(row) if i >= 0 and own[i] == device])
         self.program.add(self._call(row), row, "run")
         self._note(row)
 

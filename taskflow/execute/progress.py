@@ -1,7 +1,7 @@
-"""Progress: which rows wait for which rows of other ranks, where ranks share memory.
+"""Progress: which rows wait for which rows of other ranks, where ranks of a host share memory.
 
-Takes a task graph with the waits for memory among its dependences, and which rank drives which device; gives, the same
-on every rank, the rows of other ranks that must be over before a row runs on its own:
+Takes a task graph with the waits for memory among its dependences, and which rank drives which device on which host;
+gives, the same on every rank, the rows of other ranks of its host that must be over before a row runs on its own:
 
 * those that it depends on: they made what it reads, or used what it overwrites;
 * for a transfer, at least the beginning of its source's step, so that the source's last step is over.
@@ -9,6 +9,10 @@ on every rank, the rows of other ranks that must be over before a row runs on it
 A rank publishes the number of a row once that row, and all its rows before it, are over. Only rows that another rank
 waits for are published. A rank does not wait for what an earlier wait has told it. Its step ends when no other rank
 reads its memory any more, so between steps memory may be used freely.
+
+A transfer between hosts is a message. It has two ends, a row of either rank, each of which waits for rows of its own
+host, the receiver before it posts the message. It is over at an end when that rank has awaited it; it does so at that
+row if a row of another rank of its host depends on it.
 
 A fold does the copies around it for which no row has to wait separately: it reads partial results where they are, and
 writes its result to the devices that gave them and want it. So an all-reduce is one pass over memory.
@@ -20,7 +24,8 @@ for such a copy meanwhile, the copy is made instead. Copies of its result are co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,68 +43,142 @@ class Order:
     """What keeps the rows of different ranks in order.
 
     Attributes:
-        before: row -> rows of other ranks that must be published before it runs.
+        before: (row, rank) -> rows of other ranks that must be published before that rank runs it, or its end of it.
         at_end: rank -> rows of others that must be published before its step ends.
-        published: rows that somebody waits for.
+        published: (row, rank) where somebody waits for it.
+        posts: message -> row before which its receiver posts it.
+        awaited: (message, rank): ends that are awaited at their row.
     """
 
-    before: dict[int, Awaited]
-    at_end: dict[int, Awaited]
-    published: set[int]
+    before: dict[tuple[int, int], Awaited] = field(default_factory=dict)
+    at_end: dict[int, Awaited] = field(default_factory=dict)
+    published: set[tuple[int, int]] = field(default_factory=set)
+    posts: dict[int, int] = field(default_factory=dict)
+    awaited: set[tuple[int, int]] = field(default_factory=set)
 
 
-def order_between_ranks(graph: TaskGraph, folds: dict[int, int], ranks: Array) -> Order:
+class Runners:
+    """Which ranks run the rows of a task graph.
+
+    Args:
+        ranks: of every device, the rank that drives it.
+        hosts: of every rank; default: one.
+        folds: copy -> fold that does it, before or after its own row.
+
+    Attributes:
+        crossing: of every row, whether it is a transfer between ranks of one host.
+        messages: of every row, whether it is one between hosts.
+    """
+
+    def __init__(
+        self, graph: TaskGraph, ranks: Array, hosts: Sequence[int] | None = None, folds: Mapping[int, int] = {}
+    ) -> None:
+        self.hosts = list(hosts or [0] * (int(ranks.max()) + 1))
+        self.source: list[int] = ranks[graph.source].tolist()
+        self.device: list[int] = ranks[graph.device].tolist()
+        host, is_crossing = (
+            np.array(self.hosts)[ranks],
+            graph.is_transfer & (ranks[graph.source] != ranks[graph.device]),
+        )
+        is_message = graph.is_transfer & (host[graph.source] != host[graph.device])
+        self.messages: list[bool] = is_message.tolist()
+        self.crossing: list[bool] = (is_crossing & ~is_message).tolist()
+        self.when = [folds.get(row, row) for row in range(len(graph))]
+
+    def runner(self, row: int, host: int) -> int | None:
+        """The rank of a host that runs a row, or its end of a message; None: the row is none of this host's."""
+        ends = (self.device[row], self.source[row]) if self.messages[row] else (self.device[self.when[row]],)
+        return next((rank for rank in ends if self.hosts[rank] == host), None)
+
+
+def order_between_ranks(
+    graph: TaskGraph,
+    folds: Mapping[int, int],
+    ranks: Array,
+    hosts: Sequence[int] | None = None,
+    receive: Sequence[int] | Array = (),
+) -> Order:
     """Who waits for whom, the same on every rank.
 
     Args:
         folds: copy -> fold that does it, before or after its own row.
         ranks: of every device, the rank that drives it.
+        hosts: of every rank; default: one.
+        receive: of every message, the row before which it may be posted as far as its own rank is concerned.
     """
-    device, source = ranks[graph.device].tolist(), ranks[graph.source].tolist()
-    transfer = (graph.is_transfer & (ranks[graph.device] != ranks[graph.source])).tolist()
-    when = [folds.get(row, row) for row in range(len(graph))]
-    runner = [device[row] for row in when]
-    count = int(ranks.max()) + 1
-    seen = [[BEGIN - 1] * count for _ in range(count)]  # what each rank knows of each other one
-    users = [[BEGIN - 1] * count for _ in range(count)]  # of its memory: the last row of each other rank
-    merged: dict[int, list[int]] = {}
-    for copy, fold in folds.items():
-        merged.setdefault(fold, []).append(copy)
-    before: dict[int, Awaited] = {}
+    return _Orderer(graph, folds, Runners(graph, ranks, hosts, folds)).order(receive)
 
-    def learn(here: int, wanted: dict[int, int]) -> Awaited:
+
+class _Orderer:
+    """Passes the rows in their order, and notes what every rank knows of the others by then."""
+
+    def __init__(self, graph: TaskGraph, folds: Mapping[int, int], ends: Runners) -> None:
+        self.graph, self.folds, self.ends, self.found = graph, folds, ends, Order()
+        count = len(ends.hosts)
+        self.seen = [[BEGIN - 1] * count for _ in range(count)]  # what each rank knows of each other one
+        self.users = [[BEGIN - 1] * count for _ in range(count)]  # of its memory: the last row of each other rank
+        self.merged: dict[int, list[int]] = {}
+        for copy, fold in folds.items():
+            self.merged.setdefault(fold, []).append(copy)
+
+    def order(self, receive: Sequence[int] | Array) -> Order:
+        """See `order_between_ranks`."""
+        ends, posted = self.ends, dict[int, list[int]]()
+        for row in np.flatnonzero(ends.messages).tolist():
+            last = max(self._wanted(row, ends.device[row]).values(), default=BEGIN)
+            self.found.posts[row] = max(int(receive[row]), last + 1)
+            posted.setdefault(self.found.posts[row], []).append(row)
+        for row in range(len(self.graph)):
+            for message in posted.get(row, ()):
+                self._wait(message, ends.device[message], row)
+            if ends.messages[row]:
+                self._wait(row, ends.source[row], row)
+                continue
+            here = ends.device[ends.when[row]]
+            if ends.crossing[row]:
+                used = self.users[self._other_end(row)]
+                used[here] = max(used[here], ends.when[row])
+            if row not in self.folds:
+                self._wait(row, here, row)
+        for here in range(len(ends.hosts)):
+            self.found.at_end[here] = self._learn(here, dict(enumerate(self.users[here])))
+        return self.found
+
+    def _wait(self, row: int, here: int, position: int) -> None:
+        """A rank runs a row, or its end of it, at a position among the rows."""
+        wanted = self._wanted(row, here)
+        if max(wanted.values(), default=BEGIN) >= position:
+            raise InternalError(f"row {row} waits for a later row: {wanted}")
+        if news := self._learn(here, wanted):
+            self.found.before[row, here] = news
+
+    def _wanted(self, row: int, here: int) -> dict[int, int]:
+        """The last row of every other rank that this rank awaits before it runs a row, or its end of it."""
+        ends, wanted = self.ends, dict[int, int]()
+        for task in (row, *self.merged.get(row, ())):
+            if ends.crossing[task]:
+                wanted.setdefault(self._other_end(task), BEGIN)
+            for other in self.graph.deps(task):
+                rank = ends.runner(other, ends.hosts[here])
+                if rank is not None and rank != here:
+                    wanted[rank] = max(wanted.get(rank, BEGIN), ends.when[other])
+                    if ends.messages[other]:
+                        self.found.awaited.add((other, rank))
+        return wanted
+
+    def _learn(self, here: int, wanted: dict[int, int]) -> Awaited:
         """What of `wanted` rank `here` does not know yet; from now on it does."""
-        news = tuple((d, r) for d, r in wanted.items() if r > seen[here][d])
+        news = tuple((d, r) for d, r in wanted.items() if r > self.seen[here][d])
         for d, r in news:
-            seen[here][d] = r
+            self.seen[here][d] = r
+            self.found.published.add((r, d))
         return news
 
-    def other_end(copy: int) -> int:
-        """The rank of a transfer that does not run it."""
-        other: int = source[copy] if runner[copy] == device[copy] else device[copy]
-        return other
-
-    for row in range(len(graph)):
-        here = runner[row]
-        if transfer[row]:
-            used = users[other_end(row)]
-            used[here] = max(used[here], when[row])
-        if row in folds:
-            continue
-        wanted: dict[int, int] = {}
-        for task in (row, *merged.get(row, ())):
-            if transfer[task]:
-                wanted.setdefault(other_end(task), BEGIN)
-            for other in graph.deps(task):
-                if runner[other] != here:
-                    wanted[runner[other]] = max(wanted.get(runner[other], BEGIN), when[other])
-        if max(wanted.values(), default=BEGIN) >= row:
-            raise InternalError(f"row {row} waits for a later row: {wanted}")
-        if news := learn(here, wanted):
-            before[row] = news
-    at_end = {here: learn(here, dict(enumerate(users[here]))) for here in range(count)}
-    published = {r for awaited in (*before.values(), *at_end.values()) for _, r in awaited}
-    return Order(before, at_end, published)
+    def _other_end(self, copy: int) -> int:
+        """The rank of a transfer within a host that does not run it."""
+        ends = self.ends
+        runs = ends.device[ends.when[copy]]
+        return ends.source[copy] if runs == ends.device[copy] else ends.device[copy]
 
 
 def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:

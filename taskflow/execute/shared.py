@@ -1,18 +1,18 @@
 """Programs over shared memory: ranks of one host read each other's instances in place.
 
-Takes what `program` takes, with memory that every rank maps; gives a program without messages. Each row runs on one
-rank, a transfer on its target's, which copies straight out of the source's memory, or on that of a fold beside it.
-Ranks tell each other how far they are: a rank has one 8-byte cell with a count that only grows, in which it publishes
-the number of a row that it has finished, and with it all of its rows before. Which rows wait for which, which copies a
-fold does in its own pass, and why nothing deadlocks, is decided in `progress`.
+Takes what `program` takes, with memory that every rank of a host maps; gives a program without messages but for those
+between hosts. Each other row runs on one rank, a transfer on its target's, which copies straight out of the source's
+memory, or on that of a fold beside it. Ranks tell each other how far they are: a rank has one 8-byte cell with a count
+that only grows, in which it publishes the number of a row that it has finished, and with it all of its rows before.
+Which rows wait for which, which copies a fold does in its own pass, and why nothing deadlocks, is decided in
+`progress`.
 
 A cell is written after the data and read before it; this relies on x86, which keeps stores, and loads, in order.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -28,63 +28,81 @@ _SMALL_BYTES = 4096  # a copy of less is faster through memoryviews: 90 ns inste
 
 
 class SharedCompiler(Compiler):
-    """Compiles rows in order; transfers become reads in place between waiting and publishing."""
+    """Compiles rows in order; transfers within a host become reads in place between waiting and publishing."""
+
+    merges = False
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._buffers: dict[int, memoryview] = {}
+        self._ranks = self.transport.ranks_of(len(self.graph.machine.devices))
 
     def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
-        graph, folded = self.graph, self._merge_copies()
-        ranks = self.transport.ranks_of(len(graph.machine.devices))
-        self._order = order_between_ranks(graph, folded, ranks)
-        size = self.transport.size * _STRIDE * 8
-        shared = self.transport.shared_arrays(size if self.transport.rank == 0 else 0)
-        if shared is None:
+        graph, rank, hosts = self.graph, self.transport.rank, list(self.transport.hosts)
+        self._folded = self._merge_copies()
+        self._order = order_between_ranks(graph, self._folded, self._ranks, hosts, self.plan.receive)
+        size, first = self.transport.size * _STRIDE * 8, hosts.index(hosts[rank])
+        shared = self.transport.shared_arrays(size if rank == first else 0)
+        cells = shared[first] if shared else None
+        if cells is None:
             raise InternalError("the ranks share memory, but not that of their cells")
-        self._cells = memoryview(shared[0].data)[:size].cast("q")
+        self._cells = memoryview(cells.data)[:size].cast("q")
         self._base = [0]
-        begin = partial(_begin, self._cells, self._base, self.transport.rank * _STRIDE, len(graph) + 1)
+        begin = partial(_begin, self._cells, self._base, rank * _STRIDE, len(graph) + 1)
         self.program.add(begin, 0, "publish")
-        for row in self._rows_here(folded):
-            self._reach(row)
-            self._run_row(row)
-        self._reach(len(graph))
-        self._wait(self._order.at_end.get(self.transport.rank, ()), max(len(graph) - 1, 0))
+        super().compile()
+        self._wait(self._order.at_end.get(rank, ()), max(len(graph) - 1, 0))
         return fused(self.program) if self.fuses else self.program
 
     def _merge_copies(self) -> dict[int, int]:
         """Copy -> fold that does it in its own pass."""
-        in_place = foldable_in_place(self.graph)
+        is_sent = self._sent_rows()
+        in_place = {copy: fold for copy, fold in foldable_in_place(self.graph).items() if not is_sent[copy]}
         self._copy_of = {(fold, k): copy for copy, (fold, k) in in_place.items()}
         read = {copy: fold for copy, (fold, _) in in_place.items()}
-        written = copied_by_folds(self.graph, read)
+        written = {copy: fold for copy, fold in copied_by_folds(self.graph, read).items() if not is_sent[copy]}
         self._copies_by: dict[int, list[int]] = {}
         for copy, fold in written.items():
             self._copies_by.setdefault(fold, []).append(copy)
+        self._merged: dict[int, list[int]] = {}
+        for copy, fold in (read | written).items():
+            self._merged.setdefault(fold, []).append(copy)
         return read | written
 
-    def _rows_here(self, folded: Mapping[int, int]) -> list[int]:
-        """The rows that this rank runs on their own."""
-        device = self.graph.device.tolist()
-        return [row for row in range(len(device)) if row not in folded and self.transport.drives(device[row])]
+    def _sent_rows(self) -> Array:
+        graph, host = self.graph, np.array(self.transport.hosts)[self._ranks]
+        between: Array = graph.is_transfer & (host[graph.source] != host[graph.device])
+        return between
 
-    def _run_row(self, row: int) -> None:
-        self._wait(self._order.before.get(row, ()), row)
-        for instance, _, _ in self.graph.args(row):
-            if instance >= 0 and self.graph.instance_device[instance] == self.graph.device[row]:
-                self._begin_life(row, instance)
-        self.program.add(self._call(row), row, "run")
-        self._note(row)
-        if row in self._order.published:
+    def _post_row(self, rows: list[int]) -> int:
+        return max(self._order.posts[row] for row in rows)
+
+    def _unsent(self, row: int) -> None:
+        if row not in self._folded and self.transport.drives(int(self.graph.device[row])):
+            self._local(row)
+            self._publish(row)
+
+    def _end_of(self, row: int) -> None:
+        if (row, self.transport.rank) in self._order.awaited:
+            self._await(row)
+            self._publish(row)
+
+    def _before(self, row: int, instances: Sequence[int] = ()) -> None:
+        self._wait(self._order.before.get((row, self.transport.rank), ()), row)
+        for copy in self._merged.get(row, ()):
+            super()._before(copy)
+        super()._before(row, instances)
+
+    def _publish(self, row: int) -> None:
+        if (row, self.transport.rank) in self._order.published:
             cell = self.transport.rank * _STRIDE
             self.program.add(partial(_publish, self._cells, self._base, cell, row + 1), row, "publish")
 
     def _wait(self, awaited: Awaited, row: int) -> None:
         if awaited:
             cells = tuple((rank * _STRIDE, other + 1) for rank, other in awaited)
-            self.program.add(partial(_wait, self._cells, self._base, cells), row, "wait")
+            self.program.add(partial(_wait, self._cells, self._base, self.transport.give_way, cells), row, "wait")
 
     def _call(self, row: int) -> Call:
         call: Any = super()._call(row)
@@ -112,8 +130,10 @@ class UnawaitedCompiler(SharedCompiler):
 
     def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
-        for row in self._rows_here(self._merge_copies()):
-            self.program.add(self._call(row), row, "run")
+        folded, is_sent = self._merge_copies(), self._sent_rows()
+        for row, device in enumerate(self.graph.device.tolist()):
+            if row not in folded and not is_sent[row] and self.transport.drives(device):
+                self.program.add(self._call(row), row, "run")
         return self.program
 
 
@@ -129,9 +149,7 @@ def _publish(cells: memoryview[int], base: list[int], cell: int, number: int) ->
     cells[cell] = base[0] + number
 
 
-def _wait(
-    cells: memoryview[int], base: list[int], awaited: Awaited, give_way: Callable[[], object] = os.sched_yield
-) -> None:
+def _wait(cells: memoryview[int], base: list[int], give_way: Call, awaited: Awaited) -> None:
     for cell, number in awaited:
         number += base[0]
         while cells[cell] < number:
@@ -145,6 +163,7 @@ def _put(target: memoryview, source: memoryview) -> None:
 def _exchange(
     cells: memoryview[int],
     base: list[int],
+    give_way: Call,
     published: Awaited,
     awaited: Awaited,
     moves: Sequence[tuple[memoryview, memoryview]],
@@ -152,7 +171,7 @@ def _exchange(
     for cell, number in published:
         cells[cell] = base[0] + number
     if awaited:
-        _wait(cells, base, awaited)
+        _wait(cells, base, give_way, awaited)
     for target, source in moves:
         target[:] = source
 
@@ -191,8 +210,9 @@ def _fuse(program: RankProgram, run: Sequence[int], out: RankProgram) -> None:
     cells, base = next((c.args[:2] for c in calls if c.func is not _put), (memoryview(b""), []))
     published = tuple((cell, number) for _, _, cell, number in args[_publish])
     awaited: dict[int, int] = {}
-    for _, _, wanted in args[_wait]:
+    for *_, wanted in args[_wait]:
         for cell, number in wanted:
             awaited[cell] = max(awaited.get(cell, 0), number)
-    role = "wait" if awaited else role
-    out.add(partial(_exchange, cells, base, published, tuple(awaited.items()), tuple(args[_put])), row, role)
+    role, give_way = "wait" if awaited else role, next((c[2] for c in args[_wait]), int)
+    moved = published, tuple(awaited.items()), tuple(args[_put])
+    out.add(partial(_exchange, cells, base, give_way, *moved), row, role)

@@ -16,7 +16,8 @@ from tests.refusals import assert_refused
 SHAPED_BITS_PER_SECOND = 200_000_000
 ABOUT = (
     "import os; from taskflow.comm.transport import connect; t = connect(); names = t.gather(os.uname().nodename)\n"
-    "t.rank or print(len(set(names)), list(t.hosts), t.shared_arrays(8) is None)\n"
+    "memory = t.shared_arrays(8); memory[t.rank][:] = t.rank; t.barrier()\n"
+    "t.rank or print(len(set(names)), list(t.hosts), [None if m is None else int(m[0]) for m in memory])\n"
 )
 STEP = """
 import sys
@@ -101,7 +102,7 @@ def test_two_namespaces_are_two_hosts(tmp_path):
 
         run = start(4, ABOUT)
         out, err = run.communicate(timeout=60)
-        assert (run.returncode, out.strip()) == (0, "2 [0, 0, 1, 1] True"), err
+        assert (run.returncode, out.strip()) == (0, "2 [0, 0, 1, 1] [0, 1, None, None]"), err
         assert "Traceback" not in err  # of a guard
         weights = []
         for command in (pair.command(4), [sys.executable]):  # four ranks on two hosts, one process
