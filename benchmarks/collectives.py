@@ -1,6 +1,6 @@
 """Collectives: the price of a row against its steps spelled out as rows and simulated; and MultiTree's rounds.
 
-    python benchmarks/collectives.py [--largest 64]
+    python -m benchmarks.collectives [--largest 64]
 
 Every algorithm that serves a collective, on eight machines, with four sizes: `simulate` of the row, and of what the
 executor runs in its place. Prints the lines of acceptance.
@@ -13,9 +13,8 @@ import time
 
 import numpy as np
 
-import ops
 import taskflow
-from taskflow import CostModel, Graph, Kind, MachineModel
+from taskflow import CostModel, Kind, MachineModel
 from taskflow.collective.algorithms import everyone, serving
 from taskflow.collective.group import group_of
 from taskflow.collective.multitree import multitree
@@ -24,11 +23,12 @@ from taskflow.execute.expand import expand
 from taskflow.machine.topology import fat_tree, mesh, torus
 from taskflow.simulation.sharing import schedule_fairly
 from taskflow.tasks.streams import StreamTable
+from tests.collectives import NAMED, one_collective
 
 SIZES = 3 << 12, 3 << 18, 3 << 22, 3 << 24  # bytes; every algorithm's pieces are equal
 MACHINES = {
     "uniform 8": MachineModel.uniform(8, taskflow.Device("cuda")),
-    "two DGX-1": MachineModel.preset("v100", nodes=2),
+    "two V100 hosts (DGX-1)": MachineModel.preset("v100", nodes=2),
     "two P100 hosts": MachineModel.preset("p100", nodes=2),
     "32 H100": MachineModel.preset("h100", nodes=4),
     "torus 8x8": torus((8, 8)),
@@ -39,30 +39,19 @@ MACHINES = {
 ROUNDS = [("torus", 4, 5), ("torus", 8, 17), ("torus", 16, 66), ("mesh", 4, 8), ("mesh", 8, 32)]
 
 
-def summing(devices: int, size: int) -> Graph:
-    """A graph whose one gradient of `size` bytes every device needs the sum of."""
-    graph = Graph()
-    ops.sgd(ops.mean(ops.linear(graph.input("x", (devices, 1)), size // 4, bias=False)), lr=0.1)
-    return graph
-
-
 def ratios(machine: MachineModel, size: int) -> dict[str, float]:
-    """Algorithm -> seconds of the row over those of its steps, for the all-reduce of so many bytes."""
-    count = len(machine.devices)
-    graph = summing(count, size)
-    found = {}
-    for algorithm in serving("all-reduce"):
-        named = machine.with_collectives({"all-reduce": algorithm})
-        task_graph = taskflow.lower(graph, taskflow.data_parallel(graph, named), named)
-        costs = CostModel.analytic(named)
-        rows = expand(task_graph)
-        row = int(np.argmax(np.where(task_graph.kind == Kind.COLLECTIVE, task_graph.bytes, 0)))
-        assert task_graph.bytes[row] == 2 * (count - 1) * size, task_graph[row]
-        assert task_graph.ways[task_graph.algorithm[row]].algorithm == algorithm
+    """Collective and algorithm -> seconds of the row over those of its steps, for a box of so many bytes."""
+    count, found = len(machine.devices), {}
+    for name, algorithm in NAMED:
+        task_graph, algorithms = one_collective(name, algorithm, machine, (count, size // (8 * count)))
+        if algorithms.get(name) != algorithm:
+            raise SystemExit(f"{name} by {algorithm} on {machine.name}: lowered as {algorithms}")
+        costs, rows = CostModel.analytic(machine), expand(task_graph)
+        row = int(np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)[0])
         own = rows.origin == row
         seconds = np.where(own, costs.seconds(rows.task_graph), 0.0)
         start, end, _ = schedule_fairly(rows.task_graph, seconds)
-        found[algorithm] = costs.seconds(task_graph)[row] / (end[own].max() - start[own].min())
+        found[f"{name} by {algorithm}"] = costs.seconds(task_graph)[row] / (end[own].max() - start[own].min())
     return found
 
 
@@ -106,7 +95,7 @@ def main() -> None:
             found = ratios(machine, size)
             off = max(found, key=lambda each: abs(found[each] - 1))
             worst = max(worst, abs(found[off] - 1))
-            print(f"{name:24s}{size:>10d} B: row / steps furthest from 1: {found[off]:.4f} ({off})", flush=True)
+            print(f"{name:25s}{size:>10d} B: {len(found)} rows / steps, furthest: {found[off]:.4f} ({off})", flush=True)
     tried = sum(len(machine.devices) <= options.largest for machine in MACHINES.values())
     verdict = "MISSED" if worst > 0.01 else "ok" if tried == len(MACHINES) else "not all machines tried"
     print(f"row against steps, {tried} machines: within {worst:.2%} (<= 1 %): {verdict}")
