@@ -242,6 +242,9 @@ def gather_box(s: State, need: int, lacking: Any, sources: int) -> None:
         points += sent * volume(box[t])
         for k in near:
             add_arg(s, s.held[k].instance, box[t], READ)
+    if not points:  # all of them have it, in other instances
+        s.args = begin
+        return
     middle = s.args
     for device in range(s.devices):
         if lacking[device] >= 0:
