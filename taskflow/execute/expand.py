@@ -15,7 +15,7 @@ import numpy as np
 
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
-from taskflow.execute.waits import Touches, find_dependences
+from taskflow.execute.waits import Accesses, find_dependences
 from taskflow.tasks.exchange import ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
@@ -152,8 +152,8 @@ class _Expander:
         boxes = self._boxes([box for _, box, _ in self.pieces])
         arg_box = self._boxes([box for _, box, _ in flat])
         arg_privilege = np.array([privilege for _, _, privilege in flat], np.uint8)
-        touches = self._touches(arg_ptr, lies_in[arg_instance], arg_instance, arg_box, arg_privilege)
-        dep_ptr, dep_row = find_dependences(touches, len(origin))
+        accesses = self._accesses(arg_ptr, lies_in[arg_instance], arg_instance, arg_box, arg_privilege)
+        dep_ptr, dep_row = find_dependences(accesses, len(origin))
         return replace(
             graph,
             **columns,
@@ -177,7 +177,7 @@ class _Expander:
             found[k, :, : len(box.lo)] = box.lo, box.hi
         return found
 
-    def _touches(self, arg_ptr: Array, memory: Array, instance: Array, box: Array, privilege: Array) -> Touches:
+    def _accesses(self, arg_ptr: Array, memory: Array, instance: Array, box: Array, privilege: Array) -> Accesses:
         """What the arguments touch, by the memory that each lies in. Pieces that pass through scratch use all of it.
 
         Memories are instances, not regions, which would order writers of two copies of one region for no reason.
@@ -188,4 +188,4 @@ class _Expander:
         box[:, 1][np.arange(box.shape[2]) >= dims[:, None]] = 1
         row = np.repeat(np.arange(len(arg_ptr) - 1), np.diff(arg_ptr))
         kept = instance >= 0
-        return Touches(row[kept], memory[kept], box[kept], privilege[kept])
+        return Accesses(row[kept], memory[kept], box[kept], privilege[kept])

@@ -13,13 +13,13 @@ from taskflow.tasks.task_graph import Privilege
 _MOST_PAIRS = 1 << 20  # that are compared at once, where several memories can be
 
 
-class Touches(NamedTuple):
-    """What rows touch, in row order.
+class Accesses(NamedTuple):
+    """What rows access, in row order.
 
     Attributes:
-        row: of every touch.
+        row: of every access.
         memory: which memory it is of; what lies in two of them never overlaps.
-        box: (touches, 2, dims) of it; from 0 to 1 in the dimensions that it lacks.
+        box: (accesses, 2, dims) of it; from 0 to 1 in the dimensions that it lacks.
         privilege: see `Privilege`.
     """
 
@@ -29,16 +29,16 @@ class Touches(NamedTuple):
     privilege: Array
 
 
-def find_dependences(touches: Touches, rows: int) -> tuple[Array, Array]:
+def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     """Row k waits for the rows `row[ptr[k] : ptr[k + 1]]`: all of them that no write in between has covered."""
     found = [np.zeros((0, 2), np.int64)]
-    reads, writes = touches.privilege != Privilege.WRITE, touches.privilege != Privilege.READ
+    reads, writes = accesses.privilege != Privilege.WRITE, accesses.privilege != Privilege.READ
     which = np.concatenate([np.flatnonzero(reads), np.flatnonzero(writes)])  # a row reads before it writes
     is_write = np.arange(len(which)) >= reads.sum()
-    order = np.lexsort((is_write, touches.row[which], touches.memory[which]))
+    order = np.lexsort((is_write, accesses.row[which], accesses.memory[which]))
     which, is_write = which[order], is_write[order]
-    row, box = touches.row[which], touches.box[which]
-    for later, earlier in _pairs(touches.memory[which]):
+    row, box = accesses.row[which], accesses.box[which]
+    for later, earlier in _pairs(accesses.memory[which]):
         matters = is_write[later] | is_write[earlier]
         later, earlier = later[matters], earlier[matters]
         (low, high), (other_low, other_high) = box[later].swapaxes(0, 1), box[earlier].swapaxes(0, 1)
@@ -53,7 +53,7 @@ def find_dependences(touches: Touches, rows: int) -> tuple[Array, Array]:
 
 
 def _pairs(memory: Array) -> Iterator[tuple[Array, Array]]:
-    """Every two touches of one memory, the later and the earlier one; `memory` of each, in order."""
+    """Every two accesses of one memory, the later and the earlier one; `memory` of each, in order."""
     first = np.flatnonzero(np.diff(memory, prepend=-1))
     size = np.diff(first, append=len(memory))
     before = np.arange(len(memory)) - np.repeat(first, size)

@@ -10,7 +10,7 @@ from tests.refusals import assert_refused
 DEVICE, LINK = "[[device]]\ncount = 2\n", "[[link]]\nends = [0, 1]\n"
 DEVICE_KEYS = (
     "count, kind, host, memory_bytes, flops_per_second, memory_bandwidth, overhead_seconds, rates, "
-    "compute_efficiency, memory_efficiency, half_flops, half_bytes, sends_by_link"
+    "compute_efficiency, memory_efficiency, half_flops, half_bytes, sends_by_link, collective_share"
 )
 FILES = {
     "no TOML": ("name = ", "is not TOML: Invalid value (at end of document)"),
