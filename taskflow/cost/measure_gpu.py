@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import Transport
-from taskflow.cost.samples import fitted_rates, one_way_seconds
+from taskflow.cost.samples import fitted_rates, one_way_times
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
 from taskflow.tasks.task_graph import Launch, TaskGraph, access
@@ -150,7 +150,8 @@ def _staged_seconds(backend: StreamBackend, transport: Transport, size: int, rou
         backend.synchronize(over)
 
     upload, download = backend.copy(device, host), backend.copy(host, device)
-    return one_way_seconds(transport, host, rounds, partial(finish, download), partial(finish, upload))
+    times = one_way_times(transport, host, rounds, partial(finish, download), partial(finish, upload))
+    return float(np.median(times))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from taskflow.collective.choose import FASTEST
 from taskflow.comm.transport import Transport
-from taskflow.cost.samples import one_way_seconds
+from taskflow.cost.samples import one_way_times
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Link
 
@@ -30,9 +30,10 @@ def link_between(transport: Transport, first: int, second: int) -> LinkRate:
     """The rate of messages between two ranks, on every rank; all ranks call it."""
     ends, large = (first, second), _LARGE[transport.hosts[first] == transport.hosts[second]]
     sizes = (_SMALL_BYTES, _SMALL_ROUNDS), large
-    times = [one_way_seconds(transport, np.zeros(size, np.uint8), rounds, ends=ends) for size, rounds in sizes]
+    times = [one_way_times(transport, np.zeros(size, np.uint8), rounds, ends=ends) for size, rounds in sizes]
     short, long = transport.gather(times)[first]
-    return LinkRate(short, (large[0] - _SMALL_BYTES) / max(long - short, 1e-9))
+    transfer = np.median(long) - min(short)  # not their median, which on a busy machine may be above that of large ones
+    return LinkRate(float(np.median(short)), float((large[0] - _SMALL_BYTES) / transfer))
 
 
 def measure_links(machine: MachineModel, transport: Transport, alone: LinkRate) -> MachineModel:

@@ -98,15 +98,15 @@ def time_call(call: Callable[[], object], budget_seconds: float = 0.005, most: i
     return float(np.median(times))
 
 
-def one_way_seconds(
+def one_way_times(
     transport: Transport,
     array: Array,
     rounds: int,
     before: Callable[[], object] = int,
     after: Callable[[], object] = int,
     ends: tuple[int, int] = (0, 1),
-) -> float:
-    """Median seconds of a message between two ranks, 0 on the others; all ranks call it.
+) -> list[float]:
+    """Seconds of each of some messages between two ranks, one of 0 on the others; all ranks call it.
 
     `before` is called by the sender, `after` by the receiver once it has arrived; both are part of the time.
     """
@@ -130,7 +130,7 @@ def one_way_seconds(
         send.free()
         receive.free()
     transport.barrier()
-    return float(np.median(times)) if times else 0.0
+    return times or [0.0]
 
 
 def fitted_rates(
