@@ -72,16 +72,16 @@ def _run(options: argparse.Namespace) -> int:
     hosts = _hosts(options)
     ranks = options.ranks or (hosts.ranks if hosts else count_cores())
     further = shlex.split(options.mpirun)
-    is_one_host = not any("host" in word for word in further)
+    is_one_host = hosts is None and not any("host" in word for word in further)
     script = ["-m", options.script] if options.is_module else [options.script]
     patience = {} if options.patience is None else {PATIENCE: str(options.patience)}
     for restart in range(options.restarts + 1):
         fullest = max(hosts.slots.values()) if hosts else ranks
-        environment = launch_environment(os.environ, fullest, options.threads, is_one_host and hosts is None) | patience
+        environment = launch_environment(os.environ, fullest, options.threads, is_one_host) | patience
         environment |= {RESTART: str(restart)} | (hosts.settings() if hosts else {})
         on_hosts = hosts.options(environment) if hosts else []
         command = rank_command(ranks, [*script, *options.arguments], [*on_hosts, *further])
-        status, is_asked = run_job(command, environment)
+        status, is_asked = run_job(command, environment, is_one_host)
         if status in _NO_FAILURE or is_asked or restart == options.restarts:
             break
         ranks = max(ranks - 1, min(options.min_ranks or ranks, ranks))

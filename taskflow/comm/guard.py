@@ -110,8 +110,7 @@ class Guard:
     def run(self) -> None:
         """Guard until the rank has ended as it should, and as the centre until all have."""
         self._find_centre()
-        self._look()
-        os.pwrite(self.memory, struct.pack("<q", 1), 8 * Cell.IS_KNOWN)
+        self._make_known()
         while self.state != RankState.GONE or self._stage(self._cells()) != Stage.DONE or self._is_needed():
             for key, _ in self.selector.select(TICK_SECONDS):
                 if self.selector.get_map().get(key.fd) is key:  # else what came before it has closed it
@@ -204,7 +203,12 @@ class Guard:
                 self.has_failed = line != STATUS + b"\0"  # that of a fork, too, until the rank's own
             else:
                 self._meet_hosts(*json.loads(line))
+        self._make_known()
+
+    def _make_known(self) -> None:
+        """Report the rank, and tell it that this is done."""
         self._look()
+        os.pwrite(self.memory, struct.pack("<q", 1), 8 * Cell.IS_KNOWN)
 
     def _meet_hosts(self, token: int, host: str, port: int) -> None:
         """From now on stand with the guards of other hosts, whose centre is rank 0's."""

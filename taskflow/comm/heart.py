@@ -100,9 +100,11 @@ class Heart:
         return meeting
 
     def meet_hosts(self, token: int, host: str, port: int) -> None:
-        """From now on the guards of several hosts stand together."""
+        """From now on the guards of several hosts stand together: who is lost is missed by them."""
         if self.is_guarded:
+            self.cells[Cell.IS_KNOWN] = 0
             self._guard.sendall(json.dumps([token, host, port]).encode() + b"\n")
+            self.await_guard()
 
 
 @cache

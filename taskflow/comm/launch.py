@@ -17,7 +17,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from types import FrameType
+from typing import IO
 
 from taskflow.core.system import end_with_parent, outlives_terminal
 
@@ -25,6 +27,8 @@ _ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 _INSIDE_JOB = ("PMIX_", "PRTE_", "OMPI_")
 SHARED_MEMORY = Path("/dev/shm")
 _SEGMENT_BYTES = 17 << 20  # what Open MPI shares of a rank, 16 MiB, and some more for others
+_LOST, _LOST_STATUS = b"lost communication with a remote daemon", 1  # what mpirun says; it ends with status 0 then
+_JOIN_SECONDS = 1.0  # for the last of what mpirun says
 _SEGMENT_FOLDERS = "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory"  # Open MPI 5, and 4
 
 
@@ -111,8 +115,10 @@ def session_folder() -> Iterator[dict[str, str]]:
         yield {"PRTE_MCA_prte_tmpdir_base": folder}
 
 
-def run_job(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bool]:
+def run_job(command: Sequence[str], environment: Mapping[str, str], is_one_host: bool = True) -> tuple[int, bool]:
     """Run `command` to its end; its exit status (128 + signal if a signal ended it or the ranks), and if it was asked.
+
+    Of several hosts, one whose daemon ends before its ranks is a failure, too, which mpirun alone passes over.
 
     The first SIGINT, SIGTERM or SIGHUP asks the ranks to stop (SIGUSR1), a second one ends them at once; but for a
     second SIGHUP: who loses a terminal is told by it and by the shell.
@@ -128,6 +134,7 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int
                 sys.stderr.write("taskflow: asked the ranks to stop after this step; once more ends them at once\n")
         job.send_signal(signal.SIGUSR1 if len(asked) == 1 else signal.SIGTERM)
 
+    is_lost: list[bool] = []
     with session_folder() as session:
         job = subprocess.Popen(
             command,
@@ -135,13 +142,32 @@ def run_job(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int
             process_group=0,  # so that Ctrl-C reaches the launcher alone
             preexec_fn=end_with_parent,
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
+            stderr=None if is_one_host else subprocess.PIPE,
         )
+        listener = Thread(target=_pass_on, args=(job.stderr, is_lost), daemon=True)
+        listener.start()
         previous = {number: signal.signal(number, forward) for number in _ASK if not outlives_terminal(number)}
         try:
             status = job.wait()
+            listener.join(_JOIN_SECONDS)
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+    if is_lost:
+        sys.stderr.write("taskflow: a host is lost: mpirun's daemon there has ended; all ranks end\n")
+        status = status or _LOST_STATUS
     if asked and status in (128 + signal.SIGUSR1, -signal.SIGUSR1):
         status = 128 + asked[0]
     return status if status >= 0 else 128 - status, bool(asked)
+
+
+def _pass_on(stream: IO[bytes] | None, is_lost: list[bool]) -> None:
+    """Pass on what mpirun and its ranks say to `stream`, and note when a host is lost."""
+    said = b""
+    while stream and (more := os.read(stream.fileno(), 1 << 16)):
+        with suppress(OSError):  # the terminal is lost
+            sys.stderr.buffer.write(more)
+            sys.stderr.flush()
+        said = said[-len(_LOST) :] + more
+        if _LOST in said:
+            is_lost.append(True)

@@ -208,12 +208,12 @@ class MpiTransport(Transport):
         names = self._world.allgather(host_name())
         numbers = {name: k for k, name in enumerate(dict.fromkeys(names))}
         self.hosts = [numbers[name] for name in names]
+        if not heart().cells[Cell.PHASE]:
+            enter("script")
         if len(numbers) > 1:
             meeting = self._world.bcast(heart().await_hosts() if self.rank == 0 else None)
             if self.rank:
                 heart().meet_hosts(*meeting)
-        if not heart().cells[Cell.PHASE]:
-            enter("script")
         atexit.register(self._leave)
 
     def sender(self, parts: Sequence[Array], target: int, tag: int) -> Message:

@@ -1,5 +1,7 @@
 """Ranks on several hosts: what is asked for, what is wrong with a host, and two network namespaces as hosts."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -42,8 +44,8 @@ DIES = (
     "t.rank == 1 and os.kill(os.getpid(), 9); t.barrier()\n"
 )
 LOOPS = (
-    "import time; from taskflow.comm.transport import connect; t = connect(); t.barrier()\n"
-    "t.rank or print('met', flush=True); time.sleep(60)\n"
+    "import os, time; from taskflow.comm.transport import connect; t = connect(); daemons = t.gather(os.getppid())\n"
+    "t.rank or print(daemons[1], flush=True); time.sleep(60)\n"
 )
 
 
@@ -120,8 +122,12 @@ def test_two_namespaces_are_two_hosts(tmp_path):
         run = start(2, DIES)
         _, err = run.communicate(timeout=60)
         assert run.returncode and "died in script; all ranks end" in err  # at times rank 0, which MPI ends with it
+        run = start(2, LOOPS)
+        os.kill(int(run.stdout.readline()), signal.SIGKILL)
+        _, err = run.communicate(timeout=30)
+        assert run.returncode and "taskflow: a host is lost" in err
         run = start(2, LOOPS, "--patience", "1")
-        assert run.stdout.readline() == "met\n"
+        assert run.stdout.readline()
         subprocess.run(["ip", "-n", pair.names[1], "link", "set", INTERFACE, "down"], check=True)
         _, err = run.communicate(timeout=30)
         assert run.returncode and "rank 1 is out of reach in script; all ranks end" in err
