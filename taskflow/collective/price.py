@@ -8,6 +8,8 @@ An algorithm is left out without a pass where its busiest stream or link alone t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +21,7 @@ from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
 from taskflow.tasks import exchange as exchanges
 from taskflow.tasks.exchange import Exchange
-from taskflow.tasks.moves import Outline, boxes_of, cut_of, even_outline, straight_messages
+from taskflow.tasks.moves import Outline, boxes_of, cut_of, even_outline, straight_messages, with_outsiders
 from taskflow.tasks.steps import Messages, messages_of
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import TaskGraph
@@ -78,8 +80,13 @@ class CollectiveCosts:
             if len(self._models) >= MOST:
                 self._known, self._models, self._alike = {}, {}, {}
             model = group_of(self.machine, self._table, group)
-            self._models[group] = self._alike.setdefault(model.key, GroupPrices(model))
+            part = partial(self._part, group)
+            self._models[group] = self._alike.setdefault(model.key, GroupPrices(model, part))
         return self._models[group]
+
+    def _part(self, group: tuple[int, ...], members: tuple[int, ...]) -> Group:
+        """The group of some members of a group."""
+        return self.prices(tuple(group[k] for k in members)).group
 
 
 def row_digest(graph: TaskGraph, row: int) -> bytes:
@@ -95,21 +102,24 @@ def row_digest(graph: TaskGraph, row: int) -> bytes:
 
 
 class GroupPrices:
-    """What every algorithm takes in a group."""
+    """What every algorithm takes in a group; `part`: the group of some members."""
 
-    def __init__(self, group: Group) -> None:
-        self.group = group
+    def __init__(self, group: Group, part: Callable[[tuple[int, ...]], Group] | None = None) -> None:
+        self.group, self._part = group, part
         self._work: dict[tuple[object, ...], tuple[Messages, Array, Array, Array]] = {}
         self._choices: dict[tuple[object, ...], Choice] = {}
 
     def best(self, outline: Outline, algorithm: str | None = None) -> Choice:
-        """The fastest algorithm of a regular collective, or the one given, if it serves."""
-        key = *outline.of_all, algorithm
+        """The fastest algorithm of a regular collective, or the one given, if it serves; "": straight from the nearest.
+
+        Where all is even that is no better than the algorithm `straight`.
+        """
+        key = outline, algorithm
         if key not in self._choices:
             if len(self._choices) >= MOST:
                 self._choices = {}
             able = serving(outline.name)
-            able = (algorithm,) if algorithm in able else able
+            able = (algorithm,) if algorithm in able else able if outline.is_even else (*able, "")
             bounds = sorted((self.bound_of(outline, each) if len(able) > 1 else 0.0, k) for k, each in enumerate(able))
             best = Choice(np.inf, able[0])
             for bound, k in bounds:
@@ -129,6 +139,8 @@ class GroupPrices:
 
     def bound_of(self, outline: Outline, algorithm: str) -> float:
         """What its busiest stream or link takes, at least: every message has so many bytes as the shortest piece."""
+        if not (algorithm and outline.is_even):
+            return 0.0
         messages, _, fixed, per_piece = self._messages(outline, algorithm)
         cut = cut_of(outline, messages.owner)
         end = pointers(np.prod(np.diff(boxes_of(outline, cut), axis=1)[:, 0], axis=1))[cut.ptr]
@@ -142,11 +154,16 @@ class GroupPrices:
     def _messages(self, outline: Outline, algorithm: str) -> tuple[Messages, Array, Array, Array]:
         """And `shared_links`, and what they take of streams and links: a fixed part, and for each byte of a piece."""
         is_cut = outline.name == "reduce-scatter" or outline.whole_bytes > exchanges.SMALL_BYTES
-        parts = self.group.count if is_cut else 1
+        parts = len(outline.core) if is_cut else 1
         has_all = len(outline.sources) == self.group.count  # else something that is added comes to nothing: no fold
-        key = outline.name, algorithm, parts, has_all
+        key = outline.name, algorithm, parts, has_all, outline.outsiders
         if key not in self._work:
-            messages = messages_of(outline.name, ALGORITHMS[algorithm].steps(outline.name, self.group), parts)
+            core = self.group
+            if outline.outsiders:
+                assert self._part, "outsiders: a group of a machine"
+                core = self._part(outline.core)
+            steps = ALGORITHMS[algorithm].steps(outline.name, core)
+            messages = with_outsiders(outline, messages_of(outline.name, steps, parts))
             self._work[key] = messages, shared_links(self.group, messages), *_work_of(messages, self.group, has_all)
         return self._work[key]
 

@@ -74,7 +74,7 @@ def sum_in_row(s: State, box: Any, is_whole: bool, source: Any, target: Any, inv
     if is_whole or len(owner) == 1:
         owner, owned = adding(s, box if is_whole else owned[0], target, source, involved)
     else:
-        owner, owned = arriving(s, box, owner, owned, source)
+        owner, owned = arriving(box, owner, owned, source)
     name = REDUCE if len(target) == 1 else ALL_REDUCE if is_whole else REDUCE_SCATTER
     begin = s.args
     read_sources(s, source, box)
@@ -122,19 +122,17 @@ def adding(s: State, box: Any, target: Any, source: Any, involved: int) -> tuple
 
 
 @inner
-def arriving(s: State, box: Any, owner: Any, owned: Any, source: Any) -> tuple[Any, Any]:
-    """The devices that may add something to tiles of a box, and boxes as large as all that one of them owns.
+def arriving(box: Any, owner: Any, owned: Any, source: Any) -> tuple[Any, Any]:
+    """The devices that may add something to tiles of a box, and boxes as large as all that one device owns.
 
-    Where all owners have a partial result, any piece may come to any device that has one.
+    Any piece may come to any device that has a partial result; the others add nothing.
     """
-    able, points, best = source >= 0, np.zeros(s.devices, np.int64), 0
-    able &= able[owner].all()
+    points, best = np.zeros(len(source), np.int64), 0
     for i in range(len(owner)):
-        able[owner[i]] = True
         points[owner[i]] += volume(owned[i])
         if volume(owned[i]) > volume(owned[best]):
             best = i
-    devices, room = numbers(able), owned[best].copy()
+    devices, room = numbers(source >= 0), owned[best].copy()
     if points.max() > volume(room):
         put(room, box)
         cut = 2 * cut_dimension((box[1::2] - box[::2]), len(devices))

@@ -83,19 +83,19 @@ class Exchange:
     def is_regular(self) -> bool:
         """Whether an algorithm can carry it out.
 
-        All members have a partial result, or get the whole; of tiles, each has or gets any number that no other one
-        does. One alone may send to all, or get what all have.
+        Who has a partial result has one of all, and who gets the whole gets it once; others have, or get, tiles. One
+        alone may send to all, or get what all have.
         """
-        sources, targets = (sorted(self.devices[k] for k in part) for part in (self.having, self.getting))
-        members, boxes = sorted(self.members), [{self.boxes[k] for k in part} for part in (self.having, self.getting)]
-        if self.name in ("reduce", "broadcast"):
-            many, one = (sources, targets) if self.name == "reduce" else (targets, sources)
-            return len(one) == 1 and sorted({*many, *one}) == members and len(set(many)) == len(many)
-        if self.name == "all-reduce":
-            return sources == members == targets and len(boxes[0]) == 1
-        whole, tiles = (self.getting, self.having) if self.name == "all-gather" else (self.having, self.getting)
-        all_have = sorted(self.devices[k] for k in whole) == members and len({self.boxes[k] for k in whole}) == 1
-        return all_have and len({self.boxes[k] for k in tiles}) == len(tiles)
+        if self.name == "all-gather":
+            return self._is_whole(self.getting)
+        if self.name == "reduce-scatter":
+            return self._is_whole(self.having) and len({self.boxes[k] for k in self.getting}) == self.targets
+        is_one = {"reduce": self.targets == 1, "broadcast": self.sources == 1}.get(self.name, True)
+        return is_one and self._is_whole(self.having) and self._is_whole(self.getting)
+
+    def _is_whole(self, part: range) -> bool:
+        """Whether these arguments are one box, on a device each."""
+        return len({self.devices[k] for k in part}) == len(part) and len({self.boxes[k] for k in part}) == 1
 
     @cached_property
     def tiles(self) -> list[Rect]:
@@ -122,19 +122,36 @@ class Exchange:
             extent = shape[cut_dimension(shape, len(self.members))]
             boxes, unit = [(0, extent)], itemsize * self.tiles[0].volume // max(extent, 1)
         of = [tile[self.boxes[k]] if self.name == "all-gather" else 0 for k in self.having]
-        for k, own in zip(self.having, of, strict=True):
+        serving = self._serving(member)
+        for k, own in sorted(zip(self.having, of, strict=True), key=lambda pair: member[pair[0]] in serving):
             first.setdefault(own, member[k])
-        owners = [member[k] for k in self.getting] if self.name in SUMS else list(first.values())
+        owners = [member[k] for k in self.getting] if self.name in SUMS else [first[own] for own in sorted(first)]
         return Outline(
             self.name,
             unit,
             tuple(boxes),
-            tuple(owners),
+            tuple(serving.get(owner, owner) for owner in owners),
             tuple((member[k], own) for k, own in zip(self.having, of, strict=True)),
             tuple(member[k] for k in self.getting),
             tuple((member[k], self.boxes[source].volume * itemsize) for k, source in self.local),
+            min((self.boxes[k].volume for k in self.scratch), default=0),
+            tuple(serving.items()),
             tuple(self.hosts[device] for device in self.members),
         )
+
+    def _serving(self, member: Sequence[int]) -> dict[int, int]:
+        """The members that have no partial result, or do not get the whole, and the one that serves each: in turn, of
+        its host if there is one.
+        """
+        if self.name not in ("reduce-scatter", "all-gather"):
+            return {}
+        core = {member[k] for k in (self.getting if self.name == "all-gather" else self.having)}
+        found = dict[int, int]()
+        for number, outsider in enumerate(sorted({*member} - core)):
+            host = self.hosts[self.members[outsider]]
+            near = [m for m in sorted(core) if self.hosts[self.members[m]] == host] or sorted(core)
+            found[outsider] = near[number % len(near)]
+        return found
 
     @property
     def having(self) -> range:
@@ -206,7 +223,7 @@ def _carry(x: Exchange) -> Iterator[ExchangeStep]:
         for number, s, t, first, last, adds, _, offset in message:
             for a, b, box in _alike(boxes, [k == number for k in final[first:last]], first):
                 device, held, there = x.members[t], at[s][a], at[t][a]
-                target = there if adds and final[a] != number else _target(x, device, box)
+                target = there if adds and final[a] != number else _target(x, device, box, there)
                 if adds:
                     scratch = x.arriving(x.members[s], device)
                     yield ExchangeStep(scratch, (held,), box, follows, offset)
@@ -246,9 +263,9 @@ def _holding(x: Exchange, outline: Outline, cut: Cut) -> list[list[int]]:
     return held.tolist()
 
 
-def _target(x: Exchange, device: int, box: Rect) -> int:
-    """The target on `device` that `box` lies in."""
-    return next(k for k in x.targets_at[device] if x.boxes[k].covers(box))
+def _target(x: Exchange, device: int, box: Rect, there: int) -> int:
+    """The target on `device` that `box` lies in; else its partial result, which is spent."""
+    return next((k for k in x.targets_at.get(device, ()) if x.boxes[k].covers(box)), there)
 
 
 def _boxes(x: Exchange, cut: Cut) -> list[Rect]:

@@ -27,10 +27,13 @@ class Outline(NamedTuple):
         name: of `task.COLLECTIVES`.
         unit_bytes: of an element of the boxes.
         boxes: the tiles, (lowest.., highest..); or the extent of all along the dimension that is cut.
-        owners: the members that have, or get, the tiles.
+        owners: the members that have, or get, the tiles; of what an outsider has or gets, the one that serves it.
         sources: members that have something at the beginning, and which tile; all, where results are partial.
-        targets: members that get something.
+        targets: members that get something: of tiles, those in their order.
         local: members that copy within their memory at the beginning, and so many bytes.
+        room: what is to be added arrives in memory of so many elements; 0: of as many as one owner gets.
+        outsiders: members without a partial result, or that do not get the whole, and the member that serves each: it
+            sends a tile that it has summed, or gets one for all.
         hosts: of every member.
     """
 
@@ -41,6 +44,8 @@ class Outline(NamedTuple):
     sources: tuple[tuple[int, int], ...]
     targets: tuple[int, ...]
     local: tuple[tuple[int, int], ...]
+    room: int
+    outsiders: tuple[tuple[int, int], ...]
     hosts: tuple[int, ...]
 
     @property
@@ -54,9 +59,18 @@ class Outline(NamedTuple):
         return self.unit_bytes * (self.boxes[0][1] - self.boxes[0][0]) if self.is_whole else 0
 
     @property
-    def of_all(self) -> tuple[object, ...]:
-        """What differs between regular collectives of a group."""
-        return self.name, self.unit_bytes, self.boxes, self.owners, self.local, len(self.sources)
+    def core(self) -> tuple[int, ...]:
+        """The members among which an algorithm brings pieces to all."""
+        outside = {member for member, _ in self.outsiders}
+        return tuple(member for member in range(len(self.hosts)) if member not in outside)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each tile has one source, all members have a part of a sum and get all, and none is outside."""
+        if self.name == "all-reduce":
+            return len(self.sources) == len(self.targets) == len(self.hosts)
+        is_once = self.name != "all-gather" or len(self.sources) == len(self.boxes)
+        return is_once and not self.outsiders
 
 
 def even_outline(name: str, hosts: Sequence[int], size: float) -> Outline:
@@ -70,7 +84,7 @@ def even_outline(name: str, hosts: Sequence[int], size: float) -> Outline:
     sources = tuple((k, k if name == "all-gather" else 0) for k in having)
     getting = (0,) if name == "reduce" else members[1:] if name == "broadcast" else members
     owners = (0,) if name in ("reduce", "broadcast") else members
-    return Outline(name, 1, tiles, owners, sources, getting, (), tuple(hosts))
+    return Outline(name, 1, tiles, owners, sources, getting, (), 0, (), tuple(hosts))
 
 
 class Moves(NamedTuple):
@@ -155,14 +169,17 @@ def boxes_of(o: Outline, cut: Cut) -> Array:
 
 def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
     """What the messages of an algorithm move; `boxes`: see `boxes_of`."""
-    has, gets = np.zeros((len(o.hosts), len(boxes)), np.bool_), np.zeros(len(o.hosts), np.bool_)
-    gets[list(o.targets)] = True
+    has, gets = np.zeros((2, len(o.hosts), len(boxes)), np.bool_)
+    if o.name == "reduce-scatter":
+        gets[np.array(o.targets)[cut.tile], np.arange(len(boxes))] = True
+    else:  # who has a partial result has room for a sum, and may hand it on
+        gets[[*o.targets, *(member for member, _ in o.sources if o.name == "all-reduce")]] = True
     source, held = np.array(o.sources).T
     np.logical_or.at(has, source, (cut.tile == held[:, None]) | (o.name != "all-gather"))
     room = np.iinfo(np.int64).max
     if o.name == "reduce-scatter":  # what is added arrives in memory as large as what one member gets
         whole = np.array(o.boxes).reshape(len(o.boxes), 2, -1)
-        room = int(np.bincount(o.owners, (whole[:, 1] - whole[:, 0]).prod(axis=1)).max())
+        room = o.room or int(np.bincount(o.owners, (whole[:, 1] - whole[:, 0]).prod(axis=1)).max())
     columns = messages.source, messages.target, cut.ptr[messages.first], cut.ptr[messages.last], messages.adds
     return Moves(*_move(columns, (boxes, cut.tile, cut.owner), has, gets, o.name in SUMS, room))
 
@@ -194,7 +211,7 @@ def _move(
                     joined[1] = boxes[at, 1]
                     end = at + 1
                 at += 1
-            if not has[s, begin] or (not adds[k] and (not gets[t] or (has[t, begin] and not is_sum))):
+            if not has[s, begin] or (not adds[k] and (not gets[t, begin] or (has[t, begin] and not is_sum))):
                 continue
             found[0, n], found[1, n], found[2, n], found[3, n] = s, t, begin, end
             found[4, n] = adds[k] and has[t, begin]
@@ -236,6 +253,26 @@ def _joins(a: Array, b: Array, room: int) -> bool:
     return other == 1 and bool(a[1, along] == b[0, along]) and volume <= room
 
 
+def with_outsiders(o: Outline, messages: Messages) -> Messages:
+    """Messages among the core, whose members they name by number there, and those of outsiders."""
+    core = np.array(o.core)
+    return _serve(o, Messages(core[messages.owner], core[messages.source], core[messages.target], *messages[3:]))
+
+
+def _serve(o: Outline, messages: Messages) -> Messages:
+    """And the messages of outsiders: behind sums, else before."""
+    if not o.outsiders:
+        return messages
+    outside, serving = np.array(o.outsiders).reshape(-1, 2).T
+    k, piece = np.nonzero(serving[:, None] == messages.owner)
+    begin = np.flatnonzero(np.diff(np.stack([k, piece - np.arange(len(k))]), prepend=-1).any(axis=0))
+    last = piece[np.append(begin[1:], len(piece)) - 1] + 1
+    source, target = (outside, serving) if o.name not in SUMS else (serving, outside)
+    own = source[k[begin]], target[k[begin]], piece[begin], last, np.zeros(len(begin), np.bool_)
+    order = (messages[1:], own) if o.name in SUMS else (own, messages[1:])
+    return Messages(messages.owner, *(np.concatenate(columns) for columns in zip(*order, strict=True)))
+
+
 def straight_messages(o: Outline) -> Messages:
     """Every owner takes its piece from all sources; every target takes every piece from the nearest that has it."""
     count = len(o.hosts)
@@ -257,5 +294,6 @@ def straight_messages(o: Outline) -> Messages:
     source, target, first, adds = np.array(found).T
     alike = np.stack([source, target, adds, first - np.arange(len(first))])
     begin = np.flatnonzero(np.diff(alike, prepend=-1).any(axis=0))  # pieces that go the same way are one message
-    last = first[[*(begin[1:] - 1), -1]] + 1
-    return Messages(owner, source[begin], target[begin], first[begin], last, adds[begin] > 0)
+    last = first[np.append(begin[1:], len(first)) - 1] + 1
+    messages = Messages(owner, source[begin], target[begin], first[begin], last, adds[begin] > 0)
+    return _serve(o, messages) if o.name == "reduce-scatter" else messages

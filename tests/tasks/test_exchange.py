@@ -8,11 +8,9 @@ import pytest
 
 from taskflow import MachineModel
 from taskflow.collective.algorithms import serving
-from taskflow.collective.group import group_of
-from taskflow.collective.price import GroupPrices
+from taskflow.collective.price import CollectiveCosts
 from taskflow.core.geometry import Rect, balanced_bounds
 from taskflow.tasks.exchange import Exchange, ring_order
-from taskflow.tasks.streams import StreamTable
 
 SIZE = 24
 WHOLE = Rect.of_shape((SIZE,))
@@ -30,8 +28,7 @@ def make(name, hosts, sources, targets, scratch=(), algorithm=None):
     if algorithm is None:
         return x
     assert x.is_regular
-    machine = MachineModel.uniform(8)
-    prices = GroupPrices(group_of(machine, StreamTable(machine), range(len(x.members))))
+    prices = CollectiveCosts(MachineModel.uniform(8)).prices(tuple(x.members))
     return replace(x, messages=prices.messages(x.outline(1 << 20 if len(scratch) > 1 else 1), algorithm))
 
 
@@ -103,23 +100,35 @@ def test_reduce_scatter_to_uneven_tiles(algorithm):
     assert sum(sent.values()) == 6 * SIZE
 
 
-# Member d of 4 owns tiles d, d + 4, ..., but member 3 none of them: 2 owns two more, one behind the other.
-STRIDED = [(min(k % 4, 2), Rect((3 * k,), (3 * k + 3,))) for k in range(8)]
-
-
+@pytest.mark.parametrize("outside", [[], [5], [4, 7]])
 @pytest.mark.parametrize("algorithm", serving("reduce-scatter"))
-def test_owners_of_several_tiles_and_of_none(algorithm):
-    scratch = [(d, Rect.of_shape((12,))) for d in range(4)]
-    x = make("reduce-scatter", ONE_HOST, [(d, WHOLE) for d in range(4)], STRIDED, scratch, algorithm)
-    memory, sent = run(x, VALUES)
-    for device, box in STRIDED:
+def test_owners_of_several_tiles_and_of_none_and_outsiders(algorithm, outside):
+    """Of four members, 3 owns nothing, 2 tiles that are neighbours; outsiders add nothing and do not get the whole."""
+    owners = [0, 1, 2, 2, *(outside or [0]), 1, 2, 2]
+    edges = np.linspace(0, SIZE, len(owners) + 1).astype(int).tolist()
+    owned = [(d, Rect((a,), (b,))) for d, a, b in zip(owners, edges, edges[1:], strict=False)]
+    whole, scratch = [(d, WHOLE) for d in range(4)], [(d, Rect.of_shape((12,))) for d in range(4)]
+    memory, sent = run(make("reduce-scatter", TWO_HOSTS, whole, owned, scratch, algorithm), VALUES)
+    for device, box in owned:
         np.testing.assert_array_equal(memory[device][box.slices()], VALUES[:4].sum(0)[box.slices()])
-    assert sum(sent.values()) == 3 * SIZE
-    gathered, sent = run(make("all-gather", ONE_HOST, STRIDED, [(d, WHOLE) for d in range(4)], (), algorithm), VALUES)
-    expected = np.concatenate([VALUES[d][box.slices()] for d, box in STRIDED])
+    added = sum(box.volume for device, box in owned if device in outside)
+    assert sum(sent.values()) == 3 * SIZE + added
+    gathered, sent = run(make("all-gather", TWO_HOSTS, owned, whole, (), algorithm), VALUES)
+    expected = np.concatenate([VALUES[d][box.slices()] for d, box in owned])
     for d in range(4):
         np.testing.assert_array_equal(gathered[d], expected)
-    assert sum(sent.values()) == 3 * SIZE
+    assert sum(sent.values()) == 3 * SIZE + added
+
+
+@pytest.mark.parametrize("algorithm", serving("all-reduce"))
+def test_an_all_reduce_of_few_to_others(algorithm):
+    scratch = [(d, WHOLE) for d in range(7)]
+    x = make(
+        "all-reduce", TWO_HOSTS, [(d, WHOLE) for d in range(4)], [(d, WHOLE) for d in range(2, 7)], scratch, algorithm
+    )
+    memory, _ = run(x, VALUES)
+    for d in range(2, 7):
+        np.testing.assert_array_equal(memory[d], VALUES[:4].sum(0))
 
 
 @pytest.mark.parametrize("algorithm", serving("all-gather"))
@@ -137,7 +146,8 @@ def test_all_gather_of_uneven_tiles(algorithm):
 def test_reduce_to_owners_of_pieces(owners, hosts):
     """Devices 0 to 5 hold partial results; some owners hold none."""
     owned = tiles(list(owners))
-    memory, sent = run(make("reduce-scatter", hosts, [(d, WHOLE) for d in range(6)], owned, owned), VALUES)
+    scratch = [(d, WHOLE) for d in range(6)]
+    memory, sent = run(make("reduce-scatter", hosts, [(d, WHOLE) for d in range(6)], owned, scratch), VALUES)
     for device, box in owned:
         np.testing.assert_array_equal(memory[device][box.slices()], VALUES[:6].sum(0)[box.slices()])
     assert sum(sent.values()) == sum((5 if d < 6 else 6) * box.volume for d, box in owned)
