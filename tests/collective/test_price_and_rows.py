@@ -5,14 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import CostModel, Kind, MachineModel, lower
+from taskflow import CostModel, Kind, MachineModel, ParallelConfig, Strategy, lower
 from taskflow.collective.algorithms import serving
 from taskflow.collective.price import CollectiveCosts
 from taskflow.execute.expand import expand
 from taskflow.machine.topology import torus
 from taskflow.simulation.sharing import schedule_fairly
 from taskflow.tasks import exchange
+from tests import tiny
 from tests.collectives import by_copies
+from tests.lowered import matrix
 from tests.strategies import graphs, random_strategy
 from tests.test_laws import examples
 
@@ -33,13 +35,34 @@ def test_a_row_takes_what_its_steps_take(data):
         machine = by_copies(data.draw(st.sampled_from(MACHINES)), 1)
         graph = data.draw(graphs()).graph
         task_graph = lower(graph, random_strategy(graph, machine, data.draw(st.integers(0, 2**32 - 1))), machine)
-        costs, rows = CostModel.analytic(machine), expand(task_graph)
-        seconds, of_rows = costs.seconds(task_graph), costs.seconds(rows.task_graph)
-        for row in np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)[:6].tolist():
-            own = rows.origin == row
-            start, end, _ = schedule_fairly(rows.task_graph, np.where(own, of_rows, 0.0))
-            assert seconds[row] == pytest.approx(end[own].max() - start[own].min(), rel=1e-9)
-            check_choice(task_graph, row, seconds[row])
+        for row, seconds in check_prices(task_graph):
+            check_choice(task_graph, row, seconds)
+
+
+def check_prices(task_graph):
+    """Some collective rows and their seconds, which are those of their steps."""
+    costs, rows = CostModel.analytic(task_graph.machine), expand(task_graph)
+    seconds, of_rows = costs.seconds(task_graph), costs.seconds(rows.task_graph)
+    found = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)[:6].tolist()
+    for row in found:
+        own = rows.origin == row
+        start, end, _ = schedule_fairly(rows.task_graph, np.where(own, of_rows, 0.0))
+        assert seconds[row] == pytest.approx(end[own].max() - start[own].min(), rel=1e-9)
+    return zip(found, seconds[found], strict=True)
+
+
+@pytest.mark.parametrize("algorithm", serving("reduce-scatter"))
+def test_a_sum_with_outsiders_is_carried_out_as_named(algorithm):
+    """Nine tiles for nine devices of three hosts; three of them have no part of the sum."""
+    graph = tiny.copy(tiny.column_sum(matrix(6, 72), "sum"), "read").graph
+    machine = MachineModel.preset("p100", nodes=3).take(9).with_collectives({"reduce-scatter": algorithm})
+    strategy = {"sum": ParallelConfig({"b": 6}, range(6)), "read": ParallelConfig({"c": 9}, range(9))}
+    task_graph = lower(graph, Strategy.of_graph(graph, strategy), machine)
+    ((row, _),) = check_prices(task_graph)
+    x = task_graph.exchange(row)
+    assert (x.name, len(x.outline(8).outsiders)) == ("reduce-scatter", 3)
+    assert task_graph.ways[task_graph.algorithm[row]].algorithm == algorithm
+    assert {x.devices[step.target] for step in x.steps()} == set(range(9))
 
 
 def check_choice(task_graph, row, seconds):
