@@ -1,12 +1,13 @@
 """Two hosts joined by a link of 1 Gb/s: `python benchmarks/hosts.py`, as root (network namespaces, veth, tc).
 
 Each "host" is a network namespace with a name and shared memory of its own; both share the cores of this one. `taskflow
-run --hosts` starts ranks on both. The machine file comes from `taskflow machine --measure` on these ranks. Then an MLP
-whose sums take longer on the link than its products on a core is stepped on NumPy under data parallelism and under a
-searched strategy, and the median of its steps is held against the simulation: rows of a rehearsal, in which nobody
-waits or sends, and the links of the machine file. Nothing is fitted to a step. A turn in which other processes took
-more than a tenth of the cores is repeated, up to four times. Acceptance: measured/predicted at most 1.15; below 1/1.15
-the prediction is too dear.
+run --hosts` starts ranks on both, one a core at most, since ranks poll while they wait. The machine file comes from
+`taskflow machine --measure` on these ranks. Then an MLP whose sums take about as long on the link as its products on
+the cores, so that both hosts are worth it, is stepped on NumPy under data parallelism and under a searched strategy,
+and the median of its steps is held against the simulation: rows of a rehearsal, in which nobody waits or sends, and the
+links of the machine file. Nothing is fitted to a step. Of all turns those count in which other processes took least of
+the cores. Acceptance: measured/predicted at most 1.15; below 1/1.15 the prediction is too dear; a strategy that sends
+less than a megabyte between the hosts says nothing about the link. Exit status 1: missed.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ import numpy as np
 
 import ops
 import taskflow
+from taskflow.comm.launch import count_cores
 from taskflow.comm.transport import LocalTransport, connect
 from taskflow.searching.rehearsal import rehearse
 
 INTERFACE = "tf0"
 LIMIT = 1.15
-STEPS, ROUNDS, ATTEMPTS = 8, 5, 5
-MOST_OF_OTHERS = 0.1
-BATCH, WIDTH, LAYERS, CLASSES = 128, 1024, 3, 64
+STEPS, TURNS, KEPT_TURNS = 8, 12, 4
+LEAST_BYTES = 1e6  # from host to host, for a step to say something about the link
+BATCH, WIDTH, LAYERS, CLASSES = 1024, 1024, 3, 64
 AGENT = """#!/bin/sh
 # AGENT HOST COMMAND: what ssh does, for a network namespace; it gets a host name and shared memory of its own, too
 host=$1; shift
@@ -88,15 +90,8 @@ def two_hosts(rate: str = "") -> Iterator[TwoHosts]:
                 _call("ip", "-n", name, "link", "set", "lo", "up")
                 # One core takes in all that arrives, else packets overtake each other, which no cable does
                 queue = f"/sys/class/net/{INTERFACE}/queues/rx-0/rps_cpus"
-                _call(
-                    "ip",
-                    "netns",
-                    "exec",
-                    name,
-                    "sh",
-                    "-c",
-                    f"echo {1 << number % len(os.sched_getaffinity(0)):x} > {queue}",
-                )
+                core = 1 << number % count_cores()
+                _call("ip", "netns", "exec", name, "sh", "-c", f"echo {core:x} > {queue}")
                 if rate:
                     shape = ["root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms"]
                     _call("tc", "-n", name, "qdisc", "add", "dev", INTERFACE, *shape)
@@ -131,23 +126,21 @@ def searched(graph: taskflow.Graph, costs: taskflow.CostModel) -> taskflow.Strat
     )
 
 
-def step_seconds(step: taskflow.Executor, feeds: dict[str, np.ndarray]) -> float:
-    """Median over steps of the slowest rank's seconds, of a turn that others left alone, if there is one."""
+def step_seconds(step: taskflow.Executor, feeds: dict[str, np.ndarray]) -> tuple[float, float]:
+    """Median over steps of the slowest rank's seconds, in the turns that others disturbed least, and what they took."""
     from others import Others  # beside this file
 
-    others = Others(connect())
-    for _ in range(ATTEMPTS):
+    others, turns = Others(connect()), []
+    for _ in range(TURNS):
         others.share()
         times = []
         for _ in range(STEPS):
             connect().barrier()
             step(feeds)
             times.append(max(connect().gather(step.seconds)))
-        if (share := others.share()) <= MOST_OF_OTHERS:
-            break
-    if connect().rank == 0 and share > MOST_OF_OTHERS:
-        print(f"  other processes took {share:.0%} of the cores", flush=True)
-    return float(np.median(times))
+        turns.append((others.share(), times))
+    kept = sorted(turns)[:KEPT_TURNS]
+    return float(np.median([times for _, times in kept])), kept[-1][0]
 
 
 def measure(path: str) -> None:
@@ -162,17 +155,18 @@ def measure(path: str) -> None:
         task_graph = taskflow.lower(graph, strategy, machine)
         with taskflow.Executor(task_graph, allow_nan=True) as step:
             step(feeds)
-            measured = float(np.median([step_seconds(step, feeds) for _ in range(ROUNDS)]))
+            measured, of_others = step_seconds(step, feeds)
         rehearse(costs, task_graph)
         timeline = taskflow.simulate(task_graph, costs)
         predicted = ranks.gather(timeline.seconds)[0]
         if ranks.rank == 0:
             ratio, between = measured / predicted, timeline.class_bytes()["between hosts"]
-            verdict = "met" if 1 / LIMIT <= ratio <= LIMIT else "MISSED"
+            verdict = "met" if 1 / LIMIT <= ratio <= LIMIT and between >= LEAST_BYTES else "MISSED"
             print(
                 f"{ranks.size} ranks, {name:13s}: predicted {predicted * 1e3:7.2f} ms, "
                 f"measured {measured * 1e3:7.2f} ms, "
-                f"ratio {ratio:.3f} ({1 / LIMIT:.2f} to {LIMIT}: {verdict}); {between / 1e6:.2f} MB between hosts",
+                f"ratio {ratio:.3f} ({1 / LIMIT:.2f} to {LIMIT}: {verdict}); {between / 1e6:.2f} MB between hosts; "
+                f"others took up to {of_others:.0%} of the cores",
                 flush=True,
             )
 
@@ -180,7 +174,8 @@ def measure(path: str) -> None:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="on both hosts together")
+    usual = [ranks for ranks in (2, 4) if ranks <= count_cores()]
+    parser.add_argument("--ranks", type=int, nargs="+", default=usual, help="on both hosts together")
     parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes it")
     parser.add_argument("--machine", help=argparse.SUPPRESS)  # on a rank
     options = parser.parse_args()
@@ -188,12 +183,16 @@ def main() -> None:
         return measure(options.machine)
     if reason := why_not():
         sys.exit(f"hosts: {reason}")
+    is_missed = False
     with two_hosts(options.rate) as hosts:
         for ranks in options.ranks:
             path = str(Path(hosts.agent).with_name(f"{ranks}.toml"))
             _call(*hosts.command(ranks, "-m", "taskflow", "machine", "--measure", "--out", path))
             print(_call(sys.executable, "-m", "taskflow", "machine", path), flush=True)
-            subprocess.run(hosts.command(ranks, __file__, "--machine", path), check=True)
+            said = _call(*hosts.command(ranks, __file__, "--machine", path))
+            print(said, flush=True)
+            is_missed |= "MISSED" in said
+    sys.exit(is_missed)
 
 
 if __name__ == "__main__":

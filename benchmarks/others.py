@@ -1,6 +1,7 @@
 """What other processes take of the cores while something is measured: its wall-clock time is worth that much less.
 
-Counts of the kernel (`/proc/stat`) against those of the ranks, in ticks of 10 ms, so a few hundredths are rounding.
+Counts of the kernel (`/proc/stat`) against those of the ranks, in ticks of 10 ms, so a few hundredths are rounding. What
+the kernel does in interrupts is no process's: mostly it carries the messages of the ranks.
 """
 
 from __future__ import annotations
@@ -38,5 +39,5 @@ class Others:
 def _busy_seconds() -> float:
     if not _STAT.exists():
         return 0.0
-    user, nice, system, _idle, _waiting, irq, soft_irq, steal = map(int, _STAT.read_text().split()[1:9])
-    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
+    user, nice, system, _idle, _waiting, _irq, _soft_irq, steal = map(int, _STAT.read_text().split()[1:9])
+    return (user + nice + system + steal) / os.sysconf("SC_CLK_TCK")
