@@ -1,7 +1,7 @@
 """What other processes take of the cores while something is measured: its wall-clock time is worth that much less.
 
-Counts of the kernel (`/proc/stat`) against those of the ranks, in ticks of 10 ms, so a few hundredths are rounding. What
-the kernel does in interrupts is no process's: mostly it carries the messages of the ranks.
+Counts of the kernel (`/proc/stat`) against those of the ranks, in ticks of 10 ms, so a few hundredths are rounding.
+What the kernel does in interrupts is no process's: mostly it carries the messages of the ranks.
 """
 
 from __future__ import annotations

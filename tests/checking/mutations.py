@@ -74,6 +74,16 @@ def used_by(task_graph, row):
     return {instance for instance in args if instance >= 0}
 
 
+def must_wait(task_graph, row, other, memory=None, more=()):
+    """Whether `row` waits for `other` with reason, and by its own edge alone: left out, the plan is wrong.
+
+    Both use an instance, or with a `memory` plan the same bytes. `more`: rows that others wait for, see `is_implied`.
+    """
+    own, others = (np.array(sorted(used_by(task_graph, k)), np.int64) for k in (row, other))
+    shares = own[:, None] == others if memory is None else memory.share_bytes(task_graph, own[:, None], others)
+    return bool(shares.any()) and not is_implied(task_graph, row, other, more=more)
+
+
 def rows_of(task_graph, kind):
     return np.flatnonzero(task_graph.kind == kind).tolist()
 
