@@ -3,9 +3,11 @@
 import numpy as np
 
 from taskflow import Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
-from taskflow.collective.algorithms import ALGORITHMS
+from taskflow.collective.algorithms import ALGORITHMS, serving
 
 NAMED = [(name, each) for each, algorithm in ALGORITHMS.items() for name in algorithm.serves]
+NAMED += [("all-to-all", each) for each in serving("all-to-all")]
+ONCE = "reduce-scatter", "reduce", "all-to-all"  # every element is read once
 
 
 def by_copies(machine: MachineModel, devices: int) -> MachineModel:
@@ -14,14 +16,14 @@ def by_copies(machine: MachineModel, devices: int) -> MachineModel:
     if named is None:
         assert devices == 4
         return machine
-    return machine.with_collectives({"all-reduce": named, "all-gather": named})
+    return machine.with_collectives({"all-reduce": named, "all-gather": named, "all-to-all": named})
 
 
 def one_collective(name, algorithm, machine, shape, devices=None):
     """A graph whose one collective moves a box of `shape`, lowered; the algorithm of its rows is checked.
 
     Output `whole` is the box as every device that gets it has it: once, or as often as there are devices. Input `x` is
-    a partial sum for each device.
+    a partial sum for each device. An all-to-all is from tiles of the first dimension to tiles of the second.
     """
     devices = devices or tuple(range(len(machine.devices)))
     points, axes = len(devices), " ".join("nmk"[: len(shape)])
@@ -35,17 +37,18 @@ def one_collective(name, algorithm, machine, shape, devices=None):
     made = graph.launch("made", f"d {axes} -> {axes}", [x], kernel=_sum)
     if not sums:
         made = graph.launch("held", f"{axes} -> {axes}", [made], kernel=_copy)
-    if name in ("reduce-scatter", "reduce"):
+    if name in ONCE:
         whole = graph.launch("read", f"{axes} -> {axes}", [made], kernel=_copy)
     else:
         z = graph.input("z", (points,), "float64")
         whole = graph.launch("read", f"{axes}, d -> d {axes}", [made, z], kernel=_spread)
     graph.output("whole", whole)
-    reads = {"reduce-scatter": tiles, "reduce": one}.get(name, many)
+    across = ParallelConfig({"m": (count := min(points, shape[-1]))}, devices[:count])
+    reads = {"reduce-scatter": tiles, "reduce": one, "all-to-all": across}.get(name, many)
     strategy = (
         {"made": many, "read": reads}
         if sums
-        else {"made": one, "held": tiles if name == "all-gather" else one, "read": reads}
+        else {"made": one, "held": one if name == "broadcast" else tiles, "read": reads}
     )
     task_graph = lower(graph, Strategy(strategy), machine, collectives=named)
     found = {
@@ -58,7 +61,7 @@ def one_collective(name, algorithm, machine, shape, devices=None):
 
 def fed(name, x):
     """The feeds of `one_collective`."""
-    return {"x": x} if name in ("reduce-scatter", "reduce") else {"x": x, "z": np.zeros(len(x))}
+    return {"x": x} if name in ONCE else {"x": x, "z": np.zeros(len(x))}
 
 
 def _sum(ctx, x, y):

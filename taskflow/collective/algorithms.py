@@ -17,6 +17,7 @@ from taskflow.collective.straight import straight
 from taskflow.collective.tree import binomial_tree
 from taskflow.collective.two_level import owners_by_number, shorter_level, two_level
 from taskflow.core.columns import Array
+from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.steps import Steps, pipelined
 
 ROOTED = ("reduce", "broadcast")  # those where one member has all
@@ -82,4 +83,6 @@ NAMES = tuple(ALGORITHMS)
 
 def serving(name: str) -> tuple[str, ...]:
     """The algorithms for collectives of a name."""
+    if name == "all-to-all":
+        return tuple(TO_EACH)
     return tuple(each for each, algorithm in ALGORITHMS.items() if name in algorithm.serves)

@@ -12,6 +12,7 @@ from taskflow.machine import MachineModel
 from taskflow.tasks.steps import Way
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
+BY_COPIES = ("all-reduce", "all-gather", "all-to-all")  # these may be copies and folds
 FASTEST = "fastest"  # by cost, in a row of its own even among few devices
 
 
@@ -22,9 +23,9 @@ def check_collectives(machine: MachineModel) -> None:
         ValueError: which collective, and what there is for it.
     """
     for name, algorithm in machine.collectives.items():
-        able = [FASTEST, *serving(name), *(["copies"] if name in ("all-reduce", "all-gather") else [])]
+        able = [FASTEST, *serving(name), *(["copies"] if name in BY_COPIES else [])]
         if algorithm not in able:
-            known = sorted({each for algorithm in ALGORITHMS.values() for each in algorithm.serves})
+            known = sorted({"all-to-all", *(each for algorithm in ALGORITHMS.values() for each in algorithm.serves)})
             there = ", ".join(able) if name in known else f"collectives are {', '.join(known)}"
             raise ValueError(f"machine '{machine.name}': collectives: '{name}' by {algorithm!r}: {there}")
 

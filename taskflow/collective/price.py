@@ -20,6 +20,7 @@ from taskflow.collective.rows import rows_of, shared_links
 from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
 from taskflow.tasks import exchange as exchanges
+from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.moves import Outline, boxes_of, cut_of, even_outline, straight_messages, with_outsiders
 from taskflow.tasks.steps import Messages, messages_of
@@ -119,7 +120,13 @@ class GroupPrices:
             if len(self._choices) >= MOST:
                 self._choices = {}
             able = serving(outline.name)
-            able = (algorithm,) if algorithm in able else able if outline.is_even else (*able, "")
+            able = (
+                (algorithm,)
+                if algorithm in able
+                else able
+                if outline.is_even or outline.name == "all-to-all"
+                else (*able, "")
+            )
             bounds = sorted((self.bound_of(outline, each) if len(able) > 1 else 0.0, k) for k, each in enumerate(able))
             best = Choice(np.inf, able[0])
             for bound, k in bounds:
@@ -153,6 +160,8 @@ class GroupPrices:
 
     def _messages(self, outline: Outline, algorithm: str) -> tuple[Messages, Array, Array, Array]:
         """And `shared_links`, and what they take of streams and links: a fixed part, and for each byte of a piece."""
+        if outline.name == "all-to-all":
+            return self._to_each(outline, algorithm)
         is_cut = outline.name == "reduce-scatter" or outline.whole_bytes > exchanges.SMALL_BYTES
         parts = len(outline.core) if is_cut else 1
         has_all = len(outline.sources) == self.group.count  # else something that is added comes to nothing: no fold
@@ -166,6 +175,11 @@ class GroupPrices:
             messages = with_outsiders(outline, messages_of(outline.name, steps, parts))
             self._work[key] = messages, shared_links(self.group, messages), *_work_of(messages, self.group, has_all)
         return self._work[key]
+
+    def _to_each(self, outline: Outline, algorithm: str) -> tuple[Messages, Array, Array, Array]:
+        """`_messages` of an all-to-all, nothing of which is known beforehand."""
+        messages = TO_EACH[algorithm](outline)
+        return messages, shared_links(self.group, messages), np.zeros(0), np.zeros(0)
 
     # -- of equal pieces -----------------------------------------------------------------------------------------------
 

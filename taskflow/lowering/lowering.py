@@ -26,6 +26,7 @@ from taskflow.graph.repeat import repeated
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
+from taskflow.lowering.moves import BY_RELAYS, EXCHANGES
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import IssueOrder, Shape, in_order, move_columns, padded, point_columns, shape_of
 from taskflow.machine import MachineModel
@@ -82,7 +83,8 @@ class Lowering:
         self.lives = lives(self.regions, table)
         self._streams, self._prices = StreamTable(machine), CollectiveCosts(machine)
         hosts = np.array([d.host for d in machine.devices], np.int64)
-        few = machine.few("all-reduce"), machine.few("all-gather")
+        exchanges = EXCHANGES.get(machine.collectives.get("all-to-all", "copies"), BY_RELAYS)
+        few = machine.few("all-reduce"), machine.few("all-gather"), exchanges
         doors, streams = 1 + int(machine.doors.max()), self._streams.of_device
         self.mover = Mover(hosts, few, doors, streams, self.lives, table, piece_bytes)
         self.orders = memory_orders(self.operators)

@@ -11,7 +11,7 @@ The rules:
   So a halo arrives beside the rows that the producer wrote, with no copy of those.
 * Partial results are combined where they are needed: a box needed by one device is summed there (reduce-scatter); one
   needed by several is cut among them, summed in parts and gathered (all-reduce). Bytes are the minimum for both.
-* What more than a few devices sum or gather together is one row, a collective.
+* What more than a few devices sum or gather together is one row, a collective; an all-to-all, where it is named.
 * A persistent region lives, between steps, in the instances from which the first readers of a step read.
 * A task waits for those who wrote what it reads, and for those who read or wrote what it writes, per instance.
 
@@ -72,7 +72,7 @@ class Mover:
 
     Args:
         hosts: of every device.
-        few: so many sum, and gather, row by row.
+        few: so many sum, and gather, row by row; and `State.exchanges`.
         doors: how many messages can arrive at a device at once.
         streams: see `streams.StreamTable.of_device`.
         lives, table: of all regions, one by one and together.
@@ -82,7 +82,7 @@ class Mover:
     def __init__(
         self,
         hosts: Array,
-        few: tuple[int, int],
+        few: tuple[int, int, int],
         doors: int,
         streams: Array,
         lives: Sequence[Life],

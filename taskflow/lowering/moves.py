@@ -13,7 +13,19 @@ from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import put, same, volume
 from taskflow.lowering.needs import needs_of
 from taskflow.lowering.sorting import bits, sort
-from taskflow.lowering.state import COLLECTIVE, COPY, FOLD, READ, WRITE, State, append, note_read, note_write
+from taskflow.lowering.state import (
+    COLLECTIVE,
+    COPY,
+    FOLD,
+    READ,
+    WRITE,
+    State,
+    add_instance,
+    append,
+    note_read,
+    note_write,
+)
+from taskflow.tasks import all_to_all
 from taskflow.tasks.task_graph import COLLECTIVES
 
 ONE_COPY, BROADCAST, SCATTER, GATHER, HALO = np.array(
@@ -22,6 +34,11 @@ ONE_COPY, BROADCAST, SCATTER, GATHER, HALO = np.array(
 REDUCE, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = np.array(
     [COLLECTIVES.index(name) for name in ("reduce", "all-reduce", "reduce-scatter", "all-gather", "all-to-all")]
 )
+
+AS_ROWS, BY_RELAYS = 1, 2  # all-to-alls: a row; one with memory for what is passed on
+EXCHANGES = {"copies": 0, "pairwise": AS_ROWS}  # what others need: `BY_RELAYS`
+
+relay_of = leaf(all_to_all.relay_of)
 
 
 @leaf
@@ -108,6 +125,46 @@ def copy_in_rounds(s: State) -> None:
         add_arg(s, s.copy[k].source_instance, s.copy_box[k], READ)
         add_arg(s, s.copy[k].instance, s.copy_box[k], WRITE)
         add_row(s, COPY, s.copy[k].source, s.copy[k].device)
+
+
+@inner
+def exchange_together(s: State, whole: Any) -> None:
+    """One row for all copies between devices, if they are an all-to-all and it shall be one; others stay.
+
+    It reads what is copied, by target and source, and writes it; then memory for what is passed on, in that order.
+    """
+    sends, receives, points = np.zeros(s.devices, np.int64), np.zeros(s.devices, np.int64), 0
+    key, count, shift = np.empty(s.copies, np.int64), 0, bits(s.copies)
+    for k in range(s.copies if s.exchanges and s.rows == s.first else 0):
+        source, device = s.copy[k].source, s.copy[k].device
+        if source != device:
+            sends[source], receives[device] = 1, 1
+            points += volume(s.copy_box[k])
+            key[count] = ((device * s.devices + source) << shift) + k
+            count += 1
+    if sends.sum() < 2 or receives.sum() < 2 or classify_exchange(s, whole, receives.copy(), points) != ALL_TO_ALL:
+        return
+    order, begin, is_member = sort(key[:count]) & ((1 << shift) - 1), s.args, (sends + receives) > 0
+    for k in order:
+        add_arg(s, s.copy[k].source_instance, s.copy_box[k], READ)
+    middle = s.args
+    for k in order:
+        add_arg(s, s.copy[k].instance, s.copy_box[k], WRITE)
+    for k in order if s.exchanges == BY_RELAYS else order[:0]:
+        relay = relay_of(s.copy[k].source, s.copy[k].device, is_member, s.device.host)
+        if relay != s.copy[k].source:
+            add_arg(s, add_instance(s, relay, s.copy_box[k], True), s.copy_box[k], WRITE)
+    if not add_collective(s, begin, middle, ALL_TO_ALL, points):
+        return
+    for a in range(middle, s.args):
+        note_write(s, s.arg[a].instance, s.arg_box[a], s.issuer, s.rows - 1 - s.first)
+    left = 0
+    for k in range(s.copies):
+        if s.copy[k].source == s.copy[k].device:
+            s.copy[left] = s.copy[k]
+            put(s.copy_box[left], s.copy_box[k])
+            left += 1
+    s.copies = left
 
 
 @inner

@@ -11,7 +11,7 @@ from taskflow.lowering.boxes import intersect, is_empty, overlaps
 from taskflow.lowering.collective import gather_together
 from taskflow.lowering.combine import combine
 from taskflow.lowering.life import UPDATES, Lives, RegionLife, load
-from taskflow.lowering.moves import add_arg, add_copy, add_row, copy_in_rounds, name_copies
+from taskflow.lowering.moves import add_arg, add_copy, add_row, copy_in_rounds, exchange_together, name_copies
 from taskflow.lowering.needs import cut_out, gather_needs, make_instances, missing, needs_of
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.sorting import sort_first
@@ -40,7 +40,7 @@ class World(NamedTuple):
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
         hosts: of all devices.
-        few_sums, few_gathers, doors, small_bytes, piece_bytes: see `State`.
+        few_sums, few_gathers, exchanges, doors, small_bytes, piece_bytes: see `State`.
     """
 
     lives: Lives
@@ -50,6 +50,7 @@ class World(NamedTuple):
     hosts: Any
     few_sums: int
     few_gathers: int
+    exchanges: int
     doors: int
     small_bytes: int
     piece_bytes: int
@@ -97,10 +98,9 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
 @inner
 def world_of(plain: Any) -> World:
     """A world of plain tuples."""
-    lives, table, points_of, used, hosts, few_sums, few_gathers, doors, small_bytes, piece_bytes = plain
-    tables = Lives(*lives), PointTable(*table)
-    world = World(*tables, points_of, used, hosts, few_sums, few_gathers, doors, small_bytes, piece_bytes)
-    return world
+    lives, table, points_of, used, hosts, few_sums, few_gathers, exchanges, doors, small_bytes, piece_bytes = plain
+    few = few_sums, few_gathers, exchanges
+    return World(Lives(*lives), PointTable(*table), points_of, used, hosts, *few, doors, small_bytes, piece_bytes)
 
 
 @inner
@@ -119,7 +119,7 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     if taken > len(memory):
         return Played(NO_MEMORY, taken, s, life, points, none, none)
     clear(s, memory, len(life.whole), world.hosts)
-    s.few_sums, s.few_gathers, s.doors = world.few_sums, world.few_gathers, world.doors
+    s.few_sums, s.few_gathers, s.exchanges, s.doors = world.few_sums, world.few_gathers, world.exchanges, world.doors
     s.small_bytes, s.piece_bytes, s.is_brief = world.small_bytes, world.piece_bytes, is_brief
     s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
     version_row, homes = play(s, life, points, fetch)
@@ -140,7 +140,7 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any) -> tuple[Any, A
         if not s.is_full:
             begin_version(s, life, points, homes)
         if not s.is_full:
-            deliver(s)
+            deliver(s, life.whole)
         if s.is_full:
             break
         version_row[version + 1] = s.rows
@@ -220,7 +220,7 @@ def homes_and_fetches(s: State, homes: Any, fetch: Any, whole: Any) -> Any:
 
 
 @inner
-def deliver(s: State) -> None:
+def deliver(s: State, whole: Any) -> None:
     """Copy into every needed box what is not valid there."""
     sources = s.held_boxes
     gather_together(s, sources)
@@ -228,6 +228,7 @@ def deliver(s: State) -> None:
     s.copies = 0
     for need in needs_of(s, s.version):
         serve(s, need, sources, near, spare)
+    exchange_together(s, whole)
     copy_in_rounds(s)
 
 

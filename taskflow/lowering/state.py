@@ -25,6 +25,7 @@ class State(Tables):
         width: numbers of a box.
         devices: of the machine.
         few_sums, few_gathers: so many devices sum, and gather, row by row.
+        exchanges: how all-to-alls are carried out, see `moves`.
         doors: how many messages can arrive at a device at once.
         small_bytes: of a sum of less, all can arrive at once where it is added.
         piece_bytes: a sum of more, in a row of its own that many read whole, is several rows; 0: it is one.
@@ -53,8 +54,8 @@ class State(Tables):
     """
 
     numbers: ClassVar = (
-        *("width", "devices", "few_sums", "few_gathers", "doors", "small_bytes", "piece_bytes"),
-        *("itemsize", "is_scalar", "is_brief", "version", "issuer", "first"),
+        *("width", "devices", "few_sums", "few_gathers", "exchanges", "doors", "small_bytes"),
+        *("piece_bytes", "itemsize", "is_scalar", "is_brief", "version", "issuer", "first"),
         *("instances", "accesses", "edges", "rows", "args", "held_boxes", "needs", "copies", "sums", "summands"),
         *("is_full", "lost"),
     )

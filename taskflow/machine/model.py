@@ -196,10 +196,11 @@ class MachineModel:
         """The same machine, on which collectives are carried out so.
 
         Args:
-            collectives: `all-reduce`, `reduce-scatter`, `reduce`, `all-gather`, `broadcast` -> algorithm, such as
-                `ring`, or `fastest`; what is not named is chosen by cost. `copies` for `all-reduce` or `all-gather`:
-                all sums or gathers, of any number of devices, are copies and folds that orders can overlap; anything
-                else there: none is.
+            collectives: `all-reduce`, `reduce-scatter`, `reduce`, `all-gather`, `broadcast`, `all-to-all` -> algorithm,
+                such as `ring`, or `fastest`; what is not named is chosen by cost. `copies` for `all-reduce` or
+                `all-gather`: all sums or gathers, of any number of devices, are copies and folds that orders can
+                overlap; anything else there: none is. An `all-to-all` is copies unless it is named: `pairwise`,
+                `two-level` (gathered within each host first, so that few messages cross) or `fastest`.
         """
         return replace(self, collectives={**self.collectives, **collectives})
 

@@ -31,6 +31,7 @@ class Links(NamedTuple):
     Attributes:
         hosts: of every device.
         few_sums, few_gathers: so many devices sum, and gather, row by row.
+        exchanges: whether copies may be one row, of any algorithm.
         latency, throughput: (devices, devices).
         least_latency, best: per device, of all that it can receive from.
         fastest: throughput of all transfers.
@@ -40,6 +41,7 @@ class Links(NamedTuple):
     hosts: Array
     few_sums: int
     few_gathers: int
+    exchanges: int
     latency: Array
     throughput: Array
     least_latency: Array
@@ -51,7 +53,7 @@ class Links(NamedTuple):
     streams: int
 
 
-def links_of(rates: Rates, hosts: Array, few: tuple[int, int], sets: StreamSets, by_link: bool) -> Links:
+def links_of(rates: Rates, hosts: Array, few: tuple[int, int, int], sets: StreamSets, by_link: bool) -> Links:
     """See `Links`; where devices send `by_link`, several links bring what it needs, and nothing is certain."""
     if by_link:
         rates = rates._replace(latency=0 * rates.latency, throughput=np.full_like(rates.throughput, np.inf))
@@ -59,7 +61,15 @@ def links_of(rates: Rates, hosts: Array, few: tuple[int, int], sets: StreamSets,
     least, best = arrival_rates(rates)
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
     return Links(
-        hosts, few[0], few[1], *of_links, ptr[: first + 1].copy(), stream[: ptr[first]].copy(), first, sets.count
+        hosts,
+        few[0],
+        few[1],
+        few[2],
+        *of_links,
+        ptr[: first + 1].copy(),
+        stream[: ptr[first]].copy(),
+        first,
+        sets.count,
     )
 
 
@@ -202,7 +212,7 @@ def receive(x: LoadedRegion, needs: Array, made: Made, parts: LackingParts, link
     if count.max() > links.few_gathers:
         return gathers(x, needs, parts, group, count, made, links), False
     copy_all(x, needs, parts, made, links, seconds)
-    return seconds, made.is_unique
+    return seconds, made.is_unique and not links.exchanges
 
 
 @leaf
@@ -217,7 +227,7 @@ def copy_all(x: LoadedRegion, needs: Array, parts: LackingParts, made: Made, lin
 def copies(x: LoadedRegion, a: int, i: int, parts: LackingParts, made: Made, links: Links) -> float:
     """Seconds of the copies that bring a point, need number `i`, what it lacks."""
     device, seconds = x.points.device[a], 0.0
-    if not made.is_unique:
+    if not made.is_unique or links.exchanges:
         return float(links.least_latency[device] + parts.lack[i] * x.life.itemsize / links.best[device])
     for k in range(parts.ptr[i], parts.ptr[i + 1]):
         source, size = x.points.device[parts.source[k]], parts.size[k] * x.life.itemsize

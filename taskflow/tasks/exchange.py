@@ -21,7 +21,8 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
-from taskflow.tasks.moves import Cut, Moves, Outline, boxes_of, cut_boxes, cut_of, moves_of, straight_messages
+from taskflow.tasks.all_to_all import pairwise, relay_of
+from taskflow.tasks.moves import TILED, Cut, Moves, Outline, boxes_of, cut_boxes, cut_of, moves_of, straight_messages
 from taskflow.tasks.moves import cut_dimension as cut_dimension
 from taskflow.tasks.steps import SUMS as SUMS
 from taskflow.tasks.steps import Messages
@@ -86,6 +87,8 @@ class Exchange:
         Who has a partial result has one of all, and who gets the whole gets it once; others have, or get, tiles. One
         alone may send to all, or get what all have.
         """
+        if self.name == "all-to-all":
+            return True
         if self.name == "all-gather":
             return self._is_whole(self.getting)
         if self.name == "reduce-scatter":
@@ -102,12 +105,12 @@ class Exchange:
         """The box of all, or what the owners have, or get, each once."""
         if self.name == "all-gather":
             return list(dict.fromkeys(self.boxes[k] for k in self.having))
-        return [self.boxes[k] for k in self.getting] if self.name == "reduce-scatter" else [self.boxes[self.sources]]
+        return [self.boxes[k] for k in self.getting] if self.name in TILED else [self.boxes[self.sources]]
 
     @property
     def local(self) -> list[tuple[int, int]]:
         """Targets that take what a source on their device has, and the source."""
-        gathered = self.having if self.name not in SUMS else ()
+        gathered = self.having if self.name not in (*SUMS, "all-to-all") else ()
         pairs = [(target, k) for k in gathered for target in self.targets_at.get(self.devices[k], ())]
         return [(target, k) for target, k in pairs if self.instances[target] != self.instances[k]]
 
@@ -115,17 +118,20 @@ class Exchange:
         """What decides who sends what to whom, and how much."""
         number, tile = {device: k for k, device in enumerate(self.members)}, {b: k for k, b in enumerate(self.tiles)}
         member = [number[device] for device in self.devices]
-        boxes, is_whole = [(*box.lo, *box.hi) for box in self.tiles], self.name not in ("reduce-scatter", "all-gather")
+        boxes, is_whole = [(*box.lo, *box.hi) for box in self.tiles], self.name not in TILED
         first, unit = dict[int, int](), itemsize
         if is_whole:
             shape = self.tiles[0].shape or (1,)
             extent = shape[cut_dimension(shape, len(self.members))]
             boxes, unit = [(0, extent)], itemsize * self.tiles[0].volume // max(extent, 1)
         of = [tile[self.boxes[k]] if self.name == "all-gather" else 0 for k in self.having]
+        if self.name == "all-to-all":
+            of = list(self.having)
         serving = self._serving(member)
         for k, own in sorted(zip(self.having, of, strict=True), key=lambda pair: member[pair[0]] in serving):
             first.setdefault(own, member[k])
         owners = [member[k] for k in self.getting] if self.name in SUMS else [first[own] for own in sorted(first)]
+        relays = tuple(number[device] for device in self.relays)
         return Outline(
             self.name,
             unit,
@@ -137,6 +143,7 @@ class Exchange:
             min((self.boxes[k].volume for k in self.scratch), default=0),
             tuple(serving.items()),
             tuple(self.hosts[device] for device in self.members),
+            relays,
         )
 
     def _serving(self, member: Sequence[int]) -> dict[int, int]:
@@ -152,6 +159,15 @@ class Exchange:
             near = [m for m in sorted(core) if self.hosts[self.members[m]] == host] or sorted(core)
             found[outsider] = near[number % len(near)]
         return found
+
+    @cached_property
+    def relays(self) -> list[int]:
+        """Of an all-to-all with memory for what is passed on, the device that may pass on each tile."""
+        if self.name != "all-to-all" or not self.scratch:
+            return []
+        is_member, hosts = np.isin(np.arange(len(self.hosts)), self.devices), np.array(self.hosts)
+        pairs = ((self.devices[k], self.devices[self.sources + k]) for k in self.having)
+        return [relay_of(source, target, is_member, hosts) for source, target in pairs]
 
     @property
     def having(self) -> range:
@@ -210,6 +226,9 @@ def ring_order(devices: Sequence[int], hosts: Sequence[int]) -> list[int]:
 def _carry(x: Exchange) -> Iterator[ExchangeStep]:
     """Every move as a copy, or as a copy into scratch memory and a fold: those of a message when all of it is there."""
     outline = x.outline(1)
+    if x.name == "all-to-all":
+        yield from _hand_over(x, outline)
+        return
     messages = x.messages or straight_messages(outline)
     cut = cut_of(outline, messages.owner)
     at, boxes = _holding(x, outline, cut), _boxes(x, cut)
@@ -234,6 +253,21 @@ def _carry(x: Exchange) -> Iterator[ExchangeStep]:
                 at[t][a:b] = [target] * (b - a)
                 follows = True
         yield from folds
+
+
+def _hand_over(x: Exchange, outline: Outline) -> Iterator[ExchangeStep]:
+    """Every move of an all-to-all as a copy, to the target of its tile or to who passes it on."""
+    messages = x.messages or pairwise(outline)
+    passed = (k for k, relay in enumerate(outline.relays) if relay != outline.owners[k])
+    scratch = dict(zip(passed, x.scratch, strict=True))
+    cut = cut_of(outline, messages.owner)
+    moves, before = moves_of(outline, messages, cut, boxes_of(outline, cut)), -1
+    columns = (moves.source, moves.target, cut.tile[moves.first], moves.message)
+    for source, target, k, message in zip(*(column.tolist() for column in columns), strict=True):
+        held = k if source == outline.owners[k] else scratch[k]
+        to = x.sources + k if target == outline.targets[k] else scratch[k]
+        yield ExchangeStep(to, (held,), x.boxes[k], message == before)
+        before = message
 
 
 def _final_sums(moves: Moves, owner: Sequence[int]) -> list[int]:

@@ -17,6 +17,7 @@ from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.compiling import leaf, njit
 from taskflow.tasks.steps import SUMS, Messages
 
+TILED = ("reduce-scatter", "all-gather", "all-to-all")  # the collectives in which members have, or get, tiles
 _EVEN = 8  # elements for each device along the dimension that is cut: then parts are about even
 
 
@@ -35,6 +36,7 @@ class Outline(NamedTuple):
         outsiders: members without a partial result, or that do not get the whole, and the member that serves each: it
             sends a tile that it has summed, or gets one for all.
         hosts: of every member.
+        relays: of an all-to-all, by tile, who may pass it on; none: nobody.
     """
 
     name: str
@@ -47,11 +49,12 @@ class Outline(NamedTuple):
     room: int
     outsiders: tuple[tuple[int, int], ...]
     hosts: tuple[int, ...]
+    relays: tuple[int, ...] = ()
 
     @property
     def is_whole(self) -> bool:
         """Whether there is one box, which all members have, or get."""
-        return self.name not in ("reduce-scatter", "all-gather")
+        return self.name not in TILED
 
     @property
     def whole_bytes(self) -> int:
@@ -70,7 +73,7 @@ class Outline(NamedTuple):
         if self.name == "all-reduce":
             return len(self.sources) == len(self.targets) == len(self.hosts)
         is_once = self.name != "all-gather" or len(self.sources) == len(self.boxes)
-        return is_once and not self.outsiders
+        return is_once and not self.outsiders and self.name != "all-to-all"
 
 
 def even_outline(name: str, hosts: Sequence[int], size: float) -> Outline:
@@ -172,16 +175,22 @@ def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
     has, gets = np.zeros((2, len(o.hosts), len(boxes)), np.bool_)
     if o.name == "reduce-scatter":
         gets[np.array(o.targets)[cut.tile], np.arange(len(boxes))] = True
+    elif o.name == "all-to-all":
+        gets[:] = True
     else:  # who has a partial result has room for a sum, and may hand it on
         gets[[*o.targets, *(member for member, _ in o.sources if o.name == "all-reduce")]] = True
     source, held = np.array(o.sources).T
-    np.logical_or.at(has, source, (cut.tile == held[:, None]) | (o.name != "all-gather"))
+    if o.name == "all-to-all":
+        has[source[cut.tile], np.arange(len(boxes))] = True
+    else:
+        np.logical_or.at(has, source, (cut.tile == held[:, None]) | (o.name != "all-gather"))
     room = np.iinfo(np.int64).max
     if o.name == "reduce-scatter":  # what is added arrives in memory as large as what one member gets
         whole = np.array(o.boxes).reshape(len(o.boxes), 2, -1)
         room = o.room or int(np.bincount(o.owners, (whole[:, 1] - whole[:, 0]).prod(axis=1)).max())
+    owner = np.zeros_like(cut.owner) if o.name == "all-to-all" else cut.owner  # no two tiles are one box
     columns = messages.source, messages.target, cut.ptr[messages.first], cut.ptr[messages.last], messages.adds
-    return Moves(*_move(columns, (boxes, cut.tile, cut.owner), has, gets, o.name in SUMS, room))
+    return Moves(*_move(columns, (boxes, cut.tile, owner), has, gets, o.name in SUMS, room))
 
 
 @njit

@@ -147,4 +147,37 @@ def test_data_parallel_moves_the_least(monkeypatch, devices, small):
         assert sent.tolist() == [2 * (devices - 1) * parameter_bytes(graph) // devices] * devices
 
 
+def resharded(collectives):
+    """From rows to columns, on two hosts of three devices."""
+    graph = tiny.copy(tiny.copy(matrix(12, 12), "h"), "read").graph
+    machine = MachineModel(tuple(taskflow.Device(host=d // 3) for d in range(6)), MachineModel.uniform(6).links)
+    strategy = taskflow.Strategy.of_graph(
+        graph, {"h": taskflow.ParallelConfig({"b": 6}, range(6)), "read": taskflow.ParallelConfig({"c": 6}, range(6))}
+    )
+    return lower(graph, strategy, machine, collectives=collectives)
+
+
+@pytest.mark.parametrize(("algorithm", "crossing", "steps"), [("pairwise", 18, 30), ("two-level", 6, 42)])
+def test_an_all_to_all_is_one_row_of_the_algorithm_that_is_named(algorithm, crossing, steps):
+    """Of two-level one message a device crosses, of three tiles, two of which were gathered from others of its host."""
+    task_graph = resharded({"all-to-all": algorithm})
+    (row,) = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
+    x, hosts = task_graph.exchange(row), [device.host for device in task_graph.machine.devices]
+    assert task_graph.ways[task_graph.algorithm[row]].algorithm == algorithm
+    found = [(x.devices[step.parts[0]], x.devices[step.target], step.follows) for step in x.steps()]
+    assert len(found) == steps and task_graph.bytes[row] == 30 * 4 * ITEM
+    assert sum(hosts[a] != hosts[b] and not follows for a, b, follows in found) == crossing
+    assert not [t for t in task_graph if t.kind == Kind.COPY and t.source != t.device]
+
+
+def test_an_all_to_all_is_chosen_by_cost_or_stays_copies():
+    seconds = {}
+    for each in ("pairwise", "two-level", "fastest"):
+        task_graph = resharded({"all-to-all": each})
+        (row,) = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE)
+        seconds[each] = taskflow.CostModel.analytic(task_graph.machine).seconds(task_graph)[row]
+    assert seconds["fastest"] == min(seconds.values()) and seconds["pairwise"] != seconds["two-level"]
+    assert not collectives(resharded({})) and not collectives(resharded({"all-to-all": "copies"}))
+
+
 REPLICAS = [{0: 10, 1: 11}, {2: 12, 3: 13}, {4: 14, 5: 15}]  # three partial results, each on two devices
