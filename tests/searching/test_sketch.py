@@ -48,7 +48,8 @@ def machines(draw):
     rates = st.sampled_from([0.25, 1.0, 3.0])
     devices = [replace(d, kind=kind, memory_bandwidth=d.memory_bandwidth * draw(rates)) for d in machine.devices]
     links = [replace(link, bandwidth=link.bandwidth * draw(rates)) for link in machine.links]
-    return replace(machine, devices=tuple(devices), links=tuple(links))
+    exchanges = {"all-to-all": draw(st.sampled_from(["copies", "pairwise", "two-level"]))}
+    return replace(machine, devices=tuple(devices), links=tuple(links), collectives=exchanges)
 
 
 def assert_below(graph, machine, seed, proposals):
