@@ -26,12 +26,12 @@ from taskflow.graph.repeat import repeated
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
-from taskflow.lowering.moves import BY_RELAYS, EXCHANGES
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import IssueOrder, Shape, in_order, move_columns, padded, point_columns, shape_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config, in_steps
+from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Launch, TaskGraph
 

@@ -35,8 +35,6 @@ REDUCE, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL = np.array(
     [COLLECTIVES.index(name) for name in ("reduce", "all-reduce", "reduce-scatter", "all-gather", "all-to-all")]
 )
 
-AS_ROWS, BY_RELAYS = 1, 2  # all-to-alls: a row; one with memory for what is passed on
-EXCHANGES = {"copies": 0, "pairwise": AS_ROWS}  # what others need: `BY_RELAYS`
 
 relay_of = leaf(all_to_all.relay_of)
 
@@ -150,7 +148,7 @@ def exchange_together(s: State, whole: Any) -> None:
     middle = s.args
     for k in order:
         add_arg(s, s.copy[k].instance, s.copy_box[k], WRITE)
-    for k in order if s.exchanges == BY_RELAYS else order[:0]:
+    for k in order if s.exchanges == all_to_all.BY_RELAYS else order[:0]:
         relay = relay_of(s.copy[k].source, s.copy[k].device, is_member, s.device.host)
         if relay != s.copy[k].source:
             add_arg(s, add_instance(s, relay, s.copy_box[k], True), s.copy_box[k], WRITE)

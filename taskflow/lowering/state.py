@@ -25,7 +25,7 @@ class State(Tables):
         width: numbers of a box.
         devices: of the machine.
         few_sums, few_gathers: so many devices sum, and gather, row by row.
-        exchanges: how all-to-alls are carried out, see `moves`.
+        exchanges: how all-to-alls are carried out, see `tasks.all_to_all`.
         doors: how many messages can arrive at a device at once.
         small_bytes: of a sum of less, all can arrive at once where it is added.
         piece_bytes: a sum of more, in a row of its own that many read whole, is several rows; 0: it is one.

@@ -15,6 +15,9 @@ from taskflow.core.columns import Array
 from taskflow.tasks.moves import Outline
 from taskflow.tasks.steps import Messages
 
+AS_ROWS, BY_RELAYS = 1, 2  # all-to-alls: a row; one with memory for what is passed on
+EXCHANGES = {"copies": 0, "pairwise": AS_ROWS}  # what others need: `BY_RELAYS`
+
 
 def relay_of(source: int, target: int, is_member: Array, hosts: Array) -> int:
     """The device that passes on what one has for another: on its host, with the other's number among the members there.
