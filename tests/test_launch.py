@@ -77,7 +77,9 @@ def test_mpirun_beside_this_python_comes_first(monkeypatch, tmp_path):
 
 def test_the_rest_is_passed_through(monkeypatch):
     seen = []
-    monkeypatch.setattr(cli.run, "run_job", lambda command, environment: seen.append(command[1:]) or (7, False))
+    monkeypatch.setattr(
+        cli.run, "run_job", lambda command, environment, is_one_host: seen.append(command[1:]) or (7, False)
+    )
     python, script = sys.executable, str(ROOT / "examples" / "digits.py")
     assert cli.main(["run", "-n", "3", "--mpirun", "--tag-output --host a:2", script, "-n", "5", "--", "-x"]) == 7
     assert cli.main(["run", "-n", "2", "-m", "pytest", "-q", "tests"]) == 7
@@ -99,7 +101,7 @@ def test_the_rest_is_passed_through(monkeypatch):
 def test_what_failed_is_started_again_on_a_rank_less(monkeypatch, statuses, asked, ranks):
     seen, left = [], list(statuses)
 
-    def run_job(command, environment):
+    def run_job(command, environment, is_one_host):
         seen.append((command[2], environment["TASKFLOW_RESTART"], environment["TASKFLOW_PATIENCE"]))
         return left.pop(0), asked
 
