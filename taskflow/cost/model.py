@@ -12,6 +12,7 @@ import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -135,9 +136,11 @@ class CostModel(ABC):
         result[transfers] = latency + task_graph.bytes[transfers] / self.rates.throughput[pair]
         return result
 
-    def collective_seconds(self, exchange: Exchange, itemsize: int) -> float:
-        """Seconds of a collective by the algorithm that lowering chooses."""
-        return self._collectives.choose(exchange, itemsize).seconds
+    def carried_out(self, exchange: Exchange, itemsize: int) -> tuple[Exchange, float]:
+        """A collective with the messages of the algorithm that lowering chooses, and its seconds."""
+        seconds, algorithm = self._collectives.choose(exchange, itemsize)
+        messages = self._collectives.messages(exchange, itemsize, algorithm) if algorithm else None
+        return replace(exchange, messages=messages), seconds
 
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:

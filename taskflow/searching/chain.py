@@ -25,7 +25,7 @@ from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.searching.space import Space, power_of_two
 from taskflow.searching.tables import subgraph
-from taskflow.simulation.simulate import schedule
+from taskflow.simulation.simulate import busiest, schedule
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.tasks.task_graph import Array, Kind
 
@@ -129,10 +129,7 @@ class AddedCosts:
         between = self._shared(*(self.space.names.index(name) for name in names))
         shared = [k for k, region in enumerate(task_graph.regions) if region.name in between]
         moves = np.isin(task_graph.region, shared)
-        streams = task_graph.streams[moves]
-        valid = streams >= 0
-        spread = np.broadcast_to(seconds[moves][:, None], streams.shape)
-        return float(np.bincount(streams[valid], spread[valid], minlength=1).max())
+        return busiest(task_graph, np.where(moves, seconds, 0.0))
 
 
 def minimise(nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> tuple[list[int], float, bool]:

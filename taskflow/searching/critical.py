@@ -14,82 +14,131 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
-from taskflow.core.compiling import inlined, leaf, njit
-from taskflow.core.start_rule import occupy, start_of
-from taskflow.searching.laying import Rows, more_streams
+from taskflow.core.compiling import inlined, inner, leaf, njit
+from taskflow.core.start_rule import cross, start_of
+from taskflow.searching.laying import Rows, awaited, run_row
 from taskflow.searching.program import Path, ProgramTables
 
+NOTHING, OF_ROW = -1, -2  # causes, see `Replay`
 NEAR = 128  # rows of the path on either side of a laid span that are looked at one by one
 
 # -- finding it ------------------------------------------------------------------------------------------------------
 
 
+class Replay(NamedTuple):
+    """The rows of the current strategy, once more: what each of them waited for.
+
+    A cause is the number of a hop (HOP of a row) that was through then, `OF_ROW - i` for the end of row i, or NOTHING.
+
+    Attributes:
+        span, at, end: of every row its span, its number in the program, and the number of its end.
+        start, cause: when it starts, and because of which of its streams; NOTHING: because of what it awaits.
+        late: the hop that it ends with, or NOTHING.
+        row, link: of every hop, the latter as a stream.
+        before, through: of every hop its cause, and when it is through; NOTHING: it began with its row.
+    """
+
+    span: Array
+    at: Array
+    end: Array
+    start: Array
+    cause: Array
+    late: Array
+    row: Array
+    link: Array
+    before: Array
+    through: Array
+
+
 @njit
-def trace(program: tuple[Array, ...], set_ptr: Array, stream: Array, streams: int, path: tuple[Array, ...]) -> None:
+def trace(
+    program: tuple[Array, ...], sets: tuple[Array, ...], streams: int, path: tuple[Array, ...]
+) -> None:
     """Find the critical path of the current strategy, from the last end back.
 
     Args:
         program: `ProgramTables` as a plain tuple.
-        set_ptr, stream, streams: see `streams.StreamSets`.
+        sets, streams: `columns` and `count` of `streams.StreamSets`.
         path: `Path` as a plain tuple, with room for all rows; its rows are put at the end of the columns.
     """
     t, p = ProgramTables(*program), Path(*path)
-    last, span, before = -1.0, 0, 0
+    x = replay(t, sets, np.zeros(streams), np.full(streams, NOTHING))
+    i, n = 0, len(p.finish)
+    for k in range(len(x.at)):
+        if t.end[x.end[k]] > t.end[x.end[i]]:
+            i = k
+    p.ptr[x.span[i] + 1 :] = n
+    hop, waits = x.late[i], False
+    while True:
+        n = put_row(p, n, t, x, i, hop)
+        cause = x.before[hop] if hop >= 0 else NOTHING
+        if cause == NOTHING:
+            cause = x.cause[i]
+        waits = cause == NOTHING
+        if waits and x.start[i] > 0.0:
+            cause = OF_ROW - awaited_row(t, x, i)
+        if cause == NOTHING:
+            break
+        p.row[n].waits = waits
+        before, hop = (x.row[cause], cause) if cause >= 0 else (OF_ROW - cause, x.late[OF_ROW - cause])
+        p.ptr[x.span[before] + 1 : x.span[i] + 1] = n
+        i = before
+    p.ptr[: x.span[i] + 1] = n
+
+
+@inner
+def replay(t: ProgramTables, sets: tuple[Array, ...], free: Array, last: Array) -> Replay:
+    """See `Replay`; `free` and `last`, the cause of that, of every stream, as they are before the first row."""
+    set_ptr, stream, hop_ptr, hop = sets
+    rows, hops, i, h = 0, 0, 0, 0
     for b in range(len(t.span)):
-        for j in range(t.span[b].count):
-            if t.end[t.span[b].end + j] > last:
-                last, span, before = t.end[t.span[b].end + j], b, j
-    at, n = t.span[span].row + before, len(p.finish)
-    p.ptr[span + 1 :] = n
-    n = put_row(p, n, t.row[at], t.span[span].end + before, t.end)
-    mark = np.full(streams, -1, np.int64)
-    mark_streams(t.row[at], set_ptr, stream, n, mark)
-    for b in range(span, -1, -1):
-        j = before if b == span else t.span[b].count
-        while True:
-            j = last_tie(t.end, t.span[b].end, j, t.seconds[at], last)
-            if j < 0:
-                break
-            number, row = t.span[b].end + j, t.row[t.span[b].row + j]
-            is_shared = is_marked(row, set_ptr, stream, n, mark)
-            if is_shared or awaits(t.row[at], t.link, number):
-                p.row[n].waits = not is_shared
-                at, last = t.span[b].row + j, t.end[number]
-                n = put_row(p, n, row, number, t.end)
-                mark_streams(row, set_ptr, stream, n, mark)
-        p.ptr[b] = n
-    p.finish[n - 1] = 0.0
+        for k in range(t.span[b].row, t.span[b].row + t.span[b].count):
+            hops += hop_ptr[t.row[k].set + 1] - hop_ptr[t.row[k].set] if t.row[k].set > 0 else 0
+        rows += t.span[b].count
+    span, at, end = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64)
+    start, cause, late = np.zeros(rows), np.empty(rows, np.int64), np.full(rows, NOTHING)
+    of_hops = np.empty(hops, np.int64), np.empty(hops, np.int64), np.full(hops, NOTHING), np.empty(hops)
+    x = Replay(span, at, end, start, cause, late, *of_hops)
+    for b in range(len(t.span)):
+        for k in range(t.span[b].count):
+            x.span[i], x.at[i], x.end[i] = b, t.span[b].row + k, t.span[b].end + k
+            row, seconds = t.row[x.at[i]], t.seconds[x.at[i]]
+            streams = stream[set_ptr[row.set] : set_ptr[row.set + 1]]
+            done = awaited(row, t.link, t.end)
+            x.start[i] = done
+            x.cause[i] = NOTHING
+            of_row, of_set = row.stream, streams if row.set > 0 else streams[:0]
+            for s in of_row:
+                if free[s] > 0.0 and free[s] >= x.start[i]:
+                    x.start[i], x.cause[i] = free[s], last[s]
+            for s in of_set:
+                if free[s] > 0.0 and free[s] >= x.start[i]:
+                    x.start[i], x.cause[i] = free[s], last[s]
+            finish = x.start[i] + seconds
+            for j in range(hop_ptr[row.set], hop_ptr[row.set + 1] if row.set > 0 else hop_ptr[row.set]):
+                link = hop[j].link
+                x.row[h], x.link[h] = i, link
+                if cross(x.start[i], seconds, free, hop[j]):
+                    x.before[h] = last[link]
+                    if free[link] > finish:
+                        finish, x.late[i] = free[link], h
+                x.through[h], last[link] = free[link], h
+                h += 1
+            for s in of_row:
+                free[s], last[s] = finish, OF_ROW - i
+            for s in of_set:
+                free[s], last[s] = finish, OF_ROW - i
+            i += 1
+    return x
 
 
 @leaf
-def last_tie(end: Array, first: int, count: int, taken: float, finish: float) -> int:
-    """Of so many ends from `first` on, the last one at which a row begins that takes `taken` and ends at `finish`."""
-    at = np.uint64(first + count)  # what has no sign needs no look whether it counts from the end
-    for j in range(count - 1, -1, -1):
-        at -= np.uint64(1)
-        if end[at] + taken == finish:
-            return j
-    return -1
-
-
-@inlined
-def mark_streams(row: np.record, set_ptr: Array, stream: Array, number: int, mark: Array) -> None:
-    """Put a number on all streams of a row."""
-    for s in row.stream:
-        mark[s] = number
-    for s in stream[more_streams(row, set_ptr)]:
-        mark[s] = number
-
-
-@inlined
-def is_marked(row: np.record, set_ptr: Array, stream: Array, number: int, mark: Array) -> bool:
-    """Whether a stream of a row has the number."""
-    found = False
-    for s in row.stream:
-        found = found or mark[s] == number
-    for s in stream[more_streams(row, set_ptr)]:
-        found = found or mark[s] == number
-    return found
+def awaited_row(t: ProgramTables, x: Replay, i: int) -> int:
+    """The last row that row `i` awaits which ends when it starts."""
+    j = i - 1
+    while t.end[x.end[j]] != x.start[i] or not awaits(t.row[x.at[i]], t.link, x.end[j]):
+        j -= 1
+    return j
 
 
 @leaf
@@ -106,14 +155,16 @@ def awaits(row: np.record, link: Array, number: int) -> bool:
     return False
 
 
-@inlined
-def put_row(p: Path, n: int, row: np.record, number: int, end: Array) -> int:
-    """Put a row of a program, with the number of its end, in front of row `n` of the path; its own number there."""
+@leaf
+def put_row(p: Path, n: int, t: ProgramTables, x: Replay, i: int, hop: int) -> int:
+    """Put row `i`, up to its end or, if it has a number, to when `hop` is through, in front of row `n` of the path."""
     n -= 1
-    for k in range(4):
-        p.row[n].stream[k] = row.stream[k]
-    p.row[n].end, p.row[n].waits = number, 0
-    p.finish[n], p.of_end[number] = end[number], n
+    row, number = t.row[x.at[i]], x.end[i]
+    of_path = p.row[n]
+    of_path.stream[0], of_path.stream[1] = row.stream[0], row.stream[1]
+    of_path.stream[2] = x.link[hop] if hop >= 0 and x.before[hop] != NOTHING else row.stream[0]
+    of_path.end, of_path.waits = number, 0
+    p.finish[n], p.of_end[number] = x.through[hop] if hop >= 0 else t.end[number], n
     return n
 
 
@@ -194,11 +245,7 @@ def pass_laid(span: np.record, p: Path, x: Shift, rows: Rows, t: ProgramTables, 
     last, now = 0.0, t.counter[0].proposal
     for j in range(span.count):
         row, number = t.row[span.row + j], span.end + j
-        more = rows.stream[more_streams(row, rows.set_ptr)]
-        start = start_of(start_of(reached(row, p, x, t.link, now), free, row.stream), free, more)
-        finish = start + t.seconds[span.row + j]
-        occupy(free, row.stream, finish)
-        occupy(free, more, finish)
+        finish = run_row(row, reached(row, p, x, t.link, now), t.seconds[span.row + j], rows, free)
         p.laid_end[number], p.known[number] = finish, now
         last = max(last, finish)
     return last

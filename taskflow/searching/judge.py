@@ -3,7 +3,7 @@
 It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
 span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace. Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device.
-No proposal has a memory plan, and waits for memory are left out; links are queues (`simulation.simulate.schedule`).
+No proposal has a memory plan, and waits for memory are left out; links are shared by `core.start_rule`, as in `simulation.simulate.schedule`.
 What `predict` gives is what `simulate` says: with a memory plan, its waits, and links that are shared fairly.
 """
 
@@ -29,7 +29,6 @@ from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
-from taskflow.tasks.task_graph import STREAMS
 
 POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
 MARKS = 40  # spans before which the state is remembered, so that a proposal need not begin at the first row
@@ -81,7 +80,7 @@ class Judge:
         self._alike = {name: tuple(kinds[op] for op in ops) for name, ops in self._followers.items()}
         self._prepared: dict[tuple[object, int], tuple[ParallelConfig, Array]] = {}
         self._joined: dict[tuple[str, int], tuple[ParallelConfig, Array]] = {}
-        streams = STREAMS * self._devices + len(self.machine.links)
+        streams = self.pool.sets.count
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
         self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
         self._peaks, self._affected = np.zeros(self._devices, np.int64), np.zeros(self._devices, np.bool_)
@@ -268,7 +267,7 @@ class Judge:
         """Find the critical path of the current strategy, if it is not known."""
         program, sets = self.program, self.pool.sets
         if not program.is_traced:
-            trace(tuple(program.tables), *sets.columns, sets.count, tuple(program.path))
+            trace(tuple(program.tables), sets.columns, sets.count, tuple(program.path))
             program.is_traced = True
 
     def _pass(

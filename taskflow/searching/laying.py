@@ -13,7 +13,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf
-from taskflow.core.start_rule import occupy, start_of
+from taskflow.core.start_rule import finish_of, occupy, start_of
 from taskflow.searching.layout import Chosen, Layout
 from taskflow.searching.packed import Packed
 from taskflow.searching.program import ProgramTables
@@ -27,13 +27,15 @@ class Rows(NamedTuple):
     Attributes:
         op_rows: ROWS of the points of an operator under a configuration.
         packed: of regions.
-        set_ptr, stream: see `streams.StreamSets`.
+        set_ptr, stream, hop_ptr, hop: see `streams.StreamSets`.
     """
 
     op_rows: Array
     packed: Packed
     set_ptr: Array
     stream: Array
+    hop_ptr: Array
+    hop: Array
 
 
 @leaf
@@ -84,10 +86,10 @@ def lay_rows(span: np.record, rows: Rows, t: ProgramTables) -> None:
         streams, row = rows.packed.streams[span.packed + k], t.row[span.row + k]
         begin, count = rows.set_ptr[streams], rows.set_ptr[streams + 1] - rows.set_ptr[streams]
         t.seconds[span.row + k] = rows.packed.seconds[span.packed + k]
-        for j in range(4):
+        for j in range(len(row.stream)):
             row.stream[j] = rows.stream[begin + min(j, count - 1)]
         row.awaits[0] = row.awaits[1] = row.link = 0
-        row.set = streams if count > 4 else 0
+        row.set = streams if count > len(row.stream) or rows.hop_ptr[streams] < rows.hop_ptr[streams + 1] else 0
 
 
 @inlined
@@ -152,9 +154,17 @@ def add_link(row: np.record, end: int, step: int, count: int, t: ProgramTables) 
 
 
 @inlined
-def more_streams(row: np.record, set_ptr: Array) -> slice:
-    """All streams of a row that occupies more than four; else none."""
-    return slice(set_ptr[row.set], set_ptr[row.set + 1]) if row.set > 0 else slice(0, 0)
+def run_row(row: np.record, done: float, seconds: float, rows: Rows, free: Array) -> float:
+    """The end of a row that can start at `done`, as far as what it awaits goes."""
+    if row.set == 0:
+        finish: float = start_of(done, free, row.stream) + seconds
+        occupy(free, row.stream, finish)
+        return finish
+    streams = rows.stream[rows.set_ptr[row.set] : rows.set_ptr[row.set + 1]]
+    hops = rows.hop[rows.hop_ptr[row.set] : rows.hop_ptr[row.set + 1]]
+    finish = finish_of(start_of(done, free, streams), seconds, free, hops)
+    occupy(free, streams, finish)
+    return finish
 
 
 @inlined
@@ -189,11 +199,7 @@ def pass_spans(begin: int, stop: int, rows: Rows, t: ProgramTables, free: Array,
         at, number = np.uint64(t.new_span[b].row), np.uint64(t.new_span[b].end)
         for _ in range(t.new_span[b].count):
             row = t.row[at]
-            more = rows.stream[more_streams(row, rows.set_ptr)]
-            start = start_of(start_of(awaited(row, t.link, t.new_end), free, row.stream), free, more)
-            finish = start + t.seconds[at]
-            occupy(free, row.stream, finish)
-            occupy(free, more, finish)
+            finish = run_row(row, awaited(row, t.link, t.new_end), t.seconds[at], rows, free)
             t.new_end[number] = finish
             last = max(last, finish)
             at, number = at + ONE, number + ONE

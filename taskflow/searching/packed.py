@@ -34,11 +34,11 @@ FRAGMENT_PARTS = np.dtype([(name, np.int64) for name in ("row", "rows", "version
 # `count` rows of an issuer, from `row` on, each `step` from the last, wait for as many rows of `issuer`, from `awaited`
 # on, each `awaited_step` from the last; see `laying.await_ends`.
 RUN_OF_EDGES = np.dtype([(name, np.int32) for name in ("row", "issuer", "awaited", "step", "awaited_step", "count")])
-# A collective whose seconds and streams are still open: its row, name, bytes of an element, and `args` arguments, each
-# of `width` numbers, from number `first` of `arg` on.
+# A collective whose seconds and streams are still open: its row, name, bytes of an element and of all, and `args`
+# arguments, each of `width` numbers, from number `first` of `arg` on.
 SOURCE, TARGET, SCRATCH = range(3)  # what an argument of a collective is
 ARG_NUMBERS = 3  # of each, in front of its box
-OPEN_COLLECTIVE = np.dtype([(name, np.int64) for name in ("row", "name", "itemsize", "first", "args", "width")])
+OPEN_COLLECTIVE = np.dtype([(name, np.int64) for name in ("row", "name", "itemsize", "bytes", "first", "args", "width")])
 
 
 class Packed(NamedTuple):

@@ -182,6 +182,7 @@ def pend(s: State, k: int, begin: int, p: Packed) -> None:
     """Note the collective in row `k`, with its arguments from `begin` on."""
     pending, filled = p.pending[p.filled[0].pending], p.filled[0]
     pending.row, pending.name, pending.itemsize = filled.rows + k, s.row[k].collective, s.itemsize
+    pending.bytes = s.row[k].points * s.itemsize
     pending.first, at, width, first = filled.args, filled.args, ARG_NUMBERS + s.width, s.arg[begin].instance
     pending.args, pending.width = s.row[k].arg_end - begin, width
     for a in range(begin, s.row[k].arg_end):

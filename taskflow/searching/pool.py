@@ -23,7 +23,8 @@ from taskflow.searching.layout import BY_POINTS, Chosen, Layout
 from taskflow.searching.memo import find_fragments, forget_last, refill
 from taskflow.searching.packed import ARG_NUMBERS, GROWING, ROW, ROWS, SOURCE, TARGET, empty
 from taskflow.searching.receiving import links_of
-from taskflow.tasks.exchange import Exchange, ring_order
+from taskflow.simulation.sharing import links_of_exchange, paces_of
+from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.streams import StreamSets, StreamTable
 from taskflow.tasks.task_graph import COLLECTIVES
 
@@ -145,15 +146,21 @@ class Pool:
     def _settle_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""
         p = self.packed
-        for row, name, itemsize, first, count, width in p.pending[: p.filled["pending"][0]].tolist():
+        for row, name, itemsize, size, first, count, width in p.pending[: p.filled["pending"][0]].tolist():
             args = p.arg[first : first + count * width].reshape(count, width)
             key = hashlib.blake2b(bytes([name, itemsize, width]) + args.tobytes(), digest_size=16).digest()
             if key not in self._collectives:
-                exchange = self._exchange(COLLECTIVES[name], args)
-                of_group = self.sets.of_group(ring_order(sorted(set(exchange.devices)), self._hosts))
-                self._collectives[key] = of_group, self.costs.collective_seconds(exchange, itemsize)
+                exchange, seconds = self.costs.carried_out(self._exchange(COLLECTIVES[name], args), itemsize)
+                self._collectives[key] = self._set_of(exchange, size, seconds), seconds
             p.streams[row], p.seconds[row] = self._collectives[key]
         p.filled["pending"] = p.filled["args"] = 0
+
+    def _set_of(self, exchange: Exchange, size: int, seconds: float) -> int:
+        """The set of streams and links of a collective of so many bytes and seconds."""
+        machine = self.lowering.machine
+        links, parts = links_of_exchange(machine, exchange)
+        paces = paces_of(machine, links, parts, np.array([size / seconds if seconds > 0 else 0.0]))[0]
+        return self.sets.of_group(sorted(set(exchange.devices)), links, paces / machine.link_bandwidth[links])
 
     def _exchange(self, name: str, args: Array) -> Exchange:
         """See `packed.Packed.arg`."""

@@ -23,16 +23,16 @@ COUNTERS = np.dtype(
 )
 # Where the rows of a span are: its first row, its first end, how many rows, its first row in the pool.
 LAID = np.dtype([(name, np.int64) for name in ("row", "end", "count", "packed")])
-# Streams, one of them repeated where there are fewer; two ends (0: none); the first of its further links, or 0; all of
-# its streams where they are more than four, as the number of a set, or 0, which is a set of one.
-ROW = np.dtype([("stream", np.uint32, (4,)), ("awaits", np.uint32, (2,)), ("link", np.uint32), ("set", np.uint32)])
+# Streams, one of them repeated where there are fewer; two ends (0: none); the first of its further links, or 0; the
+# number of its set where that has more streams, or loads links of the machine, else 0, which is a set of one.
+ROW = np.dtype([("stream", np.uint32, (2,)), ("awaits", np.uint32, (2,)), ("link", np.uint32), ("set", np.uint32)])
 # Ends that a row waits for: the first, the step to the next, how many (negative: for the earliest of them), and the
 # next link of the same row, or 0.
 LINK = np.dtype([(name, np.int32) for name in ("end", "step", "count", "link")])
 
-# A row of the path: the first four of its streams, the number of its end, and whether it waits for the row before it,
-# though they share no stream.
-PATH_ROW = np.dtype([("stream", np.uint32, (4,)), ("end", np.uint32), ("waits", np.uint32)])
+# A row of the path: the first two of its streams and the link for which it stands in line, if it does, else one of them
+# once more; the number of its end, and whether it waits for the row before it, though they share no stream.
+PATH_ROW = np.dtype([("stream", np.uint32, (3,)), ("end", np.uint32), ("waits", np.uint32)])
 
 
 class ProgramTables(NamedTuple):
@@ -66,10 +66,11 @@ class ProgramTables(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The critical path, and memory for a pass. Each of its rows starts when the one before ends.
+    """The critical path, and memory for a pass. Each of its rows goes on when the one before is through.
 
     Attributes:
-        row, finish: PATH_ROW and end of every row of it, in order; before the first the end is 0.
+        row, finish: PATH_ROW of every row of it, in order, and when it is through: its end, or that of its work on the
+            link for which the next one stands in line; before the first that is 0.
         ptr: per span its first row of the path; all are 0 if no path is known.
         of_end: per number of an end, its row of the path, or 0.
         laid_end, known: per number of an end: the end of a row that was laid for a proposal, and that proposal.

@@ -35,7 +35,7 @@ class Links(NamedTuple):
         latency, throughput: (devices, devices).
         least_latency, best: per device, of all that it can receive from.
         fastest: throughput of all transfers.
-        set_ptr, stream, first_stream: see `streams.StreamSets`; streams: how many there are.
+        set_ptr, stream, hop_ptr, hop, first_stream: see `streams.StreamSets`; streams: how many there are.
     """
 
     hosts: Array
@@ -49,6 +49,8 @@ class Links(NamedTuple):
     fastest: float
     set_ptr: Array
     stream: Array
+    hop_ptr: Array
+    hop: Array
     first_stream: int
     streams: int
 
@@ -57,20 +59,12 @@ def links_of(rates: Rates, hosts: Array, few: tuple[int, int, int], sets: Stream
     """See `Links`; where devices send `by_link`, several links bring what it needs, and nothing is certain."""
     if by_link:
         rates = rates._replace(latency=0 * rates.latency, throughput=np.full_like(rates.throughput, np.inf))
-    (ptr, stream), first = sets.columns, sets.first_stream
+    (ptr, stream, hop_ptr, hop), first = sets.columns, sets.first_stream
     least, best = arrival_rates(rates)
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
-    return Links(
-        hosts,
-        few[0],
-        few[1],
-        few[2],
-        *of_links,
-        ptr[: first + 1].copy(),
-        stream[: ptr[first]].copy(),
-        first,
-        sets.count,
-    )
+    occupied = ptr[: first + 1].copy(), stream[: ptr[first]].copy()
+    loaded = hop_ptr[: first + 1].copy(), hop[: hop_ptr[first]].copy()
+    return Links(hosts, *few, *of_links, *occupied, *loaded, first, sets.count)
 
 
 class LoadedRegion(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import leaf, njit
+from taskflow.core.start_rule import work_of
 from taskflow.searching.critical import pass_path
 from taskflow.searching.laying import Rows, lay_changed, pass_spans
 from taskflow.searching.layout import Chosen, Layout
@@ -36,7 +37,7 @@ def resimulate(
     size: Array,
     of_graph: tuple[Array, ...],
     of_pool: tuple[Array, ...],
-    of_rows: tuple[Array, Array, Array],
+    of_rows: tuple[Array, Array, Array, Array, Array],
     of_program: tuple[tuple[Array, ...], tuple[Array, ...]],
 ) -> tuple[float, int]:
     """The end of the last row, or infinity as soon as it is certain to be above `limit`; and 0.
@@ -56,8 +57,8 @@ def resimulate(
         of_program: `ProgramTables` and `Path`; like all others as plain tuples, whose types numba finds out fastest.
     """
     current, proposed, layout, packed = Chosen(*old), Chosen(*new), Layout(*of_graph), Packed(*of_pool)
-    op_rows, set_ptr, stream = of_rows
-    rows, t, path = Rows(op_rows, packed, set_ptr, stream), ProgramTables(*of_program[0]), Path(*of_program[1])
+    rows = Rows(of_rows[0], packed, *of_rows[1:])
+    t, path = ProgramTables(*of_program[0]), Path(*of_program[1])
     counter = t.counter[0]
     for b in t.changed[: counter.spans]:
         t.new_span[b] = t.span[b]
@@ -129,6 +130,8 @@ def add_work(work: Array, sign: float, first: int, count: int, rows: Rows) -> No
         streams = rows.packed.streams[row]
         for k in range(rows.set_ptr[streams], rows.set_ptr[streams + 1]):
             work[rows.stream[k]] += sign * rows.packed.seconds[row]
+        for k in range(rows.hop_ptr[streams], rows.hop_ptr[streams + 1]):
+            work[rows.hop[k].link] += sign * work_of(rows.hop[k], rows.packed.seconds[row])
 
 
 @leaf

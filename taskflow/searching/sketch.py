@@ -22,6 +22,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.start_rule import work_of
 from taskflow.lowering.life import Lives, load
 from taskflow.lowering.pointtable import PointTable
 from taskflow.searching.packed import FITS, Packed
@@ -98,6 +99,9 @@ def add_work(work: Array, first: int, limit: float, links: Links, p: Packed) -> 
         for k in range(links.set_ptr[streams], links.set_ptr[streams + 1]):
             work[links.stream[k]] += p.seconds[row]
             is_long = is_long or work[links.stream[k]] > limit
+        for k in range(links.hop_ptr[streams], links.hop_ptr[streams + 1]):
+            work[links.hop[k].link] += work_of(links.hop[k], p.seconds[row])
+            is_long = is_long or work[links.hop[k].link] > limit
     return is_long
 
 
@@ -286,7 +290,14 @@ def count_copies(x: LoadedRegion, i: int, device: int, parts: LackingParts, link
         source = x.points.device[parts.source[part]]
         streams, turn = source * devices + device, source - device if source > device else source - device + devices
         for k in range(links.set_ptr[streams] + 1, links.set_ptr[streams + 1]):
-            of_stream = sender[links.stream[k]]
-            of_stream.seconds += parts.seconds[part]
-            of_stream.last = max(of_stream.last, turn * devices + device)
-            of_stream.copies += 1
+            add_copy(sender[links.stream[k]], parts.seconds[part], turn * devices + device)
+        for k in range(links.hop_ptr[streams], links.hop_ptr[streams + 1]):
+            add_copy(sender[links.hop[k].link], work_of(links.hop[k], parts.seconds[part]), turn * devices + device)
+
+
+@leaf
+def add_copy(of_stream: np.record, seconds: float, turn: int) -> None:
+    """A stream works so much longer."""
+    of_stream.seconds += seconds
+    of_stream.last = max(of_stream.last, turn)
+    of_stream.copies += 1

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
+from taskflow.core.start_rule import HOP
+from taskflow.machine import MachineModel
 from taskflow.tasks.agenda import NONE
+from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
 from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
@@ -26,22 +29,27 @@ def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array
 
 
 def find_waits(task_graph: TaskGraph) -> Successors:
-    """Rows wait for what they depend on, and for the row before them on every stream of a device.
-
-    A device that sends by link has a stream for every link, its ports.
-    """
-    rows, streams = task_graph.occupied()
-    is_device = streams < STREAMS * len(task_graph.machine.devices)
-    moved = np.flatnonzero(task_graph.is_transfer)
-    port, has_port = _ports(task_graph, moved)
-    rows = np.concatenate([rows[is_device], moved[has_port]])
-    streams = np.concatenate([streams[is_device], streams.max(initial=0) + 1 + port[has_port]])
+    """Rows wait for what they depend on, and for the row before them on every queue."""
+    rows, streams = find_queues(task_graph)
     order = np.lexsort((rows, streams))
     rows, streams = rows[order], streams[order]
     follows = np.flatnonzero(streams[1:] == streams[:-1])
     row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
     before, after = (task_graph.dep_row, rows[follows]), (row, rows[follows + 1])
     return turn_round(len(task_graph), np.concatenate(before), np.concatenate(after))
+
+
+def find_queues(task_graph: TaskGraph) -> tuple[Array, Array]:
+    """Rows and the streams that they occupy: those of devices, and a device that sends by link has one per link.
+
+    Each of these, its ports, has the number of the link's stream.
+    """
+    rows, streams = task_graph.occupied()
+    first_link = STREAMS * len(task_graph.machine.devices)
+    moved = np.flatnonzero(task_graph.is_transfer)
+    port, has_port = _ports(task_graph, moved)
+    rows = np.concatenate([rows[streams < first_link], moved[has_port]])
+    return rows, np.concatenate([streams[streams < first_link], first_link + port[has_port]])
 
 
 def _ports(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
@@ -55,10 +63,7 @@ def _ports(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
 def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     """What rows load of the links that several streams use."""
     machine, count = task_graph.machine, len(task_graph)
-    (row, link, rate), latency = _hops(task_graph, seconds), np.zeros(count)
-    moved = np.flatnonzero(task_graph.is_transfer)
-    every = machine.latency_seconds[task_graph.source[moved], task_graph.device[moved]]
-    latency[moved] = np.where(task_graph.algorithm[moved] == JOINED, 0.0, every)
+    (row, link, rate), latency = _hops(task_graph, seconds), _latencies(task_graph)
     peak = np.zeros(count)
     np.maximum.at(peak, row, rate)
     kept = _is_shared(task_graph, row, link)[link]
@@ -68,6 +73,23 @@ def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
     part = rate / peak[row] / machine.link_bandwidth[link]
     _, number = np.unique(link, return_inverse=True)
     return Loads(pointers(np.bincount(row, minlength=count)), number.reshape(-1), part, peak, latency)
+
+
+def find_hops(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array]:
+    """Rows, and HOP of the links that they load."""
+    machine, (row, link, rate) = task_graph.machine, _hops(task_graph, seconds)
+    hop = np.zeros(len(row), HOP)
+    hop["link"] = STREAMS * len(machine.devices) + link
+    hop["part"], hop["latency"] = rate / machine.link_bandwidth[link], _latencies(task_graph)[row]
+    return row, hop
+
+
+def _latencies(task_graph: TaskGraph) -> Array:
+    """Seconds before each row loads its links."""
+    latency, moved = np.zeros(len(task_graph)), np.flatnonzero(task_graph.is_transfer)
+    every = task_graph.machine.latency_seconds[task_graph.source[moved], task_graph.device[moved]]
+    latency[moved] = np.where(task_graph.algorithm[moved] == JOINED, 0.0, every)
+    return latency
 
 
 def find_tax(task_graph: TaskGraph) -> Tax | None:
@@ -98,28 +120,31 @@ def _hops(task_graph: TaskGraph, seconds: Array) -> Hops:
         alike.setdefault((key[0], key[1]) if key[1] >= 0 else (NONE, each), []).append(each)
     for rows in alike.values():
         own = np.array(rows)
-        links, parts = _collective_links(task_graph, rows[0])
-        paces = np.outer(task_graph.bytes[own] / seconds[own], parts)
-        paces = np.minimum(paces, machine.link_bandwidth[links])
+        links, parts = links_of_exchange(machine, task_graph.exchange(rows[0]))
+        paces = paces_of(machine, links, parts, task_graph.bytes[own] / seconds[own])
         found.append((np.repeat(own, len(links)), np.tile(links, len(own)), paces.reshape(-1)))
     row, link, rate = (np.concatenate(columns) for columns in zip(*found, strict=True))
     return row, link, rate
 
 
-def _collective_links(task_graph: TaskGraph, row: int) -> tuple[Array, Array]:
+def paces_of(machine: MachineModel, links: Array, parts: Array, rates: Array) -> Array:
+    """(rates, links): bytes per second of collectives on links that carry parts of their bytes per second."""
+    paces: Array = np.minimum(np.outer(rates, parts), machine.link_bandwidth[links])
+    return paces
+
+
+def links_of_exchange(machine: MachineModel, exchange: Exchange) -> tuple[Array, Array]:
     """The links that a collective's algorithm crosses, and the part of its bytes that each carries."""
-    machine, number = task_graph.machine, int(task_graph.algorithm[row])
-    if number >= 0:
-        messages = task_graph.ways[number].messages
-        members = np.array(task_graph.exchange(row).members)
+    if exchange.messages:
+        messages, members = exchange.messages, np.array(exchange.members)
         source, target, size = members[messages.source], members[messages.target], messages.last - messages.first
     else:
-        _, source, target, size = task_graph.hops_of(row)
+        source, target, size = exchange.sent()
     routes = machine.routes[source, target]
     message, hop = np.nonzero(routes >= 0)
     carried = np.bincount(routes[message, hop], size[message])
     links = np.flatnonzero(carried)
-    return links, carried[links] / size.sum()
+    return links, carried[links] / max(size.sum(), 1)
 
 
 def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:

@@ -72,6 +72,12 @@ class Exchange:
         """Copies and folds in order. The partial results are spent: sums may lie in them."""
         return list(_carry(self))
 
+    def sent(self) -> Array:
+        """Source, device and elements of all that goes from one device to another; (3, n)."""
+        steps = ((s, self.devices[s.parts[0]], self.devices[s.target]) for s in self.steps())
+        sizes = [(a, b, s.box.volume) for s, a, b in steps if len(s.parts) == 1 and a != b]
+        return np.array(sizes, np.int64).reshape(-1, 3).T
+
     @cached_property
     def members(self) -> list[int]:
         """The devices that take part, in the order of a ring; the first is the root, if there is one."""

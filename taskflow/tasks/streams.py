@@ -7,9 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from taskflow.core.columns import Column, pointers
+from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import ring_order
 from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind
+
+
+def count_streams(machine: MachineModel) -> int:
+    """Number of all streams, those of links included."""
+    return STREAMS * len(machine.devices) + len(machine.links)
 
 
 class StreamTable:
@@ -39,7 +45,9 @@ class StreamTable:
         ends = [np.broadcast_to(s[..., None], (count, count, 1)) for s in (arriving, self.sending[:, None])]
         self.of_transfers = np.concatenate([*ends, self.routes], axis=2)  # of device pairs
         self.of_transfers[self.compute, self.compute] = -1
-        self.count = STREAMS * count + len(machine.links)
+        self.ports = np.where(by_link[:, None], self.routes[:, :, :1].max(axis=2, initial=-1), -1)
+        self.count = count_streams(machine)
+        self.machine, self.first_link = machine, STREAMS * count
 
     def of_rows(
         self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array
@@ -83,41 +91,47 @@ class StreamTable:
 
 
 class StreamSets:
-    """Sets of streams, numbered, since rows of a search that occupy the same streams are many.
+    """Sets of streams and of links, numbered, since rows of a search that occupy the same streams are many.
 
     With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number
-    `t * d + t`; behind those come host copies and compute of every device, every stream alone, then the groups of
-    collectives.
+    `t * d + t`; behind those come host copies and compute of every device, every stream alone, then collectives.
 
     A link that only one device sends over, or receives from, is left out: it is never busy when that device is not.
 
     Attributes:
-        ptr, streams: the streams of set k are `streams[ptr[k] : ptr[k + 1]]`.
+        columns: `ptr`, `streams`, `hop_ptr` and `hop`: a row of set k occupies the streams
+            `streams[ptr[k] : ptr[k + 1]]` and loads the links `hop[hop_ptr[k] : hop_ptr[k + 1]]` (HOP).
         count: number of streams.
     """
 
     def __init__(self, table: StreamTable) -> None:
-        count = len(table.compute)
-        pairs = table.of_transfers.copy()
-        pairs[:, :, 2:] = _shared(table)
-        pairs[table.compute, table.compute, 0] = table.receiving
-        flat = pairs.reshape(count * count, -1)
-        lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(2 * count + table.count, np.int64)])
-        self._table, self._pairs, self._groups = table, pairs, dict[tuple[int, ...], int]()
+        count, machine = len(table.compute), table.machine
+        queues = np.stack([table.of_transfers[:, :, 0], np.maximum(table.of_transfers[:, :, 1], table.ports)], axis=2)
+        queues[table.compute, table.compute, 0] = table.receiving
+        flat, alone = queues.reshape(count * count, -1), 2 * count + table.count
+        lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(alone, np.int64)])
+        self._table, self._is_shared, self._groups = table, _shared(table), dict[tuple[bytes, ...], int]()
         self.count = table.count
         self._ptr, self._streams = Column(np.int64), Column(np.int64)
+        self._hop_ptr, self._hop = Column(np.int64), Column(HOP)
         self._ptr.add(pointers(lengths))
         self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute, np.arange(table.count)]))
+        is_kept = (table.routes >= 0) & self._is_shared[table.routes] & (table.routes != table.ports[:, :, None])
+        is_kept[table.compute, table.compute] = False
+        source, target, k = np.nonzero(is_kept)
+        links, latency = machine.routes[source, target, k], machine.latency_seconds[source, target]
+        self._add_hops(links, machine.bandwidth[source, target] / machine.link_bandwidth[links], latency)
+        self._hop_ptr.add(pointers([*is_kept.sum(axis=2).reshape(-1), *[0] * alone]))
 
     @property
-    def columns(self) -> tuple[Array, Array]:
-        """`ptr` and `streams` as they are now."""
-        return self._ptr.data, self._streams.data
+    def columns(self) -> tuple[Array, Array, Array, Array]:
+        """See there, as they are now."""
+        return self._ptr.data, self._streams.data, self._hop_ptr.data, self._hop.data
 
     @property
     def size_bytes(self) -> int:
         """Memory that the sets take."""
-        return self._streams.data.nbytes + self._ptr.data.nbytes
+        return sum(column.nbytes for column in self.columns)
 
     @property
     def first_compute(self) -> int:
@@ -130,29 +144,35 @@ class StreamSets:
         """The set of stream 0 alone; those of the others follow."""
         return self.first_compute + len(self._table.compute)
 
-    def of_group(self, ring: Sequence[int]) -> int:
-        """The set of a collective among devices in the order of a ring, by number."""
-        group = tuple(ring)
-        if group not in self._groups:
-            is_used = np.zeros(self.count + 1, np.bool_)  # the last one for -1
-            is_used[self._pairs[ring, [*ring[1:], ring[0]]]] = True
-            is_used[self._table.receiving[list(group)]] = True
-            self._streams.add(is_used[:-1].nonzero()[0])
-            self._groups[group] = self._ptr.add(np.array([self._streams.length])) - 1
-        return self._groups[group]
+    def of_group(self, group: Sequence[int], links: Array, parts: Array) -> int:
+        """The set of a collective among some devices, which takes these parts of these links."""
+        key = bytes(np.array(group)), links.tobytes(), parts.tobytes()
+        if key not in self._groups:
+            streams = self._table.of_group(tuple(group))
+            self._streams.add(streams[streams < self.count - len(self._table.machine.links)])
+            kept = self._is_shared[self._table.first_link + links]
+            self._add_hops(links[kept], parts[kept], np.zeros(kept.sum()))
+            self._hop_ptr.add(np.array([self._hop.length]))
+            self._groups[key] = self._ptr.add(np.array([self._streams.length])) - 1
+        return self._groups[key]
+
+    def _add_hops(self, links: Array, parts: Array, latency: Array) -> None:
+        hop = np.zeros(len(links), HOP)
+        hop["link"], hop["part"], hop["latency"] = self._table.first_link + links, parts, latency
+        self._hop.add(hop)
 
 
 def _shared(table: StreamTable) -> Array:
-    """The routes without the links that one sending stream, or one receiving stream, implies."""
+    """Per stream, whether it is of a link that no one sending stream, and no one receiving stream, implies."""
     source, target, _ = np.nonzero(table.routes >= 0)
     used = table.routes[table.routes >= 0]
-    is_shared = np.ones(max(used, default=0) + 1, np.bool_)
+    is_shared = np.ones(table.count, np.bool_)
     for streams in (table.of_transfers[source, target, 1], table.of_transfers[source, target, 0]):
         low, high = np.full(len(is_shared), np.iinfo(np.int64).max), np.full(len(is_shared), -1)
         np.minimum.at(low, used, streams)
         np.maximum.at(high, used, streams)
         is_shared &= (low != high) | (low < 0)
-    return np.where((table.routes >= 0) & is_shared[table.routes], table.routes, -1)
+    return is_shared
 
 
 def stream_names(machine: MachineModel) -> dict[int, str]:

@@ -316,10 +316,8 @@ class TaskGraph:
 
     def hops_of(self, row: int) -> Array:
         """Row, source, device and bytes of all that goes from one device to another within a collective; (4, n)."""
-        exchange, itemsize = self.exchange(row), self.regions[int(self.region[row])].itemsize
-        steps = ((s, exchange.devices[s.parts[0]], exchange.devices[s.target]) for s in exchange.steps())
-        sizes = [(row, a, b, s.box.volume * itemsize) for s, a, b in steps if len(s.parts) == 1 and a != b]
-        return np.array(sizes, np.int64).reshape(-1, 4).T
+        source, device, size = self.exchange(row).sent()
+        return np.stack([np.full(len(size), row), source, device, size * self.regions[int(self.region[row])].itemsize])
 
     def exchange(self, row: int) -> Exchange:
         """How the collective `row` is carried out."""
