@@ -19,13 +19,13 @@ from taskflow.core.start_rule import cross, start_of
 from taskflow.searching.laying import Rows, awaited, run_row
 from taskflow.searching.program import Path, ProgramTables
 
-NOTHING, OF_ROW = -1, -2  # causes, see `Replay`
+NOTHING, OF_ROW = -1, -2  # causes, see `Causes`
 NEAR = 128  # rows of the path on either side of a laid span that are looked at one by one
 
 # -- finding it ------------------------------------------------------------------------------------------------------
 
 
-class Replay(NamedTuple):
+class Causes(NamedTuple):
     """The rows of the current strategy, once more: what each of them waited for.
 
     A cause is the number of a hop (HOP of a row) that was through then, `OF_ROW - i` for the end of row i, or NOTHING.
@@ -51,9 +51,7 @@ class Replay(NamedTuple):
 
 
 @njit
-def trace(
-    program: tuple[Array, ...], sets: tuple[Array, ...], streams: int, path: tuple[Array, ...]
-) -> None:
+def trace(program: tuple[Array, ...], sets: tuple[Array, ...], streams: int, path: tuple[Array, ...]) -> None:
     """Find the critical path of the current strategy, from the last end back.
 
     Args:
@@ -87,8 +85,8 @@ def trace(
 
 
 @inner
-def replay(t: ProgramTables, sets: tuple[Array, ...], free: Array, last: Array) -> Replay:
-    """See `Replay`; `free` and `last`, the cause of that, of every stream, as they are before the first row."""
+def replay(t: ProgramTables, sets: tuple[Array, ...], free: Array, last: Array) -> Causes:
+    """See `Causes`; `free` and `last`, the cause of that, of every stream, as they are before the first row."""
     set_ptr, stream, hop_ptr, hop = sets
     rows, hops, i, h = 0, 0, 0, 0
     for b in range(len(t.span)):
@@ -98,7 +96,7 @@ def replay(t: ProgramTables, sets: tuple[Array, ...], free: Array, last: Array) 
     span, at, end = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int64)
     start, cause, late = np.zeros(rows), np.empty(rows, np.int64), np.full(rows, NOTHING)
     of_hops = np.empty(hops, np.int64), np.empty(hops, np.int64), np.full(hops, NOTHING), np.empty(hops)
-    x = Replay(span, at, end, start, cause, late, *of_hops)
+    x = Causes(span, at, end, start, cause, late, *of_hops)
     for b in range(len(t.span)):
         for k in range(t.span[b].count):
             x.span[i], x.at[i], x.end[i] = b, t.span[b].row + k, t.span[b].end + k
@@ -133,7 +131,7 @@ def replay(t: ProgramTables, sets: tuple[Array, ...], free: Array, last: Array) 
 
 
 @leaf
-def awaited_row(t: ProgramTables, x: Replay, i: int) -> int:
+def awaited_row(t: ProgramTables, x: Causes, i: int) -> int:
     """The last row that row `i` awaits which ends when it starts."""
     j = i - 1
     while t.end[x.end[j]] != x.start[i] or not awaits(t.row[x.at[i]], t.link, x.end[j]):
@@ -156,7 +154,7 @@ def awaits(row: np.record, link: Array, number: int) -> bool:
 
 
 @leaf
-def put_row(p: Path, n: int, t: ProgramTables, x: Replay, i: int, hop: int) -> int:
+def put_row(p: Path, n: int, t: ProgramTables, x: Causes, i: int, hop: int) -> int:
     """Put row `i`, up to its end or, if it has a number, to when `hop` is through, in front of row `n` of the path."""
     n -= 1
     row, number = t.row[x.at[i]], x.end[i]

@@ -3,7 +3,7 @@
 It holds one current strategy, as fragments of a pool of packed rows. `propose` judges a neighbour of it, from the first
 span of rows that changed and only as far as it may still be accepted; `accept` moves there. A proposal that is not
 accepted leaves no trace. Infinite seconds mean: illegal, slower than the limit, or more than the memory of a device.
-No proposal has a memory plan, and waits for memory are left out; links are shared by `core.start_rule`, as in `simulation.simulate.schedule`.
+No proposal has a memory plan, and waits for memory are left out; links are shared by `core.start_rule`.
 What `predict` gives is what `simulate` says: with a memory plan, its waits, and links that are shared fairly.
 """
 

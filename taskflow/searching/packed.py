@@ -38,7 +38,9 @@ RUN_OF_EDGES = np.dtype([(name, np.int32) for name in ("row", "issuer", "awaited
 # arguments, each of `width` numbers, from number `first` of `arg` on.
 SOURCE, TARGET, SCRATCH = range(3)  # what an argument of a collective is
 ARG_NUMBERS = 3  # of each, in front of its box
-OPEN_COLLECTIVE = np.dtype([(name, np.int64) for name in ("row", "name", "itemsize", "bytes", "first", "args", "width")])
+OPEN_COLLECTIVE = np.dtype(
+    [(name, np.int64) for name in ("row", "name", "itemsize", "bytes", "first", "args", "width")]
+)
 
 
 class Packed(NamedTuple):

@@ -55,7 +55,7 @@ def walk(judge, generator, steps):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_row_of_the_path_starts_when_the_one_before_ends(judge, seed):
+def test_every_row_of_the_path_goes_on_when_the_one_before_is_through(judge, seed):
     generator = np.random.default_rng(seed)
     for _ in range(5):
         walk(judge, generator, 4)
@@ -63,23 +63,27 @@ def test_every_row_of_the_path_starts_when_the_one_before_ends(judge, seed):
         tables = judge.program.tables
         row_of = row_of_ends(tables)
         seconds = tables.seconds[[row_of[number] for number in path["end"].tolist()]]
-        np.testing.assert_array_equal(np.concatenate([[0.0], end[:-1]]) + seconds, end)
-        np.testing.assert_array_equal(end, tables.end[path["end"]])
-        assert end[-1] == judge.program.ends.max()
+        taken = np.diff(np.concatenate([[0.0], end]))
+        assert (taken >= 0.0).all() and (taken <= seconds * (1 + 1e-9) + 1e-15).all()
+        assert (end <= tables.end[path["end"]]).all() and end[-1] == judge.program.ends.max()
+        if len(judge.machine.devices) == 4:  # no link is shared
+            np.testing.assert_array_equal(np.concatenate([[0.0], end[:-1]]) + seconds, end)
+            np.testing.assert_array_equal(end, tables.end[path["end"]])
         assert (np.diff(judge.program.path.ptr) >= 0).all()
 
 
 def test_rows_of_the_path_share_a_stream_or_wait_for_each_other(judge):
     walk(judge, np.random.default_rng(0), 5)
     path, _ = path_of(judge)
-    ptr, streams = judge.pool.sets.columns
+    ptr, streams, hop_ptr, hop = judge.pool.sets.columns
     rows = row_of_ends(judge.program.tables)
     found = judge.program.tables.row[[rows[number] for number in path["end"].tolist()]]
     more = [streams[ptr[k] : ptr[k + 1] * (k > 0)].tolist() for k in found["set"].tolist()]
-    sets = [{*four, *others} for four, others in zip(found["stream"].tolist(), more, strict=True)]
+    links = [hop["link"][hop_ptr[k] : hop_ptr[k + 1] * (k > 0)].tolist() for k in found["set"].tolist()]
+    sets = [{*two, *all_of, *of} for two, all_of, of in zip(found["stream"].tolist(), more, links, strict=True)]
     assert len(sets) > 1
     for before, after, waits in zip(sets, sets[1:], path["waits"][1:], strict=False):
-        assert waits != bool(before & after)
+        assert waits or before & after
 
 
 def rejected_briefly(judge, changes, limit):
