@@ -64,7 +64,7 @@ def links_of(rates: Rates, hosts: Array, few: tuple[int, int, int], sets: Stream
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
     occupied = ptr[: first + 1].copy(), stream[: ptr[first]].copy()
     loaded = hop_ptr[: first + 1].copy(), hop[: hop_ptr[first]].copy()
-    return Links(hosts, *few, *of_links, *occupied, *loaded, first, sets.count)
+    return Links(hosts, few[0], few[1], few[2], *of_links, *occupied, *loaded, first, sets.count)
 
 
 class LoadedRegion(NamedTuple):
