@@ -54,6 +54,12 @@ class Group:
         return len(self.latency)
 
     @cached_property
+    def columns(self) -> tuple[Array, ...]:
+        """What rows take of streams and links, as a plain tuple."""
+        of_pairs = self.streams, self.latency, self.bandwidth, self.links, self.link_bandwidth, self.doors
+        return *of_pairs, self.folding, self.fold_seconds, self.memory_bandwidth
+
+    @cached_property
     def hosts(self) -> tuple[int, ...]:
         """Of every member its host, numbered from 0."""
         return tuple(np.repeat(np.arange(len(self.host_begin) - 1), np.diff(self.host_begin)).tolist())

@@ -14,10 +14,10 @@ from taskflow.collective.group import Group
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import leaf, njit
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
-from taskflow.tasks.moves import Moves, Outline, boxes_of, cut_of, moves_of
+from taskflow.tasks.moves import Outline, boxes_of, cut_of, moves_of
 from taskflow.tasks.steps import Messages
 
-NONE = -1
+NONE, NOBODY = -1, -2
 
 
 class CollectiveRows(NamedTuple):
@@ -47,68 +47,49 @@ def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) ->
     cut = cut_of(outline, messages.owner)
     boxes = boxes_of(outline, cut)
     moves = moves_of(outline, messages, cut, boxes)
-    local, local_bytes = np.array(outline.local, np.int64).reshape(-1, 2).T
-    end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
-    size = (end[moves.last] - end[moves.first]) * outline.unit_bytes
-    source, target, adds = moves.source, moves.target, moves.adds
-    folded = target[adds]
-    is_fold = np.repeat([False, True], [len(source), len(folded)])  # behind the copies of the same message
-    place = np.argsort(np.lexsort((is_fold, np.append(moves.message, moves.message[adds])))) + len(local)
-    row, fold = place[: len(source)], place[len(source) :]
-    latency = np.where(np.diff(moves.message, prepend=NONE), g.latency[source, target], 0.0)
-    taken = np.empty(len(local) + len(place))
-    taken[: len(local)] = g.fold_seconds[local] + local_bytes / g.memory_bandwidth[local]
-    taken[row] = latency + size / g.bandwidth[source, target]
-    taken[fold] = g.fold_seconds[folded] + 3 * size[adds] / g.memory_bandwidth[folded]
-    waits = _wait(tuple(moves), local, (g.streams, g.doors, g.folding), len(boxes))
-    return CollectiveRows(*waits, taken, _loads(g, moves, is_shared, (row, latency), len(taken)))
-
-
-def _loads(g: Group, moves: Moves, is_shared: Array, copies: tuple[Array, Array], rows: int) -> Loads | None:
-    """What copies load of shared links, or None; `copies`: their rows and latencies."""
-    if not is_shared.any():
-        return None
-    source, target = moves.source, moves.target
-    links = g.links[source, target]
-    links = np.where(is_shared[links], links, NONE)
-    if not (links >= 0).any():
-        return None
-    copy, hop = np.nonzero(links >= 0)
-    used, number = np.unique(links[copy, hop], return_inverse=True)
-    peak, latency = np.ones(rows), np.zeros(rows)
-    row = copies[0]
-    peak[row], latency[row] = g.bandwidth[source, target], copies[1]
-    ptr = pointers(np.bincount(row[copy], minlength=rows))
-    return Loads(ptr, number.reshape(-1), 1.0 / g.link_bandwidth[used][number.reshape(-1)], peak, latency)
+    end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1)) * outline.unit_bytes
+    local = np.array(outline.local, np.int64).reshape(-1, 2)
+    ptr, before, taken, *loads = _rows(tuple(moves), end, local, g.columns, is_shared)
+    return CollectiveRows(ptr, before, taken, Loads(*loads) if len(loads[1]) else None)
 
 
 def shared_links(g: Group, messages: Messages) -> Array:
     """Whether messages that no stream of a device keeps apart cross a link; the last one: no link."""
-    is_used = np.zeros((g.count, g.count), np.bool_)
-    is_used[messages.source, messages.target] = True
-    source, target = np.nonzero(is_used)
-    links = g.links[source, target]
-    is_shared = np.ones(len(g.link_bandwidth) + 1, np.bool_)
+    return _shared(messages.source, messages.target, g.streams, g.links, len(g.link_bandwidth))
+
+
+@njit
+def _shared(source: Array, target: Array, streams: Array, links: Array, count: int) -> Array:
+    """See `shared_links`. A stream keeps apart what crosses a link if all of that occupies it."""
+    is_shared, user = np.ones(count + 1, np.bool_), np.empty(count + 1, np.int64)
     is_shared[-1] = False
-    for streams in np.moveaxis(g.streams[source, target], 1, 0):
-        low, high = np.full(len(is_shared), len(g.streams) ** 2), np.full(len(is_shared), -2)
-        np.minimum.at(low, links, streams[:, None])
-        np.maximum.at(high, links, streams[:, None])
-        is_shared &= (low < high) | (low == NONE)
+    for column in range(streams.shape[2]):
+        user[:], is_apart = NOBODY, np.ones(count + 1, np.bool_)
+        for k in range(len(source)):
+            stream = streams[source[k], target[k], column]
+            for link in links[source[k], target[k]]:
+                is_apart[link] &= stream != NONE and user[link] in (NOBODY, stream)
+                user[link] = stream
+        is_shared &= ~is_apart
     return is_shared
 
 
 @njit
-def _wait(moves: tuple[Array, ...], local: Array, group: tuple[Array, ...], pieces: int) -> tuple[Array, Array]:
-    """`ptr` and `before` of `CollectiveRows`."""
+def _rows(
+    moves: tuple[Array, ...], end: Array, local: Array, group: tuple[Array, ...], is_shared: Array
+) -> tuple[Array, ...]:
+    """Columns of `CollectiveRows` and `Loads`; `end`: bytes of all parts before one; `group`: see `Group.columns`."""
     source, target, first, last, adds, message, _ = moves
-    streams, doors, folding = group
+    streams, latency, bandwidth, links, link_bandwidth, doors, folding, fold_seconds, memory_bandwidth = group
     rows, most = len(local) + len(source) + adds.sum(), len(local) + 6 * len(source) + 2 * (last - first).sum()
     ptr, before, n, row, begun = np.zeros(rows + 1, np.int64), np.empty(most, np.int64), 0, 0, 0
+    taken, waiting, peak = np.empty(rows), np.zeros(rows), np.ones(rows)
+    hop_ptr, hop, hops = np.zeros(rows + 1, np.int64), np.empty(len(source) * links.shape[2], np.int64), 0
     on = np.full(max(streams.max(), folding.max()) + 1, NONE)  # the last row on every stream
-    writer, scratch = np.full((len(folding), pieces), NONE), np.full((len(folding), doors.max() + 1), NONE)
-    for member in local:
+    writer, scratch = np.full((len(folding), len(end) - 1), NONE), np.full((len(folding), doors.max() + 1), NONE)
+    for member, size in local:
         n = _add(before, n, on[folding[member]])
+        taken[row] = fold_seconds[member] + size / memory_bandwidth[member]
         on[folding[member]] = row
         row += 1
         ptr[row] = n
@@ -123,8 +104,15 @@ def _wait(moves: tuple[Array, ...], local: Array, group: tuple[Array, ...], piec
             n = _add(before, n, scratch[t, doors[s, t]])
         else:
             writer[t, first[k] : last[k]] = row
+        if k == 0 or message[k] != message[k - 1]:
+            waiting[row] = latency[s, t]
+        taken[row], peak[row] = waiting[row] + (end[last[k]] - end[first[k]]) / bandwidth[s, t], bandwidth[s, t]
+        for link in links[s, t]:
+            if link >= 0 and is_shared[link]:
+                hop[hops] = link
+                hops += 1
         row += 1
-        ptr[row] = n
+        ptr[row], hop_ptr[row] = n, hops
         if k + 1 < len(source) and message[k + 1] == message[k]:
             continue
         arrived = row - 1
@@ -135,10 +123,13 @@ def _wait(moves: tuple[Array, ...], local: Array, group: tuple[Array, ...], piec
                 n = _add_writers(before, n, writer[t], first[begun], last[begun])
                 writer[t, first[begun] : last[begun]] = row
                 on[folding[t]] = scratch[t, doors[s, t]] = row
+                size = end[last[begun]] - end[first[begun]]
+                taken[row] = fold_seconds[t] + 3 * size / memory_bandwidth[t]
                 row += 1
-                ptr[row] = n
+                ptr[row], hop_ptr[row] = n, hops
             begun += 1
-    return ptr, before[:n]
+    hop = hop[:hops].copy()
+    return ptr, before[:n].copy(), taken, hop_ptr, hop, 1.0 / link_bandwidth[hop], peak, waiting
 
 
 @leaf

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, pointers, record
+from taskflow.core.columns import Array, record
 from taskflow.core.compiling import inner, leaf, njit
 from taskflow.tasks.agenda import NONE, Agenda, pop, put
 from taskflow.tasks.tax import Tax, begin_or_end, has_event, no_tax
@@ -41,7 +41,7 @@ class Loads(NamedTuple):
     """What rows load.
 
     Attributes:
-        ptr, link: row k shares the links `link[ptr[k] : ptr[k + 1]]`, numbered from 0 without gaps.
+        ptr, link: row k shares the links `link[ptr[k] : ptr[k + 1]]`, numbered from 0.
         part: of these, the part of the link that one byte per second takes.
         peak: bytes per second of every row at its full pace, when it takes its seconds.
         latency: seconds before a row loads its links.
@@ -137,9 +137,21 @@ def no_flows(loads: Loads) -> tuple[FlowTimes, Crossing, Agenda]:
 
 def turn_round(rows: int, before: Array, after: Array) -> Successors:
     """`Successors` of pairs: row `after[k]` waits for row `before[k]`."""
-    order = np.argsort(before, kind="stable")
-    ptr = pointers(np.bincount(before, minlength=rows))
-    return Successors(ptr, after[order], np.bincount(after, minlength=rows))
+    return Successors(*_turn_round(rows, before, after))
+
+
+@njit
+def _turn_round(rows: int, before: Array, after: Array) -> tuple[Array, Array, Array]:
+    ptr, missing, row = np.zeros(rows + 1, np.int64), np.zeros(rows, np.int64), np.empty(len(after), np.int64)
+    for k in range(len(before)):
+        ptr[before[k] + 1] += 1
+        missing[after[k]] += 1
+    ptr = np.cumsum(ptr)
+    at = ptr.copy()
+    for k in range(len(before)):
+        row[at[before[k]]] = after[k]
+        at[before[k]] += 1
+    return ptr, row, missing
 
 
 @njit

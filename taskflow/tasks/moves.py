@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, pointers, spread
+from taskflow.core.columns import Array
 from taskflow.core.compiling import leaf, njit
 from taskflow.tasks.steps import SUMS, Messages
 
@@ -138,30 +138,58 @@ def cut_dimension(extents: Sequence[int], members: int) -> int:
     return longest
 
 
+_cut_dimension = leaf(cut_dimension)
+
+
 def cut_of(o: Outline, owner: Array) -> Cut:
     """How the pieces with these owners are cut: those of a member are even shares of its tiles, one after the other."""
     whole = np.zeros_like(owner) if o.is_whole else owner
     tile_owner = np.array([0] if o.is_whole else o.owners)
-    tiles, pieces = (np.bincount(column, minlength=len(o.hosts)) for column in (tile_owner, whole))
-    order, number = np.argsort(whole, kind="stable"), np.empty_like(owner)
-    number[order] = spread(np.zeros_like(pieces), pieces)
-    share, count = tiles[whole], pieces[whole]
-    first = number * share // count
-    parts = -(-(number + 1) * share // count) - first
-    of, at, own = np.repeat(np.arange(len(owner)), parts), spread(first, parts), np.repeat(whole, parts)
-    tile = np.argsort(tile_owner, kind="stable")[(np.cumsum(tiles) - tiles)[own] + at]
-    begin, count = number[of] * share[of] - at * count[of], count[of]
-    return Cut(pointers(parts), tile, np.maximum(begin, 0), np.minimum(begin + share[of], count), count, owner[of])
+    ptr, tile, begin, end, shares, piece = _cut(tile_owner, whole, len(o.hosts))
+    return Cut(ptr, tile, begin, end, shares, owner[piece])
+
+
+@njit
+def _cut(tile_owner: Array, owner: Array, members: int) -> tuple[Array, ...]:
+    """Columns of `Cut`: `ptr`, `tile`, `begin`, `end` and `shares`, then the piece of every part."""
+    tiles = np.bincount(tile_owner, minlength=members)
+    pieces, done = np.bincount(owner, minlength=members), np.zeros(members, np.int64)
+    first_tile, order = np.cumsum(tiles) - tiles, np.argsort(tile_owner, kind="mergesort")
+    first, ptr = np.empty(len(owner), np.int64), np.zeros(len(owner) + 1, np.int64)
+    for k in range(len(owner)):
+        share, count, number = tiles[owner[k]], pieces[owner[k]], done[owner[k]]
+        first[k] = number * share // count
+        ptr[k + 1] = ptr[k] + -(-(number + 1) * share // count) - first[k]
+        done[owner[k]] += 1
+    tile, begin, end, shares, piece = np.empty((5, ptr[-1]), np.int64)
+    done[:] = 0
+    for k in range(len(owner)):
+        share, count, number = tiles[owner[k]], pieces[owner[k]], done[owner[k]]
+        done[owner[k]] += 1
+        for part in range(ptr[k], ptr[k + 1]):
+            at = first[k] + part - ptr[k]
+            since = number * share - at * count
+            tile[part], piece[part] = order[first_tile[owner[k]] + at], k
+            begin[part], end[part], shares[part] = max(since, 0), min(since + share, count), count
+    return ptr, tile, begin, end, shares, piece
 
 
 def cut_boxes(tiles: Array, cut: Cut, members: int) -> Array:
     """(parts, 2, dimensions) boxes of the parts of these tiles, some without elements."""
-    found = tiles[cut.tile]
-    along = np.array([cut_dimension(extent, members) for extent in (tiles[:, 1] - tiles[:, 0]).tolist()])[cut.tile]
-    k = np.arange(len(found))
-    low, extent = tiles[cut.tile, 0, along], tiles[cut.tile, 1, along] - tiles[cut.tile, 0, along]
-    for side, at in enumerate((cut.begin, cut.end)):
-        found[k, side, along] = low + at * extent // cut.shares
+    return _cut_boxes(tiles, (cut.tile, cut.begin, cut.end, cut.shares), members)
+
+
+@njit
+def _cut_boxes(tiles: Array, cut: tuple[Array, ...], members: int) -> Array:
+    tile, begin, end, shares = cut
+    found, along = tiles[tile], np.empty(len(tiles), np.int64)
+    for k in range(len(tiles)):
+        along[k] = _cut_dimension(tiles[k, 1] - tiles[k, 0], members)
+    for k in range(len(found)):
+        d = along[tile[k]]
+        low = tiles[tile[k], 0, d]
+        extent = tiles[tile[k], 1, d] - low
+        found[k, 0, d], found[k, 1, d] = low + begin[k] * extent // shares[k], low + end[k] * extent // shares[k]
     return found
 
 
@@ -173,17 +201,19 @@ def boxes_of(o: Outline, cut: Cut) -> Array:
 def moves_of(o: Outline, messages: Messages, cut: Cut, boxes: Array) -> Moves:
     """What the messages of an algorithm move; `boxes`: see `boxes_of`."""
     has, gets = np.zeros((2, len(o.hosts), len(boxes)), np.bool_)
-    if o.name == "reduce-scatter":
-        gets[np.array(o.targets)[cut.tile], np.arange(len(boxes))] = True
-    elif o.name == "all-to-all":
+    if o.name == "all-to-all":
         gets[:] = True
+    elif o.name == "reduce-scatter":
+        gets[np.array(o.targets)[cut.tile], np.arange(len(boxes))] = True
     else:  # who has a partial result has room for a sum, and may hand it on
         gets[[*o.targets, *(member for member, _ in o.sources if o.name == "all-reduce")]] = True
     source, held = np.array(o.sources).T
-    if o.name == "all-to-all":
+    if o.name == "all-gather":
+        np.logical_or.at(has, source, cut.tile == held[:, None])
+    elif o.name == "all-to-all":
         has[source[cut.tile], np.arange(len(boxes))] = True
     else:
-        np.logical_or.at(has, source, (cut.tile == held[:, None]) | (o.name != "all-gather"))
+        has[source] = True
     room = np.iinfo(np.int64).max
     if o.name == "reduce-scatter":  # what is added arrives in memory as large as what one member gets
         whole = np.array(o.boxes).reshape(len(o.boxes), 2, -1)
