@@ -226,6 +226,8 @@ def main() -> None:
                     print(line, end="", flush=True)
         if process.returncode:
             sys.exit(f"{ranks} ranks: MISSED")
+        if not options.emulated:
+            print(f"{ranks} ranks: {runs} runs until now", flush=True)
     if not options.emulated:
         apart = [case for case, found in bits.items() if len(found) > 1]
         print(f"sums: {runs} runs of {len(bits)} cases equal NumPy's to {TOLERANCE}: ok")
