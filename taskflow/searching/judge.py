@@ -22,7 +22,6 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
-from taskflow.searching.critical import trace
 from taskflow.searching.layout import Chosen, lay_out
 from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
@@ -35,7 +34,6 @@ MARKS = 40  # spans before which the state is remembered, so that a proposal nee
 # Times of other work, in rows: as many are passed meanwhile.
 SKETCH_ROWS = 800  # a third of the movement of a region on one device: what a sketch may take of it
 CALL_ROWS = 12000  # asking for a sketch
-LONG_ROWS = 30000  # a pass that is longer is worth finding the critical path, which takes as long as a few passes
 SLACK = 1e-9  # of what is summed in another order
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
@@ -231,22 +229,21 @@ class Judge:
         to the last bit, since a start is a largest and an end a sum; where they stand for several, sums are rounded.
         A sketch that takes longer than the fragment is not tried.
         """
-        is_long = self.program.rows >= LONG_ROWS
-        if len(missing) * self._devices * SKETCH_ROWS < CALL_ROWS + (0 if is_long else self.program.rows):
+        if len(missing) * self._devices * SKETCH_ROWS < CALL_ROWS + self.program.rows:
             return False
         if self._simulate(p, limit) > limit:
             return True
         rounded = limit * (1.0 + SLACK)
         is_short = self.pool.sketch(missing, self.index.proposed.points, p.work, rounded * (1.0 + SLACK))
-        seconds = self._simulate(p, rounded, is_brief=is_long) if is_short else math.inf
+        seconds = self._simulate(p, rounded) if is_short else math.inf
         self.pool.drop_sketches()
         return seconds > rounded
 
-    def _simulate(self, p: _Proposal, limit: float, is_brief: bool = False) -> float:
-        """The one pass from the first changed span, over the proposed fragments; `is_brief`: see `resimulate`."""
+    def _simulate(self, p: _Proposal, limit: float) -> float:
+        """The one pass from the first changed span, over the proposed fragments."""
         while True:
             p.work, p.bytes = self._work.copy(), self._bytes.copy()
-            seconds, needed = self._pass(p, limit, self.index.changed, is_brief)
+            seconds, needed = self._pass(p, limit, self.index.changed)
             if seconds >= 0:
                 return seconds
             self._lay_anew(needed)
@@ -263,28 +260,13 @@ class Judge:
         else:
             self._lay_anew(more)
 
-    def find_path(self) -> None:
-        """Find the critical path of the current strategy, if it is not known."""
-        program, sets = self.program, self.pool.sets
-        if not program.is_traced:
-            trace(tuple(program.tables), sets.columns, sets.count, tuple(program.path))
-            program.is_traced = True
-
     def _pass(
-        self,
-        p: _Proposal,
-        limit: float,
-        changed: tuple[Array, Array],
-        is_brief: bool = False,
-        proposed: Chosen | None = None,
+        self, p: _Proposal, limit: float, changed: tuple[Array, Array], proposed: Chosen | None = None
     ) -> tuple[float, int]:
         """See `resimulate`; `changed` are operators and regions."""
-        index, pool, program = self.index, self.pool, self.program
-        if math.isfinite(limit) and program.rows >= LONG_ROWS:
-            self.find_path()
+        index, pool = self.index, self.pool
         seconds, needed = resimulate(
             limit,
-            is_brief,
             *changed,
             tuple(index.current),
             tuple(proposed or index.proposed),
@@ -293,7 +275,7 @@ class Judge:
             index.layout_columns,
             tuple(pool.packed),
             (pool.op_rows.data, *pool.sets.columns),
-            (tuple(program.tables), tuple(program.path)),
+            tuple(self.program.tables),
         )
         return float(seconds), int(needed)
 

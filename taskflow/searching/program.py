@@ -30,10 +30,6 @@ ROW = np.dtype([("stream", np.uint32, (2,)), ("awaits", np.uint32, (2,)), ("link
 # next link of the same row, or 0.
 LINK = np.dtype([(name, np.int32) for name in ("end", "step", "count", "link")])
 
-# A row of the path: the first two of its streams and the link for which it stands in line, if it does, else one of them
-# once more; the number of its end, and whether it waits for the row before it, though they share no stream.
-PATH_ROW = np.dtype([("stream", np.uint32, (3,)), ("end", np.uint32), ("waits", np.uint32)])
-
 
 class ProgramTables(NamedTuple):
     """A program as compiled code sees it.
@@ -65,25 +61,6 @@ class ProgramTables(NamedTuple):
     new_done: Array
 
 
-class Path(NamedTuple):
-    """The critical path, and memory for a pass. Each of its rows goes on when the one before is through.
-
-    Attributes:
-        row, finish: PATH_ROW of every row of it, in order, and when it is through: its end, or that of its work on the
-            link for which the next one stands in line; before the first that is 0.
-        ptr: per span its first row of the path; all are 0 if no path is known.
-        of_end: per number of an end, its row of the path, or 0.
-        laid_end, known: per number of an end: the end of a row that was laid for a proposal, and that proposal.
-    """
-
-    row: Array
-    finish: Array
-    ptr: Array
-    of_end: Array
-    laid_end: Array
-    known: Array
-
-
 class JudgedProgram:
     """See the module.
 
@@ -95,14 +72,12 @@ class JudgedProgram:
     Attributes:
         rows: rows of the current strategy.
         tables: all that compiled code reads and writes.
-        path: the critical path of the current strategy, if it `is_traced`, see `critical`.
     """
 
     def __init__(self, spans: int, streams: int, marks: int) -> None:
         every = -(-spans // marks)
         remembered = spans // every + 1, streams
         self.rows = 0
-        self.path: Path
         of_spans = [np.zeros(spans, dtype) for dtype in (LAID, LAID, np.int64, np.int64)]
         of_rows, of_marks = [np.zeros(0)] * 5, [np.zeros(remembered) for _ in range(4)]
         self.tables = ProgramTables(np.zeros(1, COUNTERS), *of_spans, *of_rows, *of_marks)
@@ -113,9 +88,6 @@ class JudgedProgram:
         row, link, ends = np.zeros(rows, ROW), np.zeros(rows, LINK), rows + 1
         of_ends = {"end": np.zeros(ends), "new_end": np.zeros(ends)}
         self.tables = self.tables._replace(row=row, seconds=np.zeros(rows), link=link, **of_ends)
-        of_path = np.zeros(ends, PATH_ROW), np.zeros(ends), np.zeros(len(self.tables.span) + 1, np.int64)
-        self.path = Path(*of_path, np.zeros(ends, np.int32), np.zeros(ends), np.zeros(ends, np.int64))
-        self.is_traced = False
 
     def clear(self, more: int) -> None:
         """No rows, all of which are to be laid anew, and room for `more`; the ends of the current strategy stay."""
@@ -132,17 +104,9 @@ class JudgedProgram:
         every, t.proposal[:] = int(t.counter["every"][0]), 0
         t.counter[0] = 0
         t.counter["every"], t.counter["ends"], t.counter["links"] = every, 1 + len(ends), 1
-        self.path.known[:] = 0
-        self._forget_path()
-
-    def _forget_path(self) -> None:
-        first, end = self.path.ptr[0], self.path.ptr[-1]
-        self.path.of_end[self.path.row["end"][first:end]] = 0
-        self.path.ptr[:], self.is_traced = 0, False
 
     def accept(self) -> None:
         """The proposed strategy is the current one."""
-        self._forget_path()
         t, counter = self.tables, self.tables.counter[0]
         changed = t.changed[: counter["spans"]]
         self.rows += int(t.new_span["count"][changed].sum() - t.span["count"][changed].sum())

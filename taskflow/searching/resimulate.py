@@ -15,11 +15,10 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import leaf, njit
 from taskflow.core.start_rule import work_of
-from taskflow.searching.critical import pass_path
 from taskflow.searching.laying import Rows, lay_changed, pass_spans
 from taskflow.searching.layout import Chosen, Layout
 from taskflow.searching.packed import Packed
-from taskflow.searching.program import Path, ProgramTables
+from taskflow.searching.program import ProgramTables
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 TOO_SHORT = -1.0
@@ -28,7 +27,6 @@ TOO_SHORT = -1.0
 @njit
 def resimulate(
     limit: float,
-    is_brief: bool,
     ops: Array,
     regions: Array,
     old: tuple[Array, ...],
@@ -38,7 +36,7 @@ def resimulate(
     of_graph: tuple[Array, ...],
     of_pool: tuple[Array, ...],
     of_rows: tuple[Array, Array, Array, Array, Array],
-    of_program: tuple[tuple[Array, ...], tuple[Array, ...]],
+    program: tuple[Array, ...],
 ) -> tuple[float, int]:
     """The end of the last row, or infinity as soon as it is certain to be above `limit`; and 0.
 
@@ -47,18 +45,17 @@ def resimulate(
 
     Args:
         limit: in seconds.
-        is_brief: leave it at work and critical path, and return 0 if they are not above the limit.
         ops, regions: the operators and regions that change.
         old, new: `Chosen` of the current and the proposed strategy.
         work, size: seconds that every stream has to do in all, and bytes of instances of every device: those of the
             current strategy, which become those of the proposed one.
         of_graph, of_pool: `Layout` and `Packed`.
         of_rows: the other fields of `Rows`.
-        of_program: `ProgramTables` and `Path`; like all others as plain tuples, whose types numba finds out fastest.
+        program: `ProgramTables`; like all others as a plain tuple, whose type numba finds out fastest.
     """
     current, proposed, layout, packed = Chosen(*old), Chosen(*new), Layout(*of_graph), Packed(*of_pool)
     rows = Rows(of_rows[0], packed, *of_rows[1:])
-    t, path = ProgramTables(*of_program[0]), Path(*of_program[1])
+    t = ProgramTables(*program)
     counter = t.counter[0]
     for b in t.changed[: counter.spans]:
         t.new_span[b] = t.span[b]
@@ -77,14 +74,7 @@ def resimulate(
     first = 0
     if current.rows[0] >= 0:
         first = first_changed(regions, current, proposed, layout, rows)
-    first -= first % counter.every
-    if path.ptr[-1] > 0 and limit < np.inf:
-        free = t.free[first // counter.every].copy()
-        if pass_path(first, path, rows, t, free, limit) * (1.0 - SLACK) > limit:
-            return np.inf, 0
-    if is_brief:
-        return 0.0, 0
-    return pass_from(first, limit, work, current, proposed, layout, rows, t), 0
+    return pass_from(first - first % counter.every, limit, work, current, proposed, layout, rows, t), 0
 
 
 @njit

@@ -30,7 +30,7 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
 
 
 def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:
-    """Start and end of every row, and the end of the last one, for the given seconds per row, by the start rule.
+    """Start and end of every row, and the end of all, for the given seconds per row, by the start rule.
 
     Rows wait for what `task_graph` says: for memory too if it is one of `with_reuse`.
     """
@@ -38,7 +38,7 @@ def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float
     start, end, free = np.zeros(rows), np.zeros(rows), np.zeros(count_streams(task_graph.machine))
     queues, hops = _by_row(rows, *find_queues(task_graph)), _by_row(rows, *find_hops(task_graph, seconds))
     _one_pass(task_graph.dep_ptr, task_graph.dep_row, *queues, *hops, seconds, start, end, free)
-    return start, end, float(end.max(initial=0.0))
+    return start, end, float(max(end.max(initial=0.0), free.max(initial=0.0)))
 
 
 def busiest(task_graph: TaskGraph, seconds: Array) -> float:

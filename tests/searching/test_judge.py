@@ -1,7 +1,6 @@
 """The judge: whatever is proposed and accepted, its times are those of the whole pass, to the last bit."""
 
 import math
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -40,17 +39,9 @@ def clusters():
 
 
 @examples(8)
-@given(model=graphs(), machine=clusters(), seed=st.integers(0, 2**32 - 1), long=st.sampled_from([0, judging.LONG_ROWS]))
-def test_proposals_are_what_lowering_and_simulating_from_scratch_give(model, machine, seed, long):
-    """Row for row, to the last bit of every start, and so is what is accepted under a limit.
-
-    With `long` 0 the critical path rejects first.
-    """
-    with patch.object(judging, "LONG_ROWS", long):
-        judge_proposals(model, machine, seed)
-
-
-def judge_proposals(model, machine, seed):
+@given(model=graphs(), machine=clusters(), seed=st.integers(0, 2**32 - 1))
+def test_proposals_are_what_lowering_and_simulating_from_scratch_give(model, machine, seed):
+    """Row for row, to the last bit of every start, and so is what is accepted under a limit."""
     graph, costs, generator = model.graph, CostModel.analytic(machine), np.random.default_rng(seed)
     judge, strategy = Judge(graph, machine, costs), taskflow.random_strategy(graph, machine, seed)
     seconds = judge.start(strategy)
