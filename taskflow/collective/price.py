@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -28,9 +29,9 @@ from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import TaskGraph
 
 MOST = 1 << 12  # collectives and groups that are remembered
-# Tried where there are outsiders: of what searches asked for, within 0.2 % (P100), 0.8 % (H100) and 1.4 % (V100, two
-# hosts each) of the fastest of all on average. Trying all of them takes three quarters of a search.
-WITH_OUTSIDERS = ("ring", "rings", "two-level in 4 parts", "")
+# Tried where there are outsiders, and straight if little is sent: of what searches asked for, on average within 0.2 %
+# (P100), 0.8 % (H100) and 1.4 % (V100, two hosts each) of the fastest. To try all takes three quarters of a search.
+WITH_OUTSIDERS = ("ring", "rings", "two-level in 4 parts")
 _DIGEST_BYTES = 16
 
 
@@ -69,10 +70,21 @@ class CollectiveCosts:
 
     def choose(self, exchange: Exchange, itemsize: int, algorithm: str | None = None) -> Choice:
         """The algorithm of an exchange, by default the machine's for it, or the fastest; and what it takes."""
-        outline, prices = exchange.outline(itemsize), self.prices(tuple(exchange.members))
+        return self._choose(exchange, exchange.outline(itemsize), algorithm)
+
+    def _choose(self, exchange: Exchange, outline: Outline, algorithm: str | None = None) -> Choice:
+        prices = self.prices(tuple(exchange.members))
         if not exchange.is_regular:
             return Choice(prices.seconds_of(outline, ""), "")
         return prices.best(outline, algorithm or self.machine.collectives.get(exchange.name))
+
+    def carried_out(self, exchange: Exchange, itemsize: int) -> tuple[Exchange, float]:
+        """An exchange with the messages of the algorithm that is chosen, and its seconds."""
+        outline = exchange.outline(itemsize)
+        seconds, algorithm = self._choose(exchange, outline)
+        if algorithm:
+            exchange = replace(exchange, messages=self.prices(tuple(exchange.members)).messages(outline, algorithm))
+        return exchange, seconds
 
     def messages(self, exchange: Exchange, itemsize: int, algorithm: str) -> Messages:
         """What an algorithm sends for it."""
@@ -204,7 +216,8 @@ def tried(outline: Outline) -> tuple[str, ...]:
     """Algorithms among which the fastest is chosen; "": see `Exchange.is_regular`."""
     able = serving(outline.name)
     if outline.outsiders:
-        return tuple(each for each in WITH_OUTSIDERS if each in (*able, ""))
+        is_small = outline.tile_bytes <= exchanges.SMALL_BYTES
+        return (*(each for each in WITH_OUTSIDERS if each in able), *([""] if is_small else []))
     return able if outline.is_even or outline.name == "all-to-all" else (*able, "")
 
 

@@ -12,7 +12,6 @@ import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -138,9 +137,7 @@ class CostModel(ABC):
 
     def carried_out(self, exchange: Exchange, itemsize: int) -> tuple[Exchange, float]:
         """A collective with the messages of the algorithm that lowering chooses, and its seconds."""
-        seconds, algorithm = self._collectives.choose(exchange, itemsize)
-        messages = self._collectives.messages(exchange, itemsize, algorithm) if algorithm else None
-        return replace(exchange, messages=messages), seconds
+        return self._collectives.carried_out(exchange, itemsize)
 
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:

@@ -135,11 +135,7 @@ def paces_of(machine: MachineModel, links: Array, parts: Array, rates: Array) ->
 
 def links_of_exchange(machine: MachineModel, exchange: Exchange) -> tuple[Array, Array]:
     """The links that a collective's algorithm crosses, and the part of its bytes that each carries."""
-    if exchange.messages:
-        messages, members = exchange.messages, np.array(exchange.members)
-        source, target, size = members[messages.source], members[messages.target], messages.last - messages.first
-    else:
-        source, target, size = exchange.sent()
+    source, target, size = exchange.sent()
     routes = machine.routes[source, target]
     message, hop = np.nonzero(routes >= 0)
     carried = np.bincount(routes[message, hop], size[message])

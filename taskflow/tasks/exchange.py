@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, pointers
 from taskflow.core.geometry import Rect
 from taskflow.tasks.all_to_all import pairwise, relay_of
 from taskflow.tasks.moves import TILED, Cut, Moves, Outline, boxes_of, cut_boxes, cut_of, moves_of, straight_messages
@@ -74,9 +74,13 @@ class Exchange:
 
     def sent(self) -> Array:
         """Source, device and elements of all that goes from one device to another; (3, n)."""
-        steps = ((s, self.devices[s.parts[0]], self.devices[s.target]) for s in self.steps())
-        sizes = [(a, b, s.box.volume) for s, a, b in steps if len(s.parts) == 1 and a != b]
-        return np.array(sizes, np.int64).reshape(-1, 3).T
+        outline, members = self.outline(1), np.array(self.members)
+        messages = self.messages or (pairwise if self.name == "all-to-all" else straight_messages)(outline)
+        cut = cut_of(outline, messages.owner)
+        boxes = boxes_of(outline, cut)
+        moves, end = moves_of(outline, messages, cut, boxes), pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1))
+        size = (end[moves.last] - end[moves.first]) * outline.unit_bytes
+        return np.stack([members[moves.source], members[moves.target], size])
 
     @cached_property
     def members(self) -> list[int]:

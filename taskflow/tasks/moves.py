@@ -62,6 +62,12 @@ class Outline(NamedTuple):
         return self.unit_bytes * (self.boxes[0][1] - self.boxes[0][0]) if self.is_whole else 0
 
     @property
+    def tile_bytes(self) -> int:
+        """Of the largest tile."""
+        boxes = np.array(self.boxes).reshape(len(self.boxes), 2, -1)
+        return self.unit_bytes * int((boxes[:, 1] - boxes[:, 0]).prod(axis=1).max())
+
+    @property
     def core(self) -> tuple[int, ...]:
         """The members among which an algorithm brings pieces to all."""
         outside = {member for member, _ in self.outsiders}
