@@ -7,7 +7,8 @@ where no such calls do (then it is copies and folds, as everywhere else). Source
   it is reduced to a holder and broadcast from there. Pieces that are even slices are a reduce-scatter, others a reduce
   each.
 * What every device holds an even slice of and wants whole is an all-gather, what one holds and all want a broadcast;
-  all other movement is sends, each from the nearest holder.
+  all other movement is sends, each from the nearest holder. What others pass on (a two-level all-to-all) is no call:
+  it goes as its messages say.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ def plan_library(x: Exchange, order: Sequence[int]) -> LibraryPlan | None:
     is_one_each = len(sources) == x.sources and len(targets) == x.targets  # on a device
     if x.name in SUMS:
         return _plan_sum(x, sources, targets, order) if is_one_each else None
+    if x.relays:
+        return None
     if is_one_each and (call := _gather_slices(x, sources, targets, order) or _broadcast(x, sources, targets)):
         return LibraryPlan([[call]])
     return LibraryPlan([_sends(x)])

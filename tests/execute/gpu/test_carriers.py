@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import Kind, MachineModel, lower
+from taskflow import Device, Kind, MachineModel, lower
 from taskflow.backend import RankGpu
 from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.carriers import choose_carriers
 from taskflow.execute.gpu.library import are_slices, plan_library
 from taskflow.execute.gpu.together import group_transfers
 from taskflow.tasks.exchange import SUMS
+from tests.collectives import one_collective
 from tests.execute.gpu.test_streamed import network
 from tests.refusals import assert_refused
 from tests.strategies import graphs, random_strategy
@@ -111,6 +112,17 @@ def test_calls_do_what_the_collective_says(data, seed, devices):
         plan = plan_library(x, task_graph.order(int(task_graph.region[row])))
         if plan is not None:
             check_plan(task_graph, x, plan)
+
+
+@pytest.mark.parametrize(("algorithm", "is_call"), [("pairwise", True), ("two-level", False)])
+def test_what_others_pass_on_goes_as_its_messages_say(algorithm, is_call):
+    hosts = tuple(Device("cuda", host=k // 2) for k in range(4))
+    machine = MachineModel(hosts, MachineModel.uniform(4).links)
+    task_graph, found = one_collective("all-to-all", algorithm, machine, (8, 8))
+    assert found["all-to-all"] == algorithm
+    rows = np.flatnonzero(task_graph.kind == Kind.COLLECTIVE).tolist()
+    (x,) = [x for x in map(task_graph.exchange, rows) if x.name == "all-to-all"]
+    assert (plan_library(x, (0, 1)) is not None) == is_call
 
 
 def check_plan(task_graph, x, plan):
