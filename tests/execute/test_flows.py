@@ -33,7 +33,7 @@ def ends_at_once(loads, seconds, begin):
     return fair_pass(both, wide, np.append(begin, seconds))[1][FLOWS:]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
 def test_ends_are_those_of_the_fair_pass_however_late_beginnings_are_known(seed):
     random = np.random.default_rng(seed)
