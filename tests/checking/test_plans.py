@@ -22,7 +22,7 @@ def examples(percent):
 
 
 @pytest.mark.slow
-@examples(60)
+@examples(40)
 @given(plan=plans())
 def test_every_plan_is_proven(plan):
     graph, task_graph = plan
@@ -60,7 +60,7 @@ def test_every_fault_is_found():
 
 
 @pytest.mark.slow
-@examples(60)
+@examples(40)
 @given(plan=plans(), data=st.data())
 def test_no_dependence_may_be_left_out(plan, data):
     graph, task_graph = plan
@@ -76,7 +76,7 @@ def test_no_dependence_may_be_left_out(plan, data):
 
 
 @pytest.mark.slow
-@examples(60)
+@examples(40)
 @given(plan=plans(), data=st.data())
 def test_no_edge_of_reuse_may_be_left_out(plan, data):
     graph, task_graph = plan
