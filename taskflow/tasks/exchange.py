@@ -250,7 +250,8 @@ def _carry(x: Exchange) -> Iterator[ExchangeStep]:
     for _, message in groupby(columns, lambda move: move[-2]):
         folds, follows = list[ExchangeStep](), False
         for number, s, t, first, last, adds, _, offset in message:
-            for a, b, box in _alike(boxes, [k == number for k in final[first:last]], first):
+            lies = [(final[k] == number, at[s][k], at[t][k]) for k in range(first, last)]
+            for a, b, box in _alike(boxes, lies, first):
                 device, held, there = x.members[t], at[s][a], at[t][a]
                 target = there if adds and final[a] != number else _target(x, device, box, there)
                 if adds:
@@ -290,10 +291,10 @@ def _final_sums(moves: Moves, owner: Sequence[int]) -> list[int]:
     return final
 
 
-def _alike(boxes: Sequence[Rect], is_final: Sequence[bool], first: int) -> Iterator[tuple[int, int, Rect]]:
-    """First part, end and box of those of a move, from part `first` on, whose sums are final, or are not."""
-    kept = [k for k in range(first, first + len(is_final)) if boxes[k].volume]
-    for _, part in groupby(kept, lambda k: is_final[k - first]):
+def _alike(boxes: Sequence[Rect], lies: Sequence[object], first: int) -> Iterator[tuple[int, int, Rect]]:
+    """First part, end and box of those of a move, from part `first` on, that lie in the same memory at both ends."""
+    kept = [k for k in range(first, first + len(lies)) if boxes[k].volume]
+    for _, part in groupby(kept, lambda k: lies[k - first]):
         a, *others = part
         b = others[-1] if others else a
         yield a, b + 1, Rect(boxes[a].lo, boxes[b].hi)

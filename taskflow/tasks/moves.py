@@ -251,6 +251,8 @@ def _move(
                 if not _is_empty(boxes[at]):
                     if tile[at] != tile[end - 1] and owner[at] == owner[end - 1]:
                         break  # they lie in instances of their own
+                    if has[s, at] != has[s, begin] or has[t, at] != has[t, begin]:
+                        break  # one of them moves nothing, or only one is added
                     if not _joins(joined, boxes[at], room):
                         break
                     joined[1] = boxes[at, 1]

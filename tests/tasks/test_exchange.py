@@ -5,12 +5,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taskflow import MachineModel
 from taskflow.collective.algorithms import serving
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.geometry import Rect, balanced_bounds
 from taskflow.tasks.exchange import Exchange, ring_order
+from tests.test_laws import examples
 
 SIZE = 24
 WHOLE = Rect.of_shape((SIZE,))
@@ -120,15 +123,48 @@ def test_owners_of_several_tiles_and_of_none_and_outsiders(algorithm, outside):
     assert sum(sent.values()) == 3 * SIZE + added
 
 
+@pytest.mark.parametrize(("few", "others"), [([0, 1, 2, 3], [2, 3, 4, 5, 6]), ([1, 6], [0, 3])])
 @pytest.mark.parametrize("algorithm", serving("all-reduce"))
-def test_an_all_reduce_of_few_to_others(algorithm):
-    scratch = [(d, WHOLE) for d in range(7)]
-    x = make(
-        "all-reduce", TWO_HOSTS, [(d, WHOLE) for d in range(4)], [(d, WHOLE) for d in range(2, 7)], scratch, algorithm
-    )
-    memory, _ = run(x, VALUES)
-    for d in range(2, 7):
-        np.testing.assert_array_equal(memory[d], VALUES[:4].sum(0))
+def test_an_all_reduce_of_few_to_others(algorithm, few, others):
+    sources, targets, members = ([(d, WHOLE) for d in part] for part in (few, others, {*few, *others}))
+    memory, _ = run(make("all-reduce", TWO_HOSTS, sources, targets, members, algorithm), VALUES)
+    for d in others:
+        np.testing.assert_array_equal(memory[d], VALUES[few].sum(0))
+
+
+@examples(25)
+@given(data=st.data())
+def test_who_has_what_wherever_it_lies(data):
+    """A member may have any tiles, or a partial result or none, each in memory of its own or where the whole goes."""
+    name = data.draw(st.sampled_from(["all-gather", "all-reduce"]))
+    some = st.lists(st.integers(0, 7), min_size=2, max_size=8, unique=True)
+    targets = [(d, WHOLE) for d in sorted(data.draw(some))]
+    if name == "all-gather":
+        edges = sorted({0, SIZE, *data.draw(st.lists(st.integers(1, SIZE - 1), min_size=1, max_size=7))})
+        boxes = [Rect((a,), (b,)) for a, b in pairwise(edges)]
+        sources = [(d, box) for box in boxes for d in data.draw(some)[:3]]
+    else:
+        sources = [(d, WHOLE) for d in sorted(data.draw(some))]
+    members = sorted({d for d, _ in (*sources, *targets)})
+    scratch = [(d, WHOLE) for d in members] if name == "all-reduce" else []
+    is_own, hosts = data.draw(st.booleans()), data.draw(st.sampled_from([ONE_HOST, TWO_HOSTS]))
+    values = np.tile(VALUES[0], (8, 1)) if name == "all-gather" else VALUES
+    whole = values[[d for d, _ in sources]].sum(0) if name == "all-reduce" else values[0]
+    for algorithm in serving(name):
+        x = make(name, hosts, sources, targets, scratch, algorithm)
+        x = replace(x, instances=range(len(x.devices))) if is_own else x
+        memory, _ = run(x, values)
+        for k in x.getting:
+            np.testing.assert_array_equal(memory[x.instances[k]], whole)
+
+
+@pytest.mark.parametrize("algorithm", serving("all-gather"))
+def test_tiles_may_lie_in_memories_of_their_own(algorithm):
+    x = make("all-gather", TWO_HOSTS, tiles(range(8)), [(d, WHOLE) for d in range(8)], (), algorithm)
+    memory, _ = run(replace(x, instances=range(16)), VALUES)
+    for k in range(8, 16):
+        np.testing.assert_array_equal(memory[k], memory[8])
+        assert not np.isnan(memory[k]).any()
 
 
 @pytest.mark.parametrize("algorithm", serving("all-gather"))
