@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("--pieces", type=int, default=32)
+    parser.add_argument("--pieces", type=int, default=64)
     options = parser.parse_args()
     comm, width = MPI.COMM_WORLD, options.width
     graph = build(comm.size, width)

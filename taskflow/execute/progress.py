@@ -17,6 +17,9 @@ row if a row of another rank of its host depends on it.
 A fold does the copies around it for which no row has to wait separately: it reads partial results where they are, and
 writes its result to the devices that gave them and want it. So an all-reduce is one pass over memory.
 
+A rank whose own last row wrote what a transfer reads of a parameter makes that transfer, too: it has it in its cache,
+and the other rank copies nothing (`handed_on`).
+
 No deadlock: every rank issues its rows in the one global order and waits only for lower rows, so the lowest unfinished
 row can always go on. A fold that reads in place completes its copies later than their own rows; where another row waits
 for such a copy meanwhile, the copy is made instead. Copies of its result are completed earlier than their own rows.
@@ -24,14 +27,14 @@ for such a copy meanwhile, the copy is made instead. Copies of its result are co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from taskflow.core.errors import InternalError
 from taskflow.tasks.reuse import folded
-from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 Awaited = tuple[tuple[int, int], ...]  # (rank, row)
 
@@ -64,18 +67,26 @@ class Runners:
         ranks: of every device, the rank that drives it.
         hosts: of every rank; default: one.
         folds: copy -> fold that does it, before or after its own row.
+        handed: transfers that the rank of their source makes.
 
     Attributes:
+        runs: of every row, the rank that runs it, unless it is a message.
         crossing: of every row, whether it is a transfer between ranks of one host.
         messages: of every row, whether it is one between hosts.
     """
 
     def __init__(
-        self, graph: TaskGraph, ranks: Array, hosts: Sequence[int] | None = None, folds: Mapping[int, int] = {}
+        self,
+        graph: TaskGraph,
+        ranks: Array,
+        hosts: Sequence[int] | None = None,
+        folds: Mapping[int, int] = {},
+        handed: Collection[int] = (),
     ) -> None:
         self.hosts = list(hosts or [0] * (int(ranks.max()) + 1))
         self.source: list[int] = ranks[graph.source].tolist()
         self.device: list[int] = ranks[graph.device].tolist()
+        self.runs = [self.source[row] if row in handed else rank for row, rank in enumerate(self.device)]
         host, is_crossing = (
             np.array(self.hosts)[ranks],
             graph.is_transfer & (ranks[graph.source] != ranks[graph.device]),
@@ -87,7 +98,7 @@ class Runners:
 
     def runner(self, row: int, host: int) -> int | None:
         """The rank of a host that runs a row, or its end of a message; None: the row is none of this host's."""
-        ends = (self.device[row], self.source[row]) if self.messages[row] else (self.device[self.when[row]],)
+        ends = (self.device[row], self.source[row]) if self.messages[row] else (self.runs[self.when[row]],)
         return next((rank for rank in ends if self.hosts[rank] == host), None)
 
 
@@ -97,6 +108,7 @@ def order_between_ranks(
     ranks: Array,
     hosts: Sequence[int] | None = None,
     receive: Sequence[int] | Array = (),
+    handed: Collection[int] = (),
 ) -> Order:
     """Who waits for whom, the same on every rank.
 
@@ -105,8 +117,9 @@ def order_between_ranks(
         ranks: of every device, the rank that drives it.
         hosts: of every rank; default: one.
         receive: of every message, the row before which it may be posted as far as its own rank is concerned.
+        handed: transfers that the rank of their source makes, see `handed_on`.
     """
-    return _Orderer(graph, folds, Runners(graph, ranks, hosts, folds)).order(receive)
+    return _Orderer(graph, folds, Runners(graph, ranks, hosts, folds, handed)).order(receive)
 
 
 class _Orderer:
@@ -134,7 +147,7 @@ class _Orderer:
             if ends.messages[row]:
                 self._wait(row, ends.source[row], row)
                 continue
-            here = ends.device[ends.when[row]]
+            here = ends.runs[ends.when[row]]
             if ends.crossing[row]:
                 used = self.users[self._other_end(row)]
                 used[here] = max(used[here], ends.when[row])
@@ -177,8 +190,37 @@ class _Orderer:
     def _other_end(self, copy: int) -> int:
         """The rank of a transfer within a host that does not run it."""
         ends = self.ends
-        runs = ends.device[ends.when[copy]]
+        runs = ends.runs[ends.when[copy]]
         return ends.source[copy] if runs == ends.device[copy] else ends.device[copy]
+
+
+def handed_on(graph: TaskGraph, ranks: Array) -> set[int]:
+    """Transfers of persistent regions between ranks that the rank of their source makes, right behind what it sends.
+
+    These are the ones before which it ran the point that wrote what they read, and nothing since but others of them.
+
+    Args:
+        ranks: of every device, the rank that drives it.
+    """
+    latest: dict[int, int] = {}  # rank -> its own last row
+    handed = set[int]()
+    for row in range(len(graph)):
+        source, target = int(ranks[graph.source[row]]), int(ranks[graph.device[row]])
+        is_crossing = graph.is_transfer[row] and source != target
+        if is_crossing and source in latest and _writes_parameter(graph, latest[source], row):
+            handed.add(row)
+        else:
+            latest[target] = row
+    return handed
+
+
+def _writes_parameter(graph: TaskGraph, row: int, transfer: int) -> bool:
+    """Whether a row is a point that writes all that a transfer reads of a persistent region."""
+    if graph.kind[row] != Kind.POINT or not graph.regions[int(graph.region[transfer])].is_persistent:
+        return False
+    (source, rect, _), _ = graph.args(transfer)
+    written = [box for i, box, privilege in graph.args(row) if i == source and privilege != Privilege.READ]
+    return any(box.covers(rect) for box in written)
 
 
 def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:

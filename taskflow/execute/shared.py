@@ -2,9 +2,9 @@
 
 Takes what `program` takes, with memory that every rank of a host maps; gives a program without messages but for those
 between hosts. Each other row runs on one rank, a transfer on its target's, which copies straight out of the source's
-memory, or on that of a fold beside it. Ranks tell each other how far they are: a rank has one 8-byte cell with a count
-that only grows, in which it publishes the number of a row that it has finished, and with it all of its rows before.
-Which rows wait for which, which copies a fold does in its own pass, and why nothing deadlocks, is decided in
+memory, on its source's, or on that of a fold beside it. Ranks tell each other how far they are: a rank has one 8-byte
+cell with a count that only grows, in which it publishes the number of a row that it has finished, and with it all of
+its rows before. Which rows wait for which, which rank makes a copy, and why nothing deadlocks, is decided in
 `progress`.
 
 A cell is written after the data and read before it; this relies on x86, which keeps stores, and loads, in order.
@@ -20,7 +20,7 @@ import numpy as np
 
 from taskflow.core.errors import InternalError
 from taskflow.execute.program import Call, Compiler, RankProgram
-from taskflow.execute.progress import Awaited, copied_by_folds, foldable_in_place, order_between_ranks
+from taskflow.execute.progress import Awaited, copied_by_folds, foldable_in_place, handed_on, order_between_ranks
 from taskflow.tasks.task_graph import Array, Kind
 
 _STRIDE = 8  # cells from one rank's to the next: 64 bytes, so that no two ranks write to the same cache line
@@ -41,7 +41,8 @@ class SharedCompiler(Compiler):
         """See `Compiler.compile`."""
         graph, rank, hosts = self.graph, self.transport.rank, list(self.transport.hosts)
         self._folded = self._merge_copies()
-        self._order = order_between_ranks(graph, self._folded, self._ranks, hosts, self.plan.receive)
+        self._handed = self._handed_on()
+        self._order = order_between_ranks(graph, self._folded, self._ranks, hosts, self.plan.receive, self._handed)
         size, first = self.transport.size * _STRIDE * 8, hosts.index(hosts[rank])
         shared = self.transport.shared_arrays(size if rank == first else 0)
         cells = shared[first] if shared else None
@@ -75,11 +76,21 @@ class SharedCompiler(Compiler):
         between: Array = graph.is_transfer & (host[graph.source] != host[graph.device])
         return between
 
+    def _handed_on(self) -> set[int]:
+        """Transfers that the rank of their source makes."""
+        is_sent = self._sent_rows()
+        return {row for row in handed_on(self.graph, self._ranks) if not is_sent[row] and row not in self._folded}
+
+    def _is_own(self, row: int) -> bool:
+        """Whether this rank runs a row that is no message."""
+        devices = self.graph.source if row in self._handed else self.graph.device
+        return self.transport.drives(int(devices[row]))
+
     def _post_row(self, rows: list[int]) -> int:
         return max(self._order.posts[row] for row in rows)
 
     def _unsent(self, row: int) -> None:
-        if row not in self._folded and self.transport.drives(int(self.graph.device[row])):
+        if row not in self._folded and self._is_own(row):
             self._local(row)
             self._publish(row)
 
@@ -110,6 +121,10 @@ class SharedCompiler(Compiler):
             into, out_of = call.args
             if into.flags.c_contiguous and out_of.flags.c_contiguous and 0 < into.nbytes <= _SMALL_BYTES:
                 return partial(_put, self._bytes(into), self._bytes(out_of))
+            if row in self._handed:
+                from taskflow.execute.past_cache import copy_call  # imports numba
+
+                return copy_call(into, out_of) or call
         return call  # type: ignore[no-any-return]
 
     def _bytes(self, array: Array) -> memoryview:
@@ -130,9 +145,10 @@ class UnawaitedCompiler(SharedCompiler):
 
     def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
-        folded, is_sent = self._merge_copies(), self._sent_rows()
-        for row, device in enumerate(self.graph.device.tolist()):
-            if row not in folded and not is_sent[row] and self.transport.drives(device):
+        self._folded, is_sent = self._merge_copies(), self._sent_rows()
+        self._handed = self._handed_on()
+        for row in range(len(self.graph)):
+            if row not in self._folded and not is_sent[row] and self._is_own(row):
                 self.program.add(self._call(row), row, "run")
         return self.program
 
