@@ -22,7 +22,7 @@ import ops
 import taskflow
 
 BANDWIDTH = 1e9  # bytes/s of a link
-MEMORY = 5e9  # bytes/s of a device's memory: a fold really runs, and must not take longer here than there
+MEMORY = 2e9  # bytes/s of a device's memory: a fold really runs, and must not take longer here than there
 INNER = 32  # so that what really runs is over long before the time that it stands for
 LEAST_HIDDEN = {4: 0.70, 16: 0.85}  # pieces -> share of the shorter of product and all-reduce
 RATIO = (0.95, 1.05)  # measured over predicted

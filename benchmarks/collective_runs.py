@@ -40,6 +40,7 @@ LAYOUTS = {1: range(2, 9), 2: (2, 3, 5, 8), 3: (3,), 4: (4, 8), 5: (5,), 6: (6,)
 SIZES = 1 << 16, 1 << 20, 1 << 22  # bytes, emulated
 WIDTH = 64  # of the boxes of emulated all-to-alls
 MEGABYTES = 1e6
+MEMORY = 5e8  # bytes/s of an emulated device: two cores fold for eight of them at once
 
 
 class Case(NamedTuple):
@@ -119,7 +120,7 @@ def sums() -> None:
 def emulated(count: int) -> Iterator[MachineModel]:
     """One host, two hosts, unequal links; nothing is shared. Slow enough for two cores to do the work of so many."""
     rate, latency = MEGABYTES * 4 / count, 5e-4 * count
-    device = Device("emulated", 0, 1 << 32, 1e12, 2e9, 1e-4)
+    device = Device("emulated", 0, 1 << 32, 1e12, MEMORY, 1e-4)
     for name, first, rates in (
         ("one host", count, (100, 100)),
         ("two hosts", count // 2 + 1, (200, 50)),
@@ -194,7 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+")
     parser.add_argument("--emulated", action="store_true")
-    parser.add_argument("--steps", type=int, default=3, help="of which the median counts")
+    parser.add_argument("--steps", type=int, default=7, help="of which the median counts")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:

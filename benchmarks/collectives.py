@@ -71,7 +71,7 @@ def print_booksim() -> None:
     for nodes, elements, rounds, _, cycles in BOOKSIM:
         extent = round(nodes**0.5)
         machine = mesh((extent, extent), FREE, 25e9 * 16 / 17, 0.0)
-        group = group_of(machine, StreamTable(machine), range(nodes))
+        group = group_of(machine, StreamTable(machine), range(nodes))[0]
         own = int(multitree(group, everyone(group)).round[-1]) + 1
         found = 1e9 * GroupPrices(group).seconds("all-reduce", "multitree", 4 * elements)
         off = found * rounds / own / cycles - 1
@@ -101,7 +101,7 @@ def main() -> None:
     print(f"row against steps, {tried} machines: within {worst:.2%} (<= 1 %): {verdict}")
     for shape, extent, most in ROUNDS:
         machine = {"torus": torus, "mesh": mesh}[shape]((extent, extent))
-        group = group_of(machine, StreamTable(machine), range(extent * extent))
+        group = group_of(machine, StreamTable(machine), range(extent * extent))[0]
         multitree(group, everyone(group))
         begin = time.perf_counter()
         rounds = multitree(group, everyone(group)).round[-1] + 1

@@ -79,6 +79,7 @@ ALGORITHMS = {
     "multitree": Algorithm(multitree),
 }
 NAMES = tuple(ALGORITHMS)
+BY_STEPS = tuple(dict.fromkeys(name for algorithm in ALGORITHMS.values() for name in algorithm.serves))  # collectives
 
 
 def serving(name: str) -> tuple[str, ...]:

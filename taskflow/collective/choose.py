@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from taskflow.collective.algorithms import ALGORITHMS, serving
+from taskflow.collective.algorithms import BY_STEPS, serving
 from taskflow.collective.price import CollectiveCosts, row_digest
 from taskflow.machine import MachineModel
 from taskflow.tasks.steps import Way
@@ -25,7 +25,7 @@ def check_collectives(machine: MachineModel) -> None:
     for name, algorithm in machine.collectives.items():
         able = [FASTEST, *serving(name), *(["copies"] if name in BY_COPIES else [])]
         if algorithm not in able:
-            known = sorted({"all-to-all", *(each for algorithm in ALGORITHMS.values() for each in algorithm.serves)})
+            known = sorted({"all-to-all", *BY_STEPS})
             there = ", ".join(able) if name in known else f"collectives are {', '.join(known)}"
             raise ValueError(f"machine '{machine.name}': collectives: '{name}' by {algorithm!r}: {there}")
 

@@ -70,8 +70,8 @@ class Group:
         return tuple(np.ascontiguousarray(getattr(self, field.name)).tobytes() for field in fields(self))
 
 
-def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) -> Group:
-    """The group of these devices, which stand by host and number."""
+def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) -> tuple[Group, Array]:
+    """The group of these devices, which stand by host and number; and of each of its links the machine's number."""
     at, members = np.array(devices, np.int64), [machine.devices[d] for d in devices]
     pair, rate = np.ix_(at, at), np.array([d.memory_efficiency * d.memory_bandwidth for d in members])
     used, links = _by_first_use(machine.routes[pair])
@@ -82,7 +82,7 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
     inside = set(at.tolist())
     behind = np.array([end if end in inside else -1 for end in (machine.links[k].ends[1] for k in used)] + [-1])
     bandwidth = machine.link_bandwidth[used]
-    return Group(
+    group = Group(
         np.flatnonzero(np.diff([-1, *(d.host for d in members), -1])),
         streams[: -len(at)].reshape(len(at), len(at), -1),
         machine.latency_seconds[pair],
@@ -96,6 +96,7 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
         np.array([d.overhead_seconds for d in members]) + [d.half_bytes for d in members] / rate,
         rate,
     )
+    return group, used
 
 
 def _by_first_use(numbers: Array) -> tuple[Array, Array]:

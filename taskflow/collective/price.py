@@ -8,14 +8,13 @@ An algorithm is left out without a pass where its busiest stream or link alone t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.collective.algorithms import ALGORITHMS, serving
+from taskflow.collective.algorithms import ALGORITHMS, BY_STEPS, serving
 from taskflow.collective.group import Group, group_of
 from taskflow.collective.rows import rows_of, shared_links
 from taskflow.core.columns import Array, pointers
@@ -29,9 +28,11 @@ from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import TaskGraph
 
 MOST = 1 << 12  # collectives and groups that are remembered
-# Tried where there are outsiders, and straight if little is sent: of what searches asked for, on average within 0.2 %
-# (P100), 0.8 % (H100) and 1.4 % (V100, two hosts each) of the fastest. To try all takes three quarters of a search.
+# Tried where there are outsiders, and straight if little is sent: of what searches asked for, on average within
+# 0.2 % (P100), 0.8 % (H100), 1.4 % (V100, two hosts each) of the fastest. To try all takes three quarters of a search.
 WITH_OUTSIDERS = ("ring", "rings", "two-level in 4 parts")
+SMALL = 8  # devices of a machine on which searches, too, try every algorithm
+_FEW_MEMBERS, _FEW_BYTES = 64, (1 << 14, 1 << 20, 1 << 25)  # of the groups and collectives that say which are few
 _DIGEST_BYTES = 16
 
 
@@ -42,15 +43,48 @@ class Choice(NamedTuple):
     algorithm: str
 
 
-class CollectiveCosts:
-    """Seconds and algorithms of collectives on one machine, each found once."""
+class Carried(NamedTuple):
+    """Seconds of a collective, the links of the machine that it crosses, and which part of its bytes each carries."""
 
-    def __init__(self, machine: MachineModel) -> None:
-        self.machine = machine
+    seconds: float
+    links: Array
+    parts: Array
+
+
+class CollectiveCosts:
+    """Seconds and algorithms of collectives on one machine, each found once.
+
+    With `few`, the fastest is chosen among these of a name alone.
+    """
+
+    def __init__(self, machine: MachineModel, few: Mapping[str, Collection[str]] = {}) -> None:
+        self.machine, self._few = machine, few
         self._table = StreamTable(machine)
         self._known: dict[tuple[bytes, str | None], Choice] = {}
-        self._models: dict[tuple[int, ...], GroupPrices] = {}
+        self._models: dict[tuple[int, ...], tuple[GroupPrices, Array]] = {}  # with the machine's numbers of links
         self._alike: dict[tuple[bytes, ...], GroupPrices] = {}
+
+    @staticmethod
+    def of_search(machine: MachineModel) -> CollectiveCosts:
+        """For estimates; of a large machine with the algorithms that win in its whole, in a host, or between hosts.
+
+        To try all of them for every group that a search meets takes half of its time.
+        """
+        costs = CollectiveCosts(machine)
+        return CollectiveCosts(machine, costs._winners()) if len(machine.devices) > SMALL else costs
+
+    def _winners(self) -> Mapping[str, Collection[str]]:
+        """Collective -> algorithms that are the fastest for some size, in some group of many."""
+        host = [device.host for device in self.machine.devices]
+        every = sorted(range(len(host)), key=host.__getitem__)
+        first = {host[d]: d for d in reversed(every)}
+        groups = every[:_FEW_MEMBERS], [d for d in every if host[d] == host[every[0]]], sorted(first.values())
+        found = dict[str, set[str]]()
+        for group in groups:
+            for name in BY_STEPS if len(group) > 1 else ():
+                prices = self.prices(tuple(group[:_FEW_MEMBERS]))
+                found.setdefault(name, set()).update(prices.choose(name, size).algorithm for size in _FEW_BYTES)
+        return found
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
@@ -78,13 +112,14 @@ class CollectiveCosts:
             return Choice(prices.seconds_of(outline, ""), "")
         return prices.best(outline, algorithm or self.machine.collectives.get(exchange.name))
 
-    def carried_out(self, exchange: Exchange, itemsize: int) -> tuple[Exchange, float]:
-        """An exchange with the messages of the algorithm that is chosen, and its seconds."""
+    def carried(self, exchange: Exchange, itemsize: int) -> Carried:
+        """What an exchange takes by the algorithm that is chosen, and of the links."""
         outline = exchange.outline(itemsize)
-        seconds, algorithm = self._choose(exchange, outline)
-        if algorithm:
-            exchange = replace(exchange, messages=self.prices(tuple(exchange.members)).messages(outline, algorithm))
-        return exchange, seconds
+        algorithm, (prices, links) = self._choose(exchange, outline).algorithm, self._of(tuple(exchange.members))
+        seconds, load = prices.priced(outline, algorithm)
+        crossed = np.argsort(links)
+        crossed = crossed[load[crossed] > 0]
+        return Carried(seconds, links[crossed], load[crossed] / max(load[-1], 1.0))
 
     def messages(self, exchange: Exchange, itemsize: int, algorithm: str) -> Messages:
         """What an algorithm sends for it."""
@@ -92,12 +127,16 @@ class CollectiveCosts:
 
     def prices(self, group: tuple[int, ...]) -> GroupPrices:
         """The prices of a group, by host and number, the root first; those that look alike share them."""
+        return self._of(group)[0]
+
+    def _of(self, group: tuple[int, ...]) -> tuple[GroupPrices, Array]:
+        """And of each of its links the machine's number."""
         if group not in self._models:
             if len(self._models) >= MOST:
                 self._known, self._models, self._alike = {}, {}, {}
-            model = group_of(self.machine, self._table, group)
+            model, links = group_of(self.machine, self._table, group)
             part = partial(self._part, group)
-            self._models[group] = self._alike.setdefault(model.key, GroupPrices(model, part))
+            self._models[group] = self._alike.setdefault(model.key, GroupPrices(model, part, self._few)), links
         return self._models[group]
 
     def _part(self, group: tuple[int, ...], members: tuple[int, ...]) -> GroupPrices:
@@ -118,14 +157,20 @@ def row_digest(graph: TaskGraph, row: int) -> bytes:
 
 
 class GroupPrices:
-    """What every algorithm takes in a group; `part`: the prices of some members."""
+    """What every algorithm takes in a group; `part`: the prices of some members; `few`: see `CollectiveCosts`."""
 
-    def __init__(self, group: Group, part: Callable[[tuple[int, ...]], GroupPrices] | None = None) -> None:
-        self.group, self._part = group, part
+    def __init__(
+        self,
+        group: Group,
+        part: Callable[[tuple[int, ...]], GroupPrices] | None = None,
+        few: Mapping[str, Collection[str]] = {},
+    ) -> None:
+        self.group, self._part, self._few = group, part, few
         self._among: dict[tuple[str, str, int], Messages] = {}
         self._sent: dict[tuple[object, ...], tuple[Messages, Array]] = {}
         self._work: dict[tuple[object, ...], tuple[Array, Array]] = {}
         self._choices: dict[tuple[object, ...], Choice] = {}
+        self._priced: dict[tuple[Outline, str], tuple[float, Array]] = {}
 
     def best(self, outline: Outline, algorithm: str | None = None) -> Choice:
         """The fastest algorithm of a regular collective, or the one given, if it serves; "": straight from the nearest.
@@ -136,7 +181,7 @@ class GroupPrices:
         if key not in self._choices:
             if len(self._choices) >= MOST:
                 self._choices = {}
-            able = tried(outline) if algorithm not in serving(outline.name) else (algorithm,)
+            able = tried(outline, self._few) if algorithm not in serving(outline.name) else (algorithm,)
             is_bound = len(able) > 1 and outline.is_even
             bounds = sorted((self.bound_of(outline, each) if is_bound else 0.0, k) for k, each in enumerate(able))
             best = Choice(np.inf, able[0])
@@ -148,12 +193,22 @@ class GroupPrices:
 
     def seconds_of(self, outline: Outline, algorithm: str) -> float:
         """Seconds of one algorithm, on links that nothing else occupies; "": see `Exchange.is_regular`."""
-        if algorithm:
-            messages, is_shared = self._messages(outline, algorithm)
-        else:
-            messages = straight_messages(outline)
-            is_shared = shared_links(self.group, messages)
-        return rows_of(self.group, outline, messages, is_shared).seconds()
+        return self.priced(outline, algorithm)[0]
+
+    def priced(self, outline: Outline, algorithm: str) -> tuple[float, Array]:
+        """And the bytes that cross every link; the last one: that are sent in all."""
+        key = outline, algorithm
+        if key not in self._priced:
+            if len(self._priced) >= MOST:
+                self._priced = {}
+            if algorithm:
+                messages, is_shared = self._messages(outline, algorithm)
+            else:
+                messages = straight_messages(outline)
+                is_shared = shared_links(self.group, messages)
+            rows = rows_of(self.group, outline, messages, is_shared)
+            self._priced[key] = rows.seconds(), rows.load
+        return self._priced[key]
 
     def bound_of(self, outline: Outline, algorithm: str) -> float:
         """What its busiest stream or link takes, where all is even: messages are as long as the shortest piece."""
@@ -212,12 +267,13 @@ def _parts(outline: Outline) -> int:
     return len(outline.core) if is_cut else 1
 
 
-def tried(outline: Outline) -> tuple[str, ...]:
-    """Algorithms among which the fastest is chosen; "": see `Exchange.is_regular`."""
+def tried(outline: Outline, few: Mapping[str, Collection[str]] = {}) -> tuple[str, ...]:
+    """Algorithms among which the fastest is chosen; "": see `Exchange.is_regular`; `few`: see `CollectiveCosts`."""
     able = serving(outline.name)
     if outline.outsiders:
         is_small = outline.tile_bytes <= exchanges.SMALL_BYTES
         return (*(each for each in WITH_OUTSIDERS if each in able), *([""] if is_small else []))
+    able = tuple(each for each in able if each in few.get(outline.name, able))
     return able if outline.is_even or outline.name == "all-to-all" else (*able, "")
 
 

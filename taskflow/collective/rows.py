@@ -26,12 +26,14 @@ class CollectiveRows(NamedTuple):
     Attributes:
         ptr, before: row k waits for the rows `before[ptr[k] : ptr[k + 1]]`.
         taken: seconds of every row, where it shares nothing.
+        load: bytes that cross every link; the last one: that are sent in all.
         loads: of links that several members use at once; None: there are none.
     """
 
     ptr: Array
     before: Array
     taken: Array
+    load: Array
     loads: Loads | None
 
     def seconds(self) -> float:
@@ -49,8 +51,8 @@ def rows_of(g: Group, outline: Outline, messages: Messages, is_shared: Array) ->
     moves = moves_of(outline, messages, cut, boxes)
     end = pointers((boxes[:, 1] - boxes[:, 0]).prod(axis=1)) * outline.unit_bytes
     local = np.array(outline.local, np.int64).reshape(-1, 2)
-    ptr, before, taken, *loads = _rows(tuple(moves), end, local, g.columns, is_shared)
-    return CollectiveRows(ptr, before, taken, Loads(*loads) if len(loads[1]) else None)
+    ptr, before, taken, load, *loads = _rows(tuple(moves), end, local, g.columns, is_shared)
+    return CollectiveRows(ptr, before, taken, load, Loads(*loads) if len(loads[1]) else None)
 
 
 def shared_links(g: Group, messages: Messages) -> Array:
@@ -78,12 +80,12 @@ def _shared(source: Array, target: Array, streams: Array, links: Array, count: i
 def _rows(
     moves: tuple[Array, ...], end: Array, local: Array, group: tuple[Array, ...], is_shared: Array
 ) -> tuple[Array, ...]:
-    """Columns of `CollectiveRows` and `Loads`; `end`: bytes of all parts before one; `group`: see `Group.columns`."""
+    """Columns of `CollectiveRows`, of its `Loads` too; `end`: bytes of all parts before one; `group`: its `columns`."""
     source, target, first, last, adds, message, _ = moves
     streams, latency, bandwidth, links, link_bandwidth, doors, folding, fold_seconds, memory_bandwidth = group
     rows, most = len(local) + len(source) + adds.sum(), len(local) + 6 * len(source) + 2 * (last - first).sum()
     ptr, before, n, row, begun = np.zeros(rows + 1, np.int64), np.empty(most, np.int64), 0, 0, 0
-    taken, waiting, peak = np.empty(rows), np.zeros(rows), np.ones(rows)
+    taken, waiting, peak, load = np.empty(rows), np.zeros(rows), np.ones(rows), np.zeros(len(link_bandwidth) + 1)
     hop_ptr, hop, hops = np.zeros(rows + 1, np.int64), np.empty(len(source) * links.shape[2], np.int64), 0
     on = np.full(max(streams.max(), folding.max()) + 1, NONE)  # the last row on every stream
     writer, scratch = np.full((len(folding), len(end) - 1), NONE), np.full((len(folding), doors.max() + 1), NONE)
@@ -106,11 +108,15 @@ def _rows(
             writer[t, first[k] : last[k]] = row
         if k == 0 or message[k] != message[k - 1]:
             waiting[row] = latency[s, t]
-        taken[row], peak[row] = waiting[row] + (end[last[k]] - end[first[k]]) / bandwidth[s, t], bandwidth[s, t]
+        sent = end[last[k]] - end[first[k]]
+        taken[row], peak[row] = waiting[row] + sent / bandwidth[s, t], bandwidth[s, t]
+        load[-1] += sent
         for link in links[s, t]:
-            if link >= 0 and is_shared[link]:
-                hop[hops] = link
-                hops += 1
+            if link >= 0:
+                load[link] += sent
+                if is_shared[link]:
+                    hop[hops] = link
+                    hops += 1
         row += 1
         ptr[row], hop_ptr[row] = n, hops
         if k + 1 < len(source) and message[k + 1] == message[k]:
@@ -129,7 +135,7 @@ def _rows(
                 ptr[row], hop_ptr[row] = n, hops
             begun += 1
     hop = hop[:hops].copy()
-    return ptr, before[:n].copy(), taken, hop_ptr, hop, 1.0 / link_bandwidth[hop], peak, waiting
+    return ptr, before[:n].copy(), taken, load, hop_ptr, hop, 1.0 / link_bandwidth[hop], peak, waiting
 
 
 @leaf

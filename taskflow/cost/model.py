@@ -12,6 +12,7 @@ import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from taskflow.backend import StreamBackend, make_backend
-from taskflow.collective.price import CollectiveCosts
+from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core.errors import CostError
 from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
 from taskflow.cost.measure_gpu import DeviceTimes
@@ -135,9 +136,13 @@ class CostModel(ABC):
         result[transfers] = latency + task_graph.bytes[transfers] / self.rates.throughput[pair]
         return result
 
-    def carried_out(self, exchange: Exchange, itemsize: int) -> tuple[Exchange, float]:
-        """A collective with the messages of the algorithm that lowering chooses, and its seconds."""
-        return self._collectives.carried_out(exchange, itemsize)
+    def carried(self, exchange: Exchange, itemsize: int) -> Carried:
+        """What a search takes a collective to take, and of the links."""
+        return self._searched.carried(exchange, itemsize)
+
+    @cached_property
+    def _searched(self) -> CollectiveCosts:
+        return CollectiveCosts.of_search(self.machine)
 
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:

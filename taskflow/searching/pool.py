@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from taskflow.collective.price import Carried
 from taskflow.core.columns import Array, Column, doubled, table_bytes
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
@@ -23,7 +24,7 @@ from taskflow.searching.layout import BY_POINTS, Chosen, Layout
 from taskflow.searching.memo import find_fragments, forget_last, refill
 from taskflow.searching.packed import ARG_NUMBERS, GROWING, ROW, ROWS, SOURCE, TARGET, empty
 from taskflow.searching.receiving import links_of
-from taskflow.simulation.sharing import links_of_exchange, paces_of
+from taskflow.simulation.sharing import paces_of
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.streams import StreamSets, StreamTable
 from taskflow.tasks.task_graph import COLLECTIVES
@@ -150,15 +151,15 @@ class Pool:
             args = p.arg[first : first + count * width].reshape(count, width)
             key = hashlib.blake2b(bytes([name, itemsize, width]) + args.tobytes(), digest_size=16).digest()
             if key not in self._collectives:
-                exchange, seconds = self.costs.carried_out(self._exchange(COLLECTIVES[name], args), itemsize)
-                self._collectives[key] = self._set_of(exchange, size, seconds), seconds
+                exchange = self._exchange(COLLECTIVES[name], args)
+                carried = self.costs.carried(exchange, itemsize)
+                self._collectives[key] = self._set_of(exchange, size, carried), carried.seconds
             p.streams[row], p.seconds[row] = self._collectives[key]
         p.filled["pending"] = p.filled["args"] = 0
 
-    def _set_of(self, exchange: Exchange, size: int, seconds: float) -> int:
-        """The set of streams and links of a collective of so many bytes and seconds."""
-        machine = self.lowering.machine
-        links, parts = links_of_exchange(machine, exchange)
+    def _set_of(self, exchange: Exchange, size: int, carried: Carried) -> int:
+        """The set of streams and links of a collective of so many bytes."""
+        machine, (seconds, links, parts) = self.lowering.machine, carried
         paces = paces_of(machine, links, parts, np.array([size / seconds if seconds > 0 else 0.0]))[0]
         return self.sets.of_group(sorted(set(exchange.devices)), links, paces / machine.link_bandwidth[links])
 

@@ -17,7 +17,7 @@ ALL = [(algorithm, name) for algorithm, each in ALGORITHMS.items() for name in e
 
 
 def whole(machine):
-    return group_of(machine, StreamTable(machine), range(len(machine.devices)))
+    return group_of(machine, StreamTable(machine), range(len(machine.devices)))[0]
 
 
 def unequal(first, second):
@@ -116,7 +116,7 @@ def test_rings_of_a_torus_and_trees_take_what_their_bytes_take():
 def test_groups_that_look_alike_are_alike():
     machine = MachineModel.preset("v100", nodes=2)
     table = StreamTable(machine)
-    first, second, other = (group_of(machine, table, range(k, k + 8)).key for k in (0, 8, 4))
+    first, second, other = (group_of(machine, table, range(k, k + 8))[0].key for k in (0, 8, 4))
     assert first == second != other
 
 
@@ -127,7 +127,7 @@ def test_a_device_that_sends_by_link_is_no_queue():
 
 def test_trees_reach_members_behind_devices_that_are_none():
     machine = mesh((1, 5))
-    group = group_of(machine, StreamTable(machine), (0, 2, 4))
+    group = group_of(machine, StreamTable(machine), (0, 2, 4))[0]
     steps = ALGORITHMS["multitree"].steps("all-gather", group)
     assert sorted(zip(steps.source.tolist(), steps.target.tolist(), strict=True)) == [
         (0, 1),

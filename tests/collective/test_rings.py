@@ -14,7 +14,7 @@ from taskflow.tasks.streams import StreamTable
 
 
 def whole(machine):
-    return group_of(machine, StreamTable(machine), range(len(machine.devices)))
+    return group_of(machine, StreamTable(machine), range(len(machine.devices)))[0]
 
 
 MESHES = [
