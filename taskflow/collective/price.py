@@ -32,7 +32,7 @@ MOST = 1 << 12  # collectives and groups that are remembered
 # 0.2 % (P100), 0.8 % (H100), 1.4 % (V100, two hosts each) of the fastest. To try all takes three quarters of a search.
 WITH_OUTSIDERS = ("ring", "rings", "two-level in 4 parts")
 SMALL = 8  # devices of a machine on which searches, too, try every algorithm
-_FEW_MEMBERS, _FEW_BYTES = 64, (1 << 14, 1 << 20, 1 << 25)  # of the groups and collectives that say which are few
+_MOST_MEMBERS, _TRIED_BYTES = 64, (1 << 14, 1 << 20, 1 << 25)  # of groups and collectives, see `_winners`
 _DIGEST_BYTES = 16
 
 
@@ -66,24 +66,24 @@ class CollectiveCosts:
 
     @staticmethod
     def of_search(machine: MachineModel) -> CollectiveCosts:
-        """For estimates; of a large machine with the algorithms that win in its whole, in a host, or between hosts.
+        """For a search; on a machine of more than `SMALL` devices by the algorithms that `_winners` finds.
 
-        To try all of them for every group that a search meets takes half of its time.
+        An estimate may be above what lowering finds, never below it.
         """
         costs = CollectiveCosts(machine)
         return CollectiveCosts(machine, costs._winners()) if len(machine.devices) > SMALL else costs
 
     def _winners(self) -> Mapping[str, Collection[str]]:
-        """Collective -> algorithms that are the fastest for some size, in some group of many."""
+        """Collective -> algorithms that are the fastest for some size: among all, those of a host, one of each host."""
         host = [device.host for device in self.machine.devices]
         every = sorted(range(len(host)), key=host.__getitem__)
         first = {host[d]: d for d in reversed(every)}
-        groups = every[:_FEW_MEMBERS], [d for d in every if host[d] == host[every[0]]], sorted(first.values())
+        groups = every[:_MOST_MEMBERS], [d for d in every if host[d] == host[every[0]]], sorted(first.values())
         found = dict[str, set[str]]()
         for group in groups:
             for name in BY_STEPS if len(group) > 1 else ():
-                prices = self.prices(tuple(group[:_FEW_MEMBERS]))
-                found.setdefault(name, set()).update(prices.choose(name, size).algorithm for size in _FEW_BYTES)
+                prices = self.prices(tuple(group[:_MOST_MEMBERS]))
+                found.setdefault(name, set()).update(prices.choose(name, size).algorithm for size in _TRIED_BYTES)
         return found
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:

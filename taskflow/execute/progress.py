@@ -17,8 +17,8 @@ row if a row of another rank of its host depends on it.
 A fold does the copies around it for which no row has to wait separately: it reads partial results where they are, and
 writes its result to the devices that gave them and want it. So an all-reduce is one pass over memory.
 
-A rank whose own last row wrote what a transfer reads of a parameter makes that transfer, too: it has it in its cache,
-and the other rank copies nothing (`handed_on`).
+A transfer of what a rank has just written of a parameter is made by that rank, which still has it in its cache, and not
+by the target's (`handed_on`).
 
 No deadlock: every rank issues its rows in the one global order and waits only for lower rows, so the lowest unfinished
 row can always go on. A fold that reads in place completes its copies later than their own rows; where another row waits
@@ -195,9 +195,9 @@ class _Orderer:
 
 
 def handed_on(graph: TaskGraph, ranks: Array) -> set[int]:
-    """Transfers of persistent regions between ranks that the rank of their source makes, right behind what it sends.
+    """Transfers of persistent regions that the rank of their source makes, instead of that of their target.
 
-    These are the ones before which it ran the point that wrote what they read, and nothing since but others of them.
+    The last row that the rank itself ran, apart from other such transfers, is the point that wrote what is read.
 
     Args:
         ranks: of every device, the rank that drives it.

@@ -7,7 +7,8 @@ cell with a count that only grows, in which it publishes the number of a row tha
 its rows before. Which rows wait for which, which rank makes a copy, and why nothing deadlocks, is decided in
 `progress`.
 
-A cell is written after the data and read before it; this relies on x86, which keeps stores, and loads, in order.
+A cell is written after the data and read before it; this relies on x86, which keeps stores, and loads, in order. Copies
+past the cache (`past_cache`), whose stores it does not keep in order, end with a fence.
 """
 
 from __future__ import annotations

@@ -4,7 +4,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import Graph, MachineModel, ParallelConfig, Strategy, Window, lower
+import ops
+from taskflow import (
+    CostModel,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    Window,
+    data_parallel,
+    lower,
+    reorder,
+    schedule,
+)
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.program import messages
 from taskflow.execute.progress import (
@@ -190,6 +202,25 @@ def test_an_all_reduce_is_a_fold_on_every_rank_and_one_wait_before_and_after_it(
     order = order_between_ranks(waiting(task_graph), read | written, np.arange(2))
     assert order.before == {(4, 0): ((1, 1),), (5, 1): ((0, 0),), (8, 0): ((1, 5),), (9, 1): ((0, 4),)}
     assert order.at_end == {0: (), 1: ()}
+
+
+def test_a_rank_hands_on_the_part_of_a_parameter_that_it_has_just_updated():
+    graph = Graph()
+    h = ops.linear(graph.input("x", (2, 8)), 8, bias=False, name="fc")
+    ops.adam(ops.mean_squared_error(h, graph.input("t", (2, 8)), name="loss"))
+    machine = MachineModel.uniform(2)
+    strategy, update = data_parallel(graph, machine), next(op for op in graph.operators if op.name.endswith(".adam"))
+    strategy[update.name] = ParallelConfig({update.split_axes[0]: 4}, (0, 0, 1, 1))
+    costs = CostModel.analytic(machine)
+    task_graph = reorder(lower(graph, strategy, machine), costs, schedule.depth_first)
+    moved = np.flatnonzero(task_graph.is_transfer).tolist()
+    weights = {row for row in moved if task_graph.regions[task_graph.region[row]].name == "fc.weight"}
+    assert len(weights) == 4 < len(moved)  # gradients are moved, too, but not handed on
+    assert handed_on(task_graph, np.arange(2)) == weights
+    assert handed_on(task_graph, np.zeros(2, int)) == set()
+    late = [*(row for row in range(len(task_graph)) if row not in weights), *sorted(weights)]
+    # Behind all updates the first ones read what is no longer the latest: their targets copy it, and the last are late.
+    assert handed_on(task_graph.reordered(late), np.arange(2)) == set()
 
 
 def test_a_fold_copies_its_result_only_where_it_has_waited_for_the_memory():
