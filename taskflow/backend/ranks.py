@@ -8,6 +8,7 @@ step. One slot of a `Flags` is one signal in a step, from one rank to another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,15 @@ class RankGpu:
     gpu: str
     reaches: tuple[str, ...]
     library: int
+
+
+def why_no_library(gpus: Sequence[RankGpu], is_asked_for: bool = False) -> str:
+    """Why NCCL cannot be used; empty where it can. Ranks that share a GPU use it only when asked to: it is slow."""
+    without = [r for r, gpu in enumerate(gpus) if not gpu.library]
+    if without:
+        return f"ranks {without} have no NCCL"
+    shared = [gpu for (_, gpu), count in Counter((p.host, p.gpu) for p in gpus).items() if count > 1]
+    return f"several ranks share the GPU {shared[0]}" if shared and not is_asked_for else ""
 
 
 @dataclass(frozen=True)

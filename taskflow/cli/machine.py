@@ -82,7 +82,17 @@ def describe_machine(machine: MachineModel) -> str:
     lines += ["", f"devices  {'kind':8s} {'GiB':>9s} {'GB/s':>9s} {'launch us':>9s}  peak Tflop/s"]
     lines += [f"{count:7d}  {key}" for key, count in devices.items()]
     lines += ["", f"  pairs  {'transfers between devices':25s} {'GB/s':>9s} {'us':>9s} {'links':>6s}"]
-    return "\n".join(lines + _transfer_lines(machine)) + "\n"
+    return "\n".join(lines + _transfer_lines(machine) + _library_lines(machine)) + "\n"
+
+
+def _library_lines(machine: MachineModel) -> list[str]:
+    """What the library's collectives take, at the least and the most bytes that were measured."""
+    lines = ["", f"devices  {'collectives of the library':32s} {'us':>11s} {'GB/s':>9s}"] if machine.library else []
+    for times in machine.library:
+        name = f"{times.collective}, hosts: {times.hosts}"
+        rate = times.bytes[-1] / times.seconds[-1]
+        lines.append(f"{times.devices:7d}  {name:32s} {times.seconds[0] * 1e6:11.2f} {rate / 1e9:9.2f}")
+    return lines
 
 
 def _transfer_lines(machine: MachineModel) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from taskflow.collective.algorithms import BY_STEPS, serving
 from taskflow.collective.price import CollectiveCosts, row_digest
 from taskflow.machine import MachineModel
+from taskflow.machine.library import LIBRARY
 from taskflow.tasks.steps import Way
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
@@ -23,7 +24,8 @@ def check_collectives(machine: MachineModel) -> None:
         ValueError: which collective, and what there is for it.
     """
     for name, algorithm in machine.collectives.items():
-        able = [FASTEST, *serving(name), *(["copies"] if name in BY_COPIES else [])]
+        library = [LIBRARY] if any(times.collective == name for times in machine.library) else []
+        able = [FASTEST, *serving(name), *library, *(["copies"] if name in BY_COPIES else [])]
         if algorithm not in able:
             known = sorted({"all-to-all", *BY_STEPS})
             there = ", ".join(able) if name in known else f"collectives are {', '.join(known)}"

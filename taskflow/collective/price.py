@@ -8,7 +8,7 @@ An algorithm is left out without a pass where its busiest stream or link alone t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,9 +16,11 @@ import numpy as np
 
 from taskflow.collective.algorithms import ALGORITHMS, BY_STEPS, serving
 from taskflow.collective.group import Group, group_of
+from taskflow.collective.library import is_one_call, times_of
 from taskflow.collective.rows import rows_of, shared_links
 from taskflow.core.columns import Array, pointers
 from taskflow.machine import MachineModel
+from taskflow.machine.library import LIBRARY, LibraryTimes
 from taskflow.tasks import exchange as exchanges
 from taskflow.tasks.all_to_all import ALGORITHMS as TO_EACH
 from taskflow.tasks.exchange import Exchange
@@ -136,7 +138,8 @@ class CollectiveCosts:
                 self._known, self._models, self._alike = {}, {}, {}
             model, links = group_of(self.machine, self._table, group)
             part = partial(self._part, group)
-            self._models[group] = self._alike.setdefault(model.key, GroupPrices(model, part, self._few)), links
+            prices = GroupPrices(model, part, self._few, self.machine.library)
+            self._models[group] = self._alike.setdefault(model.key, prices), links
         return self._models[group]
 
     def _part(self, group: tuple[int, ...], members: tuple[int, ...]) -> GroupPrices:
@@ -157,15 +160,23 @@ def row_digest(graph: TaskGraph, row: int) -> bytes:
 
 
 class GroupPrices:
-    """What every algorithm takes in a group; `part`: the prices of some members; `few`: see `CollectiveCosts`."""
+    """What every algorithm takes in a group.
+
+    Args:
+        part: the prices of some members.
+        few: see `CollectiveCosts`.
+        library: see `MachineModel.library`.
+    """
 
     def __init__(
         self,
         group: Group,
         part: Callable[[tuple[int, ...]], GroupPrices] | None = None,
         few: Mapping[str, Collection[str]] = {},
+        library: Sequence[LibraryTimes] = (),
     ) -> None:
         self.group, self._part, self._few = group, part, few
+        self._library = times_of(group, library)
         self._among: dict[tuple[str, str, int], Messages] = {}
         self._sent: dict[tuple[object, ...], tuple[Messages, Array]] = {}
         self._work: dict[tuple[object, ...], tuple[Array, Array]] = {}
@@ -181,7 +192,9 @@ class GroupPrices:
         if key not in self._choices:
             if len(self._choices) >= MOST:
                 self._choices = {}
-            able = tried(outline, self._few) if algorithm not in serving(outline.name) else (algorithm,)
+            able = (*tried(outline, self._few), *([LIBRARY] if self._serves(outline) else []))
+            if algorithm in (LIBRARY, *serving(outline.name)) and (algorithm != LIBRARY or LIBRARY in able):
+                able = (algorithm,)
             is_bound = len(able) > 1 and outline.is_even
             bounds = sorted((self.bound_of(outline, each) if is_bound else 0.0, k) for k, each in enumerate(able))
             best = Choice(np.inf, able[0])
@@ -207,11 +220,21 @@ class GroupPrices:
                 messages = straight_messages(outline)
                 is_shared = shared_links(self.group, messages)
             rows = rows_of(self.group, outline, messages, is_shared)
-            self._priced[key] = rows.seconds(), rows.load
+            seconds = self._measured(outline) if algorithm == LIBRARY else rows.seconds()
+            self._priced[key] = seconds, rows.load
         return self._priced[key]
+
+    def _serves(self, outline: Outline) -> bool:
+        """Whether there is a measurement of such a collective of the library."""
+        return outline.name in self._library and is_one_call(outline)
+
+    def _measured(self, outline: Outline) -> float:
+        return self._library[outline.name].at(outline.tile_bytes * len(outline.boxes))
 
     def bound_of(self, outline: Outline, algorithm: str) -> float:
         """What its busiest stream or link takes, where all is even: messages are as long as the shortest piece."""
+        if algorithm == LIBRARY:
+            return self._measured(outline)
         messages = self._messages(outline, algorithm)[0]
         has_all = len(outline.sources) == self.group.count  # else something that is added comes to nothing: no fold
         key = outline.name, algorithm, _parts(outline), has_all
@@ -247,7 +270,8 @@ class GroupPrices:
         """The messages of a collective of which all members have, or get, a part; see `steps.messages_of`."""
         key = name, algorithm, parts
         if key not in self._among:
-            self._among[key] = messages_of(name, ALGORITHMS[algorithm].steps(name, self.group), parts)
+            steps = ALGORITHMS["ring" if algorithm == LIBRARY else algorithm].steps(name, self.group)
+            self._among[key] = messages_of(name, steps, parts)
         return self._among[key]
 
     # -- of equal pieces -----------------------------------------------------------------------------------------------

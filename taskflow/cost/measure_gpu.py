@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 from taskflow.backend import Array, Run, StreamBackend, StreamContext, Workspace
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import Transport
+from taskflow.cost.measure_library import measure_library
 from taskflow.cost.samples import fitted_rates, one_way_times
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
@@ -54,7 +55,8 @@ def measure_gpus(machine: MachineModel, backend: StreamBackend, transport: Trans
     rates: dict[str, Any] = device_rates(machine.devices[own], clock, backend)
     link = _link(backend, transport, clock, len(machine.devices))
     rates |= link or {}
-    return machine.with_rates(**transport.gather(rates)[0])
+    machine = machine.with_rates(**transport.gather(rates)[0])
+    return replace(machine, library=measure_library(backend, transport))
 
 
 def device_rates(device: Device, clock: DeviceClock, backend: StreamBackend) -> dict[str, Any]:

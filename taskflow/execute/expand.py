@@ -16,11 +16,12 @@ import numpy as np
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
 from taskflow.execute.waits import Accesses, find_dependences
+from taskflow.machine.library import LIBRARY
 from taskflow.tasks.exchange import ExchangeStep
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import JOINED, ROW_COLUMNS, Array, Kind, Privilege, TaskGraph
+from taskflow.tasks.task_graph import COLLECTIVES, JOINED, ROW_COLUMNS, Array, Kind, Privilege, TaskGraph
 
 Argument = tuple[int, Rect, Privilege]
 
@@ -43,7 +44,18 @@ class Expansion:
 
 
 def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
-    """`task_graph` with its collectives spelled out, but for the rows `kept`."""
+    """`task_graph` with its collectives spelled out, but for the rows `kept`.
+
+    Raises:
+        ValueError: a library carries one out, which has no steps, and it is not kept.
+    """
+    for row in np.flatnonzero(task_graph.is_by_library).tolist():
+        if row not in kept:
+            name, region = COLLECTIVES[int(task_graph.collective[row])], task_graph.regions[int(task_graph.region[row])]
+            raise ValueError(
+                f"machine '{task_graph.machine.name}': {name} of '{region.name}' (row {row}) is by '{LIBRARY}', which "
+                f"only GPUs of several ranks with NCCL have; name another: collectives={{'{name}': 'ring'}}"
+            )
     if all(row in kept for row in np.flatnonzero(task_graph.kind == Kind.COLLECTIVE).tolist()):
         instances = np.arange(len(task_graph.instance_device))
         return Expansion(task_graph, np.arange(len(task_graph)), instances, np.zeros_like(instances))

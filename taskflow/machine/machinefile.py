@@ -16,6 +16,13 @@ rates = { float64 = 5.3e12 }
 ends = [[0, 1], "pcie"]    # a link for every device of the list
 bandwidth = 16e9
 latency_seconds = 1e-6
+
+[[library]]                # what a collective of NCCL was measured to take; see `LibraryTimes`
+collective = "all-reduce"
+hosts = 4
+devices = 8                # in all
+bytes = [1024, 1048576]
+seconds = [2e-5, 3e-4]
 ```
 Without `hosts` every name is a place of the whole machine and `host` is a field of the devices like the others.
 """
@@ -28,12 +35,13 @@ from dataclasses import fields
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import Meta, Struct, defstruct, structs
 
 from taskflow.core.files import check_version, fit, parse_toml
 from taskflow.machine.device import Device, Link
+from taskflow.machine.library import LibraryTimes
 
 VERSION, LARGEST_BYTES = 1, 16 << 20
 MOST_DEVICES, MOST_LINKS = 1 << 12, 1 << 20  # the routes of 4,096 devices take half a GiB
@@ -54,6 +62,7 @@ class MachineTable(Struct, forbid_unknown_fields=True):
     hosts: Count | None = None
     shared: list[str] = []
     link: list[dict[str, Any]] = []
+    library: list[dict[str, Any]] = []
 
 
 class LinkTable(Struct, forbid_unknown_fields=True):
@@ -67,12 +76,21 @@ class LinkTable(Struct, forbid_unknown_fields=True):
 
 _FIELDS = [(name, kind, None) for name, kind in get_type_hints(Device).items()]
 DeviceTable = defstruct("DeviceTable", [("count", Count, 1), *_FIELDS], forbid_unknown_fields=True)
+LibraryTable = defstruct("LibraryTable", [*get_type_hints(LibraryTimes).items()], forbid_unknown_fields=True)
 
 
-def read_machine(
-    text: str, hosts: int | None = None
-) -> tuple[str, tuple[Device, ...], tuple[Link, ...], dict[str, str]]:
-    """Name, devices, links and `collectives` of a machine file; `hosts` overrides the number that it gives.
+class MachineParts(NamedTuple):
+    """What a machine file says; see `MachineModel`."""
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+    name: str
+    collectives: dict[str, str]
+    library: tuple[LibraryTimes, ...]
+
+
+def read_machine(text: str, hosts: int | None = None) -> MachineParts:
+    """A machine file; `hosts` overrides the number that it gives.
 
     Raises:
         ValueError: what is wrong in which entry.
@@ -99,7 +117,11 @@ def read_machine(
         for h in range(count)
         for (a, b), bandwidth, latency in pairs
     )
-    return table.name, devices, links, table.collectives
+    library = tuple(
+        LibraryTimes(**structs.asdict(fit(entry, LibraryTable, f"library entry {k}")))
+        for k, entry in enumerate(table.library)
+    )
+    return MachineParts(devices, links, table.name, table.collectives, library)
 
 
 def _check_count(what: str, count: int, most: int) -> None:
@@ -107,8 +129,9 @@ def _check_count(what: str, count: int, most: int) -> None:
         raise ValueError(f"has {count} {what}, at most {most} are possible")
 
 
-def write_machine(name: str, devices: Sequence[Device], links: Sequence[Link], collectives: Mapping[str, str]) -> str:
+def write_machine(parts: MachineParts) -> str:
     """The text of a machine file that reads back equal."""
+    devices, links, name, collectives, library = parts
     lines = [f"version = {VERSION}", f"name = {_value(name)}", f"collectives = {_value(collectives)}"]
     for device, group in groupby(devices):
         lines += ["", "[[device]]", f"count = {len(list(group))}"]
@@ -117,6 +140,8 @@ def write_machine(name: str, devices: Sequence[Device], links: Sequence[Link], c
         lines += ["", "[[link]]", f"ends = {_value((first, tuple(second for *_, second in alike)))}"]
         lines += [f"bandwidth = {_value(bandwidth)}", f"latency_seconds = {_value(latency)}"]
         lines += [] if is_both else ["directed = true"]
+    for times in library:
+        lines += ["", "[[library]]", *(f"{f.name} = {_value(getattr(times, f.name))}" for f in fields(times))]
     return "\n".join(lines) + "\n"
 
 

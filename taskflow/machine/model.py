@@ -20,8 +20,10 @@ from taskflow.core.columns import Array
 from taskflow.core.files import naming, read_text, replace_file
 from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
+from taskflow.machine.library import LibraryTimes
 from taskflow.machine.machinefile import (
     LARGEST_BYTES,
+    MachineParts,
     move_place,
     preset_text,
     read_machine,
@@ -56,13 +58,15 @@ class MachineModel:
 
     Up to four devices sum and gather by copies to one another, which orders can overlap; p devices need 2 p (p - 1) of
     them for a sum. More of them do it together, in collectives, by the algorithm that is the fastest. `collectives`
-    says otherwise: name -> algorithm, or `copies`; see `with_collectives`.
+    says otherwise: name -> algorithm, or `copies`; see `with_collectives`. `library`: what collectives of NCCL were
+    measured to take; where there is a measurement, it is one more algorithm, `library`.
     """
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
     name: str = "machine"
     collectives: Mapping[str, str] = field(default_factory=dict, hash=False)
+    library: tuple[LibraryTimes, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.devices)
@@ -130,8 +134,8 @@ class MachineModel:
         text = preset_text(name)
         if nodes < 1:
             raise ValueError(f"machine preset '{name}': nodes is a positive number, not {nodes}")
-        _, devices, links, _ = read_machine(text, nodes)
-        return MachineModel(devices, links, name if nodes == 1 else f"{nodes} x {name}")
+        parts = read_machine(text, nodes)
+        return MachineModel(parts.devices, parts.links, name if nodes == 1 else f"{nodes} x {name}")
 
     @staticmethod
     def load(path: str | Path) -> MachineModel:
@@ -143,21 +147,21 @@ class MachineModel:
         if not Path(path).is_file():
             raise ValueError(f"machine file '{path}': there is no such file")
         with naming(f"machine file '{path}'"):
-            name, devices, links, collectives = read_machine(read_text(path, LARGEST_BYTES))
-            machine = MachineModel(devices, links, name, collectives)
+            machine = MachineModel(*read_machine(read_text(path, LARGEST_BYTES)))
             _ = machine.routes  # all devices reach each other
         return machine
 
     def save(self, path: str | Path) -> None:
         """Write a TOML machine file that loads equal, atomically."""
-        replace_file(path, write_machine(self.name, self.devices, self.links, self.collectives), LARGEST_BYTES)
+        parts = MachineParts(self.devices, self.links, self.name, dict(self.collectives), self.library)
+        replace_file(path, write_machine(parts), LARGEST_BYTES)
 
     @staticmethod
     def join(machines: Sequence[MachineModel], name: str = "") -> MachineModel:
         """One machine of several, unequal ones say: devices and hosts are numbered on.
 
         Places of a host (`pcie@0`) stay apart; those of the same name (`network` in the presets) become one, and that
-        is what joins the machines. `collectives` are those of the first.
+        is what joins the machines. `collectives` are those of the first; no `library` was measured on all.
         `MachineModel.join([MachineModel.preset("v100"), MachineModel.preset("k80")])`.
         """
         devices: list[Device] = []
@@ -197,7 +201,8 @@ class MachineModel:
 
         Args:
             collectives: `all-reduce`, `reduce-scatter`, `reduce`, `all-gather`, `broadcast`, `all-to-all` -> algorithm,
-                such as `ring`, or `fastest`; what is not named is chosen by cost. `copies` for `all-reduce` or
+                such as `ring`, or `fastest`; what is not named is chosen by cost. `library` serves groups of which
+                there is a measurement, see `LibraryTimes`. `copies` for `all-reduce` or
                 `all-gather`: all sums or gathers, of any number of devices, are copies and folds that orders can
                 overlap; anything else there: none is. An `all-to-all` is copies unless it is named: `pairwise`,
                 `two-level` (gathered within each host first, so that few messages cross) or `fastest`.

@@ -1,16 +1,22 @@
 """Programs for GPUs on fake streams, one device a rank: mapped memory, a library, staged messages, and mixtures."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ops
-from taskflow import Executor, Graph, MachineModel, data_parallel, lower, precision
+from taskflow import Executor, Graph, Kind, MachineModel, data_parallel, lower, precision
 from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import connect
 from taskflow.cost import measure_gpu
+from taskflow.cost.measure_library import measure_library
 from taskflow.execute.progress import foldable_in_place
+from taskflow.machine.library import COLLECTIVES
 from tests import laws
+from tests.collectives import fed, one_collective
 from tests.cost.test_measure_gpu import ModelStreams
 from tests.execute.gpu.test_streamed import feeds, network
 from tests.fake_gpu.streams import FakeStreams
@@ -156,3 +162,21 @@ def test_a_carrier_that_is_not_possible_is_refused(options, transport, message):
     with pytest.raises(ValueError) as error:
         Executor(task_graph, backend=backend, transport=transport)
     assert str(error.value) == message.format(all=list(range(connect().size)))
+
+
+def test_a_library_is_measured_and_then_chosen():
+    size, backend = connect().size, FakeStreams(connect().rank)
+    measured = measure_library(backend, connect(), (1 << 10, 1 << 12))
+    assert {times.devices for times in measured} == ({size} if size > 1 else set())
+    assert {times.collective for times in measured} == (set(COLLECTIVES) if size > 1 else set())
+    if size == 1:
+        return
+    times = (replace(each, seconds=(1e-9, 2e-9)) for each in measured)
+    machine = replace(on_gpus(), library=tuple(times)).with_collectives({"all-reduce": "fastest"})
+    x = np.random.default_rng(7).standard_normal((size, 64, 3))
+    for name, algorithm in (("all-reduce", "library"), ("all-reduce", "ring"), ("reduce-scatter", "library")):
+        task_graph, found = one_collective(name, algorithm, machine, (64, 3))
+        assert found[name] == algorithm
+        with Executor(task_graph, backend=backend) as step:
+            assert (step._rows.kind == Kind.COLLECTIVE).sum() == task_graph.is_by_library.sum()
+            assert np.allclose(step(fed(name, x))["whole"], x.sum(axis=0), rtol=1e-12)

@@ -6,7 +6,8 @@ that all ranks and all runs choose alike:
 
 * a pair of ranks: `shared` where they are on one host and the receiver's GPU reaches the sender's, or is the same one;
   else `nccl` where it can be; else `messages`;
-* a collective: `nccl` where it can be, and its plan exists (`library`); else it is copies and folds, pair by pair;
+* a collective: `nccl` where it can be, and its plan exists (`library`); else it is copies and folds, pair by pair. On
+  a machine with measurements of the library, only the collectives for which it was chosen are its calls;
 * NCCL can be where every rank has the library and a GPU of its own.
 
 Whoever asks for one carrier gets it for all, or is refused with the reason.
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from taskflow.backend import RankGpu
-from taskflow.backend.ranks import SUMMED
+from taskflow.backend.ranks import SUMMED, why_no_library
 from taskflow.execute.gpu.library import LibraryPlan, plan_library
 from taskflow.tasks.exchange import SUMS
 from taskflow.tasks.task_graph import COLLECTIVES, Array, Kind, TaskGraph
@@ -72,15 +73,6 @@ def choose_carriers(task_graph: TaskGraph, gpus: Sequence[RankGpu], carrier: str
     return Carriers(pairs, plans)
 
 
-def why_no_library(gpus: Sequence[RankGpu], is_asked_for: bool = False) -> str:
-    """Why NCCL cannot be used; empty where it can. Ranks that share a GPU use it only when asked to: it is slow."""
-    without = [r for r, gpu in enumerate(gpus) if not gpu.library]
-    if without:
-        return f"ranks {without} have no NCCL"
-    shared = [gpu for (_, gpu), count in Counter((p.host, p.gpu) for p in gpus).items() if count > 1]
-    return f"several ranks share the GPU {shared[0]}" if shared and not is_asked_for else ""
-
-
 def why_not_shared(gpus: Sequence[RankGpu], source: int, device: int) -> str:
     """Why a rank cannot read another one's memory; empty where it can."""
     if gpus[source].host != gpus[device].host:
@@ -117,7 +109,8 @@ def _pairs(task_graph: TaskGraph, plans: Mapping[int, LibraryPlan]) -> list[tupl
 
 def _plan_collectives(task_graph: TaskGraph) -> dict[int, LibraryPlan]:
     found = {}
-    for row in np.flatnonzero(task_graph.kind == Kind.COLLECTIVE).tolist():
+    rows = task_graph.is_by_library if task_graph.machine.library else task_graph.kind == Kind.COLLECTIVE
+    for row in np.flatnonzero(rows).tolist():
         region, name = int(task_graph.region[row]), COLLECTIVES[int(task_graph.collective[row])]
         if name not in SUMS or task_graph.regions[region].dtype in SUMMED:
             plan = plan_library(task_graph.exchange(row), task_graph.order(region))

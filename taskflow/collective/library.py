@@ -1,0 +1,37 @@
+"""A library's collectives as one more algorithm: what it takes is measured, and its way is its own.
+
+Its messages stand for the links that it loads: those of a ring, which is what NCCL sends much along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from taskflow.collective.group import Group
+from taskflow.machine.library import LibraryTimes
+from taskflow.tasks.moves import Outline
+from taskflow.tasks.steps import SUMS
+
+
+def times_of(group: Group, library: Sequence[LibraryTimes]) -> Mapping[str, LibraryTimes]:
+    """What was measured in groups of so many members on so many hosts: collective -> times."""
+    on_host = np.diff(group.host_begin)
+    is_even = len(on_host) > 0 and int(on_host.min()) == int(on_host.max())
+    size = len(on_host), group.count
+    return {times.collective: times for times in library if is_even and (times.hosts, times.devices) == size}
+
+
+def is_one_call(outline: Outline) -> bool:
+    """Whether a library has one call for it: all members take part, with equal slices of the slowest dimension."""
+    members = len(outline.hosts)
+    if not outline.is_even or (outline.name in SUMS and len(outline.sources) < members):
+        return False
+    if outline.is_whole:
+        return True
+    boxes = np.array(outline.boxes).reshape(len(outline.boxes), 2, -1)
+    low, high = boxes[:, 0], boxes[:, 1]
+    follows = (low[1:, 0] == high[:-1, 0]).all() and len(set((high - low)[:, 0].tolist())) == 1
+    is_wide = (low[:, 1:] == low[0, 1:]).all() and (high[:, 1:] == high[0, 1:]).all()
+    return bool(follows and is_wide) and outline.owners == tuple(range(members))

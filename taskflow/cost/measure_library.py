@@ -1,0 +1,84 @@
+"""How long the collectives of a GPU library (NCCL) take among the ranks, by size: tables for the machine model.
+
+Timed by the events of every rank's GPU, as many calls behind each other as a step would make; the slowest rank counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from taskflow.backend import Communicator, GroupCall, StreamBackend
+from taskflow.backend.ranks import why_no_library
+from taskflow.comm.transport import Transport
+from taskflow.machine.library import COLLECTIVES, LibraryTimes
+
+SIZES = (1 << 10, 1 << 15, 1 << 18, 1 << 21, 1 << 24, 1 << 28)  # bytes
+_CALLS, _ROUNDS = 10, 5
+
+
+def measure_library(
+    backend: StreamBackend, transport: Transport, sizes: Sequence[int] = SIZES
+) -> tuple[LibraryTimes, ...]:
+    """Every collective among all ranks, the ranks of a host, and one of each host; all ranks call it.
+
+    Nothing where ranks have no library, or share a GPU. Groups of unequal hosts are left out.
+    """
+    if transport.size < 2 or why_no_library(transport.gather(backend.rank_gpu(transport.rank))):
+        return ()
+    found = []
+    groups = _groups(transport.hosts)
+    communicators = backend.communicators(transport.rank, groups, transport, max(sizes))
+    for group in groups:
+        hosts = len({transport.hosts[rank] for rank in group})
+        for collective in COLLECTIVES:
+            times = [_seconds(backend, transport, communicators.get(group), collective, size) for size in sizes]
+            slowest = np.max(transport.gather(times), axis=0).tolist()
+            found.append(LibraryTimes(collective, hosts, len(group), tuple(sizes), tuple(slowest)))
+    return tuple(found)
+
+
+def _groups(hosts: Sequence[int]) -> list[tuple[int, ...]]:
+    """Those of two or more ranks that have as many on every host."""
+    own = [tuple(np.flatnonzero(np.array(hosts) == host).tolist()) for host in sorted(set(hosts))]
+    every = [tuple(range(len(hosts)))] if len({len(ranks) for ranks in own}) == 1 else []
+    found = dict.fromkeys([*every, own[0], tuple(ranks[0] for ranks in own)])
+    return [group for group in found if len(group) > 1]
+
+
+def _seconds(
+    backend: StreamBackend, transport: Transport, communicator: Communicator | None, collective: str, size: int
+) -> float:
+    """Of one call on this rank; 0 for who is not in the group."""
+    stream, ends = backend.make_stream(transport.rank, "library"), [backend.make_event(True) for _ in range(2)]
+    rounds, calls = list[float](), _calls(backend, transport.rank, communicator, collective, size)
+    for _ in range(_ROUNDS):
+        transport.barrier()
+        backend.record(stream, ends[0])
+        for call in calls * _CALLS:
+            backend.run(stream, call)
+        backend.record(stream, ends[1])
+        backend.synchronize(ends[1])
+        rounds.append(backend.seconds_between(*ends) / _CALLS)
+    return float(np.median(rounds[1:])) if communicator else 0.0
+
+
+def _calls(
+    backend: StreamBackend, rank: int, communicator: Communicator | None, collective: str, size: int
+) -> list[Callable[[], object]]:
+    """The calls of a collective of `size` bytes; the first of a group is the root."""
+    if communicator is None:
+        return []
+    group, count = communicator.group, max(size // 4 // len(communicator.group), 1) * len(communicator.group)
+    whole, other = (backend.zeros(rank, 4 * count).view("float32") for _ in range(2))
+    tile = slice(*(count // len(group) * (group.index(rank) + k) for k in (0, 1)))
+    is_root = rank == group[0]
+    given, got = {
+        "all-reduce": (whole, other),
+        "reduce-scatter": (whole, other[tile]),
+        "all-gather": (whole[tile], other),
+        "reduce": (whole, other if is_root else None),
+        "broadcast": (whole if is_root else None, None if is_root else other),
+    }[collective]
+    return list(communicator.calls([GroupCall(collective.replace("-", "_"), given, got, group[0])]))

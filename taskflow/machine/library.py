@@ -1,0 +1,53 @@
+"""What the collectives of a vendor's library (NCCL) were measured to take: they are no steps that could be priced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taskflow.machine.device import check_positive
+
+COLLECTIVES = ("all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast")  # those that a library has
+LIBRARY = "library"  # the algorithm by which it carries them out
+_MICROSECONDS = 1e6
+_MOST_BYTES = 1 << 40
+
+
+@dataclass(frozen=True)
+class LibraryTimes:
+    """Seconds of one collective, by size, among some devices.
+
+    Attributes:
+        collective: one of `COLLECTIVES`.
+        hosts, devices: so many devices in all, as many of them on each host.
+        bytes: of the whole that all have, or get, ascending; two or more.
+        seconds: of each.
+    """
+
+    collective: str
+    hosts: int
+    devices: int
+    bytes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        where = f"library: {self.collective} among {self.devices} devices on {self.hosts} hosts"
+        if self.collective not in COLLECTIVES:
+            raise ValueError(f"library: collectives are {', '.join(COLLECTIVES)}, not '{self.collective}'")
+        if not 1 <= self.hosts <= self.devices or self.devices < 2 or self.devices % self.hosts:
+            raise ValueError(f"{where}: 2 devices or more, as many on every host")
+        if len(self.bytes) != len(self.seconds) or len(self.bytes) < 2:
+            raise ValueError(f"{where}: {len(self.bytes)} sizes and {len(self.seconds)} times, not two or more of each")
+        for size, seconds in zip(self.bytes, self.seconds, strict=True):
+            check_positive(where, "a size", size, _MOST_BYTES)
+            check_positive(where, "a time, in us", seconds * _MICROSECONDS)
+        if (np.diff(self.bytes) <= 0).any():
+            raise ValueError(f"{where}: sizes ascend, not {list(self.bytes)}")
+
+    def at(self, size: float) -> float:
+        """Seconds at a size: between two that were measured by a straight line, beyond by the last line or level."""
+        if size <= self.bytes[-1]:
+            return float(np.interp(size, self.bytes, self.seconds))
+        slope = (self.seconds[-1] - self.seconds[-2]) / (self.bytes[-1] - self.bytes[-2])
+        return self.seconds[-1] + max(slope, 0.0) * (size - self.bytes[-1])
