@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from taskflow.collective.group import Group
-from taskflow.machine.library import LibraryTimes
+from taskflow.core.columns import Array
+from taskflow.machine.library import LIBRARY, LibraryTimes
 from taskflow.tasks.moves import Outline
 from taskflow.tasks.steps import SUMS
+from taskflow.tasks.task_graph import Kind, TaskGraph
 
 
 def times_of(group: Group, library: Sequence[LibraryTimes]) -> Mapping[str, LibraryTimes]:
@@ -35,3 +37,10 @@ def is_one_call(outline: Outline) -> bool:
     follows = (low[1:, 0] == high[:-1, 0]).all() and len(set((high - low)[:, 0].tolist())) == 1
     is_wide = (low[:, 1:] == low[0, 1:]).all() and (high[:, 1:] == high[0, 1:]).all()
     return bool(follows and is_wide) and outline.owners == tuple(range(members))
+
+
+def is_by_library(task_graph: TaskGraph) -> Array:
+    """Which rows are collectives that a library carries out by itself: they cannot be spelled out."""
+    ways = np.array([*(way.algorithm == LIBRARY for way in task_graph.ways), False])
+    found: Array = (task_graph.kind == Kind.COLLECTIVE) & ways[task_graph.algorithm.clip(-1)]
+    return found

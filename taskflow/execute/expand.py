@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from taskflow.collective.library import is_by_library
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import Rect
 from taskflow.execute.waits import Accesses, find_dependences
@@ -49,7 +50,7 @@ def expand(task_graph: TaskGraph, kept: Collection[int] = ()) -> Expansion:
     Raises:
         ValueError: a library carries one out, which has no steps, and it is not kept.
     """
-    for row in np.flatnonzero(task_graph.is_by_library).tolist():
+    for row in np.flatnonzero(is_by_library(task_graph)).tolist():
         if row not in kept:
             name, region = COLLECTIVES[int(task_graph.collective[row])], task_graph.regions[int(task_graph.region[row])]
             raise ValueError(

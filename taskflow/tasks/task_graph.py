@@ -23,7 +23,6 @@ from taskflow.graph.graph import LogicalRegion, contents
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.machine import MachineModel
-from taskflow.machine.library import LIBRARY
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.steps import Way
 
@@ -296,13 +295,6 @@ class TaskGraph:
     def is_communication(self) -> Array:
         """Which rows carry bytes between devices: transfers and collectives."""
         found: Array = self.is_transfer | (self.kind == Kind.COLLECTIVE)
-        return found
-
-    @property
-    def is_by_library(self) -> Array:
-        """Which rows are collectives that a library carries out by itself: they cannot be spelled out."""
-        ways = np.array([*(way.algorithm == LIBRARY for way in self.ways), False])
-        found: Array = (self.kind == Kind.COLLECTIVE) & ways[np.where(self.algorithm >= 0, self.algorithm, -1)]
         return found
 
     @property

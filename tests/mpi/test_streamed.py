@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import ops
 from taskflow import Executor, Graph, Kind, MachineModel, data_parallel, lower, precision
 from taskflow.backend.timing import DeviceClock
+from taskflow.collective.library import is_by_library
 from taskflow.comm.transport import connect
 from taskflow.cost import measure_gpu
 from taskflow.cost.measure_library import measure_library
@@ -178,5 +179,5 @@ def test_a_library_is_measured_and_then_chosen():
         task_graph, found = one_collective(name, algorithm, machine, (64, 3))
         assert found[name] == algorithm
         with Executor(task_graph, backend=backend) as step:
-            assert (step._rows.kind == Kind.COLLECTIVE).sum() == task_graph.is_by_library.sum()
+            assert (step._rows.kind == Kind.COLLECTIVE).sum() == is_by_library(task_graph).sum()
             assert np.allclose(step(fed(name, x))["whole"], x.sum(axis=0), rtol=1e-12)

@@ -23,6 +23,7 @@ import numpy as np
 
 from taskflow.backend import RankGpu
 from taskflow.backend.ranks import SUMMED, why_no_library
+from taskflow.collective.library import is_by_library
 from taskflow.execute.gpu.library import LibraryPlan, plan_library
 from taskflow.tasks.exchange import SUMS
 from taskflow.tasks.task_graph import COLLECTIVES, Array, Kind, TaskGraph
@@ -109,7 +110,7 @@ def _pairs(task_graph: TaskGraph, plans: Mapping[int, LibraryPlan]) -> list[tupl
 
 def _plan_collectives(task_graph: TaskGraph) -> dict[int, LibraryPlan]:
     found = {}
-    rows = task_graph.is_by_library if task_graph.machine.library else task_graph.kind == Kind.COLLECTIVE
+    rows = is_by_library(task_graph) if task_graph.machine.library else task_graph.kind == Kind.COLLECTIVE
     for row in np.flatnonzero(rows).tolist():
         region, name = int(task_graph.region[row]), COLLECTIVES[int(task_graph.collective[row])]
         if name not in SUMS or task_graph.regions[region].dtype in SUMMED:
