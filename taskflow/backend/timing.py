@@ -6,7 +6,7 @@ A call is captured many times over into one graph, so that what is timed is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,14 +32,17 @@ class DeviceClock:
         backend = self._backend
         self._time(lambda: backend.run(self.stream, call))
         once = self._time(lambda: backend.run(self.stream, call))
-        count = int(min(max(budget_seconds / max(once, 1e-7), 1), _MOST_CALLS))
-        launch = self._repeated(call, count)
+        return self.seconds_each([call], int(min(max(budget_seconds / max(once, 1e-7), 1), _MOST_CALLS)))
+
+    def seconds_each(self, calls: Sequence[Call], count: int) -> float:
+        """Median seconds of `calls`, one after the other, made `count` times: on all ranks as often, if ranks wait."""
+        launch = self._repeated(calls, count)
         self._time(launch)
         return float(np.median([self._time(launch) for _ in range(_ROUNDS)])) / count
 
-    def _repeated(self, call: Call, count: int) -> Callable[[], object]:
+    def _repeated(self, calls: Sequence[Call], count: int) -> Callable[[], object]:
         def issue() -> None:
-            for _ in range(count):
+            for call in (*calls,) * count:
                 self._backend.run(self.stream, call)
 
         try:

@@ -1,6 +1,6 @@
-"""A library's collectives as one more algorithm: what it takes is measured, and its way is its own.
+"""The collectives of a library (NCCL) as one more algorithm: their seconds are measured, how it sends is its affair.
 
-Its messages stand for the links that it loads: those of a ring, which is what NCCL sends much along.
+Where links are asked for, it loads those of a ring, along which NCCL sends what is large.
 """
 
 from __future__ import annotations

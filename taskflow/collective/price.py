@@ -192,9 +192,9 @@ class GroupPrices:
         if key not in self._choices:
             if len(self._choices) >= MOST:
                 self._choices = {}
-            able = (*tried(outline, self._few), *([LIBRARY] if self._serves(outline) else []))
-            if algorithm in (LIBRARY, *serving(outline.name)) and (algorithm != LIBRARY or LIBRARY in able):
-                able = (algorithm,)
+            library = (LIBRARY,) if self._serves(outline) else ()
+            is_named = algorithm in (*serving(outline.name), *library)
+            able = (algorithm,) if algorithm and is_named else (*tried(outline, self._few), *library)
             is_bound = len(able) > 1 and outline.is_even
             bounds = sorted((self.bound_of(outline, each) if is_bound else 0.0, k) for k, each in enumerate(able))
             best = Choice(np.inf, able[0])
@@ -229,6 +229,7 @@ class GroupPrices:
         return outline.name in self._library and is_one_call(outline)
 
     def _measured(self, outline: Outline) -> float:
+        """What the library takes for it."""
         return self._library[outline.name].at(outline.tile_bytes * len(outline.boxes))
 
     def bound_of(self, outline: Outline, algorithm: str) -> float:

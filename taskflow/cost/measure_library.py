@@ -1,21 +1,23 @@
 """How long the collectives of a GPU library (NCCL) take among the ranks, by size: tables for the machine model.
 
-Timed by the events of every rank's GPU, as many calls behind each other as a step would make; the slowest rank counts.
+Timed by the events of every rank's GPU, captured in a graph as in a step; the slowest rank counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from taskflow.backend import Communicator, GroupCall, StreamBackend
 from taskflow.backend.ranks import why_no_library
+from taskflow.backend.streams import Call
+from taskflow.backend.timing import DeviceClock
 from taskflow.comm.transport import Transport
 from taskflow.machine.library import COLLECTIVES, LibraryTimes
 
 SIZES = (1 << 10, 1 << 15, 1 << 18, 1 << 21, 1 << 24, 1 << 28)  # bytes
-_CALLS, _ROUNDS = 10, 5
+_CALLS = 10  # behind each other
 
 
 def measure_library(
@@ -30,10 +32,12 @@ def measure_library(
     found = []
     groups = _groups(transport.hosts)
     communicators = backend.communicators(transport.rank, groups, transport, max(sizes))
+    clock = DeviceClock(backend, transport.rank)
     for group in groups:
         hosts = len({transport.hosts[rank] for rank in group})
         for collective in COLLECTIVES:
-            times = [_seconds(backend, transport, communicators.get(group), collective, size) for size in sizes]
+            own = communicators.get(group)
+            times = [_seconds(clock, _calls(backend, transport.rank, own, collective, size)) for size in sizes]
             slowest = np.max(transport.gather(times), axis=0).tolist()
             found.append(LibraryTimes(collective, hosts, len(group), tuple(sizes), tuple(slowest)))
     return tuple(found)
@@ -47,27 +51,18 @@ def _groups(hosts: Sequence[int]) -> list[tuple[int, ...]]:
     return [group for group in found if len(group) > 1]
 
 
-def _seconds(
-    backend: StreamBackend, transport: Transport, communicator: Communicator | None, collective: str, size: int
-) -> float:
-    """Of one call on this rank; 0 for who is not in the group."""
-    stream, ends = backend.make_stream(transport.rank, "library"), [backend.make_event(True) for _ in range(2)]
-    rounds, calls = list[float](), _calls(backend, transport.rank, communicator, collective, size)
-    for _ in range(_ROUNDS):
-        transport.barrier()
-        backend.record(stream, ends[0])
-        for call in calls * _CALLS:
-            backend.run(stream, call)
-        backend.record(stream, ends[1])
-        backend.synchronize(ends[1])
-        rounds.append(backend.seconds_between(*ends) / _CALLS)
-    return float(np.median(rounds[1:])) if communicator else 0.0
+def _seconds(clock: DeviceClock, calls: Sequence[Call]) -> float:
+    """Of one collective on this rank; 0 for who is not in the group."""
+    if not calls:
+        return 0.0
+    clock.seconds_each(calls, 1)  # not counted: ranks connect in their first call
+    return clock.seconds_each(calls, _CALLS)
 
 
 def _calls(
     backend: StreamBackend, rank: int, communicator: Communicator | None, collective: str, size: int
-) -> list[Callable[[], object]]:
-    """The calls of a collective of `size` bytes; the first of a group is the root."""
+) -> Sequence[Call]:
+    """The calls of a collective of `size` bytes; the first of a group is the root. None for who is not in it."""
     if communicator is None:
         return []
     group, count = communicator.group, max(size // 4 // len(communicator.group), 1) * len(communicator.group)
@@ -81,4 +76,4 @@ def _calls(
         "reduce": (whole, other if is_root else None),
         "broadcast": (whole if is_root else None, None if is_root else other),
     }[collective]
-    return list(communicator.calls([GroupCall(collective.replace("-", "_"), given, got, group[0])]))
+    return communicator.calls([GroupCall(collective.replace("-", "_"), given, got, group[0])])

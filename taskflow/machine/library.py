@@ -1,4 +1,4 @@
-"""What the collectives of a vendor's library (NCCL) were measured to take: they are no steps that could be priced."""
+"""What the collectives of a library (NCCL) were measured to take: how it sends is not known, so nothing else tells."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class LibraryTimes:
 
     Attributes:
         collective: one of `COLLECTIVES`.
-        hosts, devices: so many devices in all, as many of them on each host.
-        bytes: of the whole that all have, or get, ascending; two or more.
-        seconds: of each.
+        hosts, devices: how many there are in all; on each host are equally many devices.
+        bytes: two sizes or more, ascending: of the sum, or of all that is gathered or sent.
+        seconds: at each size.
     """
 
     collective: str
@@ -46,7 +46,10 @@ class LibraryTimes:
             raise ValueError(f"{where}: sizes ascend, not {list(self.bytes)}")
 
     def at(self, size: float) -> float:
-        """Seconds at a size: between two that were measured by a straight line, beyond by the last line or level."""
+        """Seconds at a size in bytes: on the line between its neighbours, above the largest on that of the last two.
+
+        Below the smallest size they are those of the smallest.
+        """
         if size <= self.bytes[-1]:
             return float(np.interp(size, self.bytes, self.seconds))
         slope = (self.seconds[-1] - self.seconds[-2]) / (self.bytes[-1] - self.bytes[-2])
