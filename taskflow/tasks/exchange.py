@@ -301,10 +301,15 @@ def _alike(boxes: Sequence[Rect], lies: Sequence[object], first: int) -> Iterato
 
 
 def _holding(x: Exchange, outline: Outline, cut: Cut) -> list[list[int]]:
-    """Member -> the argument that holds each part, or a partial result of it; -1: none."""
+    """Member -> the argument that holds each part, or a partial result of it; -1: none.
+
+    A tile that lies where its target will be is held by that: what is passed on with it is one message in one piece.
+    """
     held = np.full((len(x.members), len(cut.tile)), -1)
     for k, (member, own) in reversed(list(zip(x.having, outline.sources, strict=True))):
-        held[member, (cut.tile == own) | (x.name != "all-gather")] = k
+        within = [t for t in x.targets_at.get(x.devices[k], ()) if x.instances[t] == x.instances[k]]
+        is_whole = bool(within) and x.name == "all-gather" and x.boxes[within[0]].covers(x.boxes[k])
+        held[member, (cut.tile == own) | (x.name != "all-gather")] = within[0] if is_whole else k
     return held.tolist()
 
 

@@ -13,7 +13,7 @@ from taskflow.machine.topology import torus
 from taskflow.simulation.sharing import links_of_exchange, schedule_fairly
 from taskflow.tasks import exchange
 from tests import tiny
-from tests.collectives import by_copies
+from tests.collectives import NAMED, by_copies, one_collective
 from tests.lowered import matrix
 from tests.strategies import graphs, random_strategy
 from tests.test_laws import examples
@@ -51,6 +51,15 @@ def check_prices(task_graph):
         start, end, _ = schedule_fairly(rows.task_graph, np.where(own, of_rows, 0.0))
         assert seconds[row] == pytest.approx(end[own].max() - start[own].min(), rel=1e-9)
     return zip(found, seconds[found], strict=True)
+
+
+@pytest.mark.parametrize("name, algorithm", NAMED)
+def test_every_algorithm_takes_what_its_steps_take(name, algorithm):
+    """On shared links: a message of several tiles is one copy, whether they lay there or arrived."""
+    machine = MachineModel.preset("v100", nodes=2)
+    task_graph, found = one_collective(name, algorithm, machine, (16, 6144))
+    assert found[name] == algorithm
+    list(check_prices(task_graph))
 
 
 @pytest.mark.parametrize("algorithm", serving("reduce-scatter"))
