@@ -23,7 +23,8 @@ FILES = {
     "no tables": ("device = 3", "'device' is 3: expected 'array', got 'int'"),
     "an unknown table": (
         DEVICE + "[[node]]",
-        "object contains unknown field 'node'; the fields are device, version, name, collectives, hosts, shared, link, library",
+        "object contains unknown field 'node'; the fields are device, version, name, collectives, hosts, "
+        "shared, link, library",
     ),
     "an unknown key": (
         DEVICE + "gpus = 4",
