@@ -203,7 +203,7 @@ def main() -> None:
     )
     parser.add_argument("--kilobytes", type=int, default=256, help="all parameters, scaled")
     parser.add_argument("--pieces", type=int, default=16, help="a piece has at most one part in so many of all bytes")
-    parser.add_argument("--calls", type=int, default=1, help=f"of {STEPS} steps each")
+    parser.add_argument("--calls", type=int, default=2, help=f"of {STEPS} steps each; the first is a warm-up")
     parser.add_argument("--simulate", action="store_true", help="predict alone, without ranks to measure on")
     options = parser.parse_args()
     if MPI.COMM_WORLD.rank == 0:
