@@ -32,6 +32,7 @@ from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device, Link
 from taskflow.report import Explanation, explain
+from taskflow.schedule.found import search_schedule
 from taskflow.schedule.orders import reorder
 from taskflow.searching import SearchInterrupted, SearchResult, search
 from taskflow.searching.chain import ChainOptimum, dynamic_programming
@@ -48,6 +49,7 @@ from taskflow.strategy.rules import (
     random_strategy,
     single_device,
 )
+from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.tasks.task_graph import Kind, Privilege, Task, TaskGraph
 from taskflow.tasks.timeline import Timeline
@@ -122,7 +124,9 @@ __all__ = [
     "schedule",
     "search",
     "search_exhaustively",
+    "search_schedule",
     "simulate",
     "single_device",
+    "stages",
     "update",
 ]

@@ -104,7 +104,7 @@ def compile_check() -> None:
         np.zeros((0, 2, 1), np.int64),
         np.zeros(0, np.uint8),
     )
-    rows = small, none, none, none, none, none, small, none, none, np.zeros(0), np.zeros((0, 1), np.int64)
+    rows = small, none, none, none, none, none, none, small, none, none, np.zeros(0), np.zeros((0, 1), np.int64)
     args, instances = (ptr, none, boxes, small, ptr, none), (none, none, boxes, np.zeros(0, bool))
     check_plan(Graph(), TaskGraph(MachineModel.uniform(1), (), (), *rows, *args, *instances, {}, {}, {}, {}))
 

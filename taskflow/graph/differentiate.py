@@ -35,6 +35,13 @@ def differentiate(
             was updated in place after the forward operator.
         TypeError: a backward function gives something else than regions.
     """
+    with loss.graph.differentiating():
+        return _differentiate(loss, regions, scale)
+
+
+def _differentiate(
+    loss: LogicalRegion, regions: Sequence[LogicalRegion], scale: LogicalRegion | None
+) -> dict[LogicalRegion, LogicalRegion]:
     graph = loss.graph
     graph.differentiations += 1
     graph.pending.clear()

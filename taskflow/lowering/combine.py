@@ -64,19 +64,19 @@ def place_partials(s: State, issuer: int, begin: int, tile: Tile, p: Points) -> 
 
 @leaf
 def fold_local(s: State, tile: Tile, p: Points) -> None:
-    """Fold the partial results that a device has of one tile into the first of them."""
+    """Fold the partial results that a device has of one tile into the first of them, one by one.
+
+    So each is needed no longer than until the next one is there, and they add up in the same order in every schedule.
+    """
     ptr = tile.ptr
     for g in range(len(tile.leader)):
-        members = 0
-        for c in range(tile.leader[g], len(tile.group)):
-            members += tile.group[c] == g
-        for i in range(ptr[tile.leader[g] + 1] - ptr[tile.leader[g]] if members > 1 else 0):
-            point = tile.kept[ptr[tile.leader[g]] + i]
-            add_arg(s, p.instance[point], p.box[point], READ_WRITE)
-            for c in range(tile.leader[g], len(tile.group)):
-                if tile.group[c] == g:
-                    add_arg(s, p.instance[tile.kept[ptr[c] + i]], p.box[point], READ)
-            add_row(s, FOLD, p.device[point], p.device[point])
+        for c in range(tile.leader[g] + 1, len(tile.group)):
+            for i in range(ptr[c + 1] - ptr[c] if tile.group[c] == g else 0):
+                first, point = tile.kept[ptr[tile.leader[g]] + i], tile.kept[ptr[c] + i]
+                add_arg(s, p.instance[first], p.box[first], READ_WRITE)
+                add_arg(s, p.instance[first], p.box[first], READ)
+                add_arg(s, p.instance[point], p.box[first], READ)
+                add_row(s, FOLD, p.device[first], p.device[first])
 
 
 @inner

@@ -22,6 +22,7 @@ from taskflow.core.geometry import Rect
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.pattern import Order
+from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.life import lives, tabulate
@@ -93,6 +94,7 @@ class Lowering:
         self.cost_kind = _numbered(self._identities)
         self.life_kind = _numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
+        self._phases = phases_of(self.operators)
         self.compute_dtype = [dtype_number([r.dtype for r in op.args], op.kernel.window) for op in self.operators]
         self.dtype_kind = _numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
@@ -140,14 +142,15 @@ class Lowering:
         regions = np.arange(len(self.regions))
         first, instances = self._instances(found, regions)
         versions, _ = found.gather(lambda f: np.diff(f.version_row))
-        rows = np.concatenate([self.store.table.record["points"][numbers], versions])
-        start = self.order.starts(rows)
+        count = np.concatenate([self.store.table.record["points"][numbers], versions])
         points = self._points(np.arange(len(numbers)), numbers)
-        points["arg_instance"] = self.order.instances(found, rows[: len(numbers)], first)
-        dep_ptr, dep_row = self.order.dependences(found, start, int(rows.sum()))
+        points["arg_instance"] = self.order.instances(found, count[: len(numbers)], first)
+        moves = move_columns(found, regions, self._itemsize, first, self.ndim)
+        row = self.order.rows(count, np.concatenate([points["ordinal"], moves["ordinal"]]))
+        dep_ptr, dep_row = self.order.dependences(found, count, row)
         task_graph = self._task_graph(
-            [points, move_columns(found, regions, self._itemsize, first, self.ndim)],
-            spread(start, rows),
+            [points, moves],
+            row,
             tuple(self._launch(op, number) for op, number in enumerate(numbers.tolist())),
             dep_ptr=dep_ptr,
             dep_row=dep_row,
@@ -244,6 +247,7 @@ class Lowering:
                 op.bound,
                 op.members,
                 op.step,
+                self._phases[which],
             )
         return self._launches[key]
 

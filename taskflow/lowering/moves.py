@@ -63,7 +63,8 @@ def add_row(s: State, kind: int, source: int, device: int) -> None:
         return
     s.rows += 1
     row, begin = s.row[k], arg_begin(s, k)
-    row.kind, row.source, row.device, row.arg_end, row.collective = kind, source, device, s.args, 0
+    row.kind, row.source, row.device, row.arg_end = kind, source, device, s.args
+    row.collective, row.ordinal = 0, 0
     row.points = volume(s.arg_box[begin]) * (s.args - begin if kind == FOLD else 1)
     for a in range(begin, s.args):
         if s.arg[a].privilege == READ:
@@ -89,7 +90,7 @@ def add_collective(s: State, begin: int, middle: int, collective: int, points: i
             device = min(device, s.instance[s.arg[a].instance].device)
     row = s.row[k]
     row.kind, row.source, row.device, row.arg_end = COLLECTIVE, device, device, s.args
-    row.points, row.collective = points, collective
+    row.points, row.collective, row.ordinal = points, collective, 0
     for a in range(begin, middle):
         note_read(s, s.arg[a].instance, s.arg_box[a], s.issuer, k - s.first)
     return True

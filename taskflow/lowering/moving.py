@@ -13,6 +13,7 @@ from taskflow.lowering.combine import combine
 from taskflow.lowering.life import UPDATES, Lives, RegionLife, load
 from taskflow.lowering.moves import add_arg, add_copy, add_row, copy_in_rounds, exchange_together, name_copies
 from taskflow.lowering.needs import cut_out, gather_needs, make_instances, missing, needs_of
+from taskflow.lowering.ordinals import number_feeds, number_moves, ordinals_of
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.sorting import sort_first
 from taskflow.lowering.state import (
@@ -109,9 +110,12 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
 
     Args:
         memory, room: for the state; how many times the usual number of rows it has room for.
-        is_brief: leave out edges that streams imply, and names.
+        is_brief: leave out edges that streams imply, and names; where a device has several points of an operator,
+            rows are not issued in the order in which they are found, and nothing is left out.
     """
     life, points = load(region, world.lives, world.points_of, world.table)
+    ordinal = ordinals_of(points.device, life.event_ptr, len(world.hosts))
+    has_parts = len(ordinal) > 0 and ordinal.max() > 0
     fetch, none = world.used if life.is_fetched else world.used[:0], np.empty(0, np.int64)
     size = room * (64 + 4 * (len(points.device) + len(fetch)))
     taken = lay_out(memory, size, len(life.whole), len(world.hosts), len(life.producer))
@@ -120,21 +124,25 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
         return Played(NO_MEMORY, taken, s, life, points, none, none)
     clear(s, memory, len(life.whole), world.hosts)
     s.few_sums, s.few_gathers, s.exchanges, s.doors = world.few_sums, world.few_gathers, world.exchanges, world.doors
-    s.small_bytes, s.piece_bytes, s.is_brief = world.small_bytes, world.piece_bytes, is_brief
+    s.small_bytes, s.piece_bytes, s.is_brief = world.small_bytes, world.piece_bytes, is_brief and not has_parts
     s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
-    version_row, homes = play(s, life, points, fetch)
+    version_row, homes = play(s, life, points, fetch, ordinal if has_parts else ordinal[:0])
     end = NO_STATE if s.is_full else NOBODY if s.lost else DONE
     return Played(end, s.lost - 1, s, life, points, version_row, homes)
 
 
 @inner
-def play(s: State, life: RegionLife, points: Points, fetch: Any) -> tuple[Any, Any]:
-    """Play the events of a region; the first row of every version, and the needs that are homes."""
+def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -> tuple[Any, Any]:
+    """Play the events of a region; the first row of every version, and the needs that are homes.
+
+    `ordinal`: of all points; empty: every one is 0.
+    """
     version_row = np.zeros(len(life.producer) + 1, np.int64)
     homes = gather_needs(s, life, points, fetch)
     make_instances(s, life, points)
     for version in range(len(life.producer)):
         s.version, s.issuer, s.first, s.held_boxes = version, life.ops + version, s.rows, 0
+        first_edge = s.edges
         for k in range(s.instances):
             s.instance[k].first_held = -1
         if not s.is_full:
@@ -144,6 +152,10 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any) -> tuple[Any, A
         if s.is_full:
             break
         version_row[version + 1] = s.rows
+        if len(ordinal) and life.producer[version] >= 0:
+            number_moves(s, life, first_edge, ordinal)
+        elif len(ordinal):
+            number_feeds(s, life, points, ordinal)
         if not s.is_brief:
             name_copies(s, life.whole)
         for e in range(len(life.event)):

@@ -70,6 +70,7 @@ def point_columns(
         "region": np.full(len(at), -1, np.int64),
         "device": device,
         "source": device,
+        "ordinal": ordinals(device, count),
         "collective": np.zeros(len(at), np.uint8),
         "bytes": table.bytes[at],
         "flops": table.flops[at],
@@ -78,6 +79,17 @@ def point_columns(
         "arg_box": gather([shape.arg_box for shape in shapes], which)[0],
         "arg_privilege": gather([shape.arg_privilege for shape in shapes], which)[0],
     }
+
+
+def ordinals(device: Array, count: Array) -> Array:
+    """The number of every point among those of its operator on its device; `count`: points of every operator."""
+    op = np.repeat(np.arange(len(count)), count)
+    order = np.lexsort((device, op))
+    begins = np.ones(len(op), np.bool_)
+    begins[1:] = (np.diff(device[order]) != 0) | (np.diff(op[order]) != 0)
+    found, at = np.empty(len(op), np.int64), np.arange(len(op))
+    found[order] = at - np.maximum.accumulate(np.where(begins, at, 0))
+    return found
 
 
 def move_columns(found: Found, regions: Array, itemsize: Array, first_instance: Array, ndim: int) -> dict[str, Array]:
@@ -93,6 +105,7 @@ def move_columns(found: Found, regions: Array, itemsize: Array, first_instance: 
         "region": np.repeat(regions, rows),
         "device": row["device"] + shift,
         "source": row["source"] + shift,
+        "ordinal": row["ordinal"],
         "collective": row["collective"].astype(np.uint8),
         "bytes": row["points"] * np.repeat(itemsize[regions], rows),
         "flops": np.zeros(len(row)),
@@ -121,9 +134,10 @@ def _reordered(values: Array, row: Array) -> Array:
 class IssueOrder:
     """Which row everything becomes, and what every row waits for. Version v of all regions in turn is number `ops + v`.
 
-    Feeds and what is kept from the step before come first, then the operators in program order, the movement of each
-    version of a region right behind the operator that makes it. That is so whatever the configurations, which only say
-    how many rows there are of each.
+    Operators stand in program order, the movement of each version of a region right behind the operator that makes it.
+    Feeds, and what is kept from the step before, stand right before the first operator that reads them. That is a
+    `group`: what a configuration changes is how many rows there are of each, and their order within a group, which is
+    that of their ordinals (see `ordinals`).
 
     Args:
         lives: of all regions.
@@ -140,11 +154,22 @@ class IssueOrder:
     @cached_property
     def numbers(self) -> Array:
         """Operators and versions, by number, in row order."""
-        lives, region = self.lives, self._region_of_version
-        event = np.maximum(lives.event_ptr[region] + lives.producer, 0)
-        behind = np.where(lives.producer < 0, -1, 2 * self._op_of(region, lives.event["issuer"][event]) + 1)
-        found: Array = np.argsort(np.concatenate([2 * np.arange(self._ops), behind]), kind="stable")
+        is_given, at = self.lives.producer < 0, self.group
+        place = 3 * at + np.concatenate([np.full(self._ops, 1), np.where(is_given, 0, 2)])
+        found: Array = np.argsort(place, kind="stable")
         return found
+
+    @cached_property
+    def group(self) -> Array:
+        """By number, the operator with which it stands; -1: with none."""
+        lives, region = self.lives, self._region_of_version
+        event, first = np.maximum(lives.event_ptr[region] + lives.producer, 0), np.full(len(lives.region), self._ops)
+        reads = lives.event["version"] == 0
+        reader = self._op_of(self._region_of_event, lives.event["issuer"])[reads]
+        np.minimum.at(first, self._region_of_event[reads], reader)
+        reader = np.where(first < self._ops, first, -1)[region]
+        maker = self._op_of(region, lives.event["issuer"][event]) if len(lives.event) else reader
+        return np.concatenate([np.arange(self._ops), np.where(lives.producer < 0, reader, maker)])
 
     @cached_property
     def sequence(self) -> list[tuple[int, int, int]]:
@@ -154,24 +179,29 @@ class IssueOrder:
         columns = (a.tolist() for a in (self.numbers, region, version - self.lives.producer_ptr[region]))
         return [(k, -1, -1) if k < self._ops else (-1, r, v) for k, r, v in zip(*columns, strict=True)]
 
-    def starts(self, rows: Array) -> Array:
-        """The first row of operators and versions, of which these are the numbers of rows."""
-        start, in_order = np.empty_like(rows), rows[self.numbers]
-        start[self.numbers] = np.cumsum(in_order) - in_order
-        return start
-
-    def dependences(self, found: Found, start: Array, rows: int) -> tuple[Array, Array]:
-        """All edges of all fragments as CSR, each once, sorted.
+    def rows(self, count: Array, ordinal: Array) -> Array:
+        """Which row everything becomes, as it is found.
 
         Args:
-            start: see `starts`.
-            rows: of the task graph.
+            count: rows of every operator and version.
+            ordinal: of every row.
         """
-        edges, count = found.gather(lambda f: f.edges)
-        first = start[self._issuers]
-        base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], count)
-        waiting = first[base + edges["issuer"]] + edges["index"]
-        awaited = first[base + edges["awaited_issuer"]] + edges["awaited_index"]
+        start, in_order = np.empty_like(count), count[self.numbers]
+        start[self.numbers] = np.cumsum(in_order) - in_order
+        found = spread(start, count)
+        if ordinal.any():
+            order = np.lexsort((found, ordinal, np.repeat(self.group, count)))
+            found[order] = np.arange(len(order))
+        return found
+
+    def dependences(self, found: Found, count: Array, row: Array) -> tuple[Array, Array]:
+        """All edges of all fragments as CSR, each once, sorted; `count`, `row`: of and from `rows`."""
+        first, rows = np.cumsum(count) - count, len(row)
+        edges, of_region = found.gather(lambda f: f.edges)
+        first = first[self._issuers]
+        base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
+        waiting = row[first[base + edges["issuer"]] + edges["index"]]
+        awaited = row[first[base + edges["awaited_issuer"]] + edges["awaited_index"]]
         key = np.unique(waiting * rows + awaited)
         return pointers(np.bincount(key // rows, minlength=rows)), key % rows
 

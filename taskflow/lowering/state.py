@@ -43,7 +43,7 @@ class State(Tables):
             the latest of those who wrote and of those who read since; what of the version is valid in it, in order.
         access: a task that read or wrote an instance, and the access before.
         edge: a task, and one that it awaits.
-        row: kind, source and device; the end of its arguments; points moved; number of its collective.
+        row: kind, source and device; the end of its arguments; points moved; number of its collective; ordinal.
         arg: instance and privilege of an argument.
         held: an instance and its device, where a box is valid; in order of becoming so.
         need: a device that needs a box of a version, `next` of the version, and the one before of the same device.
@@ -68,7 +68,7 @@ class State(Tables):
         "access": record("issuer", "index", "before"),
         "access_box": "width",
         "edge": record("issuer", "index", "awaited_issuer", "awaited_index"),
-        "row": record("kind", "source", "device", "arg_end", "points", "collective"),
+        "row": record("kind", "source", "device", "arg_end", "points", "collective", "ordinal"),
         "arg": record("instance", "privilege"),
         "arg_box": "width",
         "held": record("device", "instance", "next"),

@@ -1,8 +1,34 @@
 """Schedules: which row of a task graph is issued before which.
 
-`taskflow.reorder(task_graph, costs, schedule)` applies one of the functions here, or one of the user's own.
+`taskflow.reorder(task_graph, costs, order)` applies one of the orders or policies here, or one of the user's own.
+`find_period` and `find_schedule` search for the schedule of a pipeline that is given as blocks.
 """
 
+from taskflow.schedule.blocks import Block
+from taskflow.schedule.finite import Finite, find_schedule
 from taskflow.schedule.orders import critical_path, depth_first, first_ready, forward_first, program
+from taskflow.schedule.period import Period, find_period
+from taskflow.schedule.policies import gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1
+from taskflow.schedule.schedule import Place, Policy, Schedule, Step
 
-__all__ = ["critical_path", "depth_first", "first_ready", "forward_first", "program"]
+__all__ = [
+    "Block",
+    "Finite",
+    "Period",
+    "Place",
+    "Policy",
+    "Schedule",
+    "Step",
+    "critical_path",
+    "depth_first",
+    "find_period",
+    "find_schedule",
+    "first_ready",
+    "forward_first",
+    "gpipe",
+    "interleaved",
+    "looped_bfs",
+    "one_f_one_b",
+    "program",
+    "zb_h1",
+]

@@ -22,31 +22,37 @@ the reordered rows simulates it.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 
 import numpy as np
 
 from taskflow.cost.model import CostModel
+from taskflow.schedule.list_scheduling import BY_READY, BY_START, LATEST_FIRST, list_schedule
+from taskflow.schedule.schedule import Policy, Schedule, lay_out
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
-Schedule = Callable[[TaskGraph, Array], Array]  # task graph, seconds of every row -> row numbers in issue order
+Order = Callable[[TaskGraph, Array], Array]  # task graph, seconds of every row -> row numbers in issue order
 
 
-def reorder(task_graph: TaskGraph, costs: CostModel, schedule: Schedule | None = None) -> TaskGraph:
+def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | None = None) -> TaskGraph:
     """The same tasks issued in another order.
 
     Args:
         task_graph: from `lower`.
         costs: seconds of every row.
-        schedule: `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), `.depth_first`,
+        order: a policy of pipelines (`taskflow.schedule.one_f_one_b`, ...), a `Schedule`, one of
+            `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), `.depth_first`,
             `.forward_first`, or any function that takes a task graph and the seconds of its rows (an array) and gives
             the row numbers in issue order.
 
     Raises:
-        ValueError: what `schedule` gives is no permutation, or puts a row before one that it waits for.
+        ValueError: what `order` gives is no permutation, or puts a row before one that it waits for; or a schedule does
+            not fit the task graph (see `schedule.lay_out`).
     """
-    return task_graph.reordered((schedule or critical_path)(task_graph, costs.seconds(task_graph)))
+    seconds = costs.seconds(task_graph)
+    if isinstance(order, Policy | Schedule):
+        return task_graph.reordered(lay_out(task_graph, seconds, order))
+    return task_graph.reordered((order or critical_path)(task_graph, seconds))
 
 
 def program(task_graph: TaskGraph, seconds: Array) -> Array:
@@ -55,25 +61,26 @@ def program(task_graph: TaskGraph, seconds: Array) -> Array:
 
 
 def first_ready(task_graph: TaskGraph, seconds: Array) -> Array:
-    """Rows by the moment at which their dependences are done; ties by row."""
-    return _list_schedule(task_graph, seconds, lambda row, ready, start: (ready, row))
+    """Rows by the moment at which their dependences are done; ties by ordinal, then by row."""
+    return list_schedule(task_graph, seconds, BY_READY, task_graph.ordinal)
 
 
 def critical_path(task_graph: TaskGraph, seconds: Array) -> Array:
-    """Rows by the moment at which they can start; ties by the longest way to the end, then by row."""
+    """Rows by the moment at which they can start; ties by ordinal, by the longest way to the end, then by row."""
     level = bottom_levels(task_graph, seconds)
-    return _list_schedule(task_graph, seconds, lambda row, ready, start: (start, -level[row], row))
+    longest = level.max(initial=0.0) + 1.0
+    return list_schedule(task_graph, seconds, BY_START, task_graph.ordinal * longest - level)
 
 
 def depth_first(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which they can start; ties by the latest moment at which they became ready, then by row."""
-    return _list_schedule(task_graph, seconds, lambda row, ready, start: (start, -ready, row))
+    return list_schedule(task_graph, seconds, BY_START, LATEST_FIRST)
 
 
 def forward_first(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows by the moment at which they can start; ties by the first point that reads what they lead to, then by row."""
-    urgency = np.where(task_graph.kind == Kind.POINT, np.arange(len(task_graph)), first_readers(task_graph)).tolist()
-    return _list_schedule(task_graph, seconds, lambda row, ready, start: (start, urgency[row], row))
+    is_point, rows = task_graph.kind == Kind.POINT, np.arange(len(task_graph))
+    return list_schedule(task_graph, seconds, BY_START, np.where(is_point, rows, first_readers(task_graph)))
 
 
 def first_readers(task_graph: TaskGraph) -> Array:
@@ -104,43 +111,3 @@ def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:
         for before in task_graph.deps(row):
             level[before] = max(level[before], seconds[before] + level[row])
     return level
-
-
-def _list_schedule(
-    task_graph: TaskGraph, seconds: Array, key: Callable[[int, float, float], tuple[float, ...]]
-) -> Array:
-    """Issue rows one by one, always the one of least `key(row, ready time, start time)` among those that may be.
-
-    A row's key can only grow while it waits (its streams fill up), so a row with an old key is put back with the new.
-    """
-    rows = len(task_graph)
-    streams = [task_graph.streams_of(row) for row in range(rows)]
-    waiting = np.diff(task_graph.dep_ptr).tolist()
-    followers: list[list[int]] = [[] for _ in range(rows)]
-    for row in range(rows):
-        for before in task_graph.deps(row):
-            followers[before].append(row)
-    ready, free = [0.0] * rows, dict.fromkeys((s for row in streams for s in row), 0.0)
-
-    def keyed(row: int) -> tuple[tuple[float, ...], int]:
-        start = max([ready[row], *(free[s] for s in streams[row])])
-        return key(row, ready[row], start), row
-
-    heap = [keyed(row) for row in range(rows) if not waiting[row]]
-    heapq.heapify(heap)
-    order: list[int] = []
-    while heap:
-        key_then, row = heapq.heappop(heap)
-        now = keyed(row)
-        if now[0] > key_then:
-            heapq.heappush(heap, now)
-            continue
-        end = max([ready[row], *(free[s] for s in streams[row])]) + float(seconds[row])
-        free.update((s, end) for s in streams[row])
-        order.append(row)
-        for after in followers[row]:
-            ready[after] = max(ready[after], end)
-            waiting[after] -= 1
-            if not waiting[after]:
-                heapq.heappush(heap, keyed(after))
-    return np.array(order, np.int64)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, spread
 from taskflow.core.errors import CostError
 from taskflow.core.text import describe_memory
 from taskflow.cost.model import CostModel
@@ -30,7 +30,8 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
 
 POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
-MARKS = 40  # spans before which the state is remembered, so that a proposal need not begin at the first row
+MARKS = 40  # groups before which the state is remembered, so that a proposal need not begin at the first row
+GROUPS = 4  # at least, between two marks
 # Times of other work, in rows: as many are passed meanwhile.
 SKETCH_ROWS = 800  # a third of the movement of a region on one device: what a sketch may take of it
 CALL_ROWS = 12000  # asking for a sketch
@@ -82,8 +83,8 @@ class Judge:
         self._work, self._bytes = np.zeros(streams), np.zeros(self._devices, np.int64)
         self._alive = np.zeros((self._devices, len(self.lowering.operators) + 1), np.int64)
         self._peaks, self._affected = np.zeros(self._devices, np.int64), np.zeros(self._devices, np.bool_)
-        spans = len(self.layout.span)
-        self.program = JudgedProgram(spans, streams, min(MARKS, -(-spans // 12)))
+        spans, groups = len(self.layout.span), len(self.layout.group_ptr) - 1
+        self.program = JudgedProgram(spans, groups, streams, min(MARKS, -(-groups // GROUPS)))
         self._proposed: _Proposal | None = None
 
     def start(self, strategy: Strategy) -> float:
@@ -161,7 +162,10 @@ class Judge:
     @property
     def ends(self) -> Array:
         """When each of them ends, in row order."""
-        return self.program.ends
+        span, spans = self.program.tables.span, np.arange(len(self.layout.span))
+        ordinal = self.pool.packed.ordinal[spread(span["packed"], span["count"])]
+        group = np.repeat(np.searchsorted(self.layout.group_ptr, spans, side="right"), span["count"])
+        return self.program.ends[np.lexsort((ordinal, group))]
 
     # -- what changes --------------------------------------------------------------------------------------------------
 
@@ -233,6 +237,8 @@ class Judge:
             return False
         if self._simulate(p, limit) > limit:
             return True
+        if (self.pool.op_rows.data["parts"][self.index.proposed.rows] > 1).any():
+            return False  # sketches know nothing of ordinals
         rounded = limit * (1.0 + SLACK)
         is_short = self.pool.sketch(missing, self.index.proposed.points, p.work, rounded * (1.0 + SLACK))
         seconds = self._simulate(p, rounded) if is_short else math.inf

@@ -71,7 +71,7 @@ def find_room(b: int, span: np.record, proposed: Chosen, rows: Rows, t: ProgramT
         packed = rows.op_rows[proposed.rows[span.op]]
     else:
         packed = rows.packed.version[rows.packed.fragment[proposed.fragment[span.region]].version + span.version]
-    new.packed, new.count = packed.first, packed.count
+    new.packed, new.count, new.parts = packed.first, packed.count, packed.parts
     new.row, new.end = counter.new_rows, t.span[b].end
     counter.new_rows += new.count
     if new.count != t.span[b].count:
@@ -192,17 +192,50 @@ def awaited(row: np.record, link: Array, end: Array) -> float:
 
 
 @inlined
-def pass_spans(begin: int, stop: int, rows: Rows, t: ProgramTables, free: Array, limit: float) -> float:
-    """Time the rows of some spans of a proposal; the last end, or one above the limit."""
+def pass_row(row: int, end: int, rows: Rows, t: ProgramTables, free: Array) -> float:
+    """Time one row of a proposal; its end."""
+    at = t.row[row]
+    finish: float = run_row(at, awaited(at, t.link, t.new_end), t.seconds[row], rows, free)
+    t.new_end[end] = finish
+    return finish
+
+
+@inlined
+def pass_groups(
+    begin: int, stop: int, group_ptr: Array, rows: Rows, t: ProgramTables, free: Array, limit: float
+) -> float:
+    """Time the rows of some groups of a proposal; the last end, or one above the limit."""
     last = 0.0
-    for b in range(begin, stop):
-        at, number = np.uint64(t.new_span[b].row), np.uint64(t.new_span[b].end)
-        for _ in range(t.new_span[b].count):
-            row = t.row[at]
-            finish = run_row(row, awaited(row, t.link, t.new_end), t.seconds[at], rows, free)
-            t.new_end[number] = finish
-            last = max(last, finish)
-            at, number = at + ONE, number + ONE
+    for group in range(begin, stop):
+        parts = 1
+        for b in range(group_ptr[group], group_ptr[group + 1]):
+            parts = max(parts, t.new_span[b].parts)
+        if parts > 1:
+            last = max(last, pass_parts(group_ptr[group], group_ptr[group + 1], parts, rows, t, free))
+            continue
+        for b in range(group_ptr[group], group_ptr[group + 1]):
+            at, number = np.uint64(t.new_span[b].row), np.uint64(t.new_span[b].end)
+            for _ in range(t.new_span[b].count):
+                last = max(last, pass_row(at, number, rows, t, free))
+                at, number = at + ONE, number + ONE
         if last > limit:
             break
+    return last
+
+
+@leaf
+def pass_parts(first: int, stop: int, parts: int, rows: Rows, t: ProgramTables, free: Array) -> float:
+    """Time the rows of a group by their ordinals, and those of one ordinal span after span; the last end."""
+    last = 0.0
+    for b in range(first, stop):
+        t.passed[b] = 0
+    for part in range(parts):
+        for b in range(first, stop):
+            span = t.new_span[b]
+            while t.passed[b] < span.count:
+                k = rows.packed.issued[span.packed + t.passed[b]] if span.parts > 1 else t.passed[b]
+                if span.parts > 1 and rows.packed.ordinal[span.packed + k] > part:
+                    break
+                last = max(last, pass_row(span.row + k, span.end + k, rows, t, free))
+                t.passed[b] += 1
     return last

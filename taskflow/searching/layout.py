@@ -1,7 +1,9 @@
 """Which spans of rows a graph has, whatever the strategy, and which operators and regions have to do with them.
 
-A span is the rows of one operator, or those that move one version of a region. The issuers of a region are the
-operators that touch it, numbered in program order, then its versions.
+A span is the rows of one operator, or those that move one version of a region. A group is the spans that stand with
+one operator: what fills the regions that it is the first to read, its points, and what moves the versions that it
+makes. The rows of a group are issued by their ordinals (`lowering.ordinals`), and those of one ordinal span after span.
+The issuers of a region are the operators that touch it, numbered in program order, then its versions.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ class Layout(NamedTuple):
 
     Attributes:
         span: (spans,) SPAN: its operator, or the region and version that it moves.
+        group_ptr: per group its first span.
         wait_ptr, wait: per span WAIT: the regions through which it waits, and its number among their issuers.
         op_ptr, op: per region the operators that touch it.
         issuer_ptr, issuer_span: per region the span of every issuer.
@@ -38,6 +41,7 @@ class Layout(NamedTuple):
     """
 
     span: Array
+    group_ptr: Array
     wait_ptr: Array
     wait: Array
     op_ptr: Array
@@ -80,6 +84,7 @@ def lay_out(lowering: Lowering) -> Layout:
     kinds: dict[tuple[int, int], int] = {}
     return Layout(
         _records(number_of, SPAN),
+        np.searchsorted(lowering.order.group[lowering.order.numbers], np.arange(-1, len(lowering.operators) + 1)),
         pointers([len(wait) for wait in waits]),
         _records(chain.from_iterable(waits), WAIT),
         *_numbers([life.ops for life in lives]),

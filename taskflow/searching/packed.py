@@ -11,7 +11,7 @@ from taskflow.core.columns import Array
 # Columns that grow together; compiled code gives the number of those with too little room.
 ROW, FITS = 0, -2  # `seconds` and so on; there is room in all
 GROWING = (
-    ("seconds", "streams", "within_ptr"),
+    ("seconds", "streams", "ordinal", "issued", "within_ptr"),
     ("within",),
     ("version",),
     ("run_ptr",),
@@ -28,7 +28,8 @@ FILLED = np.dtype(
     [(name, np.int64) for name in ("rows", "within", "versions", "run_ptrs", "runs")]
     + [(name, np.int64) for name in ("fragments", "pending", "args")]
 )
-ROWS = np.dtype([("first", np.int64), ("count", np.int64)])
+# Its first row, how many rows, and how many ordinals these have.
+ROWS = np.dtype([("first", np.int64), ("count", np.int64), ("parts", np.int64)])
 # Its first row, how many rows, its first of `version` and of `run_ptr`.
 FRAGMENT_PARTS = np.dtype([(name, np.int64) for name in ("row", "rows", "version", "run_ptr")])
 # `count` rows of an issuer, from `row` on, each `step` from the last, wait for as many rows of `issuer`, from `awaited`
@@ -50,8 +51,10 @@ class Packed(NamedTuple):
 
     Attributes:
         filled: one FILLED.
-        seconds, streams, within_ptr: of every row; the number of the set of its streams (`streams.StreamSets`); the
-            rows of the same version that it waits for are `within[within_ptr[row] : within_ptr[row + 1]]`.
+        seconds, streams, ordinal, within_ptr: of every row; the number of the set of its streams
+            (`streams.StreamSets`); see `lowering.ordinals`; the rows of the same version that it waits for are
+            `within[within_ptr[row] : within_ptr[row + 1]]`.
+        issued: the rows of an operator or version in the order of their ordinals, counted from its first.
         version: ROWS of every version of every fragment.
         run_ptr, run: per issuer of every fragment RUN_OF_EDGES: for what its rows wait.
         fragment: FRAGMENT_PARTS.
@@ -63,6 +66,8 @@ class Packed(NamedTuple):
     filled: Array
     seconds: Array
     streams: Array
+    ordinal: Array
+    issued: Array
     within_ptr: Array
     within: Array
     version: Array
@@ -81,6 +86,8 @@ def empty(devices: int) -> Packed:
         filled=np.zeros(1, FILLED),
         seconds=np.zeros(ROOM),
         streams=np.zeros(ROOM, np.int32),
+        ordinal=np.zeros(ROOM, np.int32),
+        issued=np.zeros(ROOM, np.int32),
         within_ptr=np.zeros(ROOM, np.int32),
         within=np.zeros(ROOM, np.int32),
         version=np.zeros(short, ROWS),

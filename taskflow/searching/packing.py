@@ -13,9 +13,11 @@ from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import volume
 from taskflow.lowering.moves import arg_begin
 from taskflow.lowering.moving import DONE, NOBODY, play_region, world_of
+from taskflow.lowering.ordinals import ordinals_of
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import COLLECTIVE, COPY, FEED, READ, State
+from taskflow.lowering.tiles import by_number
 from taskflow.searching.packed import ARG_NUMBERS, FITS, SCRATCH, SOURCE, TARGET, Packed
 from taskflow.searching.thinning import RowStreams, first_points, is_implied, thin
 
@@ -43,7 +45,7 @@ def pack_points(
     """
     table, rates, p = PointTable(*store), Rates(*all_rates), Packed(*pool)
     for k in range(len(points)):
-        record, row = table.record[points[k, 0]], p.filled[0].rows
+        record, row, whole = table.record[points[k, 0]], p.filled[0].rows, np.zeros(2, np.int64)
         if row + record.points + 1 >= len(p.seconds):
             return k
         for i in range(record.points):
@@ -51,9 +53,21 @@ def pack_points(
             p.seconds[row + i] = point_seconds(table.flops[at], table.bytes[at], device, points[k, 1], rates)
             p.streams[row + i] = first_set + device
             p.within_ptr[row + i + 1] = p.within_ptr[row]
-        p.filled[0].rows = row + record.points
-        found[k].first, found[k].count = row, record.points
+        p.filled[0].rows, whole[1] = row + record.points, record.points
+        devices = table.device[record.first_device : record.first_device + record.points]
+        p.ordinal[row : row + record.points] = ordinals_of(devices, whole, len(rates.overhead))
+        put_rows(found[k], row, record.points, p)
     return len(points)
+
+
+@inner
+def put_rows(found: np.record, first: int, count: int, p: Packed) -> None:
+    """The ROWS of an operator or version, which are packed, and in which order they are issued."""
+    ordinal = p.ordinal[first : first + count]
+    found.first, found.count, found.parts = first, count, 1
+    if count and ordinal.max() > 0:
+        found.parts = ordinal.max() + 1
+        p.issued[first : first + count] = by_number(ordinal, found.parts)[0]
 
 
 @leaf
@@ -112,7 +126,9 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
         if s.edge[e].issuer == s.edge[e].awaited_issuer and s.edge[e].issuer < ops:
             return int(WAITS_FOR_ITSELF)
     keys, bits_of = edge_keys(s, streams)
-    keys = thin(s, sort(keys), bits_of[0], bits_of[1], streams)
+    keys = sort(keys)
+    if s.is_brief:
+        keys = thin(s, keys, bits_of[0], bits_of[1], streams)
     versions, rows, issuers = len(version_row) - 1, s.rows, ops + len(version_row) - 1
     collectives, numbers = 0, 0
     for k in range(rows):
@@ -131,7 +147,7 @@ def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
     fragment.version, fragment.run_ptr = p.filled[0].versions, p.filled[0].run_ptrs - issuers - 1
     for v in range(versions):
         version = p.version[p.filled[0].versions]
-        version.first, version.count = row + version_row[v], version_row[v + 1] - version_row[v]
+        put_rows(version, row + version_row[v], version_row[v + 1] - version_row[v], p)
         p.filled[0].versions += 1
     p.bytes[number] = 0
     for k in range(s.instances):
@@ -164,6 +180,7 @@ def pack_rows(s: State, p: Packed, rates: Rates) -> None:
     for k in range(s.rows):
         of, row = s.row[k], p.filled[0].rows + k
         source, device, size = of.source, of.device, of.points * s.itemsize
+        p.ordinal[row] = of.ordinal
         if of.kind == COLLECTIVE:
             p.seconds[row], p.streams[row] = 0.0, 0
             pend(s, k, begin, p)

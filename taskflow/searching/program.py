@@ -16,13 +16,14 @@ from taskflow.core.columns import Array
 ROOM = 3  # times the rows of a strategy: what proposals and changes take until all is laid anew
 
 # How much is in use: by the current strategy, with the proposal (`new_...`), and `spans` that are laid for the latter;
-# the first span whose proposed ends are not the current ones; the number of this proposal; spans between two marks.
+# the first group whose proposed ends are not the current ones; the number of this proposal; groups between two marks.
 COUNTERS = np.dtype(
     [(name, np.int64) for name in ("rows", "ends", "links", "new_rows", "new_ends", "new_links", "spans")]
     + [(name, np.int64) for name in ("first_differing", "proposal", "every")]
 )
-# Where the rows of a span are: its first row, its first end, how many rows, its first row in the pool.
-LAID = np.dtype([(name, np.int64) for name in ("row", "end", "count", "packed")])
+# Where the rows of a span are: its first row, its first end, how many rows, how many ordinals these have, its first row
+# in the pool.
+LAID = np.dtype([(name, np.int64) for name in ("row", "end", "count", "parts", "packed")])
 # Streams, one of them repeated where there are fewer; two ends (0: none); the first of its further links, or 0; the
 # number of its set where that has more streams, or loads links of the machine, else 0, which is a set of one.
 ROW = np.dtype([("stream", np.uint32, (2,)), ("awaits", np.uint32, (2,)), ("link", np.uint32), ("set", np.uint32)])
@@ -38,10 +39,11 @@ class ProgramTables(NamedTuple):
         counter: one COUNTERS.
         span, new_span: (spans,) LAID of the current and the proposed strategy, which differ in `changed[:spans]`.
         proposal: per span, the number of the proposal that it was laid for last.
+        passed: per span of which the rows are passed by their ordinals, how many have been.
         row, seconds: ROW and seconds of every row.
         link: LINK.
         end, new_end: ends of rows, the first being no row's: 0.
-        free, done, new_free, new_done: (marks, streams) before each `every` spans: when every stream is free, and the
+        free, done, new_free, new_done: (marks, streams) before each `every` groups: when every stream is free, and the
             seconds that it has worked.
     """
 
@@ -50,6 +52,7 @@ class ProgramTables(NamedTuple):
     new_span: Array
     changed: Array
     proposal: Array
+    passed: Array
     row: Array
     seconds: Array
     link: Array
@@ -66,19 +69,20 @@ class JudgedProgram:
 
     Args:
         spans: number of spans.
+        groups: number of groups of spans.
         streams: number of streams.
-        marks: number of spans before which the state is remembered, at most.
+        marks: number of groups before which the state is remembered, at most.
 
     Attributes:
         rows: rows of the current strategy.
         tables: all that compiled code reads and writes.
     """
 
-    def __init__(self, spans: int, streams: int, marks: int) -> None:
-        every = -(-spans // marks)
-        remembered = spans // every + 1, streams
+    def __init__(self, spans: int, groups: int, streams: int, marks: int) -> None:
+        every = -(-groups // marks)
+        remembered = groups // every + 1, streams
         self.rows = 0
-        of_spans = [np.zeros(spans, dtype) for dtype in (LAID, LAID, np.int64, np.int64)]
+        of_spans = [np.zeros(spans, dtype) for dtype in (LAID, LAID, np.int64, np.int64, np.int64)]
         of_rows, of_marks = [np.zeros(0)] * 5, [np.zeros(remembered) for _ in range(4)]
         self.tables = ProgramTables(np.zeros(1, COUNTERS), *of_spans, *of_rows, *of_marks)
         self.tables.counter["every"] = every
@@ -117,7 +121,7 @@ class JudgedProgram:
 
     @property
     def ends(self) -> Array:
-        """When each of them ends, in row order."""
+        """When each row of the current strategy ends, span after span."""
         count = self.tables.span["count"]
         first = np.cumsum(count) - count
         found: Array = self.tables.end[np.arange(count.sum()) + np.repeat(self.tables.span["end"] - first, count)]

@@ -15,7 +15,7 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import leaf, njit
 from taskflow.core.start_rule import work_of
-from taskflow.searching.laying import Rows, lay_changed, pass_spans
+from taskflow.searching.laying import Rows, lay_changed, pass_groups
 from taskflow.searching.layout import Chosen, Layout
 from taskflow.searching.packed import Packed
 from taskflow.searching.program import ProgramTables
@@ -88,21 +88,22 @@ def pass_from(
     rows: Rows,
     t: ProgramTables,
 ) -> float:
-    """Pass all spans from number `first` on; the last end, or infinity as soon as it is certain to be above `limit`.
+    """Pass all groups from number `first` on; the last end, or infinity as soon as it is certain to be above `limit`.
 
     A stream ends no earlier than it is free plus what work is left for it.
     """
-    catch_up(first, t)
+    catch_up(first, layout.group_ptr, t)
+    groups = len(layout.group_ptr) - 1
     every, streams, last = t.counter[0].every, len(work), 0.0
     free, more = t.free[first // every].copy(), np.zeros(streams)
-    for begin in range(first, len(layout.span), every):
-        mark, stop = begin // every, min(begin + every, len(layout.span))
+    for begin in range(first, groups, every):
+        mark, stop = begin // every, min(begin + every, groups)
         for k in range(streams):
             t.new_free[mark, k], t.new_done[mark, k] = free[k], t.done[mark, k] + more[k]
             if free[k] + (work[k] - t.new_done[mark, k]) - SLACK * work[k] > limit:
                 return np.inf
-        change_spans(more, begin, stop, current, proposed, layout, rows, t)
-        last = pass_spans(begin, stop, rows, t, free, limit)
+        change_spans(more, layout.group_ptr[begin], layout.group_ptr[stop], current, proposed, layout, rows, t)
+        last = pass_groups(begin, stop, layout.group_ptr, rows, t, free, limit)
         if last > limit:
             return np.inf
     for k in range(streams):
@@ -176,7 +177,10 @@ def change_spans(
 
 @leaf
 def first_changed(regions: Array, current: Chosen, proposed: Chosen, layout: Layout, rows: Rows) -> int:
-    """The first span of an operator that touches a changed region, or with rows that move it; at most the last one."""
+    """The group of the first span of an operator that touches a changed region, or of rows that move it.
+
+    At most that of the last span.
+    """
     first, packed = len(layout.span) - 1, rows.packed
     for r in regions:
         ops, old, new = layout.op_ptr[r + 1] - layout.op_ptr[r], current.fragment[r], proposed.fragment[r]
@@ -188,14 +192,14 @@ def first_changed(regions: Array, current: Chosen, proposed: Chosen, layout: Lay
                 has_rows = packed.version[a].count + packed.version[b].count > 0
             if has_rows:
                 first = min(first, layout.issuer_span[begin + issuer])
-    return int(first)
+    return int(np.searchsorted(layout.group_ptr, first, side="right") - 1)
 
 
 @leaf
-def catch_up(first: int, t: ProgramTables) -> None:
-    """Ends and marks before span `first` are those of the current strategy, as they were up to `first_differing`."""
+def catch_up(first: int, group_ptr: Array, t: ProgramTables) -> None:
+    """Ends and marks before group `first` are those of the current strategy, as they were up to `first_differing`."""
     counter = t.counter[0]
-    for b in range(counter.first_differing, first):
+    for b in range(group_ptr[counter.first_differing], group_ptr[first]):
         for k in range(t.new_span[b].end, t.new_span[b].end + t.new_span[b].count):
             t.new_end[k] = t.end[k]
     for mark in range(counter.first_differing // counter.every, first // counter.every):

@@ -127,6 +127,7 @@ def add_sketch(x: LoadedRegion, ops: int, is_moved: bool, links: Links, p: Packe
                 if are_copies:
                     add_senders(x, needs, readers, seconds, parts, links, begin, arrival, p)
         p.version[version + v].first, p.version[version + v].count = begin, p.filled[0].rows - begin
+        p.version[version + v].parts = 1
     fragment.rows = p.filled[0].rows - first
     p.within_ptr[p.filled[0].rows] = p.filled[0].within
     p.bytes[p.filled[0].fragments] = 0

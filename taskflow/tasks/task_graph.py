@@ -22,6 +22,7 @@ from taskflow.core.geometry import Rect
 from taskflow.graph.graph import LogicalRegion, contents
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
+from taskflow.graph.phases import Phase
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.steps import Way
@@ -104,7 +105,7 @@ class Launch:
 
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
-    `step`: in which of the steps that the task graph repeats.
+    `step`: in which of the steps that the task graph repeats. `phase`: see `graph.phases`.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Launch:
     bound: BoundPattern
     members: tuple[str, ...] = ()
     step: int = 0
+    phase: Phase = Phase.FORWARD
 
     def intervals(self, point: int) -> dict[str, tuple[int, int]]:
         """Axis -> interval of one point."""
@@ -154,6 +156,8 @@ class TaskGraph:
     Attributes:
         kind, launch, point, region, device, source, collective, bytes, flops: one entry per row; `launch` is -1 for
             rows that move data, `region` -1 for points; `device` is where the row ends, `source` where a copy starts.
+        ordinal: one entry per row: the number of a point among those of its operator on its device, which is the
+            micro-batch where samples are split; of what moves data, that of the last point that it waits for.
         algorithm: one entry per row: the number, in `ways`, of how a collective is carried out; -1: straight, or none;
             JOINED: a copy that travels in the message of the row before.
         streams: (rows, n) numbers of the streams a row occupies, -1 for none, `-2 - g` for all those of group g.
@@ -179,6 +183,7 @@ class TaskGraph:
     region: Array
     device: Array
     source: Array
+    ordinal: Array
     collective: Array
     algorithm: Array
     bytes: Array
@@ -393,6 +398,6 @@ class TaskGraph:
 
 
 ROW_COLUMNS = (
-    *("kind", "launch", "point", "region", "device", "source"),
+    *("kind", "launch", "point", "region", "device", "source", "ordinal"),
     *("collective", "algorithm", "bytes", "flops", "streams"),
 )

@@ -45,9 +45,9 @@ def test_a_broadcast_becomes_the_copies_of_its_algorithm():
     assert [way.algorithm for way in task_graph.ways] == ["straight"]  # sending costs CPUs nothing
     expanded = expand(task_graph)
     assert [row_text(t) for t in expanded.task_graph if t.name == "h" and t.kind == Kind.COPY] == [
-        f"{7 + k} broadcast h 0->{k} 1[0:12, 0:2] {1 + k}[0:12, 0:2] after [7]" for k in range(1, 6)
+        f"{1 + k} broadcast h 0->{k} 1[0:12, 0:2] {1 + k}[0:12, 0:2] after [1]" for k in range(1, 6)
     ]
-    assert expanded.origin.tolist() == [*range(8), *[8] * 5, *range(9, 15)]
+    assert expanded.origin.tolist() == [*range(2), *[2] * 5, *range(3, 15)]
 
 
 def test_without_collectives_nothing_changes():

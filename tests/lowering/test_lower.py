@@ -18,18 +18,18 @@ def test_partial_sums_that_all_read_whole_are_all_reduced():
     assert rows(graph, {"sum": {"b": 2}, "read": {"b": 2}}, 2) == [
         "0 feed x @0 0[0:2, 0:4] after []",
         "1 feed x @1 1[2:4, 0:4] after []",
-        "2 feed y @0 6[0:1, 0:4] after []",
-        "3 feed y @1 7[1:2, 0:4] after []",
-        "4 point sum @0 0[0:2, 0:4] 2[0:4] after [0]",
-        "5 point sum @1 1[2:4, 0:4] 3[0:4] after [1]",
-        "6 all-reduce sum 1->0 3[0:2] 4[0:2] after [5]",
-        "7 all-reduce sum 0->1 2[2:4] 5[2:4] after [4]",
-        "8 fold sum @0 2[0:2] 2[0:2] 4[0:2] after [4, 6]",
-        "9 fold sum @1 3[2:4] 3[2:4] 5[2:4] after [5, 7]",
-        "10 all-reduce sum 1->0 3[2:4] 2[2:4] after [4, 5, 7, 9]",
-        "11 all-reduce sum 0->1 2[0:2] 3[0:2] after [4, 5, 6, 8]",
-        "12 point read @0 6[0:1, 0:4] 2[0:4] 8[0:1, 0:4] after [2, 4, 8, 10]",
-        "13 point read @1 7[1:2, 0:4] 3[0:4] 9[1:2, 0:4] after [3, 5, 9, 11]",
+        "2 point sum @0 0[0:2, 0:4] 2[0:4] after [0]",
+        "3 point sum @1 1[2:4, 0:4] 3[0:4] after [1]",
+        "4 all-reduce sum 1->0 3[0:2] 4[0:2] after [3]",
+        "5 all-reduce sum 0->1 2[2:4] 5[2:4] after [2]",
+        "6 fold sum @0 2[0:2] 2[0:2] 4[0:2] after [2, 4]",
+        "7 fold sum @1 3[2:4] 3[2:4] 5[2:4] after [3, 5]",
+        "8 all-reduce sum 1->0 3[2:4] 2[2:4] after [2, 3, 5, 7]",
+        "9 all-reduce sum 0->1 2[0:2] 3[0:2] after [2, 3, 4, 6]",
+        "10 feed y @0 6[0:1, 0:4] after []",
+        "11 feed y @1 7[1:2, 0:4] after []",
+        "12 point read @0 6[0:1, 0:4] 2[0:4] 8[0:1, 0:4] after [2, 6, 8, 10]",
+        "13 point read @1 7[1:2, 0:4] 3[0:4] 9[1:2, 0:4] after [3, 7, 9, 11]",
     ]
 
 
@@ -73,12 +73,12 @@ def test_tiles_that_all_read_whole_are_all_gathered():
     assert rows(outer(matrix(4, 2)), {"h": {"b": 2}, "read": {"z": 2}}, 2) == [
         "0 feed x @0 0[0:2, 0:2] after []",
         "1 feed x @1 1[2:4, 0:2] after []",
-        "2 feed z @0 4[0:1] after []",
-        "3 feed z @1 5[1:2] after []",
-        "4 point h @0 0[0:2, 0:2] 2[0:2, 0:2] after [0]",
-        "5 point h @1 1[2:4, 0:2] 3[2:4, 0:2] after [1]",
-        "6 all-gather h 1->0 3[2:4, 0:2] 2[2:4, 0:2] after [5]",
-        "7 all-gather h 0->1 2[0:2, 0:2] 3[0:2, 0:2] after [4]",
+        "2 point h @0 0[0:2, 0:2] 2[0:2, 0:2] after [0]",
+        "3 point h @1 1[2:4, 0:2] 3[2:4, 0:2] after [1]",
+        "4 all-gather h 1->0 3[2:4, 0:2] 2[2:4, 0:2] after [3]",
+        "5 all-gather h 0->1 2[0:2, 0:2] 3[0:2, 0:2] after [2]",
+        "6 feed z @0 4[0:1] after []",
+        "7 feed z @1 5[1:2] after []",
         "8 point read @0 2[0:4, 0:2] 4[0:1] 6[0:1, 0:2] after [2, 4, 6]",
         "9 point read @1 3[0:4, 0:2] 5[1:2] 7[1:2, 0:2] after [3, 5, 7]",
     ]
@@ -87,13 +87,13 @@ def test_tiles_that_all_read_whole_are_all_gathered():
 def test_what_one_device_made_and_others_read_whole_is_broadcast():
     assert rows(outer(matrix(4, 2)), {"h": {}, "read": ({"z": 2}, (1, 2))}, 3) == [
         "0 feed x @0 0[0:4, 0:2] after []",
-        "1 feed z @1 4[0:1] after []",
-        "2 feed z @2 5[1:2] after []",
-        "3 point h @0 0[0:4, 0:2] 1[0:4, 0:2] after [0]",
-        "4 broadcast h 0->2 1[0:4, 0:2] 3[0:4, 0:2] after [3]",
-        "5 broadcast h 0->1 1[0:4, 0:2] 2[0:4, 0:2] after [3]",
-        "6 point read @1 2[0:4, 0:2] 4[0:1] 6[0:1, 0:2] after [1, 5]",
-        "7 point read @2 3[0:4, 0:2] 5[1:2] 7[1:2, 0:2] after [2, 4]",
+        "1 point h @0 0[0:4, 0:2] 1[0:4, 0:2] after [0]",
+        "2 broadcast h 0->2 1[0:4, 0:2] 3[0:4, 0:2] after [1]",
+        "3 broadcast h 0->1 1[0:4, 0:2] 2[0:4, 0:2] after [1]",
+        "4 feed z @1 4[0:1] after []",
+        "5 feed z @2 5[1:2] after []",
+        "6 point read @1 2[0:4, 0:2] 4[0:1] 6[0:1, 0:2] after [3, 4]",
+        "7 point read @2 3[0:4, 0:2] 5[1:2] 7[1:2, 0:2] after [2, 5]",
     ]
 
 
@@ -165,15 +165,15 @@ def test_points_of_one_device_are_folded_there_before_anything_moves():
     graph = tiny.copy(tiny.column_sum(matrix(), "sum"), "read").graph
     assert rows(graph, {"sum": ({"b": 4}, (0, 1, 0, 1)), "read": {"c": 2}}, 2) == [
         "0 feed x @0 0[0:1, 0:4] after []",
-        "1 feed x @0 1[2:3, 0:4] after []",
-        "2 feed x @1 2[1:2, 0:4] after []",
-        "3 feed x @1 3[3:4, 0:4] after []",
-        "4 point sum @0 0[0:1, 0:4] 6[0:4] after [0]",
-        "5 point sum @1 2[1:2, 0:4] 8[0:4] after [2]",
-        "6 point sum @0 1[2:3, 0:4] 7[0:4] after [1]",
-        "7 point sum @1 3[3:4, 0:4] 9[0:4] after [3]",
-        "8 fold sum @0 6[0:4] 6[0:4] 7[0:4] after [4, 6]",
-        "9 fold sum @1 8[0:4] 8[0:4] 9[0:4] after [5, 7]",
+        "1 feed x @1 2[1:2, 0:4] after []",
+        "2 point sum @0 0[0:1, 0:4] 6[0:4] after [0]",
+        "3 point sum @1 2[1:2, 0:4] 8[0:4] after [1]",
+        "4 feed x @0 1[2:3, 0:4] after []",
+        "5 feed x @1 3[3:4, 0:4] after []",
+        "6 point sum @0 1[2:3, 0:4] 7[0:4] after [4]",
+        "7 point sum @1 3[3:4, 0:4] 9[0:4] after [5]",
+        "8 fold sum @0 6[0:4] 6[0:4] 7[0:4] after [2, 6]",
+        "9 fold sum @1 8[0:4] 8[0:4] 9[0:4] after [3, 7]",
         "10 reduce-scatter sum 1->0 8[0:2] 10[0:2] after [9]",
         "11 reduce-scatter sum 0->1 6[2:4] 11[2:4] after [8]",
         "12 fold sum @0 4[0:2] 6[0:2] 10[0:2] after [8, 10]",
@@ -194,7 +194,7 @@ def test_partial_results_of_overlapping_groups_of_replicas_lie_apart():
     configs = {"fc": ({"b": 2, "i": 2}, (0, 1, 0, 2)), "sum": {}, "read": {"b": 2}}
     task_graph = lowered(x.graph, configs, 3)
     made = [(t.device, t.args[1][0]) for t in task_graph if t.name == "part" and t.kind == Kind.POINT]
-    assert [device for device, _ in made] == [0, 1, 0, 2]
+    assert [device for device, _ in made] == [0, 1, 2, 0]
     assert len({instance for _, instance in made}) == 4
     values = np.arange(16.0).reshape(4, 4)
     with Executor(task_graph) as step:

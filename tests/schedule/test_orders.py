@@ -18,7 +18,7 @@ from taskflow import (
     simulate,
 )
 from taskflow.schedule import critical_path, depth_first, first_ready, forward_first, program
-from taskflow.schedule.orders import Schedule, bottom_levels, first_readers
+from taskflow.schedule.orders import Order, bottom_levels, first_readers
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.task_graph import Kind
 
@@ -48,7 +48,7 @@ MACHINE = MachineModel.uniform(2, Device("emulated", overhead_seconds=1e-3), lat
 
 
 @pytest.mark.parametrize("order", [program, first_ready, critical_path, depth_first, forward_first])
-def test_every_schedule_gives_the_same_numbers(order: Schedule) -> None:
+def test_every_schedule_gives_the_same_numbers(order: Order) -> None:
     graph, strategy = diamond()
     machine = MachineModel.uniform(2)
     task_graph = reorder(lower(graph, strategy, machine), CostModel.analytic(MACHINE), order)
@@ -120,7 +120,7 @@ def in_pieces():
 
 def test_depth_first_takes_piece_by_piece_what_critical_path_takes_step_by_step() -> None:
     task_graph, costs = in_pieces()
-    for order, kinds in ((depth_first, "p" + 3 * "cfpc" + "p"), (critical_path, "pcccfffpppcccp")):
+    for order, kinds in ((depth_first, "p" + 3 * "cfpc" + "p"), (critical_path, "pcccfffpcpcpcp")):
         rows = reorder(task_graph, costs, order)
         for device in range(2):
             found = rows.kind[rows.device == device]

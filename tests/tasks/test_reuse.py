@@ -114,9 +114,9 @@ def chains(count=4, kind="emulated", extent=1000):
 
 
 def test_edges_of_two_chains_by_hand():
-    """Rows 0 and 1 feed both; 2 to 5 and 6 to 9 are here, its copy to device 1, there, and its copy to device 0."""
+    """Rows 0 to 4 and 5 to 9 are a feed, here, its copy to device 1, there, and its copy to device 0."""
     task_graph = tight(chains(2)[1])
-    assert [f"{t.name} {t.source}{t.device}" for t in task_graph][2:6] == [
+    assert [f"{t.name} {t.source}{t.device}" for t in task_graph][1:5] == [
         "here0 00",
         "here0 01",
         "there0 11",
@@ -124,9 +124,9 @@ def test_edges_of_two_chains_by_hand():
     ]
     plan = plan_memory(task_graph)
     edges = [e.tolist() for e in np.split(plan.reuse_rows, plan.reuse_ptr[1:-1])]
-    # What comes back last lies where row 3 was sent from. Row 6 computes where row 2 has read: on the same stream.
-    assert edges == [[]] * 9 + [[3]]
-    used = [task_graph.args(row)[k][0] for row, k in ((3, 0), (9, 1), (2, 0), (6, 1))]
+    # The second feed lies where row 1 has read the first. Row 6 computes where row 2 was sent from.
+    assert edges == [[]] * 5 + [[1], [2]] + [[]] * 3
+    used = [task_graph.args(row)[k][0] for row, k in ((1, 0), (5, 0), (2, 0), (6, 1))]
     assert plan.share_bytes(task_graph, np.array(used[::2]), np.array(used[1::2])).all()
 
 

@@ -1,0 +1,44 @@
+"""Phases: which part of a training step an operator belongs to.
+
+Takes operators in program order; gives a phase of each. What `differentiate` appends is backward. A weight gradient is
+a backward operator that only updates read, or other weight gradients of the same leader: nobody waits for it before
+the update. An update is what reads gradients and is not backward itself. All else is forward, and so is all of
+inference.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from enum import IntEnum
+
+from taskflow.graph.graph import Operator
+
+
+class Phase(IntEnum):
+    """A part of a training step."""
+
+    FORWARD = 0
+    BACKWARD = 1  # gradients of activations
+    WEIGHT = 2  # gradients of parameters
+    UPDATE = 3
+
+
+def phases_of(operators: Sequence[Operator]) -> list[Phase]:
+    """The phase of every operator."""
+    gradients: set[str] = set()
+    found = []
+    for op in operators:
+        is_late = not op.is_backward and any(r.name in gradients for r in op.inputs)
+        found.append(Phase.UPDATE if is_late else Phase.BACKWARD if op.is_backward else Phase.FORWARD)
+        if found[-1] != Phase.FORWARD:
+            gradients.update(r.name for r in op.written if not r.is_persistent)
+    readers: dict[str, set[str]] = defaultdict(set)  # of a region: leaders of weight gradients; "": what is waited for
+    for number, op in reversed(list(enumerate(operators))):
+        leader = op.follows or op.name
+        if found[number] == Phase.BACKWARD:
+            others = set[str]().union(*(readers[r.name] for r in op.outputs))
+            found[number] = Phase.BACKWARD if others - {leader} else Phase.WEIGHT
+        for region in op.inputs if found[number] != Phase.UPDATE else ():
+            readers[region.name].add(leader if found[number] == Phase.WEIGHT else "")
+    return found

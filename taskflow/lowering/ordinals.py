@@ -1,0 +1,66 @@
+"""Ordinals: which part of an operator's work a row belongs to, compiled by numba.
+
+The ordinal of a point is its number among the points of its operator on its device. Where samples are split, it is the
+micro-batch. A row that moves what points made has the ordinal of the last point that it waits for, and is issued right
+behind it; a feed that of the first point that reads it, and is issued right before it. So what a device does for one
+micro-batch stands together, and partial results do not wait for those of all others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.compiling import inner, leaf
+from taskflow.lowering.boxes import covers
+from taskflow.lowering.life import RegionLife
+from taskflow.lowering.state import FEED, State
+from taskflow.lowering.tiles import Points
+
+
+@inner
+def ordinals_of(device: Any, ptr: Any, devices: int) -> Any:
+    """The ordinals of points on these devices; those of operator k are numbers `ptr[k]` to `ptr[k + 1]`."""
+    found, count = np.empty(len(device), np.int64), np.zeros(devices, np.int64)
+    for k in range(len(ptr) - 1):
+        for point in range(ptr[k], ptr[k + 1]):
+            found[point] = count[device[point]]
+            count[device[point]] += 1
+        for point in range(ptr[k], ptr[k + 1]):
+            count[device[point]] = 0
+    return found
+
+
+@leaf
+def number_moves(s: State, life: RegionLife, first_edge: int, ordinal: Any) -> None:
+    """The ordinals of the rows that move a version which an event makes; `first_edge`: of their dependences."""
+    event = life.producer[s.version]
+    maker, begin = life.event[event].issuer, life.event_ptr[event]
+    for e in range(first_edge, s.edges):
+        edge = s.edge[e]
+        if edge.issuer == s.issuer:
+            row = s.row[s.first + edge.index]
+            if edge.awaited_issuer == maker:
+                row.ordinal = max(row.ordinal, ordinal[begin + edge.awaited_index])
+            elif edge.awaited_issuer == s.issuer:
+                row.ordinal = max(row.ordinal, s.row[s.first + edge.awaited_index].ordinal)
+
+
+@leaf
+def number_feeds(s: State, life: RegionLife, points: Points, ordinal: Any) -> None:
+    """The ordinals of the rows that fill a version from the caller's feed: its first reader's where that reads it."""
+    first = -1
+    for e in range(len(life.event)):
+        is_reader = life.event[e].version == s.version
+        if is_reader and (first < 0 or life.event[e].issuer < life.event[first].issuer):
+            first = e
+    for number in range(s.first, s.rows if first >= 0 else s.first):
+        row = s.row[number]
+        if row.kind != FEED:
+            continue
+        box, least = s.arg_box[row.arg_end - 1], -1
+        for point in range(life.event_ptr[first], life.event_ptr[first + 1]):
+            if points.device[point] == row.device and covers(box, points.box[point]):
+                least = ordinal[point] if least < 0 else min(least, ordinal[point])
+        row.ordinal = max(least, 0)

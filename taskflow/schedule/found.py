@@ -1,0 +1,154 @@
+"""The schedule of a task graph's own pipeline, searched for.
+
+Takes rows and their costs, finds the blocks in them (the points of one stage, phase and micro-batch) with how long they
+take and what they hold, and searches for the order in which every device does them (`finite`). What is given is what
+was found: a list for every device, which `reorder` follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.cost.model import CostModel
+from taskflow.graph.phases import Phase
+from taskflow.schedule.blocks import Block
+from taskflow.schedule.finite import find_schedule
+from taskflow.schedule.pipeline import LETTERS, Pipeline, pipeline_of
+from taskflow.schedule.schedule import Schedule, Step
+from taskflow.tasks.task_graph import Privilege, TaskGraph
+
+NAME = "searched"
+
+
+class Blocks(NamedTuple):
+    """The blocks of a pipeline.
+
+    Attributes:
+        blocks: of one micro-batch.
+        steps: phase and stage of each.
+        parts: micro-batches.
+    """
+
+    blocks: list[Block]
+    steps: list[tuple[str, int]]
+    parts: int
+
+
+def search_schedule(
+    task_graph: TaskGraph,
+    costs: CostModel,
+    memory: float | Sequence[float] | None = None,
+    seconds: float = 5.0,
+    seed: int = 0,
+) -> Schedule:
+    """The fastest schedule of a pipeline that is found in so many seconds.
+
+    Args:
+        task_graph: of a strategy whose operators have several points on a device, see `taskflow.stages`.
+        costs: seconds of every row.
+        memory: bytes of every device, or of each, for what micro-batches hold between their forward and backward pass;
+            None: without limit.
+        seconds: that the search may take, compiling apart.
+        seed: of the search.
+
+    Raises:
+        ValueError: an operator needs several micro-batches at once, or memory is too small for one micro-batch.
+    """
+    found = blocks_of(task_graph, costs)
+    schedule = find_schedule(found.blocks, memory, found.parts, seconds, seed)
+    if schedule is None:
+        least = f"one micro-batch alone holds up to {_least_memory(found.blocks):g}"
+        raise ValueError(f"search_schedule: no schedule fits {memory} bytes a device; {least}")
+    steps: dict[int, list[tuple[float, Step]]] = {}
+    for (letter, stage), block, starts in zip(found.steps, found.blocks, schedule.starts.tolist(), strict=True):
+        for device in block.devices:
+            each = ((start, (letter, stage, part)) for part, start in enumerate(starts))
+            steps.setdefault(device, []).extend(each)
+    order = {d: tuple(step for _, step in sorted(each, key=lambda at: at[0])) for d, each in sorted(steps.items())}
+    return Schedule(order, NAME)
+
+
+def _least_memory(blocks: Sequence[Block]) -> float:
+    """The most that a device holds while one micro-batch goes through."""
+    alone = find_schedule(blocks, None, 1, 0.0)
+    level: dict[int, float] = {}
+    most = 0.0
+    for number in np.argsort(alone.starts[:, 0], kind="stable").tolist() if alone else ():
+        for device in blocks[number].devices:
+            level[device] = level.get(device, 0.0) + blocks[number].memory
+            most = max(most, level[device])
+    return most
+
+
+def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
+    """The blocks of a task graph's pipeline, each of a mean micro-batch.
+
+    A block takes the seconds of its points on the device on which these are most. It holds what later blocks of its
+    micro-batch read of what it makes or receives; who is the last to read it gives it back.
+    """
+    pipeline = pipeline_of(task_graph, NAME)
+    staged = np.flatnonzero(pipeline.stage >= 0)
+    phases = len(LETTERS)
+    code = np.full(len(task_graph), -1)
+    code[staged] = pipeline.stage[staged] * phases + pipeline.phase[staged]
+    codes = np.unique(code[staged])
+    block = np.full(len(task_graph), -1)
+    block[staged] = np.searchsorted(codes, code[staged])
+    of_device = np.zeros((len(codes), len(task_graph.machine.devices)))
+    np.add.at(of_device, (block[staged], task_graph.device[staged]), costs.seconds(task_graph)[staged])
+    spans = of_device.max(axis=1) / pipeline.parts
+    held = _held(task_graph, pipeline, block, len(codes))
+    after = _after(task_graph, block, len(codes))
+    found, steps = [], []
+    for number, each in enumerate(codes.tolist()):
+        stage, phase = divmod(each, phases)
+        devices = sorted(set(task_graph.device[staged[block[staged] == number]].tolist()))
+        found.append(Block(float(spans[number]), float(held[number]), devices, after[number]))
+        steps.append((LETTERS[Phase(phase)], stage))
+    return Blocks(found, steps, pipeline.parts)
+
+
+def _after(task_graph: TaskGraph, block: Array, blocks: int) -> list[list[int]]:
+    """The blocks that each waits for, directly or by what moves data between them."""
+    reach: list[set[int]] = [set() for _ in range(len(task_graph))]
+    found: list[set[int]] = [set() for _ in range(blocks)]
+    ordinal = task_graph.ordinal
+    for row in range(len(task_graph)):
+        before = {
+            int(block[d]) if block[d] >= 0 else each
+            for d in task_graph.deps(row)
+            for each in (reach[d] if block[d] < 0 else (int(block[d]),))
+            if ordinal[d] == ordinal[row]
+        }
+        if block[row] >= 0:
+            found[block[row]] |= before - {int(block[row])}
+        else:
+            reach[row] = before
+    return [sorted(each) for each in found]
+
+
+def _held(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: int) -> Array:
+    """Bytes that each block takes and does not give back, or gives back, of every device; mean over micro-batches."""
+    rows, args = len(task_graph), task_graph.arg_instance
+    row = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr))
+    is_used = (args >= 0) & (block[row] >= 0)
+    instances = len(task_graph.instance_region)
+    first, last = np.full(instances, rows), np.full(instances, -1)
+    np.minimum.at(first, args[is_used], row[is_used])
+    np.maximum.at(last, args[is_used], row[is_used])
+    persistent = np.array([r.is_persistent for r in task_graph.regions], np.bool_)[task_graph.instance_region]
+    is_partial = task_graph.instance_partial
+    kept = (last >= 0) & ~persistent & ~is_partial
+    kept[args[is_used & (task_graph.arg_privilege == Privilege.REDUCE)]] = False  # gradients live until the update
+    kept &= pipeline.part[np.maximum(first, 0) % rows] == pipeline.part[np.maximum(last, 0)]
+    size = task_graph.instance_bytes()
+    change = np.zeros(blocks)
+    np.add.at(change, block[first[kept]], size[kept])
+    np.add.at(change, block[last[kept]], -size[kept])
+    devices = np.array([len(set(task_graph.device[block == number].tolist())) for number in range(blocks)])
+    found: Array = change / pipeline.parts / devices
+    return found

@@ -1,0 +1,194 @@
+"""List scheduling, compiled by numba: rows are issued one by one, of those that may be always the first by some rule.
+
+A row may be issued when all that it waits for have been, and the one before it in its list, if it stands in one. A row
+starts when its inputs are done and its streams free. What is compared is a moment, then a priority, then the row.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array, pointers
+from taskflow.core.compiling import inlined, leaf, njit
+from taskflow.tasks.task_graph import Kind, TaskGraph
+
+BY_START, BY_READY = range(2)  # which moment is compared
+LATEST_FIRST = np.zeros(0)  # instead of priorities: who became ready last
+
+
+class Rows(NamedTuple):
+    """What list scheduling knows of rows.
+
+    Attributes:
+        seconds: of every row.
+        priority: of every row; less goes first. Empty: minus the moment at which it became ready.
+        ptr, follower: the rows that wait for each row.
+        stream_ptr, stream: that each row occupies.
+        waiting: for how many rows each waits.
+        next: the row after each in its list; -1: none.
+    """
+
+    seconds: Array
+    priority: Array
+    ptr: Array
+    follower: Array
+    stream_ptr: Array
+    stream: Array
+    waiting: Array
+    next: Array
+
+
+class Heap(NamedTuple):
+    """Rows that may be issued, the least first: `row[:size[0]]`; the keys under which they were put there."""
+
+    row: Array
+    moment: Array
+    priority: Array
+    size: Array
+
+
+def list_schedule(
+    task_graph: TaskGraph, seconds: Array, moment: int, priority: Array, following: Array | None = None
+) -> Array:
+    """Row numbers in issue order; those that never could be issued are missing.
+
+    Args:
+        task_graph: rows, and for what they wait.
+        seconds: of every row.
+        moment: BY_START or BY_READY.
+        priority: of every row, or LATEST_FIRST.
+        following: per row the next one in its list, or -1.
+    """
+    rows = len(task_graph)
+    waits = np.diff(task_graph.dep_ptr)
+    by_awaited = np.argsort(task_graph.dep_row, kind="stable")
+    row, stream = task_graph.occupied()
+    by_row = np.argsort(row, kind="stable")
+    if following is None:
+        following = np.full(rows, -1)
+    waiting = waits + np.bincount(following[following >= 0], minlength=rows)
+    table = Rows(
+        np.asarray(seconds, float),
+        np.asarray(priority, float),
+        pointers(np.bincount(task_graph.dep_row, minlength=rows)),
+        np.repeat(np.arange(rows), waits)[by_awaited],
+        pointers(np.bincount(row, minlength=rows)),
+        stream[by_row],
+        waiting,
+        following,
+    )
+    order = np.empty(rows, np.int64)
+    issued = issue(table, moment, int(stream.max(initial=-1)) + 1, order)
+    return feeds_late(task_graph, table, order[:issued])
+
+
+def feeds_late(task_graph: TaskGraph, rows: Rows, order: Array) -> Array:
+    """The same order with every feed right before the first row that waits for it: until then it needs no memory."""
+    place = np.full(len(task_graph), len(task_graph), float)
+    place[order] = np.arange(len(order))
+    feeds = np.flatnonzero(task_graph.kind == Kind.FEED)
+    for feed in feeds[np.diff(rows.ptr)[feeds] > 0].tolist():
+        place[feed] = place[rows.follower[rows.ptr[feed] : rows.ptr[feed + 1]]].min() - 0.5
+    return order[np.argsort(place[order], kind="stable")]
+
+
+@njit
+def issue(rows: Rows, moment: int, streams: int, order: Array) -> int:
+    """Fill in `order`; how many rows were issued."""
+    count = len(rows.seconds)
+    ready, free, waiting = np.zeros(count), np.zeros(streams), rows.waiting.copy()
+    heap = Heap(np.empty(count, np.int64), np.empty(count), np.empty(count), np.zeros(1, np.int64))
+    for row in range(count):
+        if waiting[row] == 0:
+            push(heap, row, moment_of(rows, row, ready, free, moment), priority_of(rows, row, ready))
+    issued = 0
+    while heap.size[0]:
+        row, then = heap.row[0], heap.moment[0]
+        pop(heap)
+        now = moment_of(rows, row, ready, free, moment)
+        if now > then:  # its streams have filled up
+            push(heap, row, now, priority_of(rows, row, ready))
+            continue
+        end = moment_of(rows, row, ready, free, BY_START) + rows.seconds[row]
+        for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
+            free[rows.stream[k]] = end
+        order[issued] = row
+        issued += 1
+        for k in range(rows.ptr[row], rows.ptr[row + 1]):
+            after = rows.follower[k]
+            ready[after] = max(ready[after], end)
+            release(rows, after, heap, waiting, ready, free, moment)
+        if rows.next[row] >= 0:
+            release(rows, rows.next[row], heap, waiting, ready, free, moment)
+    return issued
+
+
+@inlined
+def moment_of(rows: Rows, row: int, ready: Array, free: Array, moment: int) -> float:
+    """When a row became ready, or can start."""
+    found: float = ready[row]
+    if moment == BY_START:
+        for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
+            found = max(found, free[rows.stream[k]])
+    return found
+
+
+@inlined
+def priority_of(rows: Rows, row: int, ready: Array) -> float:
+    found: float = rows.priority[row] if len(rows.priority) else -ready[row]
+    return found
+
+
+@leaf
+def release(rows: Rows, row: int, heap: Heap, waiting: Array, ready: Array, free: Array, moment: int) -> None:
+    """One of the rows that `row` waits for has been issued."""
+    waiting[row] -= 1
+    if waiting[row] == 0:
+        push(heap, row, moment_of(rows, row, ready, free, moment), priority_of(rows, row, ready))
+
+
+@inlined
+def is_before(heap: Heap, a: int, b: int) -> bool:
+    """Whether place `a` of the heap comes before place `b`."""
+    if heap.moment[a] != heap.moment[b]:
+        return bool(heap.moment[a] < heap.moment[b])
+    if heap.priority[a] != heap.priority[b]:
+        return bool(heap.priority[a] < heap.priority[b])
+    return bool(heap.row[a] < heap.row[b])
+
+
+@inlined
+def swap(heap: Heap, a: int, b: int) -> None:
+    """Exchange two places."""
+    heap.row[a], heap.row[b] = heap.row[b], heap.row[a]
+    heap.moment[a], heap.moment[b] = heap.moment[b], heap.moment[a]
+    heap.priority[a], heap.priority[b] = heap.priority[b], heap.priority[a]
+
+
+@leaf
+def push(heap: Heap, row: int, moment: float, priority: float) -> None:
+    """Add a row."""
+    at = heap.size[0]
+    heap.size[0] += 1
+    heap.row[at], heap.moment[at], heap.priority[at] = row, moment, priority
+    while at > 0 and is_before(heap, at, (at - 1) // 2):
+        swap(heap, at, (at - 1) // 2)
+        at = (at - 1) // 2
+
+
+@leaf
+def pop(heap: Heap) -> None:
+    """Remove the first row."""
+    heap.size[0] -= 1
+    swap(heap, 0, heap.size[0])
+    at = 0
+    while 2 * at + 1 < heap.size[0]:
+        child = 2 * at + 1
+        if child + 1 < heap.size[0] and is_before(heap, child + 1, child):
+            child += 1
+        if not is_before(heap, child, at):
+            break
+        swap(heap, at, child)
+        at = child

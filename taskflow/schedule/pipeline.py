@@ -1,0 +1,104 @@
+"""The pipeline in a task graph: stages, phases and micro-batches of its rows.
+
+Takes a task graph whose operators have several points on a device; gives a `Pipeline`. Nobody writes it down: a
+micro-batch is the ordinal of a point, a stage is a run of operators on the same devices, and the phase of an operator
+was told by `differentiate`. What an operator does once a step (it has no axis of samples, or it is an update) belongs
+to no stage.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.graph.phases import Phase
+from taskflow.tasks.task_graph import Kind, TaskGraph
+
+NONE = -1
+LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "I", Phase.WEIGHT: "W"}
+
+
+class Pipeline(NamedTuple):
+    """What a schedule says the order of.
+
+    Attributes:
+        stage: per row its stage; NONE: it is no point, or belongs to none.
+        phase: per row its `Phase`.
+        part: per row its micro-batch.
+        parts: micro-batches of each device.
+        devices: of every stage, in the order of points.
+    """
+
+    stage: Array
+    phase: Array
+    part: Array
+    parts: int
+    devices: tuple[tuple[int, ...], ...]
+
+    def stages_of(self, device: int) -> tuple[int, ...]:
+        """The stages that run on a device."""
+        return tuple(stage for stage, devices in enumerate(self.devices) if device in devices)
+
+
+def pipeline_of(task_graph: TaskGraph, name: str) -> Pipeline:
+    """The pipeline in a task graph.
+
+    Args:
+        task_graph: from `lower`.
+        name: of the schedule that asks, for messages.
+
+    Raises:
+        ValueError: an operator needs several micro-batches at once.
+    """
+    rows = np.flatnonzero(task_graph.kind == Kind.POINT)
+    launch, ordinal = task_graph.launch[rows], task_graph.ordinal[rows]
+    count = np.zeros(len(task_graph.launches), np.int64)
+    np.maximum.at(count, launch, ordinal + 1)
+    parts = int(count.max(initial=1))
+    stage_of, devices = _stages(task_graph, rows, count == parts)
+    stage, phase = np.full(len(task_graph), NONE), np.full(len(task_graph), NONE)
+    stage[rows] = stage_of[launch]
+    phase[rows] = np.array([each.phase for each in task_graph.launches], np.int64)[launch]
+    found = Pipeline(stage, phase, task_graph.ordinal, parts, devices)
+    _check_barriers(task_graph, found, name)
+    return found
+
+
+def _stages(task_graph: TaskGraph, rows: Array, is_staged: Array) -> tuple[Array, tuple[tuple[int, ...], ...]]:
+    """The stage of every launch, and the devices of every stage."""
+    ends = np.searchsorted(task_graph.launch[rows], np.arange(len(is_staged) + 1)).tolist()
+    order = rows[np.argsort(task_graph.launch[rows], kind="stable")]
+    ends = np.searchsorted(task_graph.launch[order], np.arange(len(is_staged) + 1)).tolist()
+    by_launch = order[np.lexsort((task_graph.point[order], task_graph.launch[order]))]
+    found, devices, of_leader = np.full(len(is_staged), NONE), list[tuple[int, ...]](), dict[str, int]()
+    for number, launch in enumerate(task_graph.launches):
+        used = tuple(dict.fromkeys(task_graph.device[by_launch[ends[number] : ends[number + 1]]].tolist()))
+        if not is_staged[number] or launch.phase == Phase.UPDATE:
+            continue
+        if launch.phase != Phase.FORWARD:
+            known = of_leader.get(launch.leader, NONE)
+            same = [stage for stage, others in enumerate(devices) if others == used]
+            found[number] = known if known >= 0 else same[-1] if same else NONE
+            continue
+        if not devices or devices[-1] != used:
+            devices.append(used)
+        found[number] = len(devices) - 1
+        of_leader.setdefault(launch.leader, len(devices) - 1)
+    return found, tuple(devices)
+
+
+def _check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None:
+    """No point of a stage waits for a later micro-batch."""
+    waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
+    awaited = task_graph.dep_row
+    is_late = (pipeline.stage[waiting] >= 0) & (task_graph.ordinal[awaited] > task_graph.ordinal[waiting])
+    if not is_late.any():
+        return
+    edge = int(np.argmax(is_late))
+    reader, maker = task_graph.name(int(waiting[edge])), task_graph.name(int(awaited[edge]))
+    raise ValueError(
+        f"schedule '{name}': '{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point; "
+        f"use statistics of every part (ops.batch_norm(..., parts={pipeline.parts})) or order='program'"
+    )

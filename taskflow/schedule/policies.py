@@ -1,0 +1,73 @@
+"""Policies: schedules of pipelines that have a name, each as a rule for one device.
+
+A step is (phase, stage, micro-batch); see `schedule.Place` for what a rule knows. Sources: GPipe (Huang et al., NeurIPS
+2019), 1F1B (PipeDream, Narayanan et al., SOSP 2019), interleaved 1F1B (Megatron-LM, Narayanan et al., SC 2021), breadth
+first (Lamy-Poirier, MLSys 2023), ZB-H1 (Qi et al., ICLR 2024), Chimera (Li and Hoefler, SC 2021).
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from taskflow.schedule.schedule import Place, Policy, Step
+
+
+def backward(place: Place, stage: int, part: int) -> list[Step]:
+    """The input gradient first, for which the stage before waits; on one device nobody does."""
+    return [("I", stage, part), ("W", stage, part)] if place.positions > 1 else [("B", stage, part)]
+
+
+@Policy
+def gpipe(place: Place) -> list[Step]:
+    """All micro-batches forward, then all backward."""
+    forward = [("F", stage, part) for part in range(place.parts) for stage in place.stages]
+    return forward + [
+        step for part in range(place.parts) for s in reversed(place.stages) for step in backward(place, s, part)
+    ]
+
+
+@Policy
+def looped_bfs(place: Place) -> list[Step]:
+    """All micro-batches through one stage, then through the next of the device."""
+    forward = [("F", stage, part) for stage in place.stages for part in range(place.parts)]
+    return forward + [
+        step for s in reversed(place.stages) for part in range(place.parts) for step in backward(place, s, part)
+    ]
+
+
+@Policy
+def one_f_one_b(place: Place) -> list[Step]:
+    """Backward as soon as it can be: a device holds no more micro-batches than there are stages from it to the end."""
+    warm = min(place.parts, place.positions - place.position)
+    found = [("F", stage, part) for part in range(warm) for stage in place.stages]
+    for part in range(place.parts):
+        found += [step for stage in reversed(place.stages) for step in backward(place, stage, part)]
+        found += [("F", stage, warm + part) for stage in place.stages if warm + part < place.parts]
+    return found
+
+
+@Policy
+def interleaved(place: Place) -> list[Step]:
+    """1F1B where a device has several stages, far from each other: rounds of micro-batches, a stage at a time."""
+    several, group = len(place.stages), place.parts // max(1, place.parts // place.positions)
+    rounds = [range(first, min(first + group, place.parts)) for first in range(0, place.parts, group)]
+    forward = [("F", stage, part) for each in rounds for stage in place.stages for part in each]
+    behind = [(stage, part) for each in rounds for stage in reversed(place.stages) for part in each]
+    warm = min(len(forward), 2 * (place.positions - place.position - 1) + (several - 1) * group)
+    found = forward[:warm]
+    for ahead, (stage, part) in zip_longest(forward[warm:], behind):
+        found += [ahead] * (ahead is not None) + backward(place, stage, part)
+    return found
+
+
+@Policy
+def zb_h1(place: Place) -> list[Step]:
+    """1F1B where weight gradients are put off until nothing else is to be done, with no more memory than 1F1B."""
+    warm = min(place.parts, place.positions - place.position)
+    found = [("F", stage, part) for part in range(warm) for stage in place.stages]
+    for part in range(place.parts):
+        found += [("I", stage, part) for stage in reversed(place.stages)]
+        found += [("W", stage, part - place.position) for stage in place.stages if part >= place.position]
+        found += [("F", stage, warm + part) for stage in place.stages if warm + part < place.parts]
+    last = range(max(0, place.parts - place.position), place.parts)
+    return found + [("W", stage, part) for part in last for stage in place.stages]

@@ -1,0 +1,192 @@
+"""Pipeline schedules: what every device does for which micro-batch, in order.
+
+A `Schedule` is a list of steps for every device; a `Policy` makes one for any number of stages and micro-batches.
+`lay_out` gives the rows of a task graph in the order of a schedule: points follow the list of their device, all else
+goes when it can. Numbers do not depend on it (law 3), since partial results are added up in a fixed order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from taskflow.core.columns import Array
+from taskflow.core.files import fit, naming, parse_json, read_text, replace_file, without_head
+from taskflow.graph.phases import Phase
+from taskflow.schedule.list_scheduling import BY_START, list_schedule
+from taskflow.schedule.pipeline import LETTERS, Pipeline, pipeline_of
+from taskflow.tasks.task_graph import Kind, TaskGraph
+
+FORMAT, VERSION = "taskflow-schedule", 1
+# Phase, stage and micro-batch. F: forward, I: gradients of activations (of the stage's input, in the end), W: gradients
+# of weights, B: both, as they are lowered. The letters are those of torch.distributed.pipelining.
+Step = tuple[str, int, int]
+PHASES = {"F": "F", "I": "I", "W": "W", "B": "IW"}
+MOVES, POINTS, UPDATES = range(3)  # of what can start at the same moment, which goes first
+
+
+class ScheduleTable(Struct, forbid_unknown_fields=True):
+    """A schedule file."""
+
+    name: str
+    devices: dict[str, list[tuple[str, int, int]]]
+
+
+class Place(NamedTuple):
+    """A device of a pipeline, for which a policy makes a list.
+
+    Attributes:
+        position: among the devices, by their first stages.
+        positions: how many there are: the length of the pipeline.
+        stages: that run on it.
+        parts: micro-batches.
+    """
+
+    position: int
+    positions: int
+    stages: tuple[int, ...]
+    parts: int
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A rule that makes the list of every device, see `taskflow.schedule.policies`.
+
+    As a decorator it makes a policy of a function.
+
+    Attributes:
+        steps: gives the steps of a device at a place.
+    """
+
+    steps: Callable[[Place], Sequence[Step]]
+
+    @property
+    def name(self) -> str:
+        """That of its function."""
+        return self.steps.__name__
+
+    def schedule(self, pipeline: Pipeline) -> Schedule:
+        """The lists of all devices of a pipeline."""
+        devices = sorted({d for stage in pipeline.devices for d in stage})
+        stages = {device: pipeline.stages_of(device) for device in devices}
+        firsts = sorted({min(each) for each in stages.values()})
+        places = {d: Place(firsts.index(min(s)), len(firsts), s, pipeline.parts) for d, s in stages.items()}
+        return Schedule({d: tuple(self.steps(place)) for d, place in places.items()}, self.name)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The order in which every device works.
+
+    Attributes:
+        steps: device -> its steps. What stands in no list goes when it can.
+        name: for messages.
+    """
+
+    steps: Mapping[int, Sequence[Step]]
+    name: str = "schedule"
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON, atomically; see `load`."""
+        devices = {str(device): [list(step) for step in steps] for device, steps in self.steps.items()}
+        head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": self.name}
+        replace_file(path, json.dumps(head | {"devices": devices}) + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> Schedule:
+        """Read a schedule file; whether it fits a task graph is checked when rows are laid out.
+
+        Raises:
+            ValueError: the file is no JSON, of another format or version, or an entry is malformed (named).
+        """
+        with naming(f"schedule file '{path}'"):
+            table = fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), ScheduleTable)
+            for device, steps in table.devices.items():
+                if not device.isdecimal():
+                    raise ValueError(f"device '{device}' is no number")
+                for step in steps:
+                    if step[0] not in PHASES:
+                        raise ValueError(f"device {device}: phase '{step[0]}' is none of {', '.join(PHASES)}")
+        return Schedule({int(device): tuple(steps) for device, steps in table.devices.items()}, table.name)
+
+
+def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) -> Array:
+    """Row numbers in the order of a schedule.
+
+    Args:
+        task_graph: from `lower`.
+        seconds: of every row.
+        schedule: of its stages, or a policy that makes one.
+
+    Raises:
+        ValueError: an operator needs several micro-batches at once; a step is there twice, or is none of this task
+            graph; a block of it is in no list; or devices wait for each other.
+    """
+    pipeline = pipeline_of(task_graph, schedule.name)
+    if isinstance(schedule, Policy):
+        schedule = schedule.schedule(pipeline)
+    place = _places(task_graph, pipeline, schedule)
+    listed = np.flatnonzero(place >= 0)
+    listed = listed[np.lexsort((listed, place[listed], task_graph.device[listed]))]
+    following = np.full(len(task_graph), -1)
+    is_same = task_graph.device[listed[:-1]] == task_graph.device[listed[1:]]
+    following[listed[:-1][is_same]] = listed[1:][is_same]
+    priority = np.where(task_graph.kind == Kind.POINT, POINTS, MOVES)
+    priority[pipeline.phase == Phase.UPDATE] = UPDATES
+    order = list_schedule(task_graph, seconds, BY_START, priority, following)
+    if len(order) < len(task_graph):
+        raise ValueError(_stuck(task_graph, pipeline, schedule, following, order))
+    return order
+
+
+def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Array:
+    """Per row the number of its step in the list of its device; -1: it is in none."""
+    where = f"schedule '{schedule.name}'"
+    staged = np.flatnonzero(pipeline.stage >= 0)
+    columns = task_graph.device, pipeline.phase, pipeline.stage, pipeline.part
+    blocks, of_row = np.unique(np.stack([column[staged] for column in columns], axis=1), axis=0, return_inverse=True)
+    known = {(d, LETTERS[Phase(phase)], stage, part): k for k, (d, phase, stage, part) in enumerate(blocks.tolist())}
+    number = np.full(len(blocks), -1)
+    for device, steps in schedule.steps.items():
+        for at, (letter, stage, part) in enumerate(steps):
+            for phase in PHASES[letter]:
+                block = known.get((device, phase, stage, part))
+                if block is None:
+                    continue  # a stage without weights has no weight gradients
+                if number[block] >= 0:
+                    raise ValueError(f"{where}: device {device} does {_say((phase, stage, part))} twice")
+                number[block] = at
+    if len(missing := np.flatnonzero(number < 0)):
+        device, phase, stage, part = blocks[missing[0]].tolist()
+        left = f"{len(missing)} of {len(blocks)} blocks are in no list"
+        raise ValueError(f"{where}: device {device} never does {_say((LETTERS[Phase(phase)], stage, part))}; {left}")
+    place = np.full(len(task_graph), -1)
+    place[staged] = number[of_row.reshape(-1)]
+    return place
+
+
+def _say(step: Step) -> str:
+    phase, stage, part = step
+    return f"{phase} of stage {stage} for micro-batch {part}"
+
+
+def _stuck(
+    task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule, following: Array, order: Iterable[int]
+) -> str:
+    """Who waits for whom where rows cannot be issued."""
+    left = np.ones(len(task_graph), np.bool_)
+    left[np.asarray(order, np.int64)] = False
+    behind = np.zeros(len(task_graph), np.bool_)
+    behind[following[left & (following >= 0)]] = True
+    heads = np.flatnonzero(left & ~behind & (pipeline.stage >= 0))
+    said = []
+    for row in heads.tolist():
+        phase, stage = LETTERS[Phase(int(pipeline.phase[row]))], int(pipeline.stage[row])
+        said.append(f"device {task_graph.device[row]} at {_say((phase, stage, int(pipeline.part[row])))}")
+    return f"schedule '{schedule.name}': devices wait for each other: {'; '.join(said)}"

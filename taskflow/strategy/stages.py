@@ -1,0 +1,116 @@
+"""Strategies of pipelines: contiguous stages of operators, each on devices of its own, samples in micro-batches.
+
+A micro-batch is a part of a sample split whose points share a device, so a stage that is data parallel over d devices
+is split along its samples into `parts * d`: micro-batch after micro-batch, each over all devices of the stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from taskflow.graph.family import Family, families
+from taskflow.graph.graph import Graph
+from taskflow.machine import MachineModel
+from taskflow.strategy.rules import sample_axes
+from taskflow.strategy.strategy import ParallelConfig, Strategy
+from taskflow.strategy.strategy import parts as parts_of
+
+
+def stages(
+    graph: Graph,
+    machine: MachineModel,
+    count: int | None = None,
+    parts: int = 1,
+    *,
+    cuts: Sequence[str] | None = None,
+    within: Mapping[str, ParallelConfig] | None = None,
+    devices: Sequence[Sequence[int]] | None = None,
+) -> Strategy:
+    """Operators in program order as stages of a pipeline, samples in `parts` micro-batches.
+
+    Args:
+        graph, machine: what is computed, and where.
+        count: stages, with about the same work; default: as many as devices. Give it or `cuts`.
+        parts: micro-batches of each stage; every sample axis has as many parts on each of its devices.
+        cuts: the operators that begin the second, third, ... stage.
+        within: how operators are split within their stage, as if its devices were 0, 1, ... and there were one
+            micro-batch; default: along the samples. An operator that it does not name is split along the samples.
+        devices: of every stage; default: as many for each, in order.
+
+    Raises:
+        ValueError: a cut is no operator that others follow, or stands before the one before; there are more stages than
+            operators or devices; or micro-batches do not divide the samples.
+    """
+    found = families(graph)
+    bounds = _cut(graph, found, count or len(machine.devices), cuts)
+    groups = list(devices) if devices is not None else _groups(len(machine.devices), len(bounds) - 1)
+    if len(groups) != len(bounds) - 1:
+        raise ValueError(f"stages: {len(bounds) - 1} stages on {len(groups)} groups of devices")
+    sample, chosen = sample_axes(graph), {}
+    for group, (begin, end) in zip(groups, pairwise(bounds), strict=True):
+        for family in found[begin:end]:
+            name = family.leader.name
+            own = within.get(name) if within is not None else None
+            chosen[name] = _config(family, sample.get(name), list(group), parts, own)
+    return Strategy.of_graph(graph, chosen)
+
+
+def _groups(devices: int, count: int) -> list[range]:
+    if count > devices:
+        raise ValueError(f"stages: {count} stages on {devices} devices; give the devices of each")
+    return [range(k * devices // count, (k + 1) * devices // count) for k in range(count)]
+
+
+def _cut(graph: Graph, found: Sequence[Family], count: int, cuts: Sequence[str] | None) -> list[int]:
+    """The first family of every stage, and their number."""
+    number = {family.leader.name: k for k, family in enumerate(found)}
+    if cuts is not None:
+        if unknown := [name for name in cuts if name not in number]:
+            raise ValueError(f"stages: '{unknown[0]}' is no operator that a strategy names")
+        bounds = [0, *(number[name] for name in cuts), len(found)]
+        for before, after in pairwise(bounds):
+            if before >= after:
+                raise ValueError(f"stages: a stage begins at '{found[after].leader.name}' and has no operators before")
+        return bounds
+    if not 1 <= count <= len(found):
+        raise ValueError(f"stages: {count} stages of {len(found)} operators")
+    flops = dict.fromkeys((f.leader.name for f in found), 0.0)
+    for op in graph.operators:
+        flops[op.follows or op.name] += op.flops * prod(op.extents.values())
+    work = np.cumsum(list(flops.values()))
+    wanted = work[-1] * np.arange(1, count) / count
+    bounds = [0, *(int(np.argmin(abs(work - each))) + 1 for each in wanted), len(found)]
+    for k in range(1, count):
+        bounds[k] = max(bounds[k], bounds[k - 1] + 1)
+    for k in range(count - 1, 0, -1):
+        bounds[k] = min(bounds[k], bounds[k + 1] - 1)
+    return bounds
+
+
+def _config(
+    family: Family, axis: str | None, devices: list[int], parts: int, own: ParallelConfig | None
+) -> ParallelConfig:
+    """The configuration of one operator in a stage: `own`, or along its samples, once for every micro-batch."""
+    name = family.leader.name
+    if own is None:
+        own = ParallelConfig({axis: len(devices)} if axis in family.leader.split_axes else {})
+    if own.devices and max(own.devices) >= len(devices):
+        raise ValueError(f"stages: '{name}' uses device {max(own.devices)} of a stage of {len(devices)}")
+    degrees = dict(own.degrees)
+    placed = np.array(devices)[list(own.devices)]
+    if axis is None or axis not in family.leader.split_axes:
+        return ParallelConfig(degrees, placed.tolist())
+    each = degrees.pop(axis, 1)
+    if not isinstance(each, int):
+        raise ValueError(f"stages: '{name}' is split into unequal parts along its samples; micro-batches are equal")
+    extent, wanted = family.leader.extents[axis], each * parts
+    if extent < wanted:
+        raise ValueError(f"stages: '{name}' has {extent} samples; {parts} micro-batches in {each} parts need {wanted}")
+    shape = [parts_of(degree) for _, degree in own.degrees]
+    where = [name for name, _ in own.degrees].index(axis) if len(shape) > len(degrees) else None
+    first = placed.reshape(shape) if where is None else np.moveaxis(placed.reshape(shape), where, 0)
+    return ParallelConfig({axis: wanted, **degrees}, np.tile(first.reshape(-1), parts).tolist())

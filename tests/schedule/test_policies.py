@@ -1,0 +1,269 @@
+"""Policies on rows: bubbles to the unit, memory by stage, numbers of one device, and what is refused."""
+
+import numpy as np
+import pytest
+
+import ops
+from taskflow import (
+    CostModel,
+    Executor,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    lower,
+    reorder,
+    search_schedule,
+    single_device,
+    stages,
+)
+from taskflow.checking.checker import check_own_plan
+from taskflow.schedule import (
+    Schedule,
+    critical_path,
+    depth_first,
+    first_ready,
+    gpipe,
+    interleaved,
+    looped_bfs,
+    one_f_one_b,
+    program,
+    zb_h1,
+)
+from taskflow.schedule.found import blocks_of
+from taskflow.schedule.pipeline import pipeline_of
+from taskflow.simulation.simulate import schedule
+from taskflow.tasks.memory import plan_memory
+from tests.refusals import assert_refused
+from tests.schedule.cells import CellCosts, chain, feeds_of
+
+SIZES = [(d, n) for d in (2, 4, 8) for n in (4, 8, 16)]
+
+
+def pipeline(devices, parts, per_device=1, is_joint=False):
+    """A chain of a cell a stage; stage k is on device `k % devices`."""
+    graph, machine = chain(devices * per_device, parts, is_joint=is_joint), MachineModel.uniform(devices)
+    cuts = [f"cell{k}" for k in range(1, devices * per_device)]
+    groups = [(k % devices,) for k in range(devices * per_device)]
+    plan = stages(graph, machine, parts=parts, cuts=cuts, devices=groups)
+    return graph, lower(graph, plan, machine)
+
+
+def units(task_graph, order, **costs):
+    """The time that a schedule takes: compute alone."""
+    costs = CellCosts(**costs)
+    rows = reorder(task_graph, costs, order)
+    return schedule(rows, costs.seconds(rows))[2]
+
+
+@pytest.mark.parametrize(("devices", "parts"), SIZES)
+def test_bubbles_to_the_unit(devices, parts):
+    """(N + D - 1)(f + b) for GPipe and 1F1B with a joint backward; ZB-H1 idles D - 1 units where N >= D."""
+    _, joint = pipeline(devices, parts, is_joint=True)
+    _, split = pipeline(devices, parts)
+    plain = 3 * (parts + devices - 1)
+    assert units(joint, gpipe) == units(joint, one_f_one_b) == plain
+    assert units(split, gpipe) <= plain and units(split, one_f_one_b) <= plain
+    if parts >= devices:
+        assert units(split, zb_h1) == 3 * parts + devices - 1
+    print(devices, parts, units(split, gpipe), units(split, one_f_one_b), units(split, zb_h1), units(split, program))
+
+
+# torch.distributed.pipelining's own orders, 2 stages a device, f = 0.5 and b = 1 a stage
+TORCH = {(2, 8): 25.5, (4, 4): 16.5, (4, 8): 28.5, (4, 16): 52.5, (8, 16): 58.5}
+
+
+@pytest.mark.parametrize(("devices", "parts"), TORCH)
+def test_interleaved_is_that_of_torch(devices, parts):
+    _, joint = pipeline(devices, parts, 2, is_joint=True)
+    assert units(joint, interleaved, forward=0.5, joint=1.0) == TORCH[devices, parts]
+    _, split = pipeline(devices, parts, 2)
+    assert units(split, interleaved, forward=0.5, backward=0.5, weight=0.5) <= TORCH[devices, parts]
+
+
+ORDERS = [program, gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, first_ready, critical_path, depth_first]
+
+
+def numbers(task_graph, feeds, steps=2):
+    """All that some steps give, with the plan proven and every access checked."""
+    check_own_plan(task_graph)
+    with Executor(task_graph, seed=1, check=True) as step:
+        losses = [step(feeds)["loss"] for _ in range(steps)]
+        return {"loss": np.array(losses)} | {name: step.read(name) for name in step.persistent}
+
+
+@pytest.mark.parametrize("per_device", [1, 2])
+def test_a_schedule_changes_no_bit(per_device):
+    """And the numbers are those of one device."""
+    graph, rows = pipeline(2, 4, per_device)
+    machine, feeds, costs = MachineModel.uniform(1), feeds_of(graph), CellCosts()
+    one = numbers(lower(graph, single_device(graph, machine), machine), feeds)
+    first = numbers(reorder(rows, costs, program), feeds)
+    for name, value in one.items():
+        np.testing.assert_allclose(first[name], value, rtol=1e-12, atol=1e-14)
+    straight = () if per_device == 1 else (one_f_one_b, zb_h1)  # they deadlock where devices are met again
+    for order in (*(o for o in ORDERS if o not in straight), search_schedule(rows, costs, seconds=0.1)):
+        found = numbers(reorder(rows, costs, order), feeds)
+        assert found.keys() == first.keys()
+        assert all(np.array_equal(found[name], value) for name, value in first.items()), order
+
+
+def transient(rows):
+    """Bytes of every device beside what it keeps between steps."""
+    plan, kept = plan_memory(rows), np.zeros(len(rows.machine.devices), np.int64)
+    for homes in rows.homes.values():
+        for instance, _ in homes:
+            kept[rows.instance_device[instance]] += rows.instance_bytes()[instance]
+    return plan.peak_bytes - kept
+
+
+def mlp(devices, parts, samples, width=128):
+    """A layer a device, weights of `width` squared in float64."""
+    graph = Graph()
+    h = graph.input("x", (samples, width), "float64")
+    for k in range(4):
+        h = ops.linear(h, width, bias=False, name=f"fc{k}")
+    ops.sgd(ops.softmax_cross_entropy(h, graph.input("t", (samples,), "int32"), name="loss"), lr=0.1)
+    machine = MachineModel.uniform(devices)
+    cuts = [f"fc{k}" for k in range(1, 4)] if devices > 1 else []
+    return graph, lower(graph, stages(graph, machine, cuts=cuts, parts=parts), machine)
+
+
+def test_memory_of_a_pipeline():
+    """Micro-batches hold activations until their backward pass, and one gradient a device: 16 of 48 samples."""
+    _, rows = mlp(4, 16, 768)
+    costs = CostModel.analytic(rows.machine)
+    early, late = (transient(reorder(rows, costs, order)) / 1024 for order in (one_f_one_b, gpipe))
+    print(f"1F1B {early.round().tolist()} KB, GPipe {late.round().tolist()} KB")
+    assert early[0] <= 830 and (np.diff(early) < 0).all()
+    assert late.max() <= 1900
+    assert late.min() > early.max()
+
+
+def test_micro_batches_on_one_device():
+    """In program order no more than without micro-batches; in 1F1B order the activations of one."""
+    peaks = {}
+    for parts in (1, 8):
+        _, rows = mlp(1, parts, 1024)
+        costs = CostModel.analytic(rows.machine)
+        for order in (program, one_f_one_b):
+            peaks[parts, order] = int(plan_memory(reorder(rows, costs, order)).peak_bytes[0])
+    weights, tile = 4 * 128 * 128 * 8, 1024 * 128 * 8 // 8
+    activations, part = 6 * tile, weights // 4  # x, four layers, the gradient on its way; a part of a weight's gradient
+    print({(parts, getattr(order, "__name__", "1F1B")): peak for (parts, order), peak in peaks.items()})
+    assert peaks[8, program] <= 1.05 * peaks[1, program]
+    assert weights + weights + activations // 2 <= peaks[8, one_f_one_b] <= 2 * weights + part + activations + 1024
+
+
+def test_a_searched_schedule_is_as_good_as_the_best_policy():
+    """Of ZB-H1, which is optimal here; it is laid out as it was found."""
+    for devices, parts in ((2, 4), (4, 4)):
+        _, rows = pipeline(devices, parts)
+        schedule = search_schedule(rows, CellCosts(), seconds=2.0)
+        assert units(rows, schedule) == 3 * parts + devices - 1
+
+
+def test_a_schedule_with_less_memory():
+    """One micro-batch in flight a device: one after the other."""
+    _, rows = pipeline(2, 4)
+    found = blocks_of(rows, CellCosts())
+    forward = [block for block, (phase, _) in zip(found.blocks, found.steps, strict=True) if phase == "F"]
+    tile = 4 * 8  # a sample of 4 numbers
+    assert [block.span for block in found.blocks] == [1.0] * 6 and all(block.memory >= tile for block in forward)
+    least = 3 * tile  # what the second cell reads, what it makes, and the gradient
+    assert units(rows, search_schedule(rows, CellCosts(), memory=least, seconds=0.5)) > 13
+    assert_refused(
+        f"search_schedule: no schedule fits {least - 1} bytes a device; one micro-batch alone holds up to {least}",
+        lambda: search_schedule(rows, CellCosts(), memory=least - 1, seconds=0.2),
+    )
+
+
+def test_a_file_gives_the_same_schedule(tmp_path):
+    _, rows = pipeline(2, 4)
+    schedule = zb_h1.schedule(pipeline_of(rows, "zb_h1"))
+    schedule.save(tmp_path / "zb.json")
+    loaded = Schedule.load(tmp_path / "zb.json")
+    assert loaded == schedule and loaded.name == "zb_h1"
+    assert reorder(rows, CellCosts(), loaded).digest() == reorder(rows, CellCosts(), zb_h1).digest()
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_what_needs_all_micro_batches_is_refused():
+    graph, machine = Graph(), MachineModel.uniform(2)
+    h = ops.conv2d(graph.input("x", (8, 2, 4, 4)), 4, 1, name="conv1")
+    h = ops.relu(ops.batch_norm(h, name="bn1"), name="relu")
+    ops.sgd(ops.softmax_cross_entropy(ops.mean(h, (2, 3)), graph.input("t", (8,), "int32"), name="loss"), lr=0.1)
+    rows = lower(graph, stages(graph, machine, 2, 4), machine)
+    with pytest.raises(
+        ValueError, match=r"schedule 'one_f_one_b': 'bn1.*' needs all 4 micro-batches of 'bn1.*' before"
+    ):
+        reorder(rows, CellCosts(), one_f_one_b)
+
+
+def test_schedules_that_do_not_fit_are_refused():
+    _, rows = pipeline(2, 2)
+    steps = zb_h1.schedule(pipeline_of(rows, "zb_h1")).steps
+    costs = CellCosts()
+    missing = Schedule({0: steps[0], 1: steps[1][:-1]}, "short")
+    assert_refused(
+        "schedule 'short': device 1 never does W of stage 1 for micro-batch 1; 1 of 12 blocks are in no list",
+        lambda: reorder(rows, costs, missing),
+    )
+    twice = Schedule({0: steps[0], 1: (*steps[1], ("B", 1, 0))}, "twice")
+    assert_refused(
+        "schedule 'twice': device 1 does I of stage 1 for micro-batch 0 twice", lambda: reorder(rows, costs, twice)
+    )
+    crossed = Schedule({0: steps[0][::-1], 1: steps[1]}, "crossed")
+    assert_refused(
+        "schedule 'crossed': devices wait for each other: device 1 at F of stage 1 for micro-batch 0; "
+        "device 0 at W of stage 0 for micro-batch 1",
+        lambda: reorder(rows, costs, crossed),
+    )
+
+
+FILES = {
+    '{"format": "taskflow-schedule", "version": 1, "name": "x", "devices": {"a": []}}': "device 'a' is no number",
+    '{"format": "taskflow-schedule", "version": 1, "name": "x", "devices": {"0": [["X", 0, 0]]}}': (
+        "device 0: phase 'X' is none of F, I, W, B"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", FILES)
+def test_files_that_are_no_schedule_are_refused(text, tmp_path):
+    path = tmp_path / "schedule.json"
+    path.write_text(text)
+    assert_refused(f"schedule file '{path}': {FILES[text]}", lambda: Schedule.load(path))
+
+
+def test_stages_that_cannot_be():
+    graph, machine = chain(2, 4), MachineModel.uniform(2)
+    for message, options in {
+        "stages: 'no' is no operator that a strategy names": {"cuts": ["no"]},
+        "stages: a stage begins at 'shift' and has no operators before": {"cuts": ["shift"]},
+        "stages: 3 stages on 2 devices; give the devices of each": {"count": 3},
+        "stages: 9 stages of 4 operators": {"count": 9},
+        "stages: 2 stages on 1 groups of devices": {"count": 2, "devices": [(0,)]},
+        "stages: 'shift' has 4 samples; 8 micro-batches in 1 parts need 8": {"count": 2, "parts": 8},
+        "stages: 'cell1' uses device 1 of a stage of 1": {
+            "count": 2,
+            "within": {"cell1": ParallelConfig({"f": 2}, (0, 1))},
+        },
+    }.items():
+        assert_refused(message, lambda options=options: stages(graph, machine, **options))
+
+
+def test_stages_with_data_and_tensor_parallelism_inside():
+    """Two stages of two devices, one data parallel, one split by features."""
+    graph, machine = chain(2, 8), MachineModel.uniform(4)
+    plan = stages(graph, machine, cuts=["cell1"], parts=2, within={"cell1": ParallelConfig({"f": 2})})
+    assert plan["cell0"] == ParallelConfig({"b": 4}, (0, 1, 0, 1))
+    assert plan["cell1"] == ParallelConfig({"b": 2, "f": 2}, (2, 3, 2, 3))
+    rows, feeds = lower(graph, plan, machine), feeds_of(graph)
+    one = MachineModel.uniform(1)
+    expected = numbers(lower(graph, single_device(graph, one), one), feeds)
+    for order in (program, gpipe, one_f_one_b, zb_h1):
+        found = numbers(reorder(rows, CellCosts(), order), feeds)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-14)
