@@ -27,6 +27,7 @@ from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
 from taskflow.graph.rebuild import replace_regions
 from taskflow.graph.update import update
+from taskflow.graph.recompute import recompute
 from taskflow.graph.window import Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
@@ -119,6 +120,7 @@ __all__ = [
     "precision",
     "random_strategy",
     "rates",
+    "recompute",
     "reorder",
     "replace_regions",
     "schedule",
