@@ -26,8 +26,8 @@ from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
 from taskflow.graph.rebuild import replace_regions
-from taskflow.graph.update import update
 from taskflow.graph.recompute import recompute
+from taskflow.graph.update import update
 from taskflow.graph.window import Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
