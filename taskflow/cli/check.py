@@ -7,10 +7,9 @@ import sys
 
 from taskflow.checking.checker import check_plan
 from taskflow.checking.rules import PlanError
-from taskflow.cli.inputs import add_problem, add_strategy, find_strategy, read_problem
+from taskflow.cli.inputs import add_problem, add_schedule, add_strategy, find_rows, read_problem
 from taskflow.cli.output import show
 from taskflow.cli.types import Commands
-from taskflow.lowering import lower
 from taskflow.tasks.memory import plan_memory
 
 
@@ -19,13 +18,14 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser("check", help="prove that the rows of a strategy compute what the model says")
     add_problem(parser)
     add_strategy(parser)
+    add_schedule(parser)
     parser.set_defaults(act=_check)
 
 
 def _check(options: argparse.Namespace) -> int:
     """0 and the proof in one line; 1 and what is wrong in one line."""
     problem = read_problem(options)
-    task_graph = lower(problem.graph, find_strategy(options.strategy, problem), problem.machine)
+    task_graph = find_rows(options, problem)
     try:
         show(str(check_plan(problem.graph, task_graph, plan_memory(task_graph))))
     except PlanError as error:

@@ -11,9 +11,17 @@ from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
+from taskflow.lowering import lower
 from taskflow.machine import MachineModel
+from taskflow.schedule import POLICIES, Schedule
+from taskflow.schedule.found import search_schedule
+from taskflow.schedule.orders import reorder
 from taskflow.strategy.rules import RULES
+from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import Strategy, check_strategy
+from taskflow.tasks.task_graph import TaskGraph
+
+SEARCHED = "searched"
 
 
 @dataclass(frozen=True)
@@ -58,10 +66,45 @@ def add_strategy(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_schedule(parser: argparse.ArgumentParser) -> None:
+    """The options of `find_rows`."""
+    parser.add_argument(
+        "--parts", type=positive, metavar="K", help="a pipeline of K micro-batches instead of --strategy"
+    )
+    parser.add_argument("--stages", type=positive, metavar="N", help="of the pipeline (default: one a device)")
+    parser.add_argument(
+        "--schedule",
+        metavar="NAME|FILE",
+        help=f"the order of the rows: {', '.join(POLICIES)}, searched, or a schedule file (default: as lowered)",
+    )
+
+
 def read_problem(options: argparse.Namespace) -> Problem:
     """The graph, machine and costs that the options name; ValueError where they do not fit."""
     machine = find_machine(options.machine, options.nodes, options.devices)
     return Problem(build_model(options.model, options.arguments), machine, find_costs(options.costs, machine))
+
+
+def find_rows(options: argparse.Namespace, problem: Problem) -> TaskGraph:
+    """The rows of the strategy or pipeline, in the order of the schedule, that the options name."""
+    graph, machine = problem.graph, problem.machine
+    if options.parts:
+        strategy = stages(graph, machine, options.stages, options.parts)
+    elif options.stages:
+        raise ValueError(f"--stages {options.stages}: give the micro-batches of the pipeline, too (--parts)")
+    else:
+        strategy = find_strategy(options.strategy, problem)
+    rows = lower(graph, strategy, machine)
+    if options.schedule is None:
+        return rows
+    if options.schedule == SEARCHED:
+        return reorder(rows, problem.costs, search_schedule(rows, problem.costs))
+    if options.schedule in POLICIES:
+        return reorder(rows, problem.costs, POLICIES[options.schedule])
+    if not Path(options.schedule).is_file():
+        known = ", ".join([*POLICIES, SEARCHED])
+        raise ValueError(f"schedule '{options.schedule}': is neither a file nor one of {known}")
+    return reorder(rows, problem.costs, Schedule.load(options.schedule))
 
 
 def find_strategy(name: str, problem: Problem) -> Strategy:

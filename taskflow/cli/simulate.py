@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import argparse
 
-from taskflow.cli.inputs import Problem, add_problem, add_strategy, find_strategy, read_problem
+from taskflow.cli.inputs import add_problem, add_schedule, add_strategy, find_rows, find_strategy, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import Act, Commands, natural, positive
-from taskflow.lowering import lower
 from taskflow.report import explain
 from taskflow.report.breakdown import break_down
 from taskflow.report.explanation import explanation_parts, step_table
+from taskflow.report.pipeline import pipeline_diagram
 from taskflow.simulation.simulate import simulate
-from taskflow.strategy.strategy import Strategy
-from taskflow.tasks.timeline import Timeline
 
 
 def add_parser(commands: Commands) -> None:
     """Add the subcommands to argparse's `commands`."""
-    add_dot(_add(commands, "simulate", _simulate, "predict the step of a strategy"))
+    parser = _add(commands, "simulate", _simulate, "predict the step of a strategy or pipeline")
+    add_schedule(parser)
+    add_dot(parser)
     parser = _add(commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto")
+    add_schedule(parser)
     parser.add_argument("--out", type=output_file, required=True, metavar="FILE", help="the trace, a JSON file")
     parser = _add(commands, "explain", _explain, "say what a strategy does, what it saves, and why")
     parser.add_argument(
@@ -39,16 +40,18 @@ def _add(commands: Commands, name: str, act: Act, help: str) -> argparse.Argumen
 
 def _simulate(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    strategy = find_strategy(options.strategy, problem)
-    step = break_down(_timeline(problem, strategy), problem.graph, lambda op: op.name)
-    show_table(step_table(step))
-    write_dot(options, problem, strategy)
+    timeline = simulate(find_rows(options, problem), problem.costs)
+    show_table(step_table(break_down(timeline, problem.graph, lambda op: op.name)))
+    if options.schedule:
+        show(pipeline_diagram(timeline))
+    if not options.parts:
+        write_dot(options, problem, find_strategy(options.strategy, problem))
     return 0
 
 
 def _trace(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    timeline = _timeline(problem, find_strategy(options.strategy, problem))
+    timeline = simulate(find_rows(options, problem), problem.costs)
     timeline.save_trace(options.out)
     show(f"written: {options.out} ({len(timeline.task_graph)} tasks)")
     return 0
@@ -75,7 +78,3 @@ def _explain(options: argparse.Namespace) -> int:
             show_table(part)
     write_dot(options, problem, strategy)
     return 0
-
-
-def _timeline(problem: Problem, strategy: Strategy) -> Timeline:
-    return simulate(lower(problem.graph, strategy, problem.machine), problem.costs)

@@ -11,7 +11,10 @@ from taskflow.schedule.period import Period, find_period
 from taskflow.schedule.policies import gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1
 from taskflow.schedule.schedule import Place, Policy, Schedule, Step
 
+POLICIES = {policy.name: policy for policy in (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1)}
+
 __all__ = [
+    "POLICIES",
     "Block",
     "Finite",
     "Period",

@@ -17,7 +17,7 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.phases import Phase
 from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import find_schedule
-from taskflow.schedule.pipeline import LETTERS, Pipeline, pipeline_of
+from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of
 from taskflow.schedule.schedule import Schedule, Step
 from taskflow.tasks.task_graph import Privilege, TaskGraph
 
@@ -90,7 +90,8 @@ def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
     A block takes the seconds of its points on the device on which these are most. It holds what later blocks of its
     micro-batch read of what it makes or receives; who is the last to read it gives it back.
     """
-    pipeline = pipeline_of(task_graph, NAME)
+    pipeline = pipeline_of(task_graph)
+    check_barriers(task_graph, pipeline, NAME)
     staged = np.flatnonzero(pipeline.stage >= 0)
     phases = len(LETTERS)
     code = np.full(len(task_graph), -1)

@@ -42,16 +42,8 @@ class Pipeline(NamedTuple):
         return tuple(stage for stage, devices in enumerate(self.devices) if device in devices)
 
 
-def pipeline_of(task_graph: TaskGraph, name: str) -> Pipeline:
-    """The pipeline in a task graph.
-
-    Args:
-        task_graph: from `lower`.
-        name: of the schedule that asks, for messages.
-
-    Raises:
-        ValueError: an operator needs several micro-batches at once.
-    """
+def pipeline_of(task_graph: TaskGraph) -> Pipeline:
+    """The pipeline in a task graph."""
     rows = np.flatnonzero(task_graph.kind == Kind.POINT)
     launch, ordinal = task_graph.launch[rows], task_graph.ordinal[rows]
     count = np.zeros(len(task_graph.launches), np.int64)
@@ -61,9 +53,7 @@ def pipeline_of(task_graph: TaskGraph, name: str) -> Pipeline:
     stage, phase = np.full(len(task_graph), NONE), np.full(len(task_graph), NONE)
     stage[rows] = stage_of[launch]
     phase[rows] = np.array([each.phase for each in task_graph.launches], np.int64)[launch]
-    found = Pipeline(stage, phase, task_graph.ordinal, parts, devices)
-    _check_barriers(task_graph, found, name)
-    return found
+    return Pipeline(stage, phase, task_graph.ordinal, parts, devices)
 
 
 def _stages(task_graph: TaskGraph, rows: Array, is_staged: Array) -> tuple[Array, tuple[tuple[int, ...], ...]]:
@@ -89,8 +79,12 @@ def _stages(task_graph: TaskGraph, rows: Array, is_staged: Array) -> tuple[Array
     return found, tuple(devices)
 
 
-def _check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None:
-    """No point of a stage waits for a later micro-batch."""
+def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None:
+    """No point of a stage waits for a later micro-batch, in a task graph from `lower`.
+
+    Raises:
+        ValueError: an operator needs several micro-batches at once; `name` is the schedule that asks.
+    """
     waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
     awaited = task_graph.dep_row
     is_late = (pipeline.stage[waiting] >= 0) & (task_graph.ordinal[awaited] > task_graph.ordinal[waiting])

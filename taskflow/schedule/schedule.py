@@ -20,7 +20,7 @@ from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming, parse_json, read_text, replace_file, without_head
 from taskflow.graph.phases import Phase
 from taskflow.schedule.list_scheduling import BY_START, list_schedule
-from taskflow.schedule.pipeline import LETTERS, Pipeline, pipeline_of
+from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 FORMAT, VERSION = "taskflow-schedule", 1
@@ -128,7 +128,8 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
         ValueError: an operator needs several micro-batches at once; a step is there twice, or is none of this task
             graph; a block of it is in no list; or devices wait for each other.
     """
-    pipeline = pipeline_of(task_graph, schedule.name)
+    pipeline = pipeline_of(task_graph)
+    check_barriers(task_graph, pipeline, schedule.name)
     if isinstance(schedule, Policy):
         schedule = schedule.schedule(pipeline)
     place = _places(task_graph, pipeline, schedule)

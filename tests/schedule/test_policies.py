@@ -179,7 +179,7 @@ def test_a_schedule_with_less_memory():
 
 def test_a_file_gives_the_same_schedule(tmp_path):
     _, rows = pipeline(2, 4)
-    schedule = zb_h1.schedule(pipeline_of(rows, "zb_h1"))
+    schedule = zb_h1.schedule(pipeline_of(rows))
     schedule.save(tmp_path / "zb.json")
     loaded = Schedule.load(tmp_path / "zb.json")
     assert loaded == schedule and loaded.name == "zb_h1"
@@ -203,7 +203,7 @@ def test_what_needs_all_micro_batches_is_refused():
 
 def test_schedules_that_do_not_fit_are_refused():
     _, rows = pipeline(2, 2)
-    steps = zb_h1.schedule(pipeline_of(rows, "zb_h1")).steps
+    steps = zb_h1.schedule(pipeline_of(rows)).steps
     costs = CellCosts()
     missing = Schedule({0: steps[0], 1: steps[1][:-1]}, "short")
     assert_refused(

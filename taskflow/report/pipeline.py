@@ -1,0 +1,55 @@
+"""The diagram of a pipeline as text: what every device does for which micro-batch, over time.
+
+A line a device, a column an equal part of the step. Digits are forward, small letters gradients of activations, capital
+letters gradients of weights: 0, a and A belong to the first micro-batch. A dot is a device that waits.
+"""
+
+from __future__ import annotations
+
+from string import ascii_lowercase, ascii_uppercase, digits
+
+import numpy as np
+
+from taskflow.graph.phases import Phase
+from taskflow.schedule.pipeline import pipeline_of
+from taskflow.tasks.task_graph import Kind
+from taskflow.tasks.timeline import Timeline
+
+COLUMNS = 100
+SIGNS = {Phase.FORWARD: digits, Phase.BACKWARD: ascii_lowercase, Phase.WEIGHT: ascii_uppercase}
+IDLE, OTHER = ".", "-"
+
+
+def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
+    """The lines of all devices; a column shows what takes most of its time.
+
+    Args:
+        timeline: of rows in the order of a schedule.
+        columns: of time.
+    """
+    rows = timeline.task_graph
+    pipeline = pipeline_of(rows)
+    points = np.flatnonzero(rows.kind == Kind.POINT)
+    width = len(str(max(rows.devices_used, default=0)))
+    lines = []
+    for device in rows.devices_used:
+        own = points[rows.device[points] == device]
+        step = np.stack([pipeline.phase[own], np.where(pipeline.stage[own] >= 0, rows.ordinal[own], -1)], axis=1)
+        kinds, which = np.unique(step, axis=0, return_inverse=True)
+        busy = np.zeros((len(kinds) + 1, columns))
+        edges = np.linspace(0.0, timeline.seconds, columns + 1)
+        for kind, row in zip(which.reshape(-1).tolist(), own.tolist(), strict=True):
+            within = np.minimum(timeline.end[row], edges[1:]) - np.maximum(timeline.start[row], edges[:-1])
+            busy[kind] += np.maximum(within, 0.0)
+        busy[-1] = np.diff(edges) - busy.sum(axis=0)
+        marks = [*(_sign(Phase(phase), part) for phase, part in kinds.tolist()), IDLE]
+        lines.append(f"{device:{width}} " + "".join(marks[k] for k in busy.argmax(axis=0)))
+    signs = "digits: forward, a: gradients of activations, A: of weights, by micro-batch"
+    lines.append(f"{'':{width}} {timeline.seconds * 1e3:.4g} ms; {signs}")
+    return "\n".join(lines)
+
+
+def _sign(phase: Phase, part: int) -> str:
+    if part < 0 or phase not in SIGNS:
+        return OTHER
+    return SIGNS[phase][part % len(SIGNS[phase])]
