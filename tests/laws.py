@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from taskflow import Executor, MachineModel, lower, single_device
+from taskflow import CostModel, Executor, MachineModel, lower, reorder, single_device
 from taskflow.checking.checker import check_own_plan
+from taskflow.schedule import POLICIES, critical_path, depth_first, first_ready, forward_first, program
 from tests.strategies import random_strategy
 
 TOLERANCE = 1e-10  # float64: relative to the largest element
@@ -49,6 +50,27 @@ def any_order_is_the_same(model, machine, strategy, orders=10, seed=0, **options
     generator = np.random.default_rng(seed)
     for _ in range(orders):
         assert_equal(run(task_graph.reordered(random_order(task_graph, generator)), model.feeds, **options), expected)
+
+
+ORDERS = [*POLICIES.values(), program, first_ready, critical_path, depth_first, forward_first]
+
+
+def any_plan_in_time_is_one_device(model, machine, strategy, expected, seed=0, count=3):
+    """Law 1 for pipelines and micro-batches in several orders, all of the same bits (law 3); how many were laid out."""
+    costs, generator = CostModel.analytic(machine), np.random.default_rng(seed)
+    rows = lower(model.graph, strategy, machine)
+    first = run(rows, model.feeds, 2)
+    assert_close(first, expected)
+    laid_out = 0
+    for number in generator.choice(len(ORDERS), count, replace=False).tolist():
+        try:
+            ordered = reorder(rows, costs, ORDERS[number])
+        except ValueError as error:  # a barrier, or devices that would wait for each other
+            assert "schedule '" in str(error)
+            continue
+        assert_equal(run(ordered, model.feeds, 2), first)
+        laid_out += 1
+    return laid_out
 
 
 def runs_are_the_same(model, machine, strategy, steps=2, **options):

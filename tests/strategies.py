@@ -5,6 +5,7 @@ of operators is put to the same laws by another function that draws Models (see 
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 from hypothesis import strategies as st
@@ -195,6 +196,32 @@ def random_strategy(graph, machine, seed) -> Strategy:
         if generator.random() < 0.15:
             strategy[op.name] = random_config(Family.of(op), machine, generator)
     return strategy
+
+
+@st.composite
+def plans_in_time(draw, model):
+    """The model, perhaps with clones for its backward pass, a machine, and a strategy with micro-batches.
+
+    A pipeline if there are samples enough, else any strategy, in which devices repeat.
+    """
+    graph, seed = model.graph, draw(st.integers(0, 2**32 - 1))
+    generator = np.random.default_rng(seed)
+    forward = [op.name for op in graph.operators if not op.is_backward and not op.writes]
+    if draw(st.booleans()):
+        chosen = [name for name in forward if generator.random() < 0.5]
+        with suppress(ValueError):  # it reads what is updated since
+            graph = taskflow.recompute(graph, draw(st.sampled_from(["auto", chosen])))
+    machine = MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
+    count, parts = draw(st.integers(1, len(machine.devices))), draw(st.integers(1, 6))
+    groups = None
+    if draw(st.booleans()):  # stages that meet devices again
+        count = 1 + int(generator.integers(4))
+        groups = [(int(generator.integers(len(machine.devices))),) for _ in range(count)]
+    try:
+        strategy = taskflow.stages(graph, machine, count, parts, devices=groups)
+    except ValueError:
+        strategy = random_strategy(graph, machine, seed)
+    return Model(graph, model.feeds), machine, strategy
 
 
 def whole(graph, device=0):

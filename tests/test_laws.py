@@ -12,7 +12,7 @@ from taskflow import Graph, MachineModel, PlanError, data_parallel, lower
 from tests import laws, tiny
 from tests.checking.mutations import dependence_missing
 from tests.ops.strategies import operator_graphs
-from tests.strategies import graphs, strategies
+from tests.strategies import graphs, plans_in_time, strategies
 
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
 
@@ -47,6 +47,17 @@ def test_checked_memory_finds_nothing(models, data):
 def test_any_order_gives_the_same_numbers(models, data, seed):
     model = data.draw(GRAPHS[models])
     laws.any_order_is_the_same(model, *data.draw(strategies(model.graph)), seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(50)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_any_plan_in_time_gives_the_numbers_of_one_device(models, data, seed):
+    """Micro-batches, stages, recomputation, schedules."""
+    model = data.draw(GRAPHS[models])
+    expected = laws.one_device(model, MachineModel.uniform(1), 2)
+    laws.any_plan_in_time_is_one_device(*data.draw(plans_in_time(model)), expected, seed)
 
 
 @pytest.mark.slow

@@ -35,8 +35,10 @@ def differentiate(
             was updated in place after the forward operator.
         TypeError: a backward function gives something else than regions.
     """
-    with loss.graph.differentiating():
-        return _differentiate(loss, regions, scale)
+    operators, first = loss.graph.operators, len(loss.graph.operators)
+    found = _differentiate(loss, regions, scale)
+    operators[first:] = [replace(op, is_backward=True) for op in operators[first:]]
+    return found
 
 
 def _differentiate(

@@ -184,7 +184,6 @@ class Graph:
         self.names: set[str] = set()  # of operators, also of those that were removed again
         self._bounds: dict[object, BoundPattern] = {}  # equal layers share one, and what is derived from it
         self._follows: str | None = None
-        self._is_backward = False
 
     def __repr__(self) -> str:
         """The first operators, one a line: name, pattern and outputs."""
@@ -352,10 +351,7 @@ class Graph:
         if flops is None:
             flops = 2.0 if any(bound.reduced_axes(k) for k in range(len(outputs))) else 1.0
         self.operators.append(
-            Operator(
-                *(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders),
-                is_backward=self._is_backward,
-            )
+            Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
         )
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -367,15 +363,6 @@ class Graph:
             yield
         finally:
             self._follows = outer
-
-    @contextmanager
-    def differentiating(self) -> Iterator[None]:
-        """Operators launched inside are backward ones."""
-        self._is_backward = True
-        try:
-            yield
-        finally:
-            self._is_backward = False
 
     def unique_name(self, base: str, *parts: str) -> str:
         """`base`, or `base_2`, `base_3`, ... if operators or regions of that name exist, or of `<name>.<part>`."""

@@ -50,17 +50,16 @@ def number_moves(s: State, life: RegionLife, first_edge: int, ordinal: Any) -> N
 @leaf
 def number_feeds(s: State, life: RegionLife, points: Points, ordinal: Any) -> None:
     """The ordinals of the rows that fill a version from the caller's feed: its first reader's where that reads it."""
-    first = -1
+    first = life.ops
     for e in range(len(life.event)):
-        is_reader = life.event[e].version == s.version
-        if is_reader and (first < 0 or life.event[e].issuer < life.event[first].issuer):
-            first = e
-    for number in range(s.first, s.rows if first >= 0 else s.first):
+        if life.event[e].version == s.version:
+            first = min(first, life.event[e].issuer)
+    for number in range(s.first, s.rows):
         row = s.row[number]
-        if row.kind != FEED:
-            continue
         box, least = s.arg_box[row.arg_end - 1], -1
-        for point in range(life.event_ptr[first], life.event_ptr[first + 1]):
-            if points.device[point] == row.device and covers(box, points.box[point]):
-                least = ordinal[point] if least < 0 else min(least, ordinal[point])
+        for e in range(len(life.event) if row.kind == FEED else 0):
+            is_first = life.event[e].version == s.version and life.event[e].issuer == first
+            for point in range(life.event_ptr[e], life.event_ptr[e + 1] if is_first else 0):
+                if points.device[point] == row.device and covers(box, points.box[point]):
+                    least = ordinal[point] if least < 0 else min(least, ordinal[point])
         row.ordinal = max(least, 0)

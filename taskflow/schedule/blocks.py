@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
-import networkx as nx
 import numpy as np
 
 from taskflow.core.columns import Array
@@ -109,10 +109,11 @@ def _check(blocks: Sequence[Block]) -> None:
                 raise ValueError(f"block {number}: waits for block {other} of {len(blocks)}")
     if not any(block.span for block in blocks):
         raise ValueError("blocks: every span is 0")
-    waits = nx.DiGraph((other, number) for number, block in enumerate(blocks) for other in block.after)
-    if not nx.is_directed_acyclic_graph(waits):
-        around = " after ".join(str(b) for b, _ in reversed(nx.find_cycle(waits)))
-        raise ValueError(f"blocks: each of these waits for the next, and the last for the first: {around}")
+    try:
+        TopologicalSorter({number: block.after for number, block in enumerate(blocks)}).prepare()
+    except CycleError as error:
+        around = " after ".join(str(number) for number in error.args[1])
+        raise ValueError(f"blocks: wait for each other in a circle: {around}") from None
 
 
 def _check_memory(held: Array, on: Array) -> None:
@@ -135,11 +136,9 @@ def _unit(blocks: Sequence[Block]) -> Fraction:
 
 def _distances(span: Array, after: Array) -> Array:
     blocks = len(span)
-    distance: Any = np.full((blocks, blocks), -FAR)
+    distance = np.full((blocks, blocks), -FAR)
     np.fill_diagonal(distance, 0)
-    for number in nx.topological_sort(nx.DiGraph([(b, a) for a, b in np.argwhere(after)])) if after.any() else ():
+    for number in TopologicalSorter({k: np.flatnonzero(after[k]).tolist() for k in range(blocks)}).static_order():
         for before in np.flatnonzero(after[number]):
             np.maximum(distance[:, number], distance[:, before] + span[before], out=distance[:, number])
-    distance[distance < 0] = -FAR
-    found: Array = distance
-    return found
+    return np.where(distance < 0, -FAR, distance)

@@ -18,7 +18,7 @@ BY_START, BY_READY = range(2)  # which moment is compared
 LATEST_FIRST = np.zeros(0)  # instead of priorities: who became ready last
 
 
-class Rows(NamedTuple):
+class Waiting(NamedTuple):
     """What list scheduling knows of rows.
 
     Attributes:
@@ -69,7 +69,7 @@ def list_schedule(
     if following is None:
         following = np.full(rows, -1)
     waiting = waits + np.bincount(following[following >= 0], minlength=rows)
-    table = Rows(
+    table = Waiting(
         np.asarray(seconds, float),
         np.asarray(priority, float),
         pointers(np.bincount(task_graph.dep_row, minlength=rows)),
@@ -84,7 +84,7 @@ def list_schedule(
     return feeds_late(task_graph, table, order[:issued])
 
 
-def feeds_late(task_graph: TaskGraph, rows: Rows, order: Array) -> Array:
+def feeds_late(task_graph: TaskGraph, rows: Waiting, order: Array) -> Array:
     """The same order with every feed right before the first row that waits for it: until then it needs no memory."""
     place = np.full(len(task_graph), len(task_graph), float)
     place[order] = np.arange(len(order))
@@ -95,7 +95,7 @@ def feeds_late(task_graph: TaskGraph, rows: Rows, order: Array) -> Array:
 
 
 @njit
-def issue(rows: Rows, moment: int, streams: int, order: Array) -> int:
+def issue(rows: Waiting, moment: int, streams: int, order: Array) -> int:
     """Fill in `order`; how many rows were issued."""
     count = len(rows.seconds)
     ready, free, waiting = np.zeros(count), np.zeros(streams), rows.waiting.copy()
@@ -126,7 +126,7 @@ def issue(rows: Rows, moment: int, streams: int, order: Array) -> int:
 
 
 @inlined
-def moment_of(rows: Rows, row: int, ready: Array, free: Array, moment: int) -> float:
+def moment_of(rows: Waiting, row: int, ready: Array, free: Array, moment: int) -> float:
     """When a row became ready, or can start."""
     found: float = ready[row]
     if moment == BY_START:
@@ -136,13 +136,14 @@ def moment_of(rows: Rows, row: int, ready: Array, free: Array, moment: int) -> f
 
 
 @inlined
-def priority_of(rows: Rows, row: int, ready: Array) -> float:
+def priority_of(rows: Waiting, row: int, ready: Array) -> float:
+    """See `Waiting`."""
     found: float = rows.priority[row] if len(rows.priority) else -ready[row]
     return found
 
 
 @leaf
-def release(rows: Rows, row: int, heap: Heap, waiting: Array, ready: Array, free: Array, moment: int) -> None:
+def release(rows: Waiting, row: int, heap: Heap, waiting: Array, ready: Array, free: Array, moment: int) -> None:
     """One of the rows that `row` waits for has been issued."""
     waiting[row] -= 1
     if waiting[row] == 0:

@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-import networkx as nx
 import numpy as np
 
 from taskflow.core.columns import Array
@@ -172,7 +171,7 @@ def _orders(table: Table, rng: np.random.Generator) -> Iterator[Array]:
     blocks = len(table.span)
     yield np.arange(blocks)
     yield np.arange(blocks)[::-1].copy()
-    beside = nx.from_numpy_array(table.after | table.after.T)
+    beside = [np.flatnonzero(near).tolist() for near in table.after | table.after.T]
     while True:
         order: list[int] = []
         rest = set(range(blocks))

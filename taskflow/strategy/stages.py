@@ -113,4 +113,8 @@ def _config(
     shape = [parts_of(degree) for _, degree in own.degrees]
     where = [name for name, _ in own.degrees].index(axis) if len(shape) > len(degrees) else None
     first = placed.reshape(shape) if where is None else np.moveaxis(placed.reshape(shape), where, 0)
+    if not family.allows({axis: wanted, **degrees}):
+        raise ValueError(
+            f"stages: '{name}' or what follows it cannot be split into {wanted} along its samples, '{axis}'"
+        )
     return ParallelConfig({axis: wanted, **degrees}, np.tile(first.reshape(-1), parts).tolist())

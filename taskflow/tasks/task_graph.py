@@ -66,9 +66,7 @@ COLLECTIVES = (
     "broadcast",
     "all-to-all",
     "reduce",
-    "halo",
-    "gather",
-    "scatter",
+    *("halo", "gather", "scatter"),
 )
 
 
@@ -105,7 +103,7 @@ class Launch:
 
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
-    `step`: in which of the steps that the task graph repeats. `phase`: see `graph.phases`.
+    `step`: in which of the steps that the task graph repeats; `phase`: see `graph.phases`.
     """
 
     name: str
@@ -156,8 +154,7 @@ class TaskGraph:
     Attributes:
         kind, launch, point, region, device, source, collective, bytes, flops: one entry per row; `launch` is -1 for
             rows that move data, `region` -1 for points; `device` is where the row ends, `source` where a copy starts.
-        ordinal: one entry per row: the number of a point among those of its operator on its device, which is the
-            micro-batch where samples are split; of what moves data, that of the last point that it waits for.
+        ordinal: one entry per row: which of the points of its operator on its device (see `lowering.ordinals`).
         algorithm: one entry per row: the number, in `ways`, of how a collective is carried out; -1: straight, or none;
             JOINED: a copy that travels in the message of the row before.
         streams: (rows, n) numbers of the streams a row occupies, -1 for none, `-2 - g` for all those of group g.

@@ -91,9 +91,9 @@ def test_what_is_found_keeps_the_rules(placement, parts):
 
 def test_units_do_not_matter():
     """Spans and memory in other units, and spans that have no common unit."""
-    plain = find_period(v_shape(), 3, 1.0)
+    plain = find_period(v_shape(), 4, 1.0)
     scaled = [b._replace(span=b.span * 0.0125, memory=b.memory * 1e9) for b in v_shape()]
-    found = find_period(scaled, 3e9, 1.0)
+    found = find_period(scaled, 4e9, 1.0)
     assert found.period == pytest.approx(plain.period * 0.0125, rel=1e-12) and found.is_optimal == plain.is_optimal
     rough = [b._replace(span=b.span * np.pi + k * 1e-4) for k, b in enumerate(v_shape())]
     coarse = find_period(rough, 4, 1.0)
@@ -142,7 +142,7 @@ REFUSED = {
     "zero": ([Block(0, 0, (0,))], "blocks: every span is 0"),
     "circle": (
         [Block(1, 0, (0,), (1,)), Block(1, 0, (0,), (0,))],
-        "blocks: each of these waits for the next, and the last for the first: 0 after 1",
+        "blocks: wait for each other in a circle: 0 after 1 after 0",
     ),
     "memory": (
         [Block(1, 2, (0, 1)), Block(1, -2, (1,), (0,))],
