@@ -237,7 +237,9 @@ class Judge:
             return False
         if self._simulate(p, limit) > limit:
             return True
-        if (self.pool.op_rows.data["parts"][self.index.proposed.rows] > 1).any():
+        layout, parts = self.layout, self.pool.op_rows.data["parts"]
+        touching = [layout.op[layout.op_ptr[r] : layout.op_ptr[r + 1]] for r in missing.tolist()]
+        if (parts[self.index.proposed.rows[np.concatenate(touching)]] > 1).any():
             return False  # sketches know nothing of ordinals
         rounded = limit * (1.0 + SLACK)
         is_short = self.pool.sketch(missing, self.index.proposed.points, p.work, rounded * (1.0 + SLACK))
