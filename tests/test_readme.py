@@ -21,6 +21,15 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "ms predicted" in capsys.readouterr().out
 
 
+def test_plans_run() -> None:
+    """And so do those of docs/plans.md."""
+    blocks = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "plans.md").read_text(), re.DOTALL)
+    scope: dict[str, object] = {"__name__": "plans"}
+    for block in blocks:
+        exec(compile(block, "plans.md", "exec"), scope)
+    assert len(blocks) == 1 and "rows" in scope
+
+
 def test_readme_commands_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
