@@ -11,6 +11,7 @@ from string import ascii_lowercase, ascii_uppercase, digits
 import numpy as np
 
 from taskflow.graph.phases import Phase
+from taskflow.report.describe import describe_seconds
 from taskflow.schedule.pipeline import pipeline_of
 from taskflow.tasks.task_graph import Kind
 from taskflow.tasks.timeline import Timeline
@@ -45,7 +46,7 @@ def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
         marks = [*(_sign(Phase(phase), part) for phase, part in kinds.tolist()), IDLE]
         lines.append(f"{device:{width}} " + "".join(marks[k] for k in busy.argmax(axis=0)))
     signs = "digits: forward, a: gradients of activations, A: of weights, by micro-batch"
-    lines.append(f"{'':{width}} {timeline.seconds * 1e3:.4g} ms; {signs}")
+    lines.append(f"{'':{width}} {describe_seconds(timeline.seconds)}; {signs}")
     return "\n".join(lines)
 
 

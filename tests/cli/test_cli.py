@@ -17,8 +17,10 @@ from taskflow import (
     explain,
     lower,
     model_parallel,
+    reorder,
     search,
     simulate,
+    stages,
 )
 from taskflow.cli import main
 from taskflow.cli.machine import find_machine
@@ -27,6 +29,8 @@ from taskflow.core.text import describe_memory
 from taskflow.report import console
 from taskflow.report.describe import describe_bytes, describe_seconds
 from taskflow.report.dot import strategy_dot, task_graph_dot
+from taskflow.schedule import zb_h1
+from taskflow.schedule.pipeline import pipeline_of
 from tests import commands
 
 MACHINE = MachineModel.uniform(2)
@@ -108,10 +112,33 @@ def test_check(model, graph, capsys, monkeypatch):
     line = run(capsys, "check", model, "--strategy", "s.json")
     assert re.fullmatch(rf"proven in \d+\.\d\d s: {len(task_graph)} rows, .* and no race\n", line)
     wrong = lambda *given: replace(lower(*given), uses_tf32=True)
-    monkeypatch.setattr("taskflow.cli.check.lower", wrong)
+    monkeypatch.setattr("taskflow.cli.inputs.lower", wrong)
     assert main(["check", model, "--devices", "2"]) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", "taskflow: plan, rule operator: uses_tf32 is True, the graph's precision differs\n")
+
+
+def test_pipelines(model, graph, capsys, tmp_path):
+    """A pipeline by its micro-batches, in the order of a policy, of a file, and of a search; with its diagram."""
+    options = ("simulate", model, "--parts", "2", "--schedule")
+    rows = lower(graph, stages(graph, MACHINE, parts=2), MACHINE)
+    found = zb_h1.schedule(pipeline_of(rows))
+    found.save(tmp_path / "zb.json")
+    by_name, by_file = (run(capsys, *options, name).splitlines() for name in ("zb_h1", str(tmp_path / "zb.json")))
+    assert by_name == by_file
+    assert re.fullmatch(r"0 [-.01abAB]{100}", by_name[-3]) and re.fullmatch(r"1 [-.01abAB]{100}", by_name[-2])
+    seconds = simulate(reorder(rows, COSTS, zb_h1), COSTS).seconds
+    assert by_name[-1].startswith(f"  {describe_seconds(seconds)}; digits: forward")
+    assert run(capsys, *options, "searched").splitlines()[-1].endswith("by micro-batch")
+    assert run(capsys, "check", *options[1:], "gpipe").startswith("proven in")
+    for given, message in {
+        ("--stages", "2"): "--stages 2: give the micro-batches of the pipeline, too (--parts)",
+        ("--parts", "2", "--schedule", "no"): (
+            "schedule 'no': is neither a file nor one of gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, searched"
+        ),
+    }.items():
+        assert main(["simulate", model, "--devices", "2", *given]) == 2
+        assert capsys.readouterr().err == f"taskflow: {message}\n"
 
 
 def test_simulate(model, graph, capsys):
