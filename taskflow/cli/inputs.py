@@ -11,6 +11,7 @@ from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
+from taskflow.graph.recompute import recompute
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.schedule import POLICIES, Schedule
@@ -71,6 +72,12 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parts", type=positive, metavar="K", help="a pipeline of K micro-batches instead of --strategy"
     )
+    parser.add_argument(
+        "--recompute",
+        metavar="NAMES|auto",
+        help="compute these forward operators (separated by commas) again for the backward pass; auto: about all but "
+        "sqrt(n) of n",
+    )
     parser.add_argument("--stages", type=positive, metavar="N", help="of the pipeline (default: one a device)")
     parser.add_argument(
         "--schedule",
@@ -82,7 +89,10 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
 def read_problem(options: argparse.Namespace) -> Problem:
     """The graph, machine and costs that the options name; ValueError where they do not fit."""
     machine = find_machine(options.machine, options.nodes, options.devices)
-    return Problem(build_model(options.model, options.arguments), machine, find_costs(options.costs, machine))
+    graph, again = build_model(options.model, options.arguments), getattr(options, "recompute", None)
+    if again:
+        graph = recompute(graph, again if again == "auto" else again.split(","))
+    return Problem(graph, machine, find_costs(options.costs, machine))
 
 
 def find_rows(options: argparse.Namespace, problem: Problem) -> TaskGraph:

@@ -8,10 +8,10 @@ from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import Finite, find_schedule
 from taskflow.schedule.orders import critical_path, depth_first, first_ready, forward_first, program
 from taskflow.schedule.period import Period, find_period
-from taskflow.schedule.policies import gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1
+from taskflow.schedule.policies import chimera, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1
 from taskflow.schedule.schedule import Place, Policy, Schedule, Step
 
-POLICIES = {policy.name: policy for policy in (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1)}
+POLICIES = {policy.name: policy for policy in (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera)}
 
 __all__ = [
     "POLICIES",
@@ -22,6 +22,7 @@ __all__ = [
     "Policy",
     "Schedule",
     "Step",
+    "chimera",
     "critical_path",
     "depth_first",
     "find_period",

@@ -61,7 +61,7 @@ def search_schedule(
     found = blocks_of(task_graph, costs)
     schedule = find_schedule(found.blocks, memory, found.parts, seconds, seed)
     if schedule is None:
-        least = f"one micro-batch alone holds up to {_least_memory(found.blocks):g}"
+        least = f"one micro-batch alone holds up to {least_memory(found.blocks):g}"
         raise ValueError(f"search_schedule: no schedule fits {memory} bytes a device; {least}")
     steps: dict[int, list[tuple[float, Step]]] = {}
     for (letter, stage), block, starts in zip(found.steps, found.blocks, schedule.starts.tolist(), strict=True):
@@ -72,7 +72,7 @@ def search_schedule(
     return Schedule(order, NAME)
 
 
-def _least_memory(blocks: Sequence[Block]) -> float:
+def least_memory(blocks: Sequence[Block]) -> float:
     """The most that a device holds while one micro-batch goes through."""
     alone = find_schedule(blocks, None, 1, 0.0)
     level: dict[int, float] = {}

@@ -83,7 +83,7 @@ def find_period(
     """
     table, unit = table_of(blocks, memory)
     until, best = time.perf_counter() + seconds, None
-    least = _least_period(table)
+    least = least_period(table)
     for parts in range(1, MOST_PARTS + 1):
         most = int(table.span.sum()) * parts if best is None else math.ceil(best.period / unit * parts) - 1
         if best is None and parts > 1:
@@ -99,7 +99,7 @@ def find_period(
     return best
 
 
-def _least_period(table: Table) -> float:
+def least_period(table: Table) -> float:
     """Units a micro-batch below which no period is: the work of a device, and memory times time over memory."""
     pairs = _pairs_of(table)
     held = np.maximum(table.distance[pairs.taker, pairs.giver], 0) * pairs.amount
@@ -111,7 +111,7 @@ def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> P
     """Starts in the shortest period of `parts` micro-batches, of at most `most` units; its `period` is that of all."""
     until, rng, many = time.perf_counter() + seconds, np.random.default_rng(seed), repeated(table, parts)
     pairs = _pairs_of(many)
-    least = max(math.ceil(_least_period(table) * parts - 1e-9), int(table.span.max()))
+    least = max(math.ceil(least_period(table) * parts - 1e-9), int(table.span.max()))
     laps, starts = _laps(many), np.zeros(len(many.span), np.int64)
     orders = {period: _orders(many, rng) for period in range(least, most + 1)}
     best, budget = None, float(FIRST_BUDGET)

@@ -71,3 +71,16 @@ def zb_h1(place: Place) -> list[Step]:
         found += [("F", stage, warm + part) for stage in place.stages if warm + part < place.parts]
     last = range(max(0, place.parts - place.position), place.parts)
     return found + [("W", stage, part) for part in last for stage in place.stages]
+
+
+@Policy
+def chimera(place: Place) -> list[Step]:
+    """Two pipelines through the same devices in opposite directions, each in 1F1B order, by the moments of equal steps.
+
+    Its strategy is `stages(..., devices=[(0, 3), (1, 2), (2, 1), (3, 0)])`: stage k is on device k for one direction,
+    and on the k-th from the end for the other one.
+    """
+    ends = 2 * place.length - 1
+    moments = [(stage + 2 * part, ("F", stage, part)) for stage in place.stages for part in range(place.parts)]
+    moments += [(ends - stage + 2 * part, ("B", stage, part)) for stage in place.stages for part in range(place.parts)]
+    return [step for _, step in sorted(moments, key=lambda each: (each[0], each[1][0] == "F", each[1][2]))]

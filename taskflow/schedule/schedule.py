@@ -43,14 +43,16 @@ class Place(NamedTuple):
 
     Attributes:
         position: among the devices, by their first stages.
-        positions: how many there are: the length of the pipeline.
+        positions: how many there are.
         stages: that run on it.
+        length: stages of the whole pipeline.
         parts: micro-batches.
     """
 
     position: int
     positions: int
     stages: tuple[int, ...]
+    length: int
     parts: int
 
 
@@ -76,7 +78,8 @@ class Policy:
         devices = sorted({d for stage in pipeline.devices for d in stage})
         stages = {device: pipeline.stages_of(device) for device in devices}
         firsts = sorted({min(each) for each in stages.values()})
-        places = {d: Place(firsts.index(min(s)), len(firsts), s, pipeline.parts) for d, s in stages.items()}
+        rest = len(pipeline.devices), pipeline.parts
+        places = {d: Place(firsts.index(min(s)), len(firsts), s, *rest) for d, s in stages.items()}
         return Schedule({d: tuple(self.steps(place)) for d, place in places.items()}, self.name)
 
 

@@ -17,6 +17,7 @@ from taskflow import (
     explain,
     lower,
     model_parallel,
+    recompute,
     reorder,
     search,
     simulate,
@@ -131,14 +132,22 @@ def test_pipelines(model, graph, capsys, tmp_path):
     assert by_name[-1].startswith(f"  {describe_seconds(seconds)}; digits: forward")
     assert run(capsys, *options, "searched").splitlines()[-1].endswith("by micro-batch")
     assert run(capsys, "check", *options[1:], "gpipe").startswith("proven in")
+    known = "gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera, searched"
     for given, message in {
         ("--stages", "2"): "--stages 2: give the micro-batches of the pipeline, too (--parts)",
-        ("--parts", "2", "--schedule", "no"): (
-            "schedule 'no': is neither a file nor one of gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, searched"
-        ),
+        ("--parts", "2", "--schedule", "no"): f"schedule 'no': is neither a file nor one of {known}",
     }.items():
         assert main(["simulate", model, "--devices", "2", *given]) == 2
         assert capsys.readouterr().err == f"taskflow: {message}\n"
+
+
+def test_recomputation(model, graph, capsys):
+    rows = (lower(each, data_parallel(each, MACHINE), MACHINE) for each in (graph, recompute(graph)))
+    peak, again = (simulate(each, COSTS).peak_bytes.max() for each in rows)
+    for options, size in (((), peak), (("--recompute", "auto"), again)):
+        assert f"memory, fullest device         {describe_memory(size)}" in run(capsys, "simulate", model, *options)
+    assert main(["simulate", model, "--devices", "2", "--recompute", "no,such"]) == 2
+    assert capsys.readouterr().err == "taskflow: operator 'no': the graph has no operator of this name\n"
 
 
 def test_simulate(model, graph, capsys):

@@ -19,6 +19,7 @@ from taskflow import (
 from taskflow.checking.checker import check_own_plan
 from taskflow.schedule import (
     Schedule,
+    chimera,
     critical_path,
     depth_first,
     first_ready,
@@ -78,6 +79,19 @@ def test_interleaved_is_that_of_torch(devices, parts):
     assert units(joint, interleaved, forward=0.5, joint=1.0) == TORCH[devices, parts]
     _, split = pipeline(devices, parts, 2)
     assert units(split, interleaved, forward=0.5, backward=0.5, weight=0.5) <= TORCH[devices, parts]
+
+
+@pytest.mark.parametrize(("devices", "parts", "known"), [(4, 2, 16), (4, 4, 28)])
+def test_two_pipelines_in_opposite_directions(devices, parts, known):
+    """Not longer than the proven optima where the backward pass is one block; numbers of one device."""
+    graph, machine = chain(devices, 2 * parts), MachineModel.uniform(devices)
+    ways = [(k, devices - 1 - k) for k in range(devices)]
+    cuts = [f"cell{k}" for k in range(1, devices)]
+    rows = lower(graph, stages(graph, machine, parts=parts, cuts=cuts, devices=ways), machine)
+    assert 6 * parts <= units(rows, search_schedule(rows, CellCosts(), seconds=0.5)) <= units(rows, chimera) <= known
+    feeds = feeds_of(graph)
+    found, expected = (numbers(reorder(rows, CellCosts(), order), feeds) for order in (chimera, program))
+    assert all(np.array_equal(found[name], value) for name, value in expected.items())
 
 
 ORDERS = [program, gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, first_ready, critical_path, depth_first]
