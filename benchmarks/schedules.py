@@ -143,10 +143,11 @@ def main() -> None:
     for number in range(options.placements):
         blocks, memory = placement(rng)
         found = find_period(blocks, memory, options.seconds)
-        theirs, is_proven = solve(table_of(blocks, memory)[0], options.seconds)
+        table, unit = table_of(blocks, memory)
+        theirs, is_proven = solve(table, options.seconds)
         assert found is not None
         check(blocks, memory, found.starts, found.period)
-        against = np.inf if theirs is None else theirs
+        against = np.inf if theirs is None else theirs * unit
         verdict = "worse" if found.period > against else "better" if found.period < against else "equal"
         counts[verdict] += 1
         is_optimal = found.is_optimal or (is_proven and found.period <= against)
@@ -155,7 +156,7 @@ def main() -> None:
         if verdict != "equal":
             parts = found.starts.shape[1]
             print(
-                f"placement {number}: {len(blocks)} blocks, ours {found.period:g} ({parts} a period), CP-SAT {theirs}"
+                f"placement {number}: {len(blocks)} blocks, ours {found.period:g} ({parts} a period), CP-SAT {against:g}"
             )
     share = counts["optimal"] / options.placements
     verdict = "ok" if counts["worse"] == 0 and share >= WORST_SHARE else "MISSED"
