@@ -154,10 +154,8 @@ def main() -> None:
         counts["optimal"] += is_optimal
         counts["theirs"] += is_proven and theirs is not None
         if verdict != "equal":
-            parts = found.starts.shape[1]
-            print(
-                f"placement {number}: {len(blocks)} blocks, ours {found.period:g} ({parts} a period), CP-SAT {against:g}"
-            )
+            ours = f"{found.period:g} ({found.starts.shape[1]} a period)"
+            print(f"placement {number}: {len(blocks)} blocks, ours {ours}, CP-SAT {against:g}", flush=True)
     share = counts["optimal"] / options.placements
     verdict = "ok" if counts["worse"] == 0 and share >= WORST_SHARE else "MISSED"
     print(f"{options.placements} placements, {options.seconds:g} s each: {counts}; {share:.0%} optimal: {verdict}")
