@@ -22,6 +22,14 @@ FOUR = MachineModel.uniform(4)
 COSTS = CostModel.analytic(FOUR)
 
 
+@pytest.fixture(autouse=True)
+def handled():
+    """Ctrl-C raises: in the background of a shell, where tests may run, it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt_at(*proposals):
     """A `progress` that presses Ctrl-C."""
 
