@@ -8,10 +8,20 @@ from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import Finite, find_schedule
 from taskflow.schedule.orders import critical_path, depth_first, first_ready, forward_first, program
 from taskflow.schedule.period import Period, find_period
-from taskflow.schedule.policies import chimera, gpipe, interleaved, looped_bfs, one_f_one_b, zb_h1
+from taskflow.schedule.policies import (
+    chimera,
+    gpipe,
+    interlaced,
+    interleaved,
+    looped_bfs,
+    one_f_one_b,
+    three_f_one_b,
+    zb_h1,
+)
 from taskflow.schedule.schedule import Place, Policy, Schedule, Step
 
-POLICIES = {policy.name: policy for policy in (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera)}
+_ALL = (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera, interlaced, three_f_one_b)
+POLICIES = {policy.name: policy for policy in _ALL}
 
 __all__ = [
     "POLICIES",
@@ -30,9 +40,11 @@ __all__ = [
     "first_ready",
     "forward_first",
     "gpipe",
+    "interlaced",
     "interleaved",
     "looped_bfs",
     "one_f_one_b",
     "program",
+    "three_f_one_b",
     "zb_h1",
 ]

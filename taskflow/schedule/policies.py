@@ -2,7 +2,8 @@
 
 A step is (phase, stage, micro-batch); see `schedule.Place` for what a rule knows. Sources: GPipe (Huang et al., NeurIPS
 2019), 1F1B (PipeDream, Narayanan et al., SOSP 2019), interleaved 1F1B (Megatron-LM, Narayanan et al., SC 2021), breadth
-first (Lamy-Poirier, MLSys 2023), ZB-H1 (Qi et al., ICLR 2024), Chimera (Li and Hoefler, SC 2021).
+first (Lamy-Poirier, MLSys 2023), ZB-H1 (Qi et al., ICLR 2024), Chimera (Li and Hoefler, SC 2021),
+interlaced and 3F1B (nnScaler, Lin et al., OSDI 2024).
 """
 
 from __future__ import annotations
@@ -73,14 +74,34 @@ def zb_h1(place: Place) -> list[Step]:
     return found + [("W", stage, part) for part in last for stage in place.stages]
 
 
+def by_moments(place: Place, period: int) -> list[Step]:
+    """Steps by the moments at which they would begin if all took as long, a micro-batch every `period` moments.
+
+    Along every dependence moments grow, so devices never wait for each other in a circle, whatever the placement.
+    """
+    ends = 2 * place.length - 1
+    moments = [(stage + period * part, ("F", stage, part)) for stage in place.stages for part in range(place.parts)]
+    moments += [(ends - s + period * part, ("B", s, part)) for s in place.stages for part in range(place.parts)]
+    return [step for _, step in sorted(moments, key=lambda each: (each[0], each[1][0] == "F", each[1][2]))]
+
+
 @Policy
 def chimera(place: Place) -> list[Step]:
-    """Two pipelines through the same devices in opposite directions, each in 1F1B order, by the moments of equal steps.
+    """Two pipelines through the same devices in opposite directions.
 
     Its strategy is `stages(..., devices=[(0, 3), (1, 2), (2, 1), (3, 0)])`: stage k is on device k for one direction,
     and on the k-th from the end for the other one.
     """
-    ends = 2 * place.length - 1
-    moments = [(stage + 2 * part, ("F", stage, part)) for stage in place.stages for part in range(place.parts)]
-    moments += [(ends - stage + 2 * part, ("B", stage, part)) for stage in place.stages for part in range(place.parts)]
-    return [step for _, step in sorted(moments, key=lambda each: (each[0], each[1][0] == "F", each[1][2]))]
+    return by_moments(place, 2)
+
+
+@Policy
+def interlaced(place: Place) -> list[Step]:
+    """Stages on one device each, and others on all of them in between (nnScaler: large embeddings of mBART)."""
+    return by_moments(place, 2 * len(place.stages))
+
+
+@Policy
+def three_f_one_b(place: Place) -> list[Step]:
+    """Several passes forward through all devices, of which the last goes back (nnScaler: recycling of AlphaFold)."""
+    return by_moments(place, len(place.stages) + 1)

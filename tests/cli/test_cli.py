@@ -132,7 +132,7 @@ def test_pipelines(model, graph, capsys, tmp_path):
     assert by_name[-1].startswith(f"  {describe_seconds(seconds)}; digits: forward")
     assert run(capsys, *options, "searched").splitlines()[-1].endswith("by micro-batch")
     assert run(capsys, "check", *options[1:], "gpipe").startswith("proven in")
-    known = "gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera, searched"
+    known = "gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera, interlaced, three_f_one_b, searched"
     for given, message in {
         ("--stages", "2"): "--stages 2: give the micro-batches of the pipeline, too (--parts)",
         ("--parts", "2", "--schedule", "no"): f"schedule 'no': is neither a file nor one of {known}",

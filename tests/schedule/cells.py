@@ -28,10 +28,10 @@ def _add(ctx, x, b, y):
     np.add(x, b, out=y)
 
 
-def cell(x, name, is_joint=False):
+def cell(x, name, is_joint=False, is_trained=True):
     """y = x * w, with the gradients of x and w in one operator or in two."""
     graph = x.graph
-    weight = graph.parameter(f"{name}.weight", x.shape[1:], Uniform(0.5, 1.5), x.dtype)
+    weight = graph.parameter(f"{name}.weight", x.shape[1:], Uniform(0.5, 1.5), x.dtype, is_trained)
 
     def backward(op, g):
         if is_joint:

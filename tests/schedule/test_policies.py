@@ -24,10 +24,12 @@ from taskflow.schedule import (
     depth_first,
     first_ready,
     gpipe,
+    interlaced,
     interleaved,
     looped_bfs,
     one_f_one_b,
     program,
+    three_f_one_b,
     zb_h1,
 )
 from taskflow.schedule.found import blocks_of
@@ -35,7 +37,7 @@ from taskflow.schedule.pipeline import pipeline_of
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory
 from tests.refusals import assert_refused
-from tests.schedule.cells import CellCosts, chain, feeds_of
+from tests.schedule.cells import CellCosts, cell, chain, feeds_of
 
 SIZES = [(d, n) for d in (2, 4, 8) for n in (4, 8, 16)]
 
@@ -89,9 +91,45 @@ def test_two_pipelines_in_opposite_directions(devices, parts, known):
     cuts = [f"cell{k}" for k in range(1, devices)]
     rows = lower(graph, stages(graph, machine, parts=parts, cuts=cuts, devices=ways), machine)
     assert 6 * parts <= units(rows, search_schedule(rows, CellCosts(), seconds=0.5)) <= units(rows, chimera) <= known
+    assert_same_bits(graph, rows, chimera)
+
+
+def assert_same_bits(graph, rows, order):
     feeds = feeds_of(graph)
-    found, expected = (numbers(reorder(rows, CellCosts(), order), feeds) for order in (chimera, program))
+    found, expected = (numbers(reorder(rows, CellCosts(), each), feeds) for each in (order, program))
     assert all(np.array_equal(found[name], value) for name, value in expected.items())
+
+
+def test_three_passes_forward_and_one_back():
+    """Four passes through two devices; gradients stop before the last."""
+    graph, machine, parts = Graph(), MachineModel.uniform(2), 6
+    h = graph.input("x", (parts, 4), "float64")
+    for number in range(8):
+        h = cell(h, f"cell{number}", is_trained=number > 5)
+        if number == 5:  # nothing goes back from here
+            h = graph.launch("stop", "b f -> b f", [h], kernel=copy, backward=lambda op, g: None)
+    target = graph.input("t", (parts,), "int32")
+    ops.sgd(ops.softmax_cross_entropy(h, target, name="loss"), lr=0.1)
+    cuts, devices = [f"cell{k}" for k in range(1, 8)], [(k % 2,) for k in range(8)]
+    rows = lower(graph, stages(graph, machine, parts=parts, cuts=cuts, devices=devices), machine)
+    each = 6  # four forward, a gradient of the activations, one of the weights
+    assert parts * each <= units(rows, three_f_one_b) <= parts * each + 10 < 0.7 * parts * 2 * each
+    assert_same_bits(graph, rows, three_f_one_b)
+
+
+def copy(ctx, x, y):
+    np.copyto(y, x)
+
+
+def test_a_stage_on_all_devices_between_others():
+    """The first cell on both devices, the others on one each."""
+    parts = 6
+    graph, machine = chain(3, 2 * parts), MachineModel.uniform(2)
+    devices = [(0, 1), (0,), (1,)]
+    rows = lower(graph, stages(graph, machine, parts=parts, cuts=["cell1", "cell2"], devices=devices), machine)
+    each = 6  # of the first cell half the samples each; a cell of its own
+    assert parts * each <= units(rows, interlaced) <= parts * each + 12
+    assert_same_bits(graph, rows, interlaced)
 
 
 ORDERS = [program, gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, first_ready, critical_path, depth_first]
