@@ -49,7 +49,7 @@ AnyOrder = Order | Policy | Schedule
 
 def name_of(order: AnyOrder) -> str:
     """As people call it."""
-    return str(order.name if isinstance(order, Policy | Schedule) else order.__name__)  # type: ignore[attr-defined]
+    return order.name if isinstance(order, Policy | Schedule) else str(getattr(order, "__name__", order))
 
 
 def cells(devices: int, parts: int, per_device: int = 1, is_joint: bool = False) -> TaskGraph:

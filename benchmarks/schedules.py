@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -122,11 +123,11 @@ def feasible(table: Table, period: int, seconds: float) -> str:
     return "infeasible" if status == cp_model.INFEASIBLE else "unknown"
 
 
-def begun(first: dict[tuple[int, int], object], block: int, at: int) -> object:
+def begun(first: dict[tuple[int, int], Any], block: int, at: int) -> Any:
     """1 where a block starts in a period when block `at` does, or before."""
     if block == at:
         return 1
-    return first[block, at] if block < at else 1 - first[at, block]  # type: ignore[operator]
+    return first[block, at] if block < at else 1 - first[at, block]
 
 
 def main() -> None:

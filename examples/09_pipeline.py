@@ -1,12 +1,8 @@
 """9. Pipelines: a micro-batch is a sample split whose points share a device, and a schedule is an order.
 
 Four layers on four devices, eight micro-batches. `stages` says where, a schedule says when; the graph stays as it is.
-Every schedule gives the same bits. Emulated devices wait as long as the cost model says, so times are real:
-
-    mpirun -n 4 python examples/09_pipeline.py
+Every schedule gives the same bits. Emulated devices wait as long as the cost model says, so times are real.
 """
-
-import os
 
 import numpy as np
 
@@ -40,11 +36,10 @@ def main() -> None:
         with taskflow.Executor(ordered, seed=0, costs=costs) as step:
             loss = float([step(feeds)["loss"] for _ in range(2)][-1])
             measured = step.timeline.seconds
-            if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
-                print(
-                    f"{name:9} loss {loss:.6f}, {predicted.seconds * 1e3:6.1f} ms predicted, "
-                    f"{measured * 1e3:6.1f} ms measured, {predicted.peak_bytes.max() / 1e3:5.0f} kB at most on a device"
-                )
+        print(
+            f"{name:9} loss {loss:.6f}, {predicted.seconds * 1e3:6.1f} ms predicted, "
+            f"{measured * 1e3:6.1f} ms measured, {predicted.peak_bytes.max() / 1e3:5.0f} kB at most on a device"
+        )
 
 
 if __name__ == "__main__":

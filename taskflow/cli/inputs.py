@@ -22,7 +22,7 @@ from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import Strategy, check_strategy
 from taskflow.tasks.task_graph import TaskGraph
 
-SEARCHED = "searched"
+DEFAULT, SEARCHED = "data_parallel", "searched"  # a strategy, a schedule
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def add_strategy(parser: argparse.ArgumentParser) -> None:
     """The option that `find_strategy` gets."""
     parser.add_argument(
         "--strategy",
-        default="data_parallel",
+        default=DEFAULT,
         metavar="NAME|FILE",
-        help=f"a strategy file, or {', '.join(RULES)} (default: data_parallel)",
+        help=f"a strategy file, or {', '.join(RULES)} (default: {DEFAULT})",
     )
 
 
@@ -95,16 +95,21 @@ def read_problem(options: argparse.Namespace) -> Problem:
     return Problem(graph, machine, find_costs(options.costs, machine))
 
 
-def find_rows(options: argparse.Namespace, problem: Problem) -> TaskGraph:
-    """The rows of the strategy or pipeline, in the order of the schedule, that the options name."""
-    graph, machine = problem.graph, problem.machine
+def find_plan(options: argparse.Namespace, problem: Problem) -> Strategy:
+    """The strategy or pipeline that the options name."""
+    if options.parts and options.strategy != DEFAULT:
+        instead = f"leave out --strategy {options.strategy}"
+        raise ValueError(f"--parts {options.parts} makes a strategy of its own: {instead}")
     if options.parts:
-        strategy = stages(graph, machine, options.stages, options.parts)
-    elif options.stages:
+        return stages(problem.graph, problem.machine, options.stages, options.parts)
+    if options.stages:
         raise ValueError(f"--stages {options.stages}: give the micro-batches of the pipeline, too (--parts)")
-    else:
-        strategy = find_strategy(options.strategy, problem)
-    rows = lower(graph, strategy, machine)
+    return find_strategy(options.strategy, problem)
+
+
+def find_rows(options: argparse.Namespace, problem: Problem, strategy: Strategy) -> TaskGraph:
+    """The rows of a strategy in the order of the schedule that the options name."""
+    rows = lower(problem.graph, strategy, problem.machine)
     if options.schedule is None:
         return rows
     if options.schedule == SEARCHED:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from taskflow.cli.inputs import add_problem, add_schedule, add_strategy, find_rows, find_strategy, read_problem
+from taskflow.cli.inputs import (
+    add_problem,
+    add_schedule,
+    add_strategy,
+    find_plan,
+    find_rows,
+    find_strategy,
+    read_problem,
+)
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import Act, Commands, natural, positive
 from taskflow.report import explain
@@ -40,18 +48,18 @@ def _add(commands: Commands, name: str, act: Act, help: str) -> argparse.Argumen
 
 def _simulate(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    timeline = simulate(find_rows(options, problem), problem.costs)
+    strategy = find_plan(options, problem)
+    timeline = simulate(find_rows(options, problem, strategy), problem.costs)
     show_table(step_table(break_down(timeline, problem.graph, lambda op: op.name)))
     if options.schedule:
         show(pipeline_diagram(timeline))
-    if not options.parts:
-        write_dot(options, problem, find_strategy(options.strategy, problem))
+    write_dot(options, problem, strategy)
     return 0
 
 
 def _trace(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    timeline = simulate(find_rows(options, problem), problem.costs)
+    timeline = simulate(find_rows(options, problem, find_plan(options, problem)), problem.costs)
     timeline.save_trace(options.out)
     show(f"written: {options.out} ({len(timeline.task_graph)} tasks)")
     return 0

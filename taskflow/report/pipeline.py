@@ -37,11 +37,10 @@ def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
         own = points[rows.device[points] == device]
         step = np.stack([pipeline.phase[own], np.where(pipeline.stage[own] >= 0, rows.ordinal[own], -1)], axis=1)
         kinds, which = np.unique(step, axis=0, return_inverse=True)
-        busy = np.zeros((len(kinds) + 1, columns))
-        edges = np.linspace(0.0, timeline.seconds, columns + 1)
-        for kind, row in zip(which.reshape(-1).tolist(), own.tolist(), strict=True):
-            within = np.minimum(timeline.end[row], edges[1:]) - np.maximum(timeline.start[row], edges[:-1])
-            busy[kind] += np.maximum(within, 0.0)
+        busy, edges = np.zeros((len(kinds) + 1, columns)), np.linspace(0.0, timeline.seconds, columns + 1)
+        start, end = timeline.start[own][:, None], timeline.end[own][:, None]
+        within = np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1])
+        np.add.at(busy, which.reshape(-1), np.maximum(within, 0.0))
         busy[-1] = np.diff(edges) - busy.sum(axis=0)
         marks = [*(_sign(Phase(phase), part) for phase, part in kinds.tolist()), IDLE]
         lines.append(f"{device:{width}} " + "".join(marks[k] for k in busy.argmax(axis=0)))

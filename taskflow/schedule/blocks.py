@@ -57,7 +57,7 @@ class Table(NamedTuple):
 
 
 def table_of(blocks: Sequence[Block], memory: float | Sequence[float] | None) -> tuple[Table, float]:
-    """The columns of `blocks`, and how long a unit of time is.
+    """The columns of `blocks`, and how long a unit of time is; spans that are finer are rounded up.
 
     Args:
         blocks: of one micro-batch, in any order.
@@ -78,6 +78,11 @@ def table_of(blocks: Sequence[Block], memory: float | Sequence[float] | None) ->
     _check_memory(held, on)
     limit = np.full(devices, np.inf) if memory is None else np.broadcast_to(np.array(memory, float), devices).copy()
     return Table(span, held, limit, on, after, _distances(span, after)), float(unit)
+
+
+def is_exact(blocks: Sequence[Block], unit: float) -> bool:
+    """Whether every span is a number of whole units, so that what is proven of units holds."""
+    return all((Fraction(block.span) / Fraction(unit)).denominator == 1 for block in blocks)
 
 
 def repeated(table: Table, parts: int) -> Table:

@@ -17,7 +17,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import inlined, inner, njit
-from taskflow.schedule.blocks import FAR, Block, Table, table_of
+from taskflow.schedule.blocks import FAR, Block, Table, is_exact, table_of
 from taskflow.schedule.period import Period, find_period
 
 STUCK = 1 << 50  # the makespan of an order in which every block that is left waits for memory
@@ -85,7 +85,7 @@ def find_schedule(
             break
     if best.makespan >= STUCK:
         return None
-    return Finite(best.makespan * unit, best.starts * unit, best.is_optimal)
+    return Finite(best.makespan * unit, best.starts * unit, best.is_optimal and is_exact(blocks, unit))
 
 
 def _least_makespan(table: Table, parts: int) -> int:

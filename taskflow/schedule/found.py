@@ -115,16 +115,12 @@ def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
 
 def _after(task_graph: TaskGraph, block: Array, blocks: int) -> list[list[int]]:
     """The blocks that each waits for, directly or by what moves data between them."""
-    reach: list[set[int]] = [set() for _ in range(len(task_graph))]
+    reach: dict[int, set[int]] = {}
     found: list[set[int]] = [set() for _ in range(blocks)]
     ordinal = task_graph.ordinal
-    for row in range(len(task_graph)):
-        before = {
-            int(block[d]) if block[d] >= 0 else each
-            for d in task_graph.deps(row)
-            for each in (reach[d] if block[d] < 0 else (int(block[d]),))
-            if ordinal[d] == ordinal[row]
-        }
+    for row in np.flatnonzero(ordinal == 0).tolist():  # all micro-batches are alike
+        own = [d for d in task_graph.deps(row) if ordinal[d] == 0]
+        before = {each for d in own for each in (reach[d] if block[d] < 0 else (int(block[d]),))}
         if block[row] >= 0:
             found[block[row]] |= before - {int(block[row])}
         else:

@@ -28,7 +28,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inlined, leaf, njit
-from taskflow.schedule.blocks import FAR, Block, Table, repeated, table_of
+from taskflow.schedule.blocks import FAR, Block, Table, is_exact, repeated, table_of
 
 MOST_PARTS = 3  # micro-batches a period
 FIRST_BUDGET, GROWTH = 2_000, 1.3  # placements of a search, and of the next one in the same period
@@ -70,7 +70,7 @@ class _Pairs(NamedTuple):
 def find_period(
     blocks: Sequence[Block], memory: float | Sequence[float] | None = None, seconds: float = 5.0, seed: int = 0
 ) -> Period | None:
-    """The shortest period that is found in so many seconds, or None where memory is too small for any.
+    """The shortest period that is found in so many seconds, or None where memory is too small for one micro-batch.
 
     Args:
         blocks: of one micro-batch; a block waits for blocks of its own micro-batch.
@@ -95,7 +95,7 @@ def find_period(
             table, parts, most, left * (ONE_PART_SHARE if parts == 1 else 1 / (MOST_PARTS + 1 - parts)), seed
         )
         if found is not None:
-            best = Period(found.period / parts * unit, found.starts * unit, found.is_optimal)
+            best = Period(found.period / parts * unit, found.starts * unit, found.is_optimal and is_exact(blocks, unit))
     return best
 
 
@@ -108,12 +108,15 @@ def least_period(table: Table) -> float:
 
 
 def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> Period | None:
-    """Starts in the shortest period of `parts` micro-batches, of at most `most` units; its `period` is that of all."""
+    """Starts in the shortest period of `parts` micro-batches, of at most `most` units; its `period` is that of all.
+
+    The longest period comes first: where that is impossible for one micro-batch after the other, all are.
+    """
     until, rng, many = time.perf_counter() + seconds, np.random.default_rng(seed), repeated(table, parts)
     pairs = _pairs_of(many)
     least = max(math.ceil(least_period(table) * parts - 1e-9), int(table.span.max()))
     laps, starts = _laps(many), np.zeros(len(many.span), np.int64)
-    orders = {period: _orders(many, rng) for period in range(least, most + 1)}
+    orders = {period: _orders(many, rng) for period in (most, *range(least, most))}
     best, budget = None, float(FIRST_BUDGET)
     while orders and (best is None or time.perf_counter() < until):
         for period in list(orders):
@@ -123,9 +126,11 @@ def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> P
                 best = Period(period, (starts - starts.min()).reshape(parts, -1).T.copy(), False)
                 orders = {shorter: left for shorter, left in orders.items() if shorter < period}
                 break
+            if end == End.NONE and parts == 1 and period == most:
+                return None
             if end == End.NONE:
                 del orders[period]
-            if time.perf_counter() > until and best is not None:
+            if time.perf_counter() > until:
                 break
         budget *= GROWTH
         if best is None and time.perf_counter() > until:

@@ -58,10 +58,8 @@ def pipeline_of(task_graph: TaskGraph) -> Pipeline:
 
 def _stages(task_graph: TaskGraph, rows: Array, is_staged: Array) -> tuple[Array, tuple[tuple[int, ...], ...]]:
     """The stage of every launch, and the devices of every stage."""
-    ends = np.searchsorted(task_graph.launch[rows], np.arange(len(is_staged) + 1)).tolist()
-    order = rows[np.argsort(task_graph.launch[rows], kind="stable")]
-    ends = np.searchsorted(task_graph.launch[order], np.arange(len(is_staged) + 1)).tolist()
-    by_launch = order[np.lexsort((task_graph.point[order], task_graph.launch[order]))]
+    by_launch = rows[np.lexsort((task_graph.point[rows], task_graph.launch[rows]))]
+    ends = np.searchsorted(task_graph.launch[by_launch], np.arange(len(is_staged) + 1)).tolist()
     found, devices, of_leader = np.full(len(is_staged), NONE), list[tuple[int, ...]](), dict[str, int]()
     for number, launch in enumerate(task_graph.launches):
         used = tuple(dict.fromkeys(task_graph.device[by_launch[ends[number] : ends[number + 1]]].tolist()))
@@ -94,5 +92,5 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
     reader, maker = task_graph.name(int(waiting[edge])), task_graph.name(int(awaited[edge]))
     raise ValueError(
         f"schedule '{name}': '{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point; "
-        f"use statistics of every part (ops.batch_norm(..., parts={pipeline.parts})) or order='program'"
+        f"only orders that know no stages can do that, such as taskflow.schedule.program"
     )

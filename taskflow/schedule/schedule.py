@@ -129,7 +129,7 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
 
     Raises:
         ValueError: an operator needs several micro-batches at once; a step is there twice, or is none of this task
-            graph; a block of it is in no list; or devices wait for each other.
+            graph; a block of this is in no list; or devices wait for each other.
     """
     pipeline = pipeline_of(task_graph)
     check_barriers(task_graph, pipeline, schedule.name)
@@ -158,7 +158,11 @@ def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Ar
     known = {(d, LETTERS[Phase(phase)], stage, part): k for k, (d, phase, stage, part) in enumerate(blocks.tolist())}
     number = np.full(len(blocks), -1)
     for device, steps in schedule.steps.items():
+        own = pipeline.stages_of(device)
         for at, (letter, stage, part) in enumerate(steps):
+            if letter not in PHASES or stage not in own or not 0 <= part < pipeline.parts:
+                has = f"stages {list(own)} and {pipeline.parts} micro-batches"
+                raise ValueError(f"{where}: device {device} cannot do {_say((letter, stage, part))}; it has {has}")
             for phase in PHASES[letter]:
                 block = known.get((device, phase, stage, part))
                 if block is None:

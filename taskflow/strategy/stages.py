@@ -42,11 +42,17 @@ def stages(
         devices: of every stage; default: as many for each, in order.
 
     Raises:
-        ValueError: a cut is no operator that others follow, or stands before the one before; there are more stages than
-            operators or devices; or micro-batches do not divide the samples.
+        ValueError: a cut, or an operator in `within`, is none that a strategy names; a stage has no operators; there
+            are more stages than operators or devices; or fewer samples than micro-batches on all devices of a stage.
     """
     found = families(graph)
-    bounds = _cut(graph, found, count or len(machine.devices), cuts)
+    if parts < 1:
+        raise ValueError(f"stages: {parts} micro-batches; at least one")
+    if count is not None and cuts is not None:
+        raise ValueError("stages: give their count, or the cuts between them, not both")
+    if unknown := sorted(set(within or ()) - {family.leader.name for family in found}):
+        raise ValueError(f"stages: '{unknown[0]}' is no operator that a strategy names")
+    bounds = _cut(graph, found, len(machine.devices) if count is None else count, cuts)
     groups = list(devices) if devices is not None else _groups(len(machine.devices), len(bounds) - 1)
     if len(groups) != len(bounds) - 1:
         raise ValueError(f"stages: {len(bounds) - 1} stages on {len(groups)} groups of devices")

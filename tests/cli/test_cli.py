@@ -135,6 +135,9 @@ def test_pipelines(model, graph, capsys, tmp_path):
     known = "gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera, interlaced, three_f_one_b, searched"
     for given, message in {
         ("--stages", "2"): "--stages 2: give the micro-batches of the pipeline, too (--parts)",
+        ("--parts", "2", "--strategy", "model_parallel"): (
+            "--parts 2 makes a strategy of its own: leave out --strategy model_parallel"
+        ),
         ("--parts", "2", "--schedule", "no"): f"schedule 'no': is neither a file nor one of {known}",
     }.items():
         assert main(["simulate", model, "--devices", "2", *given]) == 2

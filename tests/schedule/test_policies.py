@@ -247,10 +247,11 @@ def test_what_needs_all_micro_batches_is_refused():
     h = ops.relu(ops.batch_norm(h, name="bn1"), name="relu")
     ops.sgd(ops.softmax_cross_entropy(ops.mean(h, (2, 3)), graph.input("t", (8,), "int32"), name="loss"), lr=0.1)
     rows = lower(graph, stages(graph, machine, 2, 4), machine)
-    with pytest.raises(
-        ValueError, match=r"schedule 'one_f_one_b': 'bn1.*' needs all 4 micro-batches of 'bn1.*' before"
-    ):
-        reorder(rows, CellCosts(), one_f_one_b)
+    assert_refused(
+        "schedule 'one_f_one_b': 'bn1.var' needs all 4 micro-batches of 'bn1.mean' before its first point; "
+        "only orders that know no stages can do that, such as taskflow.schedule.program",
+        lambda: reorder(rows, CellCosts(), one_f_one_b),
+    )
 
 
 def test_schedules_that_do_not_fit_are_refused():
@@ -265,6 +266,11 @@ def test_schedules_that_do_not_fit_are_refused():
     twice = Schedule({0: steps[0], 1: (*steps[1], ("B", 1, 0))}, "twice")
     assert_refused(
         "schedule 'twice': device 1 does I of stage 1 for micro-batch 0 twice", lambda: reorder(rows, costs, twice)
+    )
+    unknown = Schedule({0: (*steps[0], ("F", 1, 0)), 1: steps[1]}, "unknown")
+    assert_refused(
+        "schedule 'unknown': device 0 cannot do F of stage 1 for micro-batch 0; it has stages [0] and 2 micro-batches",
+        lambda: reorder(rows, costs, unknown),
     )
     crossed = Schedule({0: steps[0][::-1], 1: steps[1]}, "crossed")
     assert_refused(
@@ -294,6 +300,10 @@ def test_stages_that_cannot_be():
     for message, options in {
         "stages: 'no' is no operator that a strategy names": {"cuts": ["no"]},
         "stages: a stage begins at 'shift' and has no operators before": {"cuts": ["shift"]},
+        "stages: 'none' is no operator that a strategy names": {"count": 2, "within": {"none": ParallelConfig({})}},
+        "stages: 0 micro-batches; at least one": {"count": 2, "parts": 0},
+        "stages: 0 stages of 4 operators": {"count": 0},
+        "stages: give their count, or the cuts between them, not both": {"count": 2, "cuts": ["cell1"]},
         "stages: 3 stages on 2 devices; give the devices of each": {"count": 3},
         "stages: 9 stages of 4 operators": {"count": 9},
         "stages: 2 stages on 1 groups of devices": {"count": 2, "devices": [(0,)]},

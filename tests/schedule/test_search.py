@@ -101,6 +101,7 @@ def test_units_do_not_matter():
     coarse = find_period(rough, 4, 1.0)
     check(rough, 4, coarse.starts, coarse.period)
     assert 3 * np.pi <= coarse.period <= 1.02 * (3 * np.pi + 8e-4)
+    assert not coarse.is_optimal  # spans were rounded up
 
 
 def test_memory_of_each_device():
