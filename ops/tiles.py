@@ -19,6 +19,7 @@ from taskflow import Array, Context, Rect, Window
 Interval = tuple[int, int]
 Image = tuple[Interval, Interval]  # the box of the last two dimensions
 Index = tuple[Any, ...]  # of an array
+PANELS, PANEL_BYTES = 16, 1 << 15  # a product that is added needs a 16th of its memory, or so many bytes
 
 
 def contiguous(ctx: Context, slot: object, a: Array) -> Array:
@@ -74,6 +75,23 @@ def last(a: Array, dim: int) -> Array:
 def rows(ctx: Context, slot: object, a: Array) -> Array:
     """`a` as a matrix: its last dimension by all the others."""
     return contiguous(ctx, slot, a).reshape(prod(a.shape[:-1]), a.shape[-1])
+
+
+def add_product(ctx: Context, x: Array, y: Array, z: Array, scale: float = 1.0) -> None:
+    """z += scale x y, matrices or stacks of them, a panel of rows at a time: no memory for all of the product."""
+    if ctx.is_cuda and scale == 1 and x.dtype == y.dtype:
+        ctx.xp.add_product(x, y, z)
+        return
+    each = max(-(-len(z) // PANELS), PANEL_BYTES * len(z) // max(z.nbytes, 1), 1)
+    is_stack = z.ndim > 2
+    for begin in range(0, len(z), each):
+        panel = z[begin : begin + each]
+        part = ctx.scratch("panel", (min(each, len(z)), *z.shape[1:]), z.dtype)[: len(panel)]
+        left, right = x[begin : begin + each], y[begin : begin + each] if is_stack and y.ndim > 2 else y
+        ctx.xp.matmul(left, right, out=part)
+        if scale != 1:
+            ctx.xp.multiply(part, scale, out=part)
+        ctx.xp.add(panel, part, out=panel)
 
 
 def merged(a: Array, batch: int, rows: int) -> Array:

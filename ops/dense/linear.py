@@ -16,7 +16,7 @@ from ops.elementwise.activation import ACTIVATIONS, GELU_TANH, relu_gradient
 from ops.expressions.expression import Expression
 from ops.expressions.passes import evaluate
 from ops.initializers import Init
-from ops.tiles import matrix, result_matrix, rows
+from ops.tiles import add_product, matrix, result_matrix, rows
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 Backward = Callable[..., Any]
@@ -165,7 +165,7 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
     multiply(ctx, gy, weight, gx)
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array) -> None:
     multiply_gradients(ctx, matrix(ctx, "gy", gy), matrix(ctx, "x", x), gweight, gbias, ctx.interval("i")[0] == 0)
 
@@ -173,15 +173,29 @@ def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbi
 def multiply_gradients(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Sequence[Array], counts: bool) -> None:
     """gyᵀ x, and for the bias, if there is one, the sums of the columns of gy: zero unless it `counts`.
 
-    It counts once among the points of a split axis that the bias does not have.
+    It counts once among the points of a split axis that the bias does not have. Of an operator whose outputs are these;
+    its kernel may accumulate.
     """
-    if gbias and not counts:
-        ctx.xp.copyto(gbias[0], 0)
-    elif gbias and _gradients_with(ctx, gy, x, gweight, gbias[0]):
+    if not (ctx.adds_to(0) or ctx.adds_to(1)) and counts and gbias and _gradients_with(ctx, gy, x, gweight, gbias[0]):
         return
-    elif gbias:
-        ctx.xp.sum(gy, axis=0, dtype=gbias[0].dtype, out=gbias[0])
-    ctx.xp.matmul(gy.T, x, out=gweight)
+    if gbias:
+        _sum_columns(ctx, gy, gbias[0], counts)
+    if ctx.adds_to(0):
+        add_product(ctx, gy.T, x, gweight)
+    else:
+        ctx.xp.matmul(gy.T, x, out=gweight)
+
+
+def _sum_columns(ctx: Context, gy: Array, gbias: Array, counts: bool) -> None:
+    if not ctx.adds_to(1):
+        if counts:
+            ctx.xp.sum(gy, axis=0, dtype=gbias.dtype, out=gbias)
+        else:
+            ctx.xp.copyto(gbias, 0)
+    elif counts:
+        sums = ctx.scratch("columns", gbias.shape, gbias.dtype)
+        ctx.xp.sum(gy, axis=0, dtype=gbias.dtype, out=sums)
+        ctx.xp.add(gbias, sums, out=gbias)
 
 
 def _gradients_with(ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Array) -> bool:

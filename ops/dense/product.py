@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ops.building import check_region, checked, distinct, launch_first, term, terms
-from ops.tiles import merged, merges
+from ops.tiles import add_product, merged, merges
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -117,7 +117,7 @@ class Plan:
         return Plan(layout(x, rows, summed), layout(y, summed, columns), layout(z, rows, columns))
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
 def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan, scale: float = 1.0) -> None:
     """One call of matmul; operands are copied where rows or columns of several axes do not merge in memory, and cast
     where they are not of one dtype, as under a precision that makes only one of them half."""
@@ -125,14 +125,20 @@ def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan,
     left, right = _matrices(ctx, "x", x, plan.x, dtype), _matrices(ctx, "y", y, plan.y, dtype)
     order, batch, rows = plan.z
     target = z.transpose(order)
-    if z.dtype == made and merges(target, batch, rows):
-        ctx.xp.matmul(left, right, out=merged(target, batch, rows))
-    else:
+    is_in_place, adds = z.dtype == made and merges(target, batch, rows), ctx.adds_to(0)
+    if is_in_place and adds:
+        add_product(ctx, left, right, merged(target, batch, rows), scale)
+        return
+    product = merged(target, batch, rows) if is_in_place else None
+    if product is None:
         product = ctx.scratch("z", (*target.shape[:batch], left.shape[-2], right.shape[-1]), made)
-        ctx.xp.matmul(left, right, out=product)
-        ctx.xp.copyto(target, product.reshape(target.shape), casting="same_kind")
+    ctx.xp.matmul(left, right, out=product)
     if scale != 1:
-        ctx.xp.multiply(z, scale, out=z)
+        ctx.xp.multiply(product, scale, out=product)
+    if adds:
+        ctx.xp.add(target, product.reshape(target.shape), out=target, casting="same_kind")
+    elif not is_in_place:
+        ctx.xp.copyto(target, product.reshape(target.shape), casting="same_kind")
 
 
 def _dtypes(x: Array, y: Array, z: Array) -> tuple[np.dtype[Any], np.dtype[Any]]:

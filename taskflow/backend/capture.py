@@ -44,9 +44,8 @@ class _Noting(Context):
     __slots__ = ("calls", "plain", "xp")
 
     def __init__(self, context: Context) -> None:
-        super().__init__(
-            context.rects, context.intervals, context._run, context._workspace, context.point, context.ahead
-        )
+        at = context.point, context.ahead, context.added
+        super().__init__(context.rects, context.intervals, context._run, context._workspace, *at)
         self.calls: list[Call] = []
         self.plain = context
         self.xp = _Numpy(self.calls)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -103,12 +103,13 @@ class Context:
         is_cuda: whether the kernel can `launch` CUDA kernels; only then may it call what stands below it.
         point: the number of the point in its operator, row-major over the split axes.
         ahead: so many steps that have not finished yet are finished for it: where several steps run as one.
+        added: numbers of the outputs that hold a part of a sum already; only where the kernel `accumulates`.
     """
 
     # small, since a step visits them all
     __slots__ = (
         *("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace"),
-        *("ahead", "intervals", "point", "rects"),
+        *("added", "ahead", "intervals", "point", "rects"),
     )
     xp: Any = np
     is_cuda = False
@@ -121,8 +122,9 @@ class Context:
         workspace: Workspace | None = None,
         point: int = 0,
         ahead: int = 0,
+        added: Collection[int] = (),
     ) -> None:
-        self.point, self.ahead = point, ahead
+        self.point, self.ahead, self.added = point, ahead, added
         self.rects = tuple(rects)
         self.intervals = dict(intervals)
         self._run = run or Run()
@@ -149,6 +151,10 @@ class Context:
     def interval(self, axis: str) -> tuple[int, int]:
         """`(lo, hi)` of an axis of the operator's pattern."""
         return self.intervals[axis]
+
+    def adds_to(self, output: int) -> bool:
+        """Whether the kernel adds to this output, which holds a part of a sum already, instead of writing it."""
+        return output in self.added
 
     def scratch(self, slot: object, shape: Sequence[int], dtype: DTypeLike) -> Array:
         """Uninitialised memory for this call, one array per `slot`; shape and dtype are the same at every call.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,9 @@ class StreamContext(Context):
         workspace: Workspace,
         point: int = 0,
         ahead: int = 0,
+        added: Collection[int] = (),
     ) -> None:
-        super().__init__(rects, intervals, run, workspace, point, ahead)
+        super().__init__(rects, intervals, run, workspace, point, ahead, added)
         self._allocate = allocate
         self.xp, self.is_cuda = backend.xp, backend.uses_variants
         self._backend, self._make_cell = backend, make_cell

@@ -61,13 +61,14 @@ def _arguments(
     reads = [latest[r.name] for r in op.inputs] + [-1] * len(op.outputs)
     found: list[tuple[int, ...]] = []
     for k, region in enumerate(op.args):
-        is_made, made = k >= len(op.inputs) or k in op.writes, -1
+        is_made, made, adds = k >= len(op.inputs) or k in op.writes, -1, k in op.adds
         if is_made:
             before = latest.get(region.name, -1)
             made = latest[region.name] = len(versions)
             versions.append((number[region.name], versions[before][1] + 1, 1, 0))
         privilege = Privilege.READ if not is_made else Privilege.WRITE if reads[k] < 0 else Privilege.READ_WRITE
-        found.append((number[region.name], reads[k], made, int(privilege), launch))
+        accumulates = adds or (k >= len(op.inputs) and op.kernel.accumulates)
+        found.append((number[region.name], reads[k], made, int(privilege), launch, accumulates, adds))
     return found
 
 
@@ -115,7 +116,9 @@ def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, in
             on = f"region '{op.args[-1].name}' " if op.args else ""
             raise PlanError(f"plan, rule operator: operator '{op.name}': {on}has {what} than in the graph")
         terms = zip(op.outputs, op.bound.pattern.outputs, strict=True)
-        makers.update({number[r.name]: (op.name, term.reduction) for r, term in terms})
+        makers |= {number[op.inputs[k].name]: (op.name, "sum") for k in op.adds} | {
+            number[r.name]: (op.name, term.reduction) for r, term in terms
+        }
     for region, how in task_graph.combine.items():
         maker, wanted_how = makers.get(region, ("", "none"))
         if how != wanted_how:
@@ -165,7 +168,6 @@ class _Bounds:
         axes = {axis: k for k, axis in enumerate(bound.extents)}
         self._bounds.append((len(self._terms), len(self._extents), len(axes)))
         self._extents += bound.extents.values()
-        inputs = len(bound.pattern.inputs)
         for k, (term, shape) in enumerate(zip(bound.terms, bound.shapes, strict=True)):
             first, reduced = len(self._dims), len(self._reduced)
             for names, extent in zip(term.dims, shape, strict=True):
@@ -174,8 +176,8 @@ class _Bounds:
                 self._dim_axes += [axes[window.axis]] if window else [axes[n] for n in names]
                 rule = window and (1, window.size, window.stride, window.padding, window.dilation, window.transposed)
                 self._dims.append((begin, len(self._dim_axes), extent, *(rule or (0,) * 6)))
-            if k >= inputs:
-                self._reduced += sorted(axes[a] for a in bound.reduced_axes(k - inputs))
+            if k in bound.made:
+                self._reduced += sorted(axes[a] for a in bound.reduced_axes(bound.made.index(k)))
             self._terms.append((first, len(self._dims), reduced, len(self._reduced)))
 
     def tables(self) -> tuple[Array, ...]:

@@ -9,7 +9,8 @@ from taskflow.core.compiling import leaf
 from taskflow.graph import window as window_rule
 
 LAUNCH = record("bound", "spans", "points", "args", "inputs", "outputs")
-ARGUMENT = record("region", "reads", "makes", "privilege", "launch")  # versions, -1 for none
+# Versions, -1 for none; whether later parts may be added to what is there, and whether the first is added to a version.
+ARGUMENT = record("region", "reads", "makes", "privilege", "launch", "accumulates", "adds")
 BOUND = record("terms", "extents", "axes")  # where they begin, and the number of axes
 TERM = record("first", "end", "reduced", "reduced_end")  # of its dimensions and reduced axes
 DIMENSION = record(
@@ -102,18 +103,28 @@ def measure(g: GraphTables, launch: int, k: int, point: int) -> tuple[int, int]:
 
 @leaf
 def whole_measure(g: GraphTables) -> None:
-    """Volume and weight of all parts of every version."""
+    """Volume and weight of all parts of every version; what is added to another has that as a part, too."""
     for launch in range(len(g.launch)):
         inputs, first = g.launch[launch].inputs, g.launch[launch].args
-        for k in range(inputs, inputs + g.launch[launch].outputs):
+        for k in range(inputs + g.launch[launch].outputs):
+            arg = g.arg[first + k]
+            if k < inputs and not arg.adds:
+                continue
             bound = g.bound[g.launch[launch].bound]
-            term, version = g.term[bound.terms + k], g.arg[first + k].makes
-            volume, weight = 1, 1
+            term, volume, weight = g.term[bound.terms + k], 1, 1
             for n in range(term.reduced, term.reduced_end):
                 extent = g.extent[bound.extents + g.reduced[n]]
                 volume *= extent
                 weight *= scattered(g.reduced[n], extent)
-            g.version[version].volume, g.version[version].weight = volume, weight
+            if arg.adds:
+                volume, weight = volume + 1, weight + base_weight()
+            g.version[arg.makes].volume, g.version[arg.makes].weight = volume, weight
+
+
+@leaf
+def base_weight() -> int:
+    """The weight of the version to which parts are added; its volume is 1."""
+    return scattered(63, 1)  # no pattern has as many axes
 
 
 @leaf

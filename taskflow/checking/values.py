@@ -15,6 +15,7 @@ from taskflow.checking.arguments import (
     FEED,
     FOLD,
     POINT,
+    READ_WRITE,
     REDUCE,
     WRITE,
     Machinery,
@@ -25,9 +26,9 @@ from taskflow.checking.arguments import (
 )
 from taskflow.checking.effects import apply_effect, note_effects
 from taskflow.checking.moves import carry, fold, note_parts, run_steps
-from taskflow.checking.pieces import Pieces, has_token, is_same, meet, overlaps, put, shared
+from taskflow.checking.pieces import Pieces, find, has_token, is_same, meet, overlaps, put, shared
 from taskflow.checking.rules import BROKEN, DONE, NO_ROOM, PlanFault, Rule, refuse
-from taskflow.checking.terms import GraphTables, measure, put_term_box, spans_fit, whole_measure
+from taskflow.checking.terms import GraphTables, base_weight, measure, put_term_box, spans_fit, whole_measure
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf, njit
 from taskflow.core.pointers import pointer_to
@@ -118,19 +119,44 @@ def check_point(t: Machinery, row: int) -> bool:
         if not check_tile(t, row, k, launch.args + k):
             return False
     for k in range(launch.inputs):
-        i, version = t.plan.arg_instance[first + k], t.program.arg[launch.args + k].reads
-        if i >= 0 and not has_value(t, row, first + k, i, t.plan.arg_box[first + k], version):
+        i, arg = t.plan.arg_instance[first + k], t.program.arg[launch.args + k]
+        is_read = i >= 0 and not arg.adds
+        if is_read and not has_value(t, row, first + k, i, t.plan.arg_box[first + k], arg.reads):
             return False
     for k in range(count):
-        i, version = t.plan.arg_instance[first + k], t.program.arg[launch.args + k].makes
-        if i < 0 or version < 0:
-            continue
-        volume, weight = 0, 0
-        if k >= launch.inputs:
-            volume, weight = measure(t.program, r.launch, k, r.point)
-            if volume == t.program.version[version].volume:
-                volume, weight = 0, 0
-        put(t.pieces, i, t.plan.arg_box[first + k], t.plan.instance[i].dims, version, volume, weight)
+        i, arg = t.plan.arg_instance[first + k], t.program.arg[launch.args + k]
+        if i >= 0 and arg.makes >= 0 and not check_made(t, row, k, launch.args + k):
+            return False
+    return True
+
+
+@leaf
+def check_made(t: Machinery, row: int, k: int, at: int) -> bool:
+    """Note what a point leaves in argument `k`: a value, or a part, perhaps added to what is there."""
+    r, here, arg = t.plan.row[row], t.plan.arg_ptr[row] + k, t.program.arg[at]
+    i, box, version, volume, weight = t.plan.arg_instance[here], t.plan.arg_box[here], arg.makes, 0, 0
+    if k >= t.program.launch[r.launch].inputs or arg.adds:
+        volume, weight = measure(t.program, r.launch, k, r.point)
+        if arg.accumulates and t.plan.arg_privilege[here] == READ_WRITE:
+            so_far = find(t.pieces, i, box, t.plan.instance[i].dims)
+            if so_far >= 0 and t.pieces.piece[so_far].version == version:
+                if t.pieces.piece[so_far].volume == 0:
+                    return refuse(t.fault, Rule.COMPLETE, row, here)
+                volume += t.pieces.piece[so_far].volume
+                weight += t.pieces.piece[so_far].weight
+            elif not arg.adds:
+                return refuse(t.fault, Rule.UNWRITTEN, row, here)
+            elif not has_value(t, row, here, i, box, arg.reads):
+                return False
+            else:
+                volume, weight = volume + 1, weight + base_weight()
+        whole = t.program.version[version]
+        if volume > whole.volume or (volume == whole.volume and weight != whole.weight):
+            note_parts(t, version, volume)
+            return refuse(t.fault, Rule.TWICE, row, here)
+        if volume == whole.volume:
+            volume, weight = 0, 0
+    put(t.pieces, i, box, t.plan.instance[i].dims, version, volume, weight)
     return True
 
 
@@ -147,7 +173,8 @@ def check_tile(t: Machinery, row: int, k: int, at: int) -> bool:
     if not is_same(t.program.tile, t.plan.arg_box[here], dims):
         return refuse(t.fault, Rule.BOX, row, here)
     privilege = t.plan.arg_privilege[here]
-    if privilege != arg.privilege and not (arg.privilege == WRITE and privilege == REDUCE):
+    is_part = arg.privilege == WRITE and (privilege == REDUCE or (privilege == READ_WRITE and arg.accumulates != 0))
+    if privilege != arg.privilege and not is_part and not (arg.adds and privilege == REDUCE):
         return refuse(t.fault, Rule.PRIVILEGE, row, here)
     return is_argument(t, row, here, arg.region, r.device)
 

@@ -17,3 +17,8 @@ def describe_memory(size_bytes: float) -> str:
         if size_bytes >= 1 << power:
             return f"{size_bytes / (1 << power):.3f} {unit}"
     return f"{size_bytes:.0f} B"
+
+
+def contents(members: tuple[str, ...]) -> str:
+    """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
+    return f" ({' + '.join(members)})" if members else ""

@@ -86,7 +86,8 @@ def _first_update(graph: TaskGraph) -> tuple[int, list[int], set[int], list[str]
     instance, privilege = graph.arg_instance, graph.arg_privilege
     lasts = np.zeros(len(graph.instance_region) + 1, np.bool_)
     lasts[[i for homes in graph.homes.values() for i, _ in homes]] = True
-    updates = (graph.kind[row] == Kind.POINT) & lasts[instance] & (privilege == Privilege.READ_WRITE)
+    changes = np.isin(privilege, (Privilege.READ_WRITE, Privilege.REDUCE))
+    updates = (graph.kind[row] == Kind.POINT) & lasts[instance] & changes
     read = (instance >= 0) & ~lasts[instance] & (privilege == Privilege.READ) & np.isin(row, row[updates])
     is_behind = np.isin(np.arange(len(graph)), row[read])  # or waits for an update by what the step made
     for k in np.flatnonzero(np.diff(graph.dep_ptr)).tolist():

@@ -251,6 +251,6 @@ def _homes(graph: TaskGraph, name: str) -> set[tuple[int, Rect]]:
 
 def _updated_regions(graph: TaskGraph) -> list[str]:
     """Names of the persistent regions that a step updates in place."""
-    written = graph.arg_instance[graph.arg_privilege == Privilege.READ_WRITE]
+    written = graph.arg_instance[np.isin(graph.arg_privilege, (Privilege.READ_WRITE, Privilege.REDUCE))]
     numbers = set(graph.instance_region[written].tolist())
     return [r.name for k, r in enumerate(graph.regions) if k in numbers and r.is_persistent]

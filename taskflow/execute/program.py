@@ -21,6 +21,7 @@ from taskflow.execute.feed import Feed
 from taskflow.execute.fold import fold_call
 from taskflow.graph.kernel import Kernel
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan
+from taskflow.tasks.parts import added_outputs, for_parts
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, Privilege, TaskGraph, access
 from taskflow.tasks.threads.crew import Crew, crew
 from taskflow.tasks.threads.division import Part
@@ -315,7 +316,7 @@ class Compiler:
             if privilege == Privilege.READ:
                 views[k] = self._one(views[k], writeable=False)
         self.views[row] = views
-        kernel = self._kernel(launch.kernel).for_dtypes(views, *access(privileges))
+        kernel = for_parts(self._kernel(launch.kernel), launch, privileges).for_dtypes(views, *access(privileges))
         if self.check:
             return self._checked(row, views, privileges, partial(kernel, context))
         return kernel.call(context, views) if self.crew.size == 1 else partial(kernel, context, *views)
@@ -338,8 +339,12 @@ class Compiler:
         workspace = self.workspaces[device]
         if thread:
             workspace = self._other_workspaces.setdefault((device, thread), Workspace())
-        point, ahead = int(self.graph.point[row]), self._launch(row).step
-        return Context(part.rects, part.intervals, self.run, workspace, point, ahead)
+        return Context(part.rects, part.intervals, self.run, workspace, *self._point_facts(row))
+
+    def _point_facts(self, row: int) -> tuple[int, int, Sequence[int]]:
+        """What a context knows of a point: its number, steps ahead, and the outputs to which it adds."""
+        launch, privileges = self._launch(row), [privilege for _, _, privilege in self._args(row)]
+        return int(self.graph.point[row]), launch.step, added_outputs(launch, privileges)
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         """What a device runs for an operator's kernel."""

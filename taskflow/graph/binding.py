@@ -81,6 +81,25 @@ def check_arguments(where: str, pattern: object, sizes: object, windows: object,
         raise TypeError(f"{where}: backward is {backward!r}, a function is needed")
 
 
+def positions_of(where: str, what: str, named: Sequence[object], inputs: Sequence[object]) -> tuple[int, ...]:
+    """The positions of the inputs that `what` names, by themselves or by their positions.
+
+    Raises:
+        ValueError: one is no input.
+    """
+    found = []
+    for each in named:
+        if isinstance(each, int):
+            if not 0 <= each < len(inputs):
+                raise ValueError(f"{where}: {what} names input {each} of {len(inputs)}")
+            found.append(each)
+        elif (position := next((k for k, r in enumerate(inputs) if r is each), None)) is None:
+            raise ValueError(f"{where}: {what} names '{getattr(each, 'name', each)}', which is not an input")
+        else:
+            found.append(position)
+    return tuple(found)
+
+
 def whole_numbers(where: str, values: Iterable[object]) -> tuple[int, ...]:
     """The values as integers.
 

@@ -22,8 +22,8 @@ import numpy as np
 from taskflow.core.dtypes import is_floating, known_dtype
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Distribution
-from taskflow.core.text import printable
-from taskflow.graph.binding import bind, check_arguments, whole_numbers
+from taskflow.core.text import contents, printable
+from taskflow.graph.binding import bind, check_arguments, positions_of, whole_numbers
 from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.pattern import BoundPattern, Pattern, parse_orders
@@ -105,7 +105,7 @@ class Operator:
         kernel: called with arrays of one point's tiles; writes the outputs.
         bound: the pattern with its extents.
         inputs, outputs: regions, in the order of the pattern's terms.
-        writes: positions of the inputs that are updated in place.
+        writes: positions of the inputs that are updated in place; the pattern says to which of them it only adds.
         backward: `backward(op, *output_gradients)` gives a region or None per input.
         flops: floating point operations of one point of the iteration space.
         follows: name of the operator whose ParallelConfig it uses unless it is named in the strategy itself.
@@ -156,9 +156,19 @@ class Operator:
 
     @cached_property
     def split_axes(self) -> tuple[str, ...]:
-        """The axes that may be split, in order of appearance: no fixed one, and none that an in-place input lacks."""
+        """The axes that may be split, in order: no fixed one, and none that an input lacks that it overwrites."""
         axes = (a for a in self.extents if a not in self.bound.pattern.fixed)
-        return tuple(a for a in axes if all(a in self.bound.term_axes[k] for k in self.writes))
+        return tuple(a for a in axes if all(a in self.bound.term_axes[k] for k in self.overwrites))
+
+    @property
+    def adds(self) -> tuple[int, ...]:
+        """Positions of the inputs that it adds to."""
+        return self.bound.pattern.adds
+
+    @property
+    def overwrites(self) -> tuple[int, ...]:
+        """Positions of the inputs that it updates in any other way than adding to them."""
+        return tuple(k for k in self.writes if k not in self.adds)
 
     @cached_property
     def parameter_axes(self) -> frozenset[str]:
@@ -287,6 +297,7 @@ class Graph:
         sizes: Mapping[str, int] | None = None,
         windows: Mapping[str, Window] | None = None,
         writes: Sequence[LogicalRegion | int] = (),
+        adds: Sequence[LogicalRegion | int] = (),
         backward: Backward | None = None,
         flops: float | None = None,
         dtype: str | Sequence[str] | None = None,
@@ -299,13 +310,13 @@ class Graph:
             pattern: one term per input, `->`, one term per output (see `taskflow.graph.pattern`).
             inputs: regions of this graph, one per input term.
             kernel: a function, or a `taskflow.Kernel` that says more about one. `kernel(ctx, *inputs, *outputs)` gets
-                arrays of one point's tiles and writes every output tile fully. `ctx.rect(k)` is the box of argument k
-                in global coordinates, `ctx.interval(axis)` an axis's `(lo, hi)`, `ctx.xp` numpy or cupy, `ctx.step` the
-                number of finished steps, `ctx.scratch(...)` memory for the call, `ctx.uniform(...)` random numbers that
-                no split changes.
+                arrays of one point's tiles and writes every output tile fully; `ctx` is a `taskflow.Context`, which
+                knows boxes and intervals of the point, and has scratch memory and random numbers that no split changes.
             sizes: extents of axes that no input gives.
             windows: dimension name -> Window for halo, stride and offset.
             writes: inputs (regions or positions) that the kernel updates in place.
+            adds: inputs that the kernel adds to, and does not look at: a split of an axis that one lacks makes parts,
+                which are added to it in their order. `add[...]` around its term says the same.
             backward: `backward(op, *output_gradients)`, a region or None per input, built from operators.
             flops: floating point operations per point of the iteration space (the product of all axes); default 2
                 where an axis is reduced, else 1.
@@ -317,8 +328,8 @@ class Graph:
             The output region; a tuple for several; an empty tuple for none.
 
         Raises:
-            ValueError: extents disagree, an axis has no extent, an in-place input is not whole along an axis, `flops`
-                is no finite number from 0, or `layout` is no reordering of the pattern.
+            ValueError: extents disagree, an axis has no extent, an input cannot be updated in place, `flops` is no finite
+                number from 0, or `layout` is no reordering of the pattern.
             TypeError: an input is not a region, `kernel` is no function, or kernels take no such dtype.
         """
         where = f"'{name}'"
@@ -329,25 +340,21 @@ class Graph:
                 raise TypeError(f"{where}: input {k} is a {type(region).__name__}, not a region")
             self._check_ours(f"{where}: input {k}", region)
         names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
-        bound = bind(where, Pattern.parse(pattern), names, shapes, sizes or {}, windows or {})
+        added = positions_of(where, "adds", adds, inputs)
+        parsed = Pattern.parse(pattern).adding(added)
+        bound = bind(where, parsed, names, shapes, sizes or {}, windows or {})
         bound = self._bounds.setdefault(bound.key, bound)
-        positions = bound.check_writes(where, [w if isinstance(w, int) else w.name for w in writes], names)
+        positions = (*positions_of(where, "writes", writes, inputs), *parsed.adds)
+        bound.check_writes(where, positions, names)
         if flops is not None:
             check_not_negative(where, "flops", flops)
         orders = parse_orders(where, layout, bound.pattern) if layout else ()
         unique = self.unique_name(name)
         self.names.add(unique)
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
-        outputs = tuple(
-            self._region(
-                unique if len(dtypes) == 1 else f"{unique}.{k}",
-                bound.shapes[len(inputs) + k],
-                dtypes[k],
-                "value",
-                bound.pattern.outputs[k].axis_names,
-            )
-            for k in range(len(dtypes))
-        )
+        made = [unique] if len(dtypes) == 1 else [f"{unique}.{k}" for k in range(len(dtypes))]
+        columns = zip(made, bound.shapes[len(inputs) :], dtypes, bound.pattern.outputs, strict=True)
+        outputs = tuple(self._region(n, shape, t, "value", term.axis_names) for n, shape, t, term in columns)
         if flops is None:
             flops = 2.0 if any(bound.reduced_axes(k) for k in range(len(outputs))) else 1.0
         self.operators.append(
@@ -391,8 +398,3 @@ class Graph:
     def _check_ours(self, where: str, region: LogicalRegion) -> None:
         if region.graph is not self:
             raise ValueError(f"{where}: region '{region.name}' belongs to another graph")
-
-
-def contents(members: tuple[str, ...]) -> str:
-    """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
-    return f" ({' + '.join(members)})" if members else ""

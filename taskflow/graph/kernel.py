@@ -54,6 +54,8 @@ class Kernel:
             that it does with values are calls of `ctx.xp` that write into `out`, `ctx.xp.copyto`, and what it calls
             through `ctx.call`, or `ctx.each_step` where it depends on the step's number. So a CPU enters it once and
             repeats these calls. Beware of what copies values unseen: `reshape` of what has gaps, and `fill`.
+        accumulates: it can add to its outputs: to output k where `ctx.adds_to(k)`, which holds a part of a sum then.
+            So parts of one device need no memory of their own.
         takes_half: it takes arrays of float16 and bfloat16 as they are. Others get float32 copies of them, and what
             they write is rounded once.
         takes_half_on_cuda: the same on a GPU, where there is no variant for it.
@@ -76,6 +78,7 @@ class Kernel:
     options: Mapping[str, object] = field(default_factory=dict, hash=False)
     is_compiled: bool = False
     is_captured: bool = False
+    accumulates: bool = False
     takes_half: bool = False
     takes_half_on_cuda: bool = False
     cuda: Kernel | None = None
@@ -110,6 +113,12 @@ class Kernel:
     def name(self) -> str:
         """Module, qualified name and options; equal from run to run."""
         return _name(self.function, self.options)
+
+    def from_zero(self, numbers: Sequence[int]) -> Kernel:
+        """The kernel that sets the arguments of these numbers to zero before it does its work."""
+        if not numbers:
+            return self
+        return replace(self, function=partial(_from_zero, self.function, numbers), together=None, expression=None)
 
     @property
     def on_cuda(self) -> Kernel:
@@ -153,6 +162,14 @@ def as_kernel(where: str, kernel: Kernel | Function) -> Kernel:
     if not callable(kernel):
         raise TypeError(f"{where}: kernel is a {type(kernel).__name__}, a function or a taskflow.Kernel is needed")
     return Kernel(kernel)
+
+
+def _from_zero(
+    function: Function, numbers: Sequence[int], ctx: Context, *arrays: Array, **options: object
+) -> None:
+    for k in numbers:
+        ctx.xp.copyto(arrays[k], 0)
+    function(ctx, *arrays, **options)
 
 
 def _name(function: Function, options: Mapping[str, object]) -> str:

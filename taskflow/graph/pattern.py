@@ -5,6 +5,7 @@ extents. What a split axis means is derived from where it stands:
 
 * in an output: tiles of that output;
 * read but in no output term: partial results of it, summed (`max[b o]` takes the maximum instead);
+* read but not in the term of an input that is added to, `add[o i]`: parts that are added to it one by one;
 * in no term: replicas.
 
 Marks: `^c` is never split; `(h d)` is one dimension made of two axes, the left one slowest; `1` is a dimension of one
@@ -17,8 +18,8 @@ Takes strings and shapes; gives a `Pattern` and, with shapes, a `BoundPattern` t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,7 +34,10 @@ Order = tuple[int, ...]  # the dimensions of an argument in memory, slowest firs
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One input or output: per dimension the axes that make it up (none for `1`), and how partial results combine."""
+    """One input or output: per dimension the axes that make it up (none for `1`), and how partial results combine.
+
+    The reduction of an input is "add" where the operator adds to it.
+    """
 
     dims: tuple[tuple[str, ...], ...]
     reduction: str = "sum"
@@ -68,9 +72,24 @@ class Pattern:
         inputs = tuple(_parse_term(t, text, fixed) for t in _split_terms(left))
         outputs = tuple(_parse_term(t, text, fixed) for t in _split_terms(right))
         for term in inputs:
-            if term.reduction != "sum":
+            if term.reduction not in ("sum", "add"):
                 raise ValueError(f"pattern '{text}': a reduction stands in an output, not in the input '{term}'")
+        for term in outputs:
+            if term.reduction == "add":
+                raise ValueError(f"pattern '{text}': 'add' stands in an input, not in the output '{term}'")
         return Pattern(inputs, outputs, frozenset(fixed), " ".join(text.split()))
+
+    @property
+    def adds(self) -> tuple[int, ...]:
+        """The numbers of the inputs that are added to."""
+        return tuple(k for k, term in enumerate(self.inputs) if term.reduction == "add")
+
+    def adding(self, numbers: Collection[int]) -> Pattern:
+        """The pattern where these inputs are added to, too."""
+        if not numbers:
+            return self
+        inputs = [replace(t, reduction="add") if k in numbers else t for k, t in enumerate(self.inputs)]
+        return Pattern.of(inputs, self.outputs, self.fixed)
 
     @staticmethod
     def of(inputs: Sequence[Term], outputs: Sequence[Term], fixed: frozenset[str]) -> Pattern:
@@ -94,7 +113,7 @@ def _split_terms(side: str) -> list[str]:
 
 def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
     text, reduction = text.strip(), "sum"
-    if match := re.fullmatch(r"(sum|max)\[(.*)\]", text):
+    if match := re.fullmatch(r"(sum|max|add)\[(.*)\]", text):
         reduction, text = match[1], match[2].strip()
     dims: list[tuple[str, ...]] = []
     group: list[str] | None = None
@@ -140,7 +159,7 @@ class PatternTable:
         dim_ptr, dim_axis: the axes of every dimension.
         dim_extent: of every dimension.
         window: per dimension: 1 if it has a window, then its size, stride, padding, dilation and 1 if transposed.
-        reduced: (outputs, axes), whether splitting the axis makes partial results of the output.
+        reduced: (made terms, axes), whether splitting the axis makes partial results; see `BoundPattern.made`.
     """
 
     extents: np.ndarray[Any, np.dtype[np.int64]]
@@ -201,9 +220,15 @@ class BoundPattern:
     def _axis(self, name: str) -> str:
         return self.windows[name].axis if name in self.windows else name
 
-    def reduced_axes(self, output: int) -> frozenset[str]:
-        """Axes that make partial results of output number `output` when they are split."""
-        return self.read_axes - self.term_axes[len(self.pattern.inputs) + output]
+    @cached_property
+    def made(self) -> tuple[int, ...]:
+        """The numbers of the terms of which points may make parts: the outputs, then the inputs that are added to."""
+        inputs = len(self.pattern.inputs)
+        return (*range(inputs, inputs + len(self.pattern.outputs)), *self.pattern.adds)
+
+    def reduced_axes(self, number: int) -> frozenset[str]:
+        """Axes that make parts of made term number `number`, an output if there are as many, when they are split."""
+        return self.read_axes - self.term_axes[self.made[number]]
 
     @cached_property
     def table(self) -> PatternTable:
@@ -211,7 +236,7 @@ class BoundPattern:
         number = {a: k for k, a in enumerate(self.extents)}
         dims = [d for t in self.terms for d in t.dims]
         windows = [self.windows.get(d[0]) if len(d) == 1 else None for d in dims]
-        outputs = len(self.pattern.outputs)
+        made = len(self.made)
         return PatternTable(
             np.array(list(self.extents.values()), np.int64),
             pointers([len(t.dims) for t in self.terms]),
@@ -222,8 +247,8 @@ class BoundPattern:
                 [(1, w.size, w.stride, w.padding, w.dilation, w.transposed) if w else (0,) * 6 for w in windows],
                 np.int64,
             ).reshape(-1, 6),
-            np.array([[a in self.reduced_axes(k) for a in number] for k in range(outputs)], np.bool_).reshape(
-                outputs, len(number)
+            np.array([[a in self.reduced_axes(k) for a in number] for k in range(made)], np.bool_).reshape(
+                made, len(number)
             ),
         )
 
@@ -269,24 +294,19 @@ class BoundPattern:
         """Extents of the axes of term number `k` that a group alone cannot give."""
         return {n: self.extents[n] for d in self.terms[k].dims if len(d) > 1 for n in d}
 
-    def check_writes(self, where: str, writes: Sequence[int | str], inputs: Sequence[str]) -> tuple[int, ...]:
-        """The numbers of the inputs, of these names, that are updated in place; `writes` are numbers or names.
+    def check_writes(self, where: str, numbers: Sequence[int], inputs: Sequence[str]) -> None:
+        """Refuse inputs of these numbers and names to be updated in place.
 
         Raises:
-            ValueError: there is no such input, it is read by another term too, or its term has a window.
+            ValueError: one is there twice, is read by another term too, or its term has a window.
         """
-        for w in writes:
-            if isinstance(w, int) and not 0 <= w < len(inputs):
-                raise ValueError(f"{where}: writes names input {w} of {len(inputs)}")
-            if isinstance(w, str) and w not in inputs:
-                raise ValueError(f"{where}: writes names '{w}', which is not an input")
-        numbers = tuple(w if isinstance(w, int) else inputs.index(w) for w in writes)
         for k in numbers:
+            if numbers.count(k) > 1:
+                raise ValueError(f"{where}: '{inputs[k]}' is named twice among what is updated in place")
             if inputs.count(inputs[k]) > 1:  # a gradient may come under other axis names
                 raise ValueError(f"{where}: '{inputs[k]}' is updated in place and read again by another term")
             if any(n in self.windows for d in self.terms[k].dims for n in d):
                 raise ValueError(f"{where}: '{inputs[k]}' is updated in place, so its term has no window")
-        return numbers
 
 
 def parse_orders(where: str, text: str, pattern: Pattern) -> tuple[Order, ...]:

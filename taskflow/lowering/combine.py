@@ -1,4 +1,8 @@
-"""Combining partial results of a version, compiled by numba; see `movement` for the rules."""
+"""Combining partial results of a version, compiled by numba; see `movement` for the rules.
+
+Parts of one device are folded into the first of them, or added to it by the kernel that makes them, if it can. What is
+added to a version (`Role.ADDS`) is so in place on the devices of the first part; those of other devices begin with zero.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import numpy as np
 from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import put
 from taskflow.lowering.collective import reduce_together
+from taskflow.lowering.life import ADDS, SUMS, RegionLife
 from taskflow.lowering.moves import add_arg, add_copy, add_row, copy_in_rounds
 from taskflow.lowering.needs import owners_of
 from taskflow.lowering.state import (
@@ -27,12 +32,12 @@ from taskflow.lowering.tiles import Points, Tile, tile_of, tiles_of
 
 
 @inner
-def combine(s: State, issuer: int, begin: int, end: int, p: Points) -> None:
+def combine(s: State, life: RegionLife, e: int, p: Points) -> None:
     """Partial results of an event: place them, fold those of one device, then sum each needed box at its owner."""
-    order, tile_ptr = tiles_of(p.box, begin, end)
+    order, tile_ptr = tiles_of(p.box, life.event_ptr[e], life.event_ptr[e + 1])
     for t in range(len(tile_ptr) - 1):
-        place_partials(s, issuer, begin, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p)
-    for t in range(len(tile_ptr) - 1):
+        place_partials(s, life, e, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p)
+    for t in range(len(tile_ptr) - 1 if life.event[e].role != ADDS and life.event[e].role != SUMS else 0):
         fold_local(s, tile_of(order[tile_ptr[t] : tile_ptr[t + 1]], p), p)
     s.copies, s.sums, s.summands = 0, 0, 0
     for t in range(len(tile_ptr) - 1):
@@ -42,24 +47,28 @@ def combine(s: State, issuer: int, begin: int, end: int, p: Points) -> None:
 
 
 @inner
-def place_partials(s: State, issuer: int, begin: int, tile: Tile, p: Points) -> None:
-    """Instances for the partial results of a tile; the first of a device lies where the result will be, if free."""
-    ptr, groups_at = tile.ptr, np.zeros(s.devices, np.int64)
+def place_partials(s: State, life: RegionLife, e: int, tile: Tile, p: Points) -> None:
+    """Instances for the partial results of a tile; the first of a device lies where the result will be, if free.
+
+    Where kernels add, the others lie there, too.
+    """
+    event, begin, ptr, groups_at = life.event[e], life.event_ptr[e], tile.ptr, np.zeros(s.devices, np.int64)
+    adds_up = event.role == ADDS or event.role == SUMS  # noqa: PLR1714
     for c in tile.leader:
         for i in range(ptr[c], ptr[c + 1]):
             groups_at[p.device[tile.kept[i]]] += 1
     for g in range(len(tile.leader)):
         for i in range(ptr[tile.leader[g] + 1] - ptr[tile.leader[g]]):
-            is_first = True
+            first = -1
             for c in range(tile.leader[g], len(tile.group)):
                 if tile.group[c] == g:
                     point = tile.kept[ptr[c] + i]
-                    device, k = p.device[point], -1
-                    if is_first and groups_at[device] == 1:
+                    device, k = p.device[point], first if adds_up else -1
+                    if first < 0 and (groups_at[device] == 1 or (event.role == ADDS and g == 0)):
                         k = find_instance(s, device, p.box[point])
                     p.instance[point] = k if k >= 0 else add_instance(s, device, p.box[point], True)
-                    note_write(s, p.instance[point], p.box[point], issuer, point - begin)
-                    is_first = False
+                    note_write(s, p.instance[point], p.box[point], event.issuer, point - begin)
+                    first = p.instance[point]
 
 
 @leaf
@@ -114,9 +123,10 @@ def add_sum(s: State, owner: int, box: Any, tile: Tile, p: Points) -> None:
             if p.device[tile.kept[j]] == owner:
                 own = p.instance[tile.kept[j]]
         if own >= 0:
-            for j in range(n, begin, -1):
+            at = begin + (n > begin and s.summand[begin] == find_instance(s, owner, box))
+            for j in range(n, at, -1):
                 s.summand[j] = s.summand[j - 1]
-            s.summand[begin] = own
+            s.summand[at] = own
         else:
             source = tile.kept[ptr[c] + owner % (ptr[c + 1] - ptr[c])]
             s.summand[n] = add_instance(s, owner, box, True)

@@ -29,9 +29,11 @@ class Role(IntEnum):
     READS = 0
     UPDATES = 1
     WRITES = 2
+    ADDS = 3  # to what is there; where several points do, they make parts
+    SUMS = 4  # writes, and its kernel can add: the parts of a device share one instance
 
 
-EVENT = record("issuer", "argument", "role", "version")
+EVENT = record("issuer", "argument", "role", "version", "made")
 REGION = record("itemsize", "is_persistent", "is_fetched", "is_scalar")
 
 
@@ -42,7 +44,8 @@ class Life:
     Attributes:
         region: whose life it is.
         ops: the operators that touch it, by number; operator k of these is issuer k in a `Fragment`.
-        event: records of the issuer, the argument, the `Role`, and the version that is read, or -1.
+        event: records of the issuer, the argument, the `Role`, the version that is read, or -1, and the number of the
+            argument among the made terms, or -1.
         producer: per version the event that makes it, or -1: fed, or kept from the step before.
     """
 
@@ -84,7 +87,7 @@ def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fe
     extents = np.array([extent for r in regions for extent in r.shape or (1,)], np.int64)
     touch = _touches(operators, regions)
     event_ptr = pointers(np.bincount(touch[:, 0], minlength=len(regions)))
-    op_ptr, op, issuer = _issuers(touch, len(regions))
+    op_ptr, op, issuer = _issuers(touch[:, :2], len(regions))
     version, producer_ptr, producer = _versions(touch, event_ptr)
     return Lives(
         np.array(flags, REGION),
@@ -93,7 +96,7 @@ def tabulate(operators: Sequence[Operator], regions: Sequence[LogicalRegion], fe
         op_ptr,
         op,
         event_ptr,
-        np.stack([issuer, touch[:, 2], touch[:, 3], version], axis=1).view(EVENT).reshape(-1),
+        np.stack([issuer, touch[:, 2], touch[:, 3], version, touch[:, 4]], axis=1).view(EVENT).reshape(-1),
         producer_ptr,
         producer,
     )
@@ -107,21 +110,25 @@ def lives(regions: Sequence[LogicalRegion], table: Lives) -> list[Life]:
 
 
 def _touches(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) -> Array:
-    """(n, 4) region, operator, argument and role of every event, region after region, in program order."""
+    """(n, 5) region, operator, argument, role and made term of every event, by region, in program order."""
     number = {r.name: k for k, r in enumerate(regions)}
     region = np.array([number[r.name] for op in operators for r in op.args], np.int64)
     inputs, args = np.array([(len(op.inputs), len(op.args)) for op in operators], np.int64).reshape(-1, 2).T
     first, op, arg = np.cumsum(args) - args, np.repeat(np.arange(len(args)), args), spread(np.zeros_like(args), args)
-    role = np.where(arg < inputs[op], Role.READS, Role.WRITES)
-    role[[k + arg for k, op in zip(first.tolist(), operators, strict=True) for arg in op.writes]] = Role.UPDATES
-    return np.stack([region, op, arg, role], axis=1)[np.argsort(region, kind="stable")]
+    writes = np.array([Role.SUMS if op.kernel.accumulates else Role.WRITES for op in operators], np.int64)
+    role, made = np.where(arg < inputs[op], Role.READS, writes[op]), np.where(arg < inputs[op], -1, arg - inputs[op])
+    for k, each in zip(first.tolist(), operators, strict=True):
+        role[[k + at for at in each.writes]] = Role.UPDATES
+        role[[k + at for at in each.adds]] = Role.ADDS
+        made[[k + at for at in each.adds]] = [each.bound.made.index(at) for at in each.adds]
+    return np.stack([region, op, arg, role, made], axis=1)[np.argsort(region, kind="stable")]
 
 
 def _issuers(touch: Array, regions: int) -> tuple[Array, Array, Array]:
     """Where the operators of every region begin, the operators, and the issuer of every event."""
-    region, op = touch[:, 0], touch[:, 1]
+    region, op = touch.T
     is_new = np.ones(len(touch), np.bool_)
-    is_new[1:] = np.any(np.diff(touch[:, :2], axis=0) != 0, axis=1)
+    is_new[1:] = np.any(np.diff(touch, axis=0) != 0, axis=1)
     ptr = pointers(np.bincount(region[is_new], minlength=regions))
     return ptr, op[is_new], np.cumsum(is_new) - 1 - ptr[region]
 
@@ -129,19 +136,20 @@ def _issuers(touch: Array, regions: int) -> tuple[Array, Array, Array]:
 def _versions(touch: Array, event_ptr: Array) -> tuple[Array, Array, Array]:
     """The version that every event reads, or -1; where the versions of every region begin, and who makes each."""
     region, role, count = touch[:, 0], touch[:, 3], np.diff(event_ptr)
-    makes, is_given = role != Role.READS, np.ones(len(count), np.int64)  # there is a version that no event makes
-    is_given[count > 0] = role[event_ptr[:-1][count > 0]] != Role.WRITES
+    makes, begins = role != Role.READS, np.isin(role, (Role.WRITES, Role.SUMS))
+    is_given = np.ones(len(count), np.int64)  # there is a version that no event makes
+    is_given[count > 0] = ~begins[event_ptr[:-1][count > 0]]
     total = np.concatenate([[0], np.cumsum(makes)])
     before = total[:-1] - total[event_ptr[region]] + is_given[region]
     ptr = pointers(is_given + total[event_ptr[1:]] - total[event_ptr[:-1]])
     producer = np.full(ptr[-1], -1, np.int64)
     producer[(ptr[region] + before)[makes]] = (np.arange(len(touch)) - event_ptr[region])[makes]
-    return np.where(role == Role.WRITES, -1, before - 1), ptr, producer
+    return np.where(begins, -1, before - 1), ptr, producer
 
 
 # -- with points, compiled by numba ------------------------------------------------------------------------------------
 
-UPDATES = np.int64(Role.UPDATES)
+UPDATES, ADDS, SUMS = np.array([Role.UPDATES, Role.ADDS, Role.SUMS])
 
 
 class RegionLife(NamedTuple):
@@ -194,13 +202,13 @@ def load(region: int, lives: Lives, points_of: Any, table: PointTable) -> tuple[
 def load_event(life: RegionLife, e: int, number: int, table: PointTable, points: Points) -> bool:
     """Put down the points of one event, of this number; whether it leaves partial results."""
     of, begin, argument = table.record[number], life.event_ptr[e], life.event[e].argument
-    output, is_partial = argument - table.term[of.first_term], False
+    made, is_partial = life.event[e].made, False
     for i in range(of.points):
         points.device[begin + i] = table.device[of.first_device + i]
-    if output >= 0:
-        is_partial = table.partial[of.first_partial + output] != 0
+    if made >= 0:
+        is_partial = table.partial[of.first_partial + made] != 0
         for i in range(of.points):
-            points.colour[begin + i] = table.colour[of.first_colour + i * of.outputs + output]
+            points.colour[begin + i] = table.colour[of.first_colour + i * of.made + made]
     at = of.first_box + 2 * table.term[of.first_term + 1 + argument]
     for i in range(of.points):
         if life.is_scalar:

@@ -28,7 +28,16 @@ from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
-from taskflow.lowering.rows import IssueOrder, Shape, in_order, move_columns, padded, point_columns, shape_of
+from taskflow.lowering.rows import (
+    IssueOrder,
+    Shape,
+    in_order,
+    move_columns,
+    note_later_parts,
+    padded,
+    point_columns,
+    shape_of,
+)
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config, in_steps
@@ -145,6 +154,8 @@ class Lowering:
         count = np.concatenate([self.store.table.record["points"][numbers], versions])
         points = self._points(np.arange(len(numbers)), numbers)
         points["arg_instance"] = self.order.instances(found, count[: len(numbers)], first)
+        if points["ordinal"].any():
+            note_later_parts(points)
         moves = move_columns(found, regions, self._itemsize, first, self.ndim)
         row = self.order.rows(count, np.concatenate([points["ordinal"], moves["ordinal"]]))
         dep_ptr, dep_row = self.order.dependences(found, count, row)
@@ -253,7 +264,8 @@ class Lowering:
 
     @cached_property
     def _combine(self) -> dict[int, str]:
-        return {
+        added = {self.number[op.inputs[k].name]: "sum" for op in self.operators for k in op.adds}
+        return added | {
             self.number[r.name]: term.reduction
             for op in self.operators
             for r, term in zip(op.outputs, op.bound.pattern.outputs, strict=True)

@@ -10,7 +10,7 @@ from taskflow.core.compiling import inner, leaf, njit
 from taskflow.lowering.boxes import intersect, is_empty, overlaps
 from taskflow.lowering.collective import gather_together
 from taskflow.lowering.combine import combine
-from taskflow.lowering.life import UPDATES, Lives, RegionLife, load
+from taskflow.lowering.life import ADDS, UPDATES, Lives, RegionLife, load
 from taskflow.lowering.moves import add_arg, add_copy, add_row, copy_in_rounds, exchange_together, name_copies
 from taskflow.lowering.needs import cut_out, gather_needs, make_instances, missing, needs_of
 from taskflow.lowering.ordinals import number_feeds, number_moves, ordinals_of
@@ -159,7 +159,7 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
         if not s.is_brief:
             name_copies(s, life.whole)
         for e in range(len(life.event)):
-            if life.event[e].version == version:
+            if life.event[e].version == version and not (life.event[e].role == ADDS and life.is_partial[e]):
                 consume(s, life, e, points)
     return version_row, homes
 
@@ -169,7 +169,7 @@ def begin_version(s: State, life: RegionLife, points: Points, homes: Any) -> Non
     """Make a version valid somewhere: an event makes it, or it is kept from the step before, or fed."""
     e = life.producer[s.version]
     if e >= 0 and life.is_partial[e]:
-        combine(s, life.event[e].issuer, life.event_ptr[e], life.event_ptr[e + 1], points)
+        combine(s, life, e, points)
     elif e >= 0:
         produce(s, life, e, points)
     elif life.is_persistent:
@@ -183,9 +183,10 @@ def begin_version(s: State, life: RegionLife, points: Points, homes: Any) -> Non
 @leaf
 def produce(s: State, life: RegionLife, e: int, p: Points) -> None:
     """The points of an event make their boxes valid; one that updates them was noted as their last reader already."""
+    is_new = life.event[e].role != UPDATES and life.event[e].role != ADDS
     for point in range(life.event_ptr[e], life.event_ptr[e + 1]):
         k = find_instance(s, p.device[point], p.box[point])
-        if life.event[e].role != UPDATES:
+        if is_new:
             p.instance[point] = k
             note_write(s, k, p.box[point], life.event[e].issuer, point - life.event_ptr[e])
         hold(s, p.device[point], k, p.box[point])
@@ -211,7 +212,7 @@ def consume(s: State, life: RegionLife, e: int, p: Points) -> None:
         if not is_empty(p.box[point]):
             p.instance[point] = find_instance(s, p.device[point], p.box[point])
             note_read(s, p.instance[point], p.box[point], issuer, point - begin)
-    if life.event[e].role == UPDATES:
+    if life.event[e].role == UPDATES or life.event[e].role == ADDS:
         for point in range(begin, end):
             if p.instance[point] >= 0:
                 note_write(s, p.instance[point], p.box[point], issuer, point - begin)

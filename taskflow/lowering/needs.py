@@ -11,7 +11,7 @@ import numpy as np
 
 from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import covers, intersect, is_empty, overlaps, put, same, split_evenly, subtract, volume
-from taskflow.lowering.life import RegionLife
+from taskflow.lowering.life import ADDS, RegionLife
 from taskflow.lowering.state import State, add_instance, append, find_instance
 from taskflow.lowering.tiles import Points, by_number
 
@@ -47,7 +47,7 @@ def gather_needs(s: State, life: RegionLife, points: Points, fetch: Any) -> Any:
         for e in range(len(life.event)):
             if life.event[e].version == version:
                 for p in range(life.event_ptr[e], life.event_ptr[e + 1]):
-                    if not is_empty(points.box[p]):
+                    if not is_empty(points.box[p]) and needs_value(life, e, points.colour[p]):
                         add_need(s, version, points.device[p], points.box[p])
     homes = np.empty(0, np.int64)
     if life.is_persistent:
@@ -61,6 +61,12 @@ def gather_needs(s: State, life: RegionLife, points: Points, fetch: Any) -> Any:
     for device in fetch:
         add_need(s, last, device, life.whole)
     return homes
+
+
+@leaf
+def needs_value(life: RegionLife, e: int, colour: int) -> bool:
+    """Whether points of this colour need the version before: of those that add parts to it, only the first do."""
+    return bool(life.event[e].role != ADDS or not life.is_partial[e] or colour == 0)
 
 
 @inner

@@ -228,7 +228,7 @@ def add_kind(
     """Append the points of an operator: FITS; else nothing is appended. Arguments as for `add_points`, of one."""
     a, b = k.first[kind], k.first[kind + 1]
     axes, dims, arguments, term = b[0] - a[0], b[3] - a[3], b[5] - a[5], k.first_term[kind]
-    outputs = arguments - k.term[term]
+    made = k.made[kind]
     where, spans, boxes, colours, found, fault = make_points(
         axis,
         parts,
@@ -239,17 +239,17 @@ def add_kind(
         k.dim_axis[a[2] : b[2]],
         k.dim_extent[a[3] : b[3]],
         k.window[a[3] : b[3]],
-        k.reduced[a[4] : b[4]].reshape(outputs, axes),
+        k.reduced[a[4] : b[4]].reshape(made, axes),
     )
     if fault >= 0:
         return FAULT
     count = len(where)
-    more = (count, 2 * count * dims, count * outputs, outputs, count, 1)
+    more = (count, 2 * count * dims, count * made, made, count, 1)
     room = (len(t.device), len(t.box), len(t.colour), len(t.partial), len(t.device_rank), len(t.record))
     for column in range(6):
         if t.length[column] + more[column] > room[column]:
             return column
-    put_record(t, count, dims, outputs, term)
+    put_record(t, count, dims, made, term)
     rank_of = np.zeros(distinct.max() + 1, np.int64)
     for i in range(len(distinct)):
         rank_of[distinct[i]] = i
@@ -260,9 +260,9 @@ def add_kind(
     put_sizes(t.bytes, t.length[MODEL], boxes, k.itemsize, a[5], k.term, term + 1, arguments)
     put_pairs(t.box, t.length[BOX], boxes)
     for p in range(count):
-        for j in range(outputs):
-            t.colour[t.length[COLOUR] + p * outputs + j] = colours[p, j]
-    for j in range(outputs):
+        for j in range(made):
+            t.colour[t.length[COLOUR] + p * made + j] = colours[p, j]
+    for j in range(made):
         t.partial[t.length[PARTIAL] + j] = found[j] > 1
     for column in range(6):
         t.length[column] += more[column]
@@ -270,11 +270,11 @@ def add_kind(
 
 
 @leaf
-def put_record(t: PointTable, count: int, dims: int, outputs: int, term: int) -> None:
+def put_record(t: PointTable, count: int, dims: int, made: int, term: int) -> None:
     """Say where the columns of points that are added begin."""
     new = t.record[t.length[RECORD]]
     new.first_device, new.points, new.first_box, new.dims = t.length[DEVICE], count, t.length[BOX], dims
-    new.first_colour, new.outputs, new.first_partial = t.length[COLOUR], outputs, t.length[PARTIAL]
+    new.first_colour, new.made, new.first_partial = t.length[COLOUR], made, t.length[PARTIAL]
     new.first_term, new.first_model = term, t.length[MODEL]
 
 

@@ -15,9 +15,9 @@ FITS, FAULT = -2, -1  # what adding points may end with, see `pointstore.add_poi
 DEVICE, BOX, COLOUR, PARTIAL, MODEL, RECORD = range(6)  # columns that fill up, by their number in `length`
 
 # Of some points: the first one's device and how many they are; their first box and the dimensions of all terms; their
-# first colour and the outputs; the first of `partial` and of `term`; the first of what a model has.
+# first colour and the made terms; the first of `partial` and of `term`; the first of what a model has.
 RECORD_DTYPE = record(
-    *("first_device", "points", "first_box", "dims", "first_colour", "outputs", "first_partial", "first_term"),
+    *("first_device", "points", "first_box", "dims", "first_colour", "made", "first_partial", "first_term"),
     "first_model",
 )
 
@@ -30,8 +30,8 @@ class PointTable(NamedTuple):
         device: of every point.
         device_rank: of every point of a model, the number of its device among the different ones of its configuration.
         flops, bytes: of every point of a model; bytes of its arguments.
-        box, colour: boxes of all terms and colours of all outputs, of every point of a model.
-        partial: of the outputs of a model.
+        box, colour: boxes of all terms and colours of all made terms, of every point of a model.
+        partial: of the made terms of a model.
         record: where the columns of some points begin.
         term: per kind of operator the number of inputs, then the first dimension of every term.
     """
@@ -60,6 +60,7 @@ class Kinds(NamedTuple):
         flops: of a point of all axes.
         first: (kinds + 1, 6) where these begin: extents, `dim_ptr`, `dim_axis`, dimensions, `reduced`, arguments.
         extents, dim_ptr, dim_axis, dim_extent, window, reduced: see `pattern.PatternTable`.
+        made: number of made terms, see `BoundPattern.made`.
         itemsize: bytes of an element of every argument.
         term, first_term: number of inputs, then the first dimension of every argument; where a kind's begin.
     """
@@ -73,6 +74,7 @@ class Kinds(NamedTuple):
     dim_extent: Array
     window: Array
     reduced: Array
+    made: Array
     itemsize: Array
     term: Array
     first_term: Array
@@ -111,6 +113,7 @@ def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
         dim_extent,
         np.concatenate([none.reshape(0, 6), *(t.window for t in tables)]),
         reduced.astype(np.bool_),
+        np.array([len(op.bound.made) for op in operators], np.int64),
         itemsize,
         np.concatenate([none, *terms]),
         pointers([len(term) for term in terms]),

@@ -38,14 +38,29 @@ def shape_of(points: OperatorPoints, ndim: int) -> Shape:
     """Boxes are padded to `ndim` dimensions."""
     args, count = len(points.operator.args), len(points)
     boxes = np.stack([padded(points.box(k), ndim) for k in range(args)], axis=1)
-    privileges = np.tile(np.array(_privileges(points), np.uint8), count)
-    return Shape(points.spans, boxes.reshape(-1, 2, ndim), privileges)
+    return Shape(points.spans, boxes.reshape(-1, 2, ndim), _privileges(points).reshape(-1))
 
 
-def _privileges(points: OperatorPoints) -> list[Privilege]:
+def _privileges(points: OperatorPoints) -> Array:
+    """(points, arguments); of parts as if each had an instance of its own, see `note_later_parts`."""
     op = points.operator
     inputs = [Privilege.READ_WRITE if k in op.writes else Privilege.READ for k in range(len(op.inputs))]
-    return inputs + [Privilege.REDUCE if p else Privilege.WRITE for p in points.partial]
+    outputs = [Privilege.REDUCE if p else Privilege.WRITE for p in points.partial[: len(op.outputs)]]
+    found = np.tile(np.array([*inputs, *outputs], np.uint8), (len(points), 1))
+    for k in op.adds:
+        found[points.colours_of(k) > 0, k] = Privilege.REDUCE
+    return found
+
+
+def note_later_parts(points: dict[str, Array]) -> None:
+    """Of the parts that share an instance, the first is written and the others are added to it."""
+    row = np.repeat(np.arange(len(points["launch"])), points["arg_count"])
+    instance, privilege = points["arg_instance"], points["arg_privilege"]
+    parts = np.flatnonzero((instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE)))
+    box = points["arg_box"][parts].reshape(len(parts), -1)
+    where = np.column_stack([points["launch"][row[parts]], instance[parts], box])
+    _, first = np.unique(where, axis=0, return_index=True)
+    privilege[np.delete(parts, first)] = Privilege.READ_WRITE
 
 
 def padded(boxes: Array, ndim: int) -> Array:

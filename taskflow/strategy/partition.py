@@ -53,9 +53,9 @@ class OperatorPoints:
         device: (points,) device of every point.
         spans: (points, axes, 2) interval of every axis, in the order of `operator.extents`.
         boxes: (points, dimensions of all terms, 2) box of every term, inputs then outputs.
-        colours: (points, outputs) tells points apart whose results for the same tile differ and must be combined;
-            points with equal box and colour are replicas.
-        partial: (outputs,) whether the points hold REDUCE; else each WRITEs its tile.
+        colours: (points, made terms) tells points apart whose results for the same tile differ and must be combined;
+            points with equal box and colour are replicas. See `BoundPattern.made`.
+        partial: (made terms,) whether the points hold REDUCE; else each WRITEs its tile.
     """
 
     operator: Operator
@@ -85,15 +85,15 @@ class OperatorPoints:
         return self.boxes[:, first[arg] : first[arg + 1]]
 
     def colours_of(self, arg: int) -> Array:
-        """Colours of an output; an input has one."""
-        output = arg - len(self.operator.inputs)
-        colours: Array = self.colours[:, output] if output >= 0 else np.zeros(len(self), np.int64)
+        """Colours of an output, or of an input that is added to; any other has one."""
+        made = self.operator.bound.made
+        colours: Array = self.colours[:, made.index(arg)] if arg in made else np.zeros(len(self), np.int64)
         return colours
 
     def is_partial(self, arg: int) -> bool:
-        """True when argument `arg` is an output of which the points hold partial results."""
-        output = arg - len(self.operator.inputs)
-        return output >= 0 and bool(self.partial[output])
+        """True when the points hold partial results of argument `arg`."""
+        made = self.operator.bound.made
+        return arg in made and bool(self.partial[made.index(arg)])
 
 
 def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
@@ -243,8 +243,8 @@ def make_points(
         others: see `taskflow.graph.pattern.PatternTable`.
 
     Returns:
-        devices (n,), intervals (n, axes, 2), boxes (n, dimensions of all terms, 2), colours (n, outputs), number of
-        colours per output, and the point at fault (a group that is not contiguous) or -1.
+        devices (n,), intervals (n, axes, 2), boxes (n, dimensions of all terms, 2), colours (n, made terms), number of
+        colours per made term, and the point at fault (a group that is not contiguous) or -1.
     """
     kept = 0
     for j in range(len(axis)):
@@ -278,7 +278,7 @@ def make_points(
 
 @njit
 def number_colours(colours: Any) -> Any:
-    """Number the colours of every output from 0 in order of appearance, in place; how many there are per output."""
+    """Number the colours of every made term from 0 in order of appearance, in place; how many there are per output."""
     found = np.zeros(colours.shape[1], np.int64)
     for k in range(colours.shape[1]):
         number = np.full(1 if not len(colours) else colours[:, k].max() + 1, -1, np.int64)

@@ -267,7 +267,7 @@ def check_config(op: Operator, config: ParallelConfig, devices: int) -> None:
 
 
 def _check_in_place(op: Operator, axis: str) -> None:
-    for k in op.writes:
+    for k in op.overwrites:
         if axis not in op.bound.term_axes[k]:
             raise ValueError(
                 f"operator '{op.name}': axis '{axis}' is split, "

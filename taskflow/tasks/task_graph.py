@@ -19,7 +19,8 @@ from taskflow.core.columns import Array as Array
 from taskflow.core.columns import pointers
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
-from taskflow.graph.graph import LogicalRegion, contents
+from taskflow.core.text import contents
+from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.phases import Phase

@@ -121,8 +121,8 @@ class Cublas:
             self._check(self._library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE_BYTES))
             self._stream = stream
 
-    def matmul(self, x: Array, y: Array, z: Array, xp: Any) -> Any:
-        """z = x y for arrays of two dimensions, or of more with equal leading ones.
+    def matmul(self, x: Array, y: Array, z: Array, xp: Any, adds: bool = False) -> Any:
+        """z = x y, or z += x y, for arrays of two dimensions, or of more with equal leading ones.
 
         Where the steps of several leading dimensions make no batch, every index of the first is a call of its own; a
         result whose columns lie one behind the other is asked for as its transpose. `xp` copies matrices with gaps in
@@ -135,27 +135,30 @@ class Cublas:
         if not z.size:
             return z
         if not x.shape[-1]:
-            z.fill(0)
+            if not adds:
+                z.fill(0)
             return z
         x, y = (xp.broadcast_to(a, (*z.shape[:-2], *a.shape[-2:])) for a in (_matrix(x, 0), _matrix(y, 1)))
         result = operand(z.shape, z.strides, z.itemsize)
         if result is not None and result.is_transposed:
-            self.matmul(y.swapaxes(-1, -2), x.swapaxes(-1, -2), z.swapaxes(-1, -2), xp)
+            self.matmul(y.swapaxes(-1, -2), x.swapaxes(-1, -2), z.swapaxes(-1, -2), xp, adds)
             return z
         if z.ndim > 2 and plan_gemm(x, y, z) is None:
             for k in range(z.shape[0]):
-                self.matmul(x[k], y[k], z[k], xp)
+                self.matmul(x[k], y[k], z[k], xp, adds)
             return z
         target = z if plan_gemm(z, z, z) is not None else xp.empty(z.shape, z.dtype)
+        if adds and target is not z:
+            xp.copyto(target, z)
         x, y = (a if operand(a.shape, a.strides, a.itemsize) else xp.ascontiguousarray(a) for a in (x, y))
         gemm = plan_gemm(x, y, target)
         assert gemm is not None
-        self._call(gemm, x, y, target)
+        self._call(gemm, x, y, target, adds)
         if target is not z:
             xp.copyto(z, target)
         return z
 
-    def _call(self, gemm: Gemm, x: Array, y: Array, z: Array) -> None:
+    def _call(self, gemm: Gemm, x: Array, y: Array, z: Array, adds: bool) -> None:
         name = z.dtype.name
         one, zero = self._factors[ctypes.c_double if name == "float64" else ctypes.c_float]
         compute = COMPUTE_TYPES["tf32" if self.uses_tf32 and x.dtype.name == name == "float32" else name]
@@ -163,7 +166,7 @@ class Cublas:
             (pointer(a), TYPES[a.dtype.name], o.leading, o.batch_stride)
             for a, o in ((y, gemm.first), (x, gemm.second), (z, gemm.result))
         )
-        operands = ctypes.addressof(one), *first, *second, ctypes.addressof(zero), *result
+        operands = ctypes.addressof(one), *first, *second, ctypes.addressof(one if adds else zero), *result
         options = gemm.count, compute, _DEFAULT_ALGORITHM
         call = self._library.cublasGemmStridedBatchedEx
         self._check(call(self._handle, *gemm.operations, *gemm.extents, *operands, *options))

@@ -71,6 +71,10 @@ class _Arrays:
             out = cupy.empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
         return self._backend.blas().matmul(a, b, out, cupy)
 
+    def add_product(self, a: Array, b: Array, out: Array) -> None:
+        """`out` += the matrix product."""
+        self._backend.blas().matmul(a, b, out, cupy, adds=True)
+
     def product(
         self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None = None, aux: Array | None = None
     ) -> bool:

@@ -70,7 +70,7 @@ class DeviceChecks:
         after: list[Call] = []
         copies, offset = [], 0
         for k, (view, privilege) in enumerate(zip(views, privileges, strict=True)):
-            counters, number = self._counters[device][self._used[device]], k - made[0] if k in made else k
+            counters, number = self._counters[device][self._used[device]], made.index(k) if k in made else k
             memory, copy, offset = self._between_zones(device, offset, view)
             found = _Argument(task, number, privilege, view.size, device, self._used[device], memory.size)
             self._arguments.append(found)

@@ -85,7 +85,8 @@ class GroupedRows:
         issue, keys = self._issue, dict[int, Hashable]()
         for row in np.flatnonzero(issue.graph.kind == Kind.POINT).tolist():
             launch, device = issue.graph.launches[int(issue.graph.launch[row])], int(issue.graph.device[row])
-            if issue.transport.drives(device) and launch.kernel.for_points is not None and self._is_dense(row):
+            can_join = launch.kernel.for_points is not None and not launch.bound.pattern.adds
+            if issue.transport.drives(device) and can_join and self._is_dense(row):
                 regions = [issue.graph.regions[number] for number in launch.args]
                 scalars = [i for (i, _, _), r in zip(issue.graph.args(row), regions, strict=True) if not r.shape]
                 keys[row] = device, launch.kernel.name, launch.step, *(r.dtype for r in regions), *scalars

@@ -147,10 +147,11 @@ class StreamCompiler(Compiler):
         return self.backend.fold(combine, target, parts)
 
     def _context(self, row: int, rects: list[Rect]) -> StreamContext:
-        device, point = int(self.graph.device[row]), int(self.graph.point[row])
+        device = int(self.graph.device[row])
         cell, allocate = partial(self.cells.add, device), self.ledger.maker(device, CONSTANTS)
         launch, workspace = self._launch(row), self.workspaces[device]
-        intervals, args = launch.intervals(point), (self.run, workspace, point, launch.step)
+        intervals = launch.intervals(int(self.graph.point[row]))
+        args = (self.run, workspace, *self._point_facts(row))
         return StreamContext(self.backend, cell, allocate, rects, intervals, *args)
 
     def _together(self, rows: Sequence[int]) -> Call:

@@ -28,6 +28,7 @@ from taskflow.backend import Context
 from taskflow.core.columns import Array
 from taskflow.core.geometry import Rect
 from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.parts import for_parts
 from taskflow.tasks.task_graph import TaskGraph, access
 from taskflow.tasks.threads.crew import Call, Crew
 from taskflow.tasks.threads.division import MEETING_SECONDS, Option, Part, options
@@ -192,11 +193,12 @@ def part_calls(
         context: makes what a kernel sees.
     """
     args = task_graph.args(row)
-    is_read, is_written = access([privilege for _, _, privilege in args])
+    launch, privileges = task_graph.launches[int(task_graph.launch[row])], [privilege for _, _, privilege in args]
+    is_read, is_written = access(privileges)
     calls: list[Call] = []
     for thread, part in enumerate(parts):
         inside = [_inside(v, a, b) for v, a, (_, b, _) in zip(views, part.rects, args, strict=True)]
-        kernel = task_graph.launches[int(task_graph.launch[row])].kernel.for_dtypes(inside, is_read, is_written)
+        kernel = for_parts(launch.kernel, launch, privileges).for_dtypes(inside, is_read, is_written)
         calls.append(kernel.call(context(row, part, thread), inside))
     return calls
 
