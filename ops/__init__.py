@@ -86,6 +86,7 @@ from ops.norm.norms import layer_norm as layer_norm
 from ops.norm.norms import rms_norm as rms_norm
 from ops.optim.optimizers import adagrad as adagrad
 from ops.optim.optimizers import adam as adam
+from ops.optim.optimizers import adama as adama
 from ops.optim.optimizers import adamw as adamw
 from ops.optim.optimizers import lamb as lamb
 from ops.optim.optimizers import rmsprop as rmsprop

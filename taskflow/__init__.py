@@ -18,6 +18,7 @@ from taskflow.core.random import Constant, Normal, Uniform
 from taskflow.cost.measure import fit_machine, measure_machine
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
+from taskflow.graph.by_parts import add_parts, by_parts
 from taskflow.graph.differentiate import differentiate
 from taskflow.graph.dtypes import LossScale
 from taskflow.graph.fuse import fuse
@@ -98,8 +99,10 @@ __all__ = [
     "Trainer",
     "Uniform",
     "Window",
+    "add_parts",
     "any_degree",
     "axis_kinds",
+    "by_parts",
     "check_plan",
     "checkpoint",
     "count_strategies",

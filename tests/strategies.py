@@ -163,6 +163,12 @@ def _aside(draw, graph, pool):
         if draw(st.booleans()):
             graph.output("smooth", tiny.stencil(state, name="halo", size=5, padding=2))
     if draw(st.booleans()):
+        sums = [graph.parameter(n, (x.shape[1],), 1.0, "float64", trainable=False) for n in ("total", "squares")]
+        tiny.count(x, *sums)
+        tiny.decay(sums[0], sums[1])
+        tiny.count(tiny.tanh(x), *sums, "count again")
+        graph.output("total", tiny.copy(sums[0], "total now"))
+    if draw(st.booleans()):
         value = tiny.copy(x, "value")
         graph.output("before", tiny.stencil(value, 1, name="before"))
         tiny.double(value)

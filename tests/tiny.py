@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from taskflow import differentiate, update
+from taskflow import Kernel, differentiate, update
 from tests.windows import concat as concat
 from tests.windows import conv as conv
 from tests.windows import parameter, term
@@ -83,7 +83,10 @@ def _matmul_dx(ctx, gy, w, gx):
 
 
 def _matmul_dw(ctx, gy, x, gw):
-    np.matmul(gy.T, x, out=gw)
+    if ctx.adds_to(0):
+        gw += gy.T @ x
+    else:
+        np.matmul(gy.T, x, out=gw)
 
 
 def linear(x, out, name="fc", bias=False):
@@ -97,7 +100,7 @@ def linear(x, out, name="fc", bias=False):
         (x, weight, *row), launch = op.inputs, gy.graph.launch
         return (
             launch(f"{name}.dx", "b o, o i -> b i", [gy, weight], kernel=_matmul_dx),
-            launch(f"{name}.dweight", "b o, b i -> o i", [gy, x], kernel=_matmul_dw),
+            launch(f"{name}.dweight", "b o, b i -> o i", [gy, x], kernel=Kernel(_matmul_dw, accumulates=True)),
             *[launch(f"{name}.dbias", "b o -> o", [gy], kernel=_column_sum) for _ in row],
         )
 
@@ -154,6 +157,16 @@ def column_sum(x, name="columns"):
         return gs.graph.launch(f"{op.name}.dx", "c, b c -> b c", [gs, op.inputs[0]], kernel=copy)
 
     return x.graph.launch(name, "b c -> c", [x], kernel=_column_sum, backward=backward)
+
+
+def _count(ctx, x, total, squares):
+    total += x.sum(axis=0)
+    squares += (x * x).sum(axis=0)
+
+
+def count(x, total, squares, name="count"):
+    """Adds the columns of `x`, and their squares, to two states."""
+    x.graph.launch(name, "b c, c, c ->", [x, total, squares], kernel=_count, adds=[total, squares])
 
 
 def _add_row(ctx, x, row, y):

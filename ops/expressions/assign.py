@@ -53,6 +53,19 @@ def assign_each_step(ctx: Context, *arrays: Array, program: Program) -> None:
     _run(ctx, arrays, program)
 
 
+@partial(Kernel, takes_half=True)
+def _to_each_on_gpu(ctx: Context, parts: Array, *arrays: Array, program: Program) -> None:
+    for part in parts:
+        _SEVERAL(ctx, part, *arrays, program=program)
+
+
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=_to_each_on_gpu)
+def assign_to_each(ctx: Context, parts: Array, *arrays: Array, program: Program) -> None:
+    """Run a program on every part, along the first dimension of the first array, and the other arrays."""
+    for part in parts:
+        _run(ctx, (part, *arrays), program)
+
+
 def _cells(ctx: Context, program: Program) -> dict[str, Array]:
     """The numbers of each step, on the device."""
     targets = Pass.parse(program.each_step).targets

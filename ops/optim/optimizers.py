@@ -1,12 +1,13 @@
-"""Stochastic gradient descent, Adam, LAMB, Adagrad and RMSProp. What all optimizers share is in `updating`."""
+"""Stochastic gradient descent, Adam and its variants, LAMB, Adagrad, RMSProp. What all share is in `updating`."""
 
 from __future__ import annotations
 
-from ops.expressions.assign import assign_each_step, assign_together
+from ops.building import check_positive
+from ops.expressions.assign import assign_each_step, assign_to_each, assign_together
 from ops.expressions.program import program
 from ops.optim.gradients import Gradients
 from ops.optim.updating import Rate, UpdateRule, by_parameter, check_betas, descent, state_of
-from taskflow import LogicalRegion, update
+from taskflow import LogicalRegion, add_parts, by_parts, update
 
 _DECAYED = "d = g + decay * p; "
 _STEP = {"plain": "p = p - rate * d", "momentum": "p = p - rate * v", "nesterov": "p = p - rate * (d + momentum * v)"}
@@ -14,6 +15,8 @@ _MOMENTS = "m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * (d * 
 _WAY = "rate / correction * (m / (sqrt(v) / root + eps))"
 _ADAM = f"{_DECAYED}{_MOMENTS}; p = p - {_WAY}"
 _ADAMW = f"d = g; {_MOMENTS}; p = (1 - rate * decay) * p - {_WAY}"
+_ADDED = "m = m + (1 - beta1) * g; v = v + (1 - beta2) * (g * g)"
+_ADAMA = f"p = (1 - rate * decay) * p - {_WAY}; m = beta1 * m; v = beta2 * v"
 _CORRECTIONS = "correction = 1 - beta1 ** t; root = sqrt(1 - beta2 ** t)"  # of the moments of a step
 _DIRECTION = (
     "m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g); "
@@ -101,6 +104,49 @@ def adamw(
 def _adam(rule: UpdateRule, text: str, betas: tuple[float, float], eps: float, weight_decay: float) -> Gradients:
     numbers = check_betas(rule.kind, betas) | {"eps": eps, "decay": weight_decay}
     return rule.update_each(text, {"m": "adam_m", "v": "adam_v"}, numbers, _CORRECTIONS, flops=14)
+
+
+def adama(
+    loss: LogicalRegion,
+    parts: int,
+    lr: Rate = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> Gradients:
+    """AdamA (Zhang et al., arXiv 2305.19982, 2023): Adam that adds up moments of micro-batches instead of gradients.
+
+    m = m + (1 - β₁) g and v = v + (1 - β₂) g² for the gradient g of each micro-batch, which is gone then; at the end of
+    the step p = (1 - lr weight_decay) p - lr / (1 - β₁ᵗ) m / (sqrt(v) / sqrt(1 - β₂ᵗ) + eps), then m = β₁ m, v = β₂ v:
+    so `<parameter>.adama_m` and `.adama_v` are decayed between steps. In an order that finishes one micro-batch after
+    the other (`taskflow.schedule.one_f_one_b`), no gradient but that of one operator for one micro-batch is in memory.
+
+    Args:
+        parts: micro-batches of all devices together; v depends on them, whatever the strategy.
+        others: as of `adamw`. Gradients cannot be clipped: their norm is known when all are gone.
+
+    Returns:
+        Parameter -> the gradients of its parts, with a first dimension of that many.
+
+    Raises:
+        ValueError: as `sgd`; or losses are scaled, samples cannot be cut into so many parts, or a gradient is no sum
+            over samples.
+    """
+    if loss.graph.precision.loss_scale is not None:
+        raise ValueError("adama: losses are scaled, but whether to skip a step is known when its gradients are gone")
+    check_positive("adama", parts=parts)
+    rule = descent("adama", loss, lr, None, eps=eps, weight_decay=weight_decay)
+    numbers = check_betas("adama", betas) | {"eps": eps, "decay": weight_decay}
+    gradients, controls = rule.prepare()
+    found = dict(zip(gradients, by_parts(gradients.values(), parts), strict=True))
+    moments = assign_to_each.bind(program=program(_ADDED, "g m v", numbers))
+    step = assign_together.bind(program=program(_ADAMA, "p m v rate", numbers, _CORRECTIONS))
+    for p, g in found.items():
+        kept = [state_of(p, state) for state in ("adama_m", "adama_v")]
+        add_parts(f"{p.name}.moments", g, kept, kernel=moments, flops=5)
+        inputs = [p, *kept]
+        update(f"{p.name}.adama", p, inputs, kernel=step, scalars=[controls.rate], writes=inputs, flops=12)
+    return by_parameter(found)
 
 
 def lamb(

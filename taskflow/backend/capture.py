@@ -7,13 +7,14 @@ an executor runs a captured kernel once on a context that notes what it calls, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from taskflow.backend.context import Array, Context
+from taskflow.core.geometry import Rect
 
 Call = Callable[[], object]
 
@@ -49,6 +50,12 @@ class _Noting(Context):
         self.calls: list[Call] = []
         self.plain = context
         self.xp = _Numpy(self.calls)
+
+    def part(self, rects: Sequence[Rect], intervals: Mapping[str, tuple[int, int]]) -> Context:
+        found = super().part(rects, intervals)
+        assert isinstance(found, _Noting)
+        found.plain = self.plain.part(rects, intervals)
+        return found
 
     def call(self, function: Callable[..., object], *args: object) -> None:
         self.calls.append(partial(function, *args))

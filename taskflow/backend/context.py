@@ -9,6 +9,7 @@ import mmap
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -151,6 +152,12 @@ class Context:
     def interval(self, axis: str) -> tuple[int, int]:
         """`(lo, hi)` of an axis of the operator's pattern."""
         return self.intervals[axis]
+
+    def part(self, rects: Sequence[Rect], intervals: Mapping[str, tuple[int, int]]) -> Context:
+        """What a kernel is told that is called for a part of the point, with the same scratch memory."""
+        found = copy(self)
+        found.rects, found.intervals = tuple(rects), dict(intervals)
+        return found
 
     def adds_to(self, output: int) -> bool:
         """Whether the kernel adds to this output, which holds a part of a sum already, instead of writing it."""

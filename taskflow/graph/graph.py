@@ -328,8 +328,8 @@ class Graph:
             The output region; a tuple for several; an empty tuple for none.
 
         Raises:
-            ValueError: extents disagree, an axis has no extent, an input cannot be updated in place, `flops` is no finite
-                number from 0, or `layout` is no reordering of the pattern.
+            ValueError: extents disagree, an axis has no extent, an input cannot be updated in place, `flops` is no
+                finite number from 0, or `layout` is no reordering of the pattern.
             TypeError: an input is not a region, `kernel` is no function, or kernels take no such dtype.
         """
         where = f"'{name}'"

@@ -164,9 +164,7 @@ def as_kernel(where: str, kernel: Kernel | Function) -> Kernel:
     return Kernel(kernel)
 
 
-def _from_zero(
-    function: Function, numbers: Sequence[int], ctx: Context, *arrays: Array, **options: object
-) -> None:
+def _from_zero(function: Function, numbers: Sequence[int], ctx: Context, *arrays: Array, **options: object) -> None:
     for k in numbers:
         ctx.xp.copyto(arrays[k], 0)
     function(ctx, *arrays, **options)

@@ -1,7 +1,7 @@
 """Combining partial results of a version, compiled by numba; see `movement` for the rules.
 
-Parts of one device are folded into the first of them, or added to it by the kernel that makes them, if it can. What is
-added to a version (`Role.ADDS`) is so in place on the devices of the first part; those of other devices begin with zero.
+Parts of one device are folded into the first of them, or added to it by the kernel that makes them, if it can. What
+is added to a version (`Role.ADDS`) is so in place on the devices of the first part; on others parts begin with zero.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def place_partials(s: State, life: RegionLife, e: int, tile: Tile, p: Points) ->
     Where kernels add, the others lie there, too.
     """
     event, begin, ptr, groups_at = life.event[e], life.event_ptr[e], tile.ptr, np.zeros(s.devices, np.int64)
-    adds_up = event.role == ADDS or event.role == SUMS  # noqa: PLR1714
+    adds_up = event.role == ADDS or event.role == SUMS
     for c in tile.leader:
         for i in range(ptr[c], ptr[c + 1]):
             groups_at[p.device[tile.kept[i]]] += 1

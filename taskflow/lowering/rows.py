@@ -36,8 +36,7 @@ class Shape:
 
 def shape_of(points: OperatorPoints, ndim: int) -> Shape:
     """Boxes are padded to `ndim` dimensions."""
-    args, count = len(points.operator.args), len(points)
-    boxes = np.stack([padded(points.box(k), ndim) for k in range(args)], axis=1)
+    boxes = np.stack([padded(points.box(k), ndim) for k in range(len(points.operator.args))], axis=1)
     return Shape(points.spans, boxes.reshape(-1, 2, ndim), _privileges(points).reshape(-1))
 
 
@@ -57,7 +56,7 @@ def note_later_parts(points: dict[str, Array]) -> None:
     row = np.repeat(np.arange(len(points["launch"])), points["arg_count"])
     instance, privilege = points["arg_instance"], points["arg_privilege"]
     parts = np.flatnonzero((instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE)))
-    box = points["arg_box"][parts].reshape(len(parts), -1)
+    box = points["arg_box"][parts].reshape(len(parts), 2 * points["arg_box"].shape[2])
     where = np.column_stack([points["launch"][row[parts]], instance[parts], box])
     _, first = np.unique(where, axis=0, return_index=True)
     privilege[np.delete(parts, first)] = Privilege.READ_WRITE

@@ -119,11 +119,13 @@ def pack_regions(
 def pack(s: State, streams: RowStreams, p: Packed, rates: Rates) -> int:
     """Append a region's fragment: FITS; else nothing is appended.
 
-    Gives the column that has too little room; or WAITS_FOR_ITSELF: an operator whose points wait for each other.
+    Gives the column that has too little room; or WAITS_FOR_ITSELF: points of an operator wait for those of another
+    device.
     """
     ops, version_row = streams.ops, streams.version_row
     for e in range(s.edges):
-        if s.edge[e].issuer == s.edge[e].awaited_issuer and s.edge[e].issuer < ops:
+        is_own = s.edge[e].issuer == s.edge[e].awaited_issuer and s.edge[e].issuer < ops
+        if is_own and not is_implied(s, e, streams):  # parts of one device are added up in their order
             return int(WAITS_FOR_ITSELF)
     keys, bits_of = edge_keys(s, streams)
     keys = sort(keys)

@@ -16,6 +16,7 @@ import numpy as np
 
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.samples import sample_axes
 from taskflow.machine import MachineModel
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
 
@@ -23,32 +24,6 @@ from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
 def leaders(graph: Graph) -> list[Operator]:
     """The operators that a strategy has to name: those that follow no other."""
     return [op for op in graph.operators if op.follows is None]
-
-
-def sample_axes(graph: Graph) -> dict[str, str]:
-    """Operator name -> the axis that carries the batch, where there is one."""
-    batch: dict[str, int] = {r.name: 0 for r in graph.inputs if r.ndim}
-    found: dict[str, str] = {}
-    for op in graph.operators:
-        axis = next(
-            (a for k, r in enumerate(op.inputs) if r.name in batch and (a := _axis(op, k, batch[r.name]))), None
-        )
-        if axis is None or axis in op.parameter_axes:
-            continue
-        found[op.name] = axis
-        for k, region in enumerate(op.outputs):
-            dims = op.bound.pattern.outputs[k].dims
-            where = next((d for d, names in enumerate(dims) if axis in names), None)
-            if where is not None:
-                batch[region.name] = where
-    return found
-
-
-def _axis(op: Operator, term: int, dim: int) -> str | None:
-    names = op.bound.terms[term].dims[dim]
-    if not names:
-        return None
-    return op.windows[names[0]].axis if names[0] in op.windows else names[0]
 
 
 def axis_kinds(graph: Graph) -> dict[str, dict[str, str]]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph
+from taskflow.graph.samples import sample_axes
 from taskflow.machine import MachineModel
-from taskflow.strategy.rules import sample_axes
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.strategy.strategy import parts as parts_of
 

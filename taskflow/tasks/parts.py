@@ -1,7 +1,7 @@
 """Parts of sums: what a point does with memory in which parts are added up, as its privileges say.
 
-The first part of a sum that lies in an instance of its own has REDUCE. It is written; if it is one of what is added to
-an input, the kernel adds it to zero. Later parts in the same instance have READ_WRITE: the kernel adds to what is there.
+The first part of a sum in an instance of its own has REDUCE. It is written; if it is one of what is added to an
+input, the kernel adds it to zero. Later parts in that instance have READ_WRITE: the kernel adds to what is there.
 """
 
 from __future__ import annotations

@@ -56,18 +56,22 @@ def run_operator(points: OperatorPoints, values: Values, step: int) -> None:
         if key in done:  # a replica
             continue
         done.add(key)
-        context = Context(rects, dict(zip(op.extents, points.spans[p].tolist(), strict=True)), Run(step=step))
+        boxes = [rects[len(op.inputs) + k].slices() for k in range(len(results))]
+        added = [k for k, box in enumerate(boxes) if (p % 2) and _can_add(points, k, results[k][box])]
+        spans = dict(zip(op.extents, points.spans[p].tolist(), strict=True))
+        context = Context(rects, spans, Run(step=step), added=added)
         inputs = [values[r.name][rects[k].slices()] for k, r in enumerate(op.inputs)]
         before = [a.copy() for a in inputs]
         # Strided and contiguous tiles side by side, as memory plans make them.
         inputs = [a.copy() if (p + k) % 2 and k not in op.writes else a for k, a in enumerate(inputs)]
-        outputs = [_tile(results[k], points, k, rects[len(inputs) + k].slices()) for k in range(len(results))]
+        outputs = [results[k][b] if k in added else _tile(results[k], points, k, b) for k, b in enumerate(boxes)]
         with np.errstate(all="raise", under="ignore"):
             op.kernel(context, *inputs, *outputs)
         for k in set(range(len(inputs))) - {*op.writes}:
             assert np.array_equal(inputs[k], before[k], equal_nan=True), f"{op}: input {k} was written"
         for k, output in enumerate(outputs):
-            _combine(results[k], points, k, rects[len(inputs) + k].slices(), output)
+            if k not in added:
+                _combine(results[k], points, k, boxes[k], output)
     values.update({region.name: result for region, result in zip(op.outputs, results, strict=True)})
 
 
@@ -79,6 +83,12 @@ def _blank(shape: Sequence[int], dtype: Any) -> Array:
 def _is_blank(array: Array) -> Array:
     blank: Array = np.isnan(array) if array.dtype.kind == "f" else array == -(2**30)
     return blank
+
+
+def _can_add(points: OperatorPoints, k: int, known: Array) -> bool:
+    """Whether a kernel adds to the parts that there are: every second one is combined, as if it came from elsewhere."""
+    accumulates = points.operator.kernel.accumulates and bool(points.partial[k])
+    return accumulates and not _is_blank(known).any()
 
 
 def _tile(result: Array, points: OperatorPoints, k: int, where: Any) -> Array:

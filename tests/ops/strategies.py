@@ -5,6 +5,7 @@ Learning rates are small: a step of a normalised network may amplify rounding er
 
 from math import prod
 
+from hypothesis import reject
 from hypothesis import strategies as st
 
 import ops
@@ -23,6 +24,20 @@ OPTIMIZERS = [
 ]
 
 
+def adama(draw, batch):
+    """AdamA, if all gradients are sums over samples that lie one after the other."""
+    parts = draw(st.sampled_from([k for k in range(1, batch + 1) if batch % k == 0]))
+
+    def optimize(loss):
+        try:
+            return ops.adama(loss, parts, lr=0.001, eps=EPS)
+        except ValueError as error:
+            assert str(error).startswith("by_parts: ")
+            reject()
+
+    return optimize
+
+
 @st.composite
 def operator_graphs(draw, steps=4):
     """Models with an optimizer: images, tokens or rows; fan-out, odd extents, batches that no degree divides."""
@@ -36,7 +51,7 @@ def operator_graphs(draw, steps=4):
     for region in unread:
         one = _loss(draw, graph, region)
         loss = one if loss is None else ops.add(loss, one)
-    for parameter, gradient in draw(st.sampled_from(OPTIMIZERS))(loss).items():
+    for parameter, gradient in draw(st.sampled_from([*OPTIMIZERS, adama(draw, batch)]))(loss).items():
         graph.output(f"gradient of {parameter.name}", gradient)
     return Model(graph, feeds_of(graph, classes=2))
 

@@ -186,7 +186,8 @@ def test_memory_of_a_pipeline():
     costs = CostModel.analytic(rows.machine)
     early, late = (transient(reorder(rows, costs, order)) / 1024 for order in (one_f_one_b, gpipe))
     print(f"1F1B {early.round().tolist()} KB, GPipe {late.round().tolist()} KB")
-    assert early[0] <= 830 and (np.diff(early) < 0).all()
+    assert early[0] <= 830 and (np.diff(early[1:]) < 0).all()
+    assert early[1] <= early[0]  # the second has a gradient to send back, the first one micro-batch more
     assert late.max() <= 1900
     assert late.min() > early.max()
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import ops
 import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, axis_kinds, lower
-from taskflow.strategy.rules import leaders, sample_axes
+from taskflow.graph.samples import sample_axes
+from taskflow.strategy.rules import leaders
 from taskflow.strategy.strategy import check_strategy, effective_config
 from tests import tiny
 from tests.strategies import graphs, random_strategy

@@ -1,0 +1,190 @@
+"""Gradients by parts: what sums over all samples keeps the sums of several micro-batches apart.
+
+`by_parts` takes gradients of parameters, before anybody reads them; the operators that make them get one more axis,
+that of the parts, in front of what they make. `add_parts` appends an operator that uses each part on its own and at
+once, as AdamA does. The kernels stay: what they get is cut at the borders of the parts, and they are called for each.
+
+How many parts there are is said here and not by a strategy: what is not linear in a gradient depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from taskflow.backend import Array, Context
+from taskflow.core.geometry import Rect
+from taskflow.graph.binding import bind
+from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.graph.kernel import Function, Kernel
+from taskflow.graph.pattern import Pattern, Term
+from taskflow.graph.samples import sample_axes
+
+WHOLE, LEADING = -1, -2  # how an argument is cut: not at all, or along a new first dimension; else along this one
+
+
+def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegion]:
+    """The regions that `gradients` become, each with a first dimension of that many parts; their sum is the gradient.
+
+    Part k is that of the k-th of equal runs of samples. The axis of the parts has the name of that of the samples, so
+    a strategy that has as many micro-batches in all gives each a part.
+
+    Args:
+        gradients: of one graph, from `differentiate`; nothing else reads them.
+        parts: micro-batches of all devices together.
+
+    Raises:
+        ValueError: a gradient is no sum over samples, or these cannot be cut into so many equal parts.
+    """
+    wanted = list(gradients)
+    if not wanted:
+        return []
+    graph = wanted[0].graph
+    makers, sample = {r.name: op for op in graph.operators for r in op.outputs}, sample_axes(graph)
+    summing = _find_summing(wanted, makers, sample)
+    for position, op in enumerate(graph.operators):
+        if op.name in summing:
+            axis = sample.get(op.name) or graph.regions[op.inputs[0].name].axes[0]
+            new = _by_parts(graph, op, axis, parts if op.name in sample else 0)
+            graph.operators[position] = new
+            graph.regions.update({r.name: r for r in new.outputs})
+    return [graph.regions[r.name] for r in wanted]
+
+
+def add_parts(
+    name: str,
+    region: LogicalRegion,
+    states: Sequence[LogicalRegion],
+    *,
+    kernel: Kernel | Function,
+    flops: float | None = None,
+) -> None:
+    """Append an operator that adds something of every part to `states`, right behind the one that makes the parts.
+
+    The kernel gets `region`, a gradient from `by_parts`, and the states, of the shape of one part.
+
+    Raises:
+        ValueError: no operator makes `region`, or a state has another shape than a part.
+    """
+    graph, maker = region.graph, region.graph.producer(region)
+    if maker is None:
+        raise ValueError(f"add_parts '{name}': no operator makes '{region.name}'")
+    term = len(maker.inputs) + [r.name for r in maker.outputs].index(region.name)
+    text = maker.bound.term_text(term)
+    pattern = f"{text}, {', '.join([text.partition(' ')[2] or '.'] * len(states))} ->"
+    sizes = maker.bound.term_sizes(term)
+    with graph.following(maker.follows or maker.name):
+        graph.launch(name, pattern, [region, *states], kernel=kernel, sizes=sizes, adds=states, flops=flops)
+    behind = 1 + next(k for k, op in enumerate(graph.operators) if op is maker)
+    graph.operators.insert(behind, replace(graph.operators.pop(), is_backward=True))
+
+
+def _find_summing(
+    wanted: Sequence[LogicalRegion], makers: dict[str, Operator], sample: dict[str, str]
+) -> dict[str, Operator]:
+    """The operators between what samples have and `wanted`, by name."""
+    found: dict[str, Operator] = {}
+    left = [r.name for r in wanted]
+    while left:
+        name = left.pop()
+        op = makers.get(name)
+        if op is None or not (op.name in sample or _is_plain(op)):
+            by = f", which '{op.name}' makes," if op else ""
+            raise ValueError(f"by_parts: '{name}'{by} is no sum over samples")
+        if op.name not in found:
+            found[op.name] = op
+            left += [r.name for r in op.inputs if op.name not in sample]
+    return found
+
+
+def _is_plain(op: Operator) -> bool:
+    """Whether it adds or casts gradients: each element of what it makes is of the same one of its inputs."""
+    return op.is_backward and bool(op.inputs) and all(term == op.bound.terms[0] for term in op.bound.terms)
+
+
+def _by_parts(graph: Graph, op: Operator, axis: str, parts: int) -> Operator:
+    """The operator with an axis of parts; `parts`: into how many samples are cut, 0: its inputs are so already."""
+    where, cuts = f"by_parts: '{op.name}'", list[int]()
+    rest = next(name for name in (f"{axis}_of_part{'_' * k}" for k in range(99)) if name not in op.extents)
+    terms = list[Term]()
+    for k, term in enumerate(op.bound.terms):
+        at = next((d for d, names in enumerate(term.dims) if axis in names), None)
+        if k >= len(op.inputs) or not parts:
+            if parts and at is not None:
+                raise ValueError(f"{where}: '{op.args[k].name}' is no sum over samples")
+            cuts.append(LEADING)
+            terms.append(replace(term, dims=((axis,), *term.dims)))
+        elif at is None:
+            cuts.append(WHOLE)
+            terms.append(term)
+        elif axis in {w.axis for w in op.windows.values()} or term.dims[at][0] != axis:
+            raise ValueError(f"{where}: samples of '{op.args[k].name}' do not lie one after the other")
+        else:
+            cuts.append(at)
+            dims = (*term.dims[:at], (axis, rest, *term.dims[at][1:]), *term.dims[at + 1 :])
+            terms.append(replace(term, dims=dims))
+    sizes, samples = dict(op.extents), 0
+    if parts:
+        if op.extents[axis] % parts:
+            raise ValueError(f"{where}: {op.extents[axis]} samples cannot be cut into {parts} equal parts")
+        samples = op.extents[axis] // parts
+        sizes |= {axis: parts, rest: samples}
+    else:
+        sizes[axis] = graph.regions[op.inputs[0].name].shape[0]
+    inputs = tuple(graph.regions[r.name] for r in op.inputs)
+    count, fixed = len(inputs), op.bound.pattern.fixed | ({rest} if parts else frozenset())
+    pattern = Pattern.of(terms[:count], terms[count:], fixed)
+    bound = bind(where, pattern, [r.name for r in inputs], [r.shape for r in inputs], sizes, op.windows)
+    outputs = tuple(replace(r, shape=bound.shapes[count + k], axes=(axis, *r.axes)) for k, r in enumerate(op.outputs))
+    kernel = _each_part_of(op.kernel, axis, samples, tuple(cuts))
+    return replace(op, kernel=kernel, bound=bound, inputs=inputs, outputs=outputs, orders=_orders(op, cuts))
+
+
+def _orders(op: Operator, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The memory orders that are asked for, that of the parts slowest."""
+    pairs = zip(op.orders, cuts, strict=False)
+    return tuple((0, *(1 + d for d in order)) if cut == LEADING else order for order, cut in pairs)
+
+
+def _each_part_of(kernel: Kernel, axis: str, samples: int, cuts: tuple[int, ...]) -> Kernel:
+    options = {"part_of": kernel.function, "part_axis": axis, "part_samples": samples, "part_cuts": cuts}
+    options |= kernel.options
+    cuda = _each_part_of(kernel.cuda, axis, samples, cuts) if kernel.cuda else None
+    return replace(kernel, function=_each_part, options=options, cuda=cuda, together=None, expression=None)
+
+
+def _each_part(
+    ctx: Context,
+    *arrays: Array,
+    part_of: Function,
+    part_axis: str,
+    part_samples: int,
+    part_cuts: Sequence[int],
+    **options: object,
+) -> None:
+    """Call a kernel on every part of what a point has; `part_samples`: of each part."""
+    first, end = ctx.interval(part_axis)
+    for number in range(first, end):
+        views, rects = [], []
+        for k, (array, cut) in enumerate(zip(arrays, part_cuts, strict=True)):
+            size = 1 if cut < 0 else array.shape[cut] // (end - first)
+            at = slice((number - first) * size, (number - first + 1) * size)
+            views.append(array if cut == WHOLE else array[number - first] if cut == LEADING else _at(array, cut, at))
+            rects.append(_cut(ctx.rect(k), cut, at))
+        intervals = {**ctx.intervals, part_axis: (number * part_samples, (number + 1) * part_samples)}
+        part_of(ctx.part(rects, intervals), *views, **options)
+
+
+def _at(array: Array, dim: int, at: slice) -> Array:
+    view: Array = array[(slice(None),) * dim + (at,)]
+    return view
+
+
+def _cut(rect: Rect, cut: int, at: slice) -> Rect:
+    """The box of a part in the coordinates of what was not cut into parts."""
+    if cut == WHOLE:
+        return rect
+    if cut == LEADING:
+        return Rect(rect.lo[1:], rect.hi[1:])
+    lo, hi = rect.lo[cut] + at.start, rect.lo[cut] + at.stop
+    return Rect((*rect.lo[:cut], lo, *rect.lo[cut + 1 :]), (*rect.hi[:cut], hi, *rect.hi[cut + 1 :]))
