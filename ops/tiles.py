@@ -49,6 +49,16 @@ def work_array(ctx: Context, slot: object, a: Array) -> Array:
     return a if a.flags.c_contiguous else ctx.scratch(slot, a.shape, a.dtype)
 
 
+def sum_array(ctx: Context, slot: object, a: Array, output: int = 0) -> Array:
+    """As `work_array`, of an output to which a kernel adds: zero, or the part of a sum that it holds already."""
+    work = work_array(ctx, slot, a)
+    if not ctx.adds_to(output):
+        ctx.xp.copyto(work, 0)
+    elif work is not a:
+        ctx.xp.copyto(work, a)
+    return work
+
+
 def deliver(ctx: Context, work: Array, a: Array) -> None:
     """Bring the result of `work_array`, which may have been reshaped, to its place."""
     if not a.flags.c_contiguous or work.dtype != a.dtype:

@@ -216,7 +216,7 @@ def _dx(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
         ctx.xp.matmul(_flat(ctx, "gy", gy), weight, out=flat)
 
 
-@partial(Kernel, is_captured=True, takes_half_on_cuda=True)
+@partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str) -> None:
     left, right = _flat(ctx, "gy", gy), _flat(ctx, "x", x)
     multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval(summed)[0] == 0)

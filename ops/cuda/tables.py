@@ -9,7 +9,7 @@ from functools import partial
 from math import prod
 
 from ops.cuda.kernels import BLOCK, in_dtype, launch, source
-from ops.tiles import contiguous, deliver, work_array
+from ops.tiles import contiguous, deliver, sum_array
 from taskflow import Array, Context, Kernel
 
 EMBEDDING, GATHER = source("embedding"), source("gather")
@@ -28,11 +28,10 @@ def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int
     launch(ctx, EMBEDDING, name, y.size, [indices, weight], [y], *numbers)
 
 
-@partial(Kernel, takes_half=True)
+@partial(Kernel, takes_half=True, accumulates=True)
 def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """See `embedding` and `embedding_bag`."""
-    table, gradients = work_array(ctx, "table", gweight), contiguous(ctx, "gy", gy)
-    table.fill(0)
+    table, gradients = sum_array(ctx, "table", gweight), contiguous(ctx, "gy", gy)
     scatter_add(ctx, gradients, contiguous(ctx, "index", indices), ctx.interval("v")[0], table, _bag(indices, gy))
     deliver(ctx, table, gweight)
 

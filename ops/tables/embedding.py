@@ -12,7 +12,7 @@ from ops.building import check_integers, check_positive, checked, distinct, laun
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import add, multiply
 from ops.initializers import Init, normal
-from ops.tiles import check_classes, deliver, rows, work_array
+from ops.tiles import check_classes, deliver, rows, sum_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, njit
 
 
@@ -131,7 +131,7 @@ def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: in
     add_rows(ctx, "embedding", indices[..., None], weight, y, count)
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu_tables.look_up_gradient)
+@partial(Kernel, is_compiled=True, accumulates=True, cuda=gpu_tables.look_up_gradient)
 def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     add_to_rows(ctx, indices[..., None], gy, gweight)
 
@@ -141,7 +141,7 @@ def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, *, count: i
     add_rows(ctx, "embedding_bag", indices, weight, y, count)
 
 
-@partial(Kernel, is_compiled=True, cuda=gpu_tables.look_up_gradient)
+@partial(Kernel, is_compiled=True, accumulates=True, cuda=gpu_tables.look_up_gradient)
 def _bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     add_to_rows(ctx, indices, gy, gweight)
 
@@ -168,8 +168,7 @@ def add_rows(ctx: Context, kind: str, indices: Array, weight: Array, y: Array, c
 
 def add_to_rows(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     """The gradient of `add_rows` with respect to the weight."""
-    table = work_array(ctx, "table", gweight)
-    table.fill(0)
+    table = sum_array(ctx, "table", gweight)
     gradient = rows(ctx, "gy", gy)
     for k in range(indices.shape[-1]):
         index = rows(ctx, "index", indices[..., k : k + 1])[:, 0]

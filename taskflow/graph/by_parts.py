@@ -42,13 +42,30 @@ def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegi
     graph = wanted[0].graph
     makers, sample = {r.name: op for op in graph.operators for r in op.outputs}, sample_axes(graph)
     summing = _find_summing(wanted, makers, sample)
-    for position, op in enumerate(graph.operators):
+    becomes: dict[str, LogicalRegion] = {}
+    for op in list(graph.operators):
         if op.name in summing:
-            axis = sample.get(op.name) or graph.regions[op.inputs[0].name].axes[0]
-            new = _by_parts(graph, op, axis, parts if op.name in sample else 0)
-            graph.operators[position] = new
-            graph.regions.update({r.name: r for r in new.outputs})
-    return [graph.regions[r.name] for r in wanted]
+            inputs = tuple(becomes.get(r.name, r) for r in op.inputs)
+            axis = sample.get(op.name) or inputs[0].axes[0]
+            new = _by_parts(replace(op, inputs=inputs), axis, parts if op.name in sample else 0)
+            old = {r.name for r in op.outputs}
+            is_read = any(r.name in old for each in graph.operators if each.name not in summing for r in each.inputs)
+            new = _put(graph, op, new, is_read)
+            becomes |= {r.name: made for r, made in zip(op.outputs, new.outputs, strict=True)}
+    return [becomes[r.name] for r in wanted]
+
+
+def _put(graph: Graph, op: Operator, new: Operator, is_read: bool) -> Operator:
+    """Put an operator in the place of `op`, or behind it under a name of its own where others want the whole sum."""
+    position = next(k for k, each in enumerate(graph.operators) if each is op)
+    if is_read:
+        name = graph.unique_name(f"{op.name}.parts")
+        graph.names.add(name)
+        outputs = tuple(replace(r, name=graph.unique_name(f"{r.name}.parts")) for r in new.outputs)
+        new = replace(new, name=name, outputs=outputs)
+    graph.operators[position : position + 1] = [op, new] if is_read else [new]
+    graph.regions.update({r.name: r for r in new.outputs})
+    return new
 
 
 def add_parts(
@@ -102,7 +119,7 @@ def _is_plain(op: Operator) -> bool:
     return op.is_backward and bool(op.inputs) and all(term == op.bound.terms[0] for term in op.bound.terms)
 
 
-def _by_parts(graph: Graph, op: Operator, axis: str, parts: int) -> Operator:
+def _by_parts(op: Operator, axis: str, parts: int) -> Operator:
     """The operator with an axis of parts; `parts`: into how many samples are cut, 0: its inputs are so already."""
     where, cuts = f"by_parts: '{op.name}'", list[int]()
     rest = next(name for name in (f"{axis}_of_part{'_' * k}" for k in range(99)) if name not in op.extents)
@@ -130,14 +147,13 @@ def _by_parts(graph: Graph, op: Operator, axis: str, parts: int) -> Operator:
         samples = op.extents[axis] // parts
         sizes |= {axis: parts, rest: samples}
     else:
-        sizes[axis] = graph.regions[op.inputs[0].name].shape[0]
-    inputs = tuple(graph.regions[r.name] for r in op.inputs)
-    count, fixed = len(inputs), op.bound.pattern.fixed | ({rest} if parts else frozenset())
+        sizes[axis] = op.inputs[0].shape[0]
+    count, fixed = len(op.inputs), op.bound.pattern.fixed | ({rest} if parts else frozenset())
     pattern = Pattern.of(terms[:count], terms[count:], fixed)
-    bound = bind(where, pattern, [r.name for r in inputs], [r.shape for r in inputs], sizes, op.windows)
+    bound = bind(where, pattern, [r.name for r in op.inputs], [r.shape for r in op.inputs], sizes, op.windows)
     outputs = tuple(replace(r, shape=bound.shapes[count + k], axes=(axis, *r.axes)) for k, r in enumerate(op.outputs))
     kernel = _each_part_of(op.kernel, axis, samples, tuple(cuts))
-    return replace(op, kernel=kernel, bound=bound, inputs=inputs, outputs=outputs, orders=_orders(op, cuts))
+    return replace(op, kernel=kernel, bound=bound, outputs=outputs, orders=_orders(op, cuts))
 
 
 def _orders(op: Operator, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -169,15 +185,11 @@ def _each_part(
         for k, (array, cut) in enumerate(zip(arrays, part_cuts, strict=True)):
             size = 1 if cut < 0 else array.shape[cut] // (end - first)
             at = slice((number - first) * size, (number - first + 1) * size)
-            views.append(array if cut == WHOLE else array[number - first] if cut == LEADING else _at(array, cut, at))
+            index = {WHOLE: (...,), LEADING: (number - first, ...)}.get(cut, (*[slice(None)] * cut, at))
+            views.append(array[index])
             rects.append(_cut(ctx.rect(k), cut, at))
         intervals = {**ctx.intervals, part_axis: (number * part_samples, (number + 1) * part_samples)}
         part_of(ctx.part(rects, intervals), *views, **options)
-
-
-def _at(array: Array, dim: int, at: slice) -> Array:
-    view: Array = array[(slice(None),) * dim + (at,)]
-    return view
 
 
 def _cut(rect: Rect, cut: int, at: slice) -> Rect:

@@ -70,7 +70,8 @@ class Kernel:
 
     Raises:
         TypeError: a field is of another type, or `function` is a partial Kernel: `bind` gives one its options.
-        ValueError: there is a variant for GPUs, which says itself what it takes, and `takes_half_on_cuda`.
+        ValueError: there is a variant for GPUs, which says itself what it takes, and `takes_half_on_cuda`; or one that
+            does not accumulate, of a kernel that does.
     """
 
     function: Function
@@ -97,6 +98,9 @@ class Kernel:
                 raise TypeError(f"kernel '{self.name}': {key} is a {type(value).__name__}, not a {needed.__name__}")
         if self.cuda and self.takes_half_on_cuda:
             raise ValueError(f"kernel '{self.name}': its variant for GPUs says itself whether it takes half precision")
+
+        if self.cuda and self.accumulates and not self.cuda.accumulates:
+            raise ValueError(f"kernel '{self.name}': it accumulates, so its variant for GPUs does, too")
 
     def __call__(self, ctx: Context, *arrays: Array, **options: object) -> None:
         """Call the function with its options and more."""

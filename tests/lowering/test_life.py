@@ -23,7 +23,12 @@ def test_events_in_program_order():
     alive, _ = found(x.graph)
     y, x, kept = alive["y"], alive["x"], alive["kept"]
     assert y.ops == (0, 1, 2)
-    assert y.event.tolist() == [(0, 1, WRITES, -1, 0), (1, 0, UPDATES, 0, -1), (2, 0, READS, 1, -1), (2, 1, READS, 1, -1)]
+    assert y.event.tolist() == [
+        (0, 1, WRITES, -1, 0),
+        (1, 0, UPDATES, 0, -1),
+        (2, 0, READS, 1, -1),
+        (2, 1, READS, 1, -1),
+    ]
     assert y.producer.tolist() == [0, 1]
     assert (x.ops, x.event.tolist(), x.producer.tolist()) == ((0,), [(0, 0, READS, 0, -1)], [-1])
     assert (kept.ops, kept.event.tolist(), kept.producer.tolist()) == ((), [], [-1])
