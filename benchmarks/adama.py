@@ -15,6 +15,7 @@ import os
 import statistics
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
@@ -72,21 +73,13 @@ def memory() -> None:
         graph = model(name, batch=PARTS, sequence=16, layers=4, hidden=256)
         rows = laid_out(graph)
         tight = rows.machine.with_rates(memory_bytes=1)
-        peaks[name] = int(plan_memory(laid_out_on(rows, tight)).peak_bytes[0])
+        peaks[name] = int(plan_memory(replace(rows, machine=tight)).peak_bytes[0])
     sizes = [r.size_bytes for r in graph.parameters]
     most = (3 * sum(sizes) + max(sizes)) / (4 * sum(sizes)) + MARGIN
     ratio = peaks["adama"] / peaks["adamw"]
-    print(
-        f"memory: P {sum(sizes) / 1e6:.1f} MB, largest gradient {max(sizes) / 1e6:.2f} MB; peak {peaks['adamw'] / 1e6:.1f} "
-        f"MB of Adam, {peaks['adama'] / 1e6:.1f} MB of AdamA: {ratio:.3f} (at most {most:.3f}): {verdict(ratio <= most)}"
-    )
-
-
-def laid_out_on(rows: TaskGraph, machine: MachineModel) -> TaskGraph:
-    """The same rows on another machine."""
-    from dataclasses import replace
-
-    return replace(rows, machine=machine)
+    both = ", ".join(f"{name} {peak / 1e6:.1f} MB" for name, peak in peaks.items())
+    print(f"memory: P {sum(sizes) / 1e6:.1f} MB, largest gradient {max(sizes) / 1e6:.2f} MB; peaks {both}")
+    print(f"        {ratio:.3f} of Adam, at most {most:.3f}: {verdict(ratio <= most)}")
 
 
 def numbers() -> None:

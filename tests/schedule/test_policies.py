@@ -193,7 +193,10 @@ def test_memory_of_a_pipeline():
 
 
 def test_micro_batches_on_one_device():
-    """In program order no more than without micro-batches; in 1F1B order the activations of one."""
+    """In program order no more than without micro-batches; in 1F1B order the activations of one.
+
+    A gradient is added to what is there, a panel of rows at a time, which takes 32 KB beside the memory plan.
+    """
     peaks = {}
     for parts in (1, 8):
         _, rows = mlp(1, parts, 1024)
@@ -201,10 +204,11 @@ def test_micro_batches_on_one_device():
         for order in (program, one_f_one_b):
             peaks[parts, order] = int(plan_memory(reorder(rows, costs, order)).peak_bytes[0])
     weights, tile = 4 * 128 * 128 * 8, 1024 * 128 * 8 // 8
-    activations, part = 6 * tile, weights // 4  # x, four layers, the gradient on its way; a part of a weight's gradient
+    activations, panel = 6 * tile, 32 << 10  # x, four layers, the gradient on its way
     print({(parts, getattr(order, "__name__", "1F1B")): peak for (parts, order), peak in peaks.items()})
     assert peaks[8, program] <= 1.05 * peaks[1, program]
-    assert weights + weights + activations // 2 <= peaks[8, one_f_one_b] <= 2 * weights + part + activations + 1024
+    assert weights + weights + activations // 2 <= peaks[8, one_f_one_b]
+    assert peaks[8, one_f_one_b] + panel <= 1.05 * (2 * weights + activations)
 
 
 def test_a_searched_schedule_is_as_good_as_the_best_policy():
