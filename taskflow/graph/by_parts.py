@@ -15,9 +15,11 @@ from dataclasses import replace
 from taskflow.backend import Array, Context
 from taskflow.core.geometry import Rect
 from taskflow.graph.binding import bind
+from taskflow.graph.differentiate import is_sum
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Function, Kernel
 from taskflow.graph.pattern import Pattern, Term
+from taskflow.graph.precision import is_cast
 from taskflow.graph.samples import sample_axes
 
 WHOLE, LEADING = -1, -2  # how an argument is cut: not at all, or along a new first dimension; else along this one
@@ -105,18 +107,13 @@ def _find_summing(
     while left:
         name = left.pop()
         op = makers.get(name)
-        if op is None or not (op.name in sample or _is_plain(op)):
+        if op is None or not (op.name in sample or is_sum(op) or is_cast(op, op.inputs[0].dtype)):
             by = f", which '{op.name}' makes," if op else ""
             raise ValueError(f"by_parts: '{name}'{by} is no sum over samples")
         if op.name not in found:
             found[op.name] = op
             left += [r.name for r in op.inputs if op.name not in sample]
     return found
-
-
-def _is_plain(op: Operator) -> bool:
-    """Whether it adds or casts gradients: each element of what it makes is of the same one of its inputs."""
-    return op.is_backward and bool(op.inputs) and all(term == op.bound.terms[0] for term in op.bound.terms)
 
 
 def _by_parts(op: Operator, axis: str, parts: int) -> Operator:

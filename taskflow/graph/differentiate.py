@@ -201,6 +201,11 @@ def _add(ctx: Context, x: Array, y: Array, out: Array) -> None:
     ctx.xp.add(x, y, out=out)
 
 
+def is_sum(op: Operator) -> bool:
+    """Whether `op` adds two gradients of one region."""
+    return op.kernel is _add
+
+
 def _prune(graph: Graph, first: int, wanted: set[str]) -> None:
     """Remove the operators from `first` on that lead to no wanted region."""
     kept: list[Operator] = []

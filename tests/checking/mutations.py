@@ -231,6 +231,28 @@ def wrong_constant(task_graph, generator):
     return replace(task_graph, launches=tuple(launches))
 
 
+def _parts_of_points(graph, privilege):
+    """Arguments in which a point leaves a part of a sum, with this privilege."""
+    for row in rows_of(graph, Kind.POINT):
+        bound = graph.launches[graph.launch[row]].bound
+        for n, k in enumerate(args_of(graph, row)):
+            is_made = n in bound.made and graph.arg_instance[k] >= 0
+            if is_made and graph.arg_privilege[k] == privilege:
+                yield k
+
+
+def part_overwritten(task_graph, generator):
+    """A point overwrites the parts to which it should add its own."""
+    k = pick(generator, _parts_of_points(task_graph, Privilege.READ_WRITE))
+    return k if k is None else changed(task_graph, "arg_privilege", k, Privilege.REDUCE)
+
+
+def part_of_what_was_there(task_graph, generator):
+    """The first part of a sum is added to what its memory held before."""
+    k = pick(generator, _parts_of_points(task_graph, Privilege.REDUCE))
+    return k if k is None else changed(task_graph, "arg_privilege", k, Privilege.READ_WRITE)
+
+
 def wrong_span(task_graph, generator):
     """A point computes the part of another one."""
     places = []
@@ -311,6 +333,8 @@ CLASSES = {
     "swapped arguments": swapped_arguments,
     "wrong operator": wrong_operator,
     "wrong constant": wrong_constant,
+    "part overwritten": part_overwritten,
+    "part of what was there": part_of_what_was_there,
     "wrong span": wrong_span,
     "sum too early": sum_too_early,
     "update too early": update_too_early,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taskflow import Graph, Window, differentiate, update
+import ops
+from taskflow import Graph, Kernel, Window, by_parts, differentiate, update
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -122,6 +123,39 @@ def test_an_update_in_place_of_what_is_no_input(graph):
     assert_refused(message, launch(graph, "c ->", ["w"], writes=[graph.regions["x"]]))
     for k in (-1, 1):
         assert_refused(f"'op': writes names input {k} of 1", launch(graph, "c ->", ["w"], writes=[k]))
+
+
+def test_an_addition_to_what_is_no_input(graph):
+    message = "'op': adds names 'x', which is not an input"
+    assert_refused(message, launch(graph, "c ->", ["w"], adds=[graph.regions["x"]]))
+    assert_refused("'op': adds names input 1 of 1", launch(graph, "c ->", ["w"], adds=[1]))
+    message = "'op': 'w' is named twice among what is updated in place"
+    assert_refused(message, launch(graph, "c ->", ["w"], writes=[0], adds=[0]))
+    message = "pattern 'c -> add[c]': 'add' stands in an input, not in the output 'add[c]'"
+    assert_refused(message, launch(graph, "c -> add[c]", ["w"]))
+
+
+def test_gradients_that_are_no_sums_over_samples(graph):
+    """Of a parameter that is used without samples; and of seven samples in two parts."""
+    h = ops.linear(graph.input("rows", (7, 3)), 3, name="fc")
+    h = ops.add(h, ops.tanh(graph.parameter("shift", (3,))))
+    loss = ops.mean_squared_error(h, graph.input("wanted", (7, 3)))
+    found = gradients_of(loss, "fc.weight")
+    message = "by_parts: 'fc.dweight': 7 samples cannot be cut into 2 equal parts"
+    assert_refused(message, lambda: by_parts(found, 2))
+    found = gradients_of(loss, "shift")
+    message = "by_parts: 'tanh.dx', which 'tanh.dx' makes, is no sum over samples"
+    assert_refused(message, lambda: by_parts(found, 7))
+    assert_refused("by_parts: 'w' is no sum over samples", lambda: by_parts([graph.regions["w"]], 2))
+
+
+def gradients_of(loss, name):
+    return list(differentiate(loss, [loss.graph.regions[name]]).values())
+
+
+def test_a_kernel_that_accumulates_on_cpus_alone():
+    message = f"kernel '{tiny._copy.__module__}._copy': it accumulates, so its variant for GPUs does, too"
+    assert_refused(message, lambda: Kernel(tiny._copy, accumulates=True, cuda=Kernel(tiny._copy)))
 
 
 def test_an_update_in_place_of_what_is_read_again(graph):
