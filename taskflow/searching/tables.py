@@ -135,7 +135,7 @@ def _edges(operators: Sequence[Operator]) -> Iterator[Edge]:
     made: dict[str, tuple[int, int]] = {}
     for number, op in enumerate(operators):
         for k, region in enumerate(op.inputs):
-            if region.name in made:
+            if region.name in made and k not in op.adds:  # of these, only the first part waits
                 writer, output = made[region.name]
                 yield Edge(writer, output, number, k)
         for k in (*op.writes, *range(len(op.inputs), len(op.args))):

@@ -59,14 +59,7 @@ STREAMS = 4
 JOINED = -2  # an algorithm, see `TaskGraph`
 
 COLLECTIVES = (
-    "",
-    "copy",
-    "all-reduce",
-    "reduce-scatter",
-    "all-gather",
-    "broadcast",
-    "all-to-all",
-    "reduce",
+    *("", "copy", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "reduce"),
     *("halo", "gather", "scatter"),
 )
 
