@@ -13,8 +13,8 @@ def column_major(memory, first, leading, rows, columns):
     )
 
 
-def carry_out(gemm, x, y, z):
-    """cublasGemmStridedBatchedEx for arrays of the host."""
+def carry_out(gemm, x, y, z, adds=False):
+    """cublasGemmStridedBatchedEx for arrays of the host; beta is 1 where it `adds`."""
     m, n, k = gemm.extents
     for number in range(gemm.count):
         parts = []
@@ -29,7 +29,8 @@ def carry_out(gemm, x, y, z):
                 *((columns, rows) if is_turned else (rows, columns)),
             )
             parts.append(seen.T if is_turned else seen)
-        column_major(flat(z), number * gemm.result.batch_stride, gemm.result.leading, m, n)[...] = parts[0] @ parts[1]
+        result = column_major(flat(z), number * gemm.result.batch_stride, gemm.result.leading, m, n)
+        result[...] = (result if adds else 0) + parts[0] @ parts[1]
 
 
 def flat(array):
@@ -102,3 +103,17 @@ def test_leading_dimensions_that_make_no_batch_are_calls_and_not_copies():
     turned = np.zeros((b, h, d, s)).swapaxes(2, 3)
     blas.matmul(scores, k, turned, NoCopies())
     np.testing.assert_allclose(turned, np.matmul(scores, k))
+
+
+@pytest.mark.parametrize("z_kind", ["plain", "transposed", "part"])
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_product_is_added_to_what_is_there(z_kind, k):
+    """A result whose columns lie one behind the other is asked for as its transpose; nothing is added of no products."""
+    blas = object.__new__(Cublas)
+    blas._call = carry_out
+    x, y, z = made((2, 4, k), "plain"), made((2, k, 5), "plain"), made((2, 4, 5), z_kind)
+    before = z.copy()
+    blas.matmul(x, y, z, NoCopies(), adds=True)
+    np.testing.assert_allclose(z, before + x @ y, atol=1e-12)
+    blas.matmul(x, y, z, NoCopies())
+    np.testing.assert_allclose(z, x @ y, atol=1e-12)
