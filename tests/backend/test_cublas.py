@@ -108,7 +108,7 @@ def test_leading_dimensions_that_make_no_batch_are_calls_and_not_copies():
 @pytest.mark.parametrize("z_kind", ["plain", "transposed", "part"])
 @pytest.mark.parametrize("k", [0, 3])
 def test_a_product_is_added_to_what_is_there(z_kind, k):
-    """A result whose columns lie one behind the other is asked for as its transpose; nothing is added of no products."""
+    """Where columns lie one behind the other, its transpose is asked for; of no products nothing is added."""
     blas = object.__new__(Cublas)
     blas._call = carry_out
     x, y, z = made((2, 4, k), "plain"), made((2, k, 5), "plain"), made((2, 4, 5), z_kind)
