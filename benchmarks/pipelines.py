@@ -4,7 +4,8 @@
     mpirun -n 4 python benchmarks/pipelines.py --ranks   measured over predicted seconds of a step
 
 Bubbles: units of time on D devices with N micro-batches, a unit forward and two backward, no communication. "Joint" is
-a backward pass in one operator, as textbooks have it; rows send the gradient of a stage's input first.
+a backward pass in one operator, as textbooks have it; rows send the gradient of a stage's input first. Interleaved and
+ZB-V have two stages a device. Two bounds: of one stage a device, and of the V.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +34,7 @@ from taskflow import (
     simulate,
     stages,
 )
-from taskflow.schedule import Policy, gpipe, interleaved, one_f_one_b, program, zb_h1
+from taskflow.schedule import Policy, gpipe, interleaved, one_f_one_b, program, zb_h1, zb_v
 from taskflow.schedule.orders import Order
 from taskflow.schedule.schedule import Schedule
 from taskflow.simulation.simulate import schedule
@@ -41,7 +43,7 @@ from taskflow.tasks.memory import plan_memory
 sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parents[1])]
 from tests.schedule.cells import CellCosts, chain, feeds_of  # noqa: E402
 
-SIZES = [(d, n) for d in (2, 4, 8) for n in (4, 8, 16)]
+SIZES = [*((d, n) for d in (2, 4, 8) for n in (4, 8, 16)), (8, 32)]
 MOST_RATIO = 1.05
 UNIT_SECONDS = 0.01
 AnyOrder = Order | Policy | Schedule
@@ -52,11 +54,13 @@ def name_of(order: AnyOrder) -> str:
     return order.name if isinstance(order, Policy | Schedule) else str(getattr(order, "__name__", order))
 
 
-def cells(devices: int, parts: int, per_device: int = 1, is_joint: bool = False) -> TaskGraph:
-    """A cell a stage; stage k is on device `k % devices`."""
-    count = devices * per_device
+def cells(
+    devices: int, parts: int, per_device: int = 1, is_joint: bool = False, way: Sequence[int] | None = None
+) -> TaskGraph:
+    """A cell a stage; stage k is on device `k % devices`, or the k-th of `way`."""
+    groups = [(k,) for k in way or [*range(devices)] * per_device]
+    count = len(groups)
     graph, machine = chain(count, parts, is_joint=is_joint), MachineModel.uniform(devices)
-    groups = [(k % devices,) for k in range(count)]
     plan = stages(graph, machine, parts=parts, cuts=[f"cell{k}" for k in range(1, count)], devices=groups)
     return lower(graph, plan, machine)
 
@@ -71,7 +75,7 @@ def units(rows: TaskGraph, order: AnyOrder, each: float = 1.0) -> float:
 def bubbles() -> None:
     """The table of units."""
     print(
-        "D  N   joint: GPipe  1F1B  two stages: interleaved   rows: GPipe  1F1B  ZB-H1  searched  interleaved   least"
+        "D  N   joint: GPipe  1F1B  interleaved   rows: GPipe  1F1B  ZB-H1  searched  interleaved  ZB-V   least, of a V"
     )
     for devices, parts in SIZES:
         joint, split = cells(devices, parts, is_joint=True), cells(devices, parts)
@@ -80,7 +84,10 @@ def bubbles() -> None:
         found += [units(cells(devices, parts, 2, True), interleaved, 0.5)]
         found += [units(split, order) for order in (gpipe, one_f_one_b, zb_h1, searched)]
         found += [units(cells(devices, parts, 2), interleaved, 0.5)]
-        print(f"{devices} {parts:2} " + " ".join(f"{each:9g}" for each in found) + f"  {3 * parts + devices - 1:6}")
+        there = range(devices)
+        found += [units(cells(devices, parts, way=[*there, *reversed(there)]), zb_v, 0.5)]
+        found += [3 * parts + devices - 1, 3 * parts + (devices - 1) / 2]
+        print(f"{devices} {parts:2} " + " ".join(f"{each:9g}" for each in found))
 
 
 def gpt(parts: int, options: argparse.Namespace) -> None:

@@ -1,7 +1,9 @@
-"""Searched periods against CP-SAT (OR-tools, a peer that nothing needs): `pip install ortools`, then
+"""Searched schedules of known placements, and periods against CP-SAT (OR-tools, a peer that nothing needs).
 
-    python benchmarks/schedules.py [--placements 80] [--seconds 5]
+    python benchmarks/schedules.py --placements 0                 the known ones
+    pip install ortools; python benchmarks/schedules.py [--placements 80] [--seconds 5]
 
+Known: on eight devices the V takes Tessel 117 s; on four, an M of 32 micro-batches takes 330 units in 1F1B+ by hand.
 Random placements: chains there and back over random devices, one or two of them, perhaps joined on all devices;
 backward passes whole or split; spans of 1 to 4 units; memory from what one micro-batch needs up to what all need.
 Both get the same seconds and one core. A period is of one micro-batch; ours may be of several, which is shorter.
@@ -17,15 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.schedule import Block, find_period
+from taskflow.schedule import Block, find_period, find_schedule
 from taskflow.schedule.blocks import Table, table_of
 from taskflow.schedule.found import least_memory
 from taskflow.schedule.period import least_period
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.schedule.placements import check
+from tests.schedule.placements import check, m_shape, v_shape
 
 WORST_SHARE = 0.9  # of all are proven optimal, at least
+MOST_V_SECONDS = 1.0
+M_PARTS, M_MEMORY, M_BY_HAND, LEAST_M_RATIO = 32, 6, 330.0, 1.2
 
 
 def placement(rng: np.random.Generator) -> tuple[list[Block], float]:
@@ -130,17 +134,42 @@ def begun(first: dict[tuple[int, int], Any], block: int, at: int) -> Any:
     return first[block, at] if block < at else 1 - first[at, block]
 
 
+def print_v(parts: int, least: int) -> None:
+    """How long the V of eight devices takes to search."""
+    begun = time.perf_counter()
+    period, found = find_period(v_shape(8), 8, MOST_V_SECONDS), find_schedule(v_shape(8), 8, parts, MOST_V_SECONDS)
+    taken = time.perf_counter() - begun
+    assert period is not None and found is not None
+    verdict = "ok" if taken < MOST_V_SECONDS and (period.period, found.makespan) == (3, least) else "MISSED"
+    units = f"period {period.period:g}, {found.makespan:g} units of {least}"
+    print(f"V on 8, {parts} parts: {units}, in {taken:.3f} s: {verdict}")
+
+
+def print_m(seconds: float) -> None:
+    """How much shorter the M is than by hand."""
+    found = find_schedule(m_shape(), M_MEMORY, M_PARTS, seconds)
+    assert found is not None
+    check(m_shape(), M_MEMORY, found.starts)
+    ratio = M_BY_HAND / found.makespan
+    verdict = "ok" if ratio >= LEAST_M_RATIO else "MISSED"
+    print(
+        f"M on 4, {M_PARTS} parts, memory {M_MEMORY}: {found.makespan:g} units, {ratio:.2f} x 1F1B+ by hand: {verdict}"
+    )
+
+
 def main() -> None:
-    """Print the placements where both differ, and the counts."""
+    """Print the known ones, the placements where both differ, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--placements", type=int, default=80)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rng, counts = (
-        np.random.default_rng(options.seed),
-        dict.fromkeys(("worse", "equal", "better", "optimal", "theirs"), 0),
-    )
+    find_schedule(v_shape(2), 2, 2, 0.1)  # compiles
+    print_v(8, 45)
+    print_v(16, 69)
+    print_m(options.seconds)
+    rng = np.random.default_rng(options.seed)
+    counts = dict.fromkeys(("worse", "equal", "better", "optimal", "theirs"), 0)
     for number in range(options.placements):
         blocks, memory = placement(rng)
         found = find_period(blocks, memory, options.seconds)
@@ -157,6 +186,8 @@ def main() -> None:
         if verdict != "equal":
             ours = f"{found.period:g} ({found.starts.shape[1]} a period)"
             print(f"placement {number}: {len(blocks)} blocks, ours {ours}, CP-SAT {against:g}", flush=True)
+    if not options.placements:
+        return
     share = counts["optimal"] / options.placements
     verdict = "ok" if counts["worse"] == 0 and share >= WORST_SHARE else "MISSED"
     print(f"{options.placements} placements, {options.seconds:g} s each: {counts}; {share:.0%} optimal: {verdict}")

@@ -16,6 +16,15 @@ def build(batch=8, width=4, name="fc"):
     return graph
 
 
+def deep():
+    graph = Graph()
+    h = graph.input("x", (8, 6))
+    for k in range(4):
+        h = tiny.linear(h, 6, name=f"fc{k}")
+    tiny.sgd(tiny.mean_square(h))
+    return graph
+
+
 def nothing():
     return None
 

@@ -14,7 +14,7 @@ from taskflow.graph.graph import Graph
 from taskflow.graph.recompute import recompute
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
-from taskflow.schedule import POLICIES, Schedule
+from taskflow.schedule import POLICIES, Schedule, chimera, zb_v
 from taskflow.schedule.found import search_schedule
 from taskflow.schedule.orders import reorder
 from taskflow.strategy.rules import RULES
@@ -78,7 +78,9 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
         help="compute these forward operators (separated by commas) again for the backward pass; auto: about all but "
         "sqrt(n) of n",
     )
-    parser.add_argument("--stages", type=positive, metavar="N", help="of the pipeline (default: one a device)")
+    parser.add_argument(
+        "--stages", type=positive, metavar="N", help="of the pipeline (default: one a device; zb_v: two)"
+    )
     parser.add_argument(
         "--schedule",
         metavar="NAME|FILE",
@@ -101,10 +103,22 @@ def find_plan(options: argparse.Namespace, problem: Problem) -> Strategy:
         instead = f"leave out --strategy {options.strategy}"
         raise ValueError(f"--parts {options.parts} makes a strategy of its own: {instead}")
     if options.parts:
-        return stages(problem.graph, problem.machine, options.stages, options.parts)
+        groups = _groups(options.schedule, len(problem.machine.devices), options.stages)
+        count = options.stages or (None if groups is None else len(groups))
+        return stages(problem.graph, problem.machine, count, options.parts, devices=groups)
     if options.stages:
         raise ValueError(f"--stages {options.stages}: give the micro-batches of the pipeline, too (--parts)")
     return find_strategy(options.strategy, problem)
+
+
+def _groups(schedule: str | None, devices: int, count: int | None) -> list[tuple[int, ...]] | None:
+    """The devices of every stage where a policy asks for some, or there are more stages than devices; else None."""
+    each = range(devices)
+    if schedule == zb_v.name:
+        return [(d,) for d in (*each, *reversed(each))]
+    if schedule == chimera.name:
+        return [(d, devices - 1 - d) for d in each]
+    return [(k % devices,) for k in range(count)] if count and count > devices else None
 
 
 def find_rows(options: argparse.Namespace, problem: Problem, strategy: Strategy) -> TaskGraph:

@@ -17,10 +17,11 @@ from taskflow.schedule.policies import (
     one_f_one_b,
     three_f_one_b,
     zb_h1,
+    zb_v,
 )
 from taskflow.schedule.schedule import Place, Policy, Schedule, Step
 
-_ALL = (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera, interlaced, three_f_one_b)
+_ALL = (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, zb_v, chimera, interlaced, three_f_one_b)
 POLICIES = {policy.name: policy for policy in _ALL}
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "program",
     "three_f_one_b",
     "zb_h1",
+    "zb_v",
 ]

@@ -30,7 +30,7 @@ from taskflow.core.text import describe_memory
 from taskflow.report import console
 from taskflow.report.describe import describe_bytes, describe_seconds
 from taskflow.report.dot import strategy_dot, task_graph_dot
-from taskflow.schedule import zb_h1
+from taskflow.schedule import POLICIES, chimera, interleaved, zb_h1, zb_v
 from taskflow.schedule.pipeline import pipeline_of
 from tests import commands
 
@@ -132,16 +132,38 @@ def test_pipelines(model, graph, capsys, tmp_path):
     assert by_name[-1].startswith(f"  {describe_seconds(seconds)}; digits: forward")
     assert run(capsys, *options, "searched").splitlines()[-1].endswith("by micro-batch")
     assert run(capsys, "check", *options[1:], "gpipe").startswith("proven in")
-    known = "gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera, interlaced, three_f_one_b, searched"
+    known = ", ".join([*POLICIES, "searched"])
     for given, message in {
         ("--stages", "2"): "--stages 2: give the micro-batches of the pipeline, too (--parts)",
         ("--parts", "2", "--strategy", "model_parallel"): (
             "--parts 2 makes a strategy of its own: leave out --strategy model_parallel"
         ),
+        ("--parts", "2", "--schedule", "zb_v", "--stages", "2"): "stages: 2 stages on 4 groups of devices",
         ("--parts", "2", "--schedule", "no"): f"schedule 'no': is neither a file nor one of {known}",
     }.items():
         assert main(["simulate", model, "--devices", "2", *given]) == 2
         assert capsys.readouterr().err == f"taskflow: {message}\n"
+
+
+PLACED = {
+    (zb_v,): [(0,), (1,), (1,), (0,)],
+    (zb_v, "--stages", "4"): [(0,), (1,), (1,), (0,)],
+    (interleaved, "--stages", "4"): [(0,), (1,), (0,), (1,)],
+    (chimera,): [(0, 1), (1, 0)],
+}
+
+
+@pytest.mark.parametrize("given", PLACED, ids=lambda given: "".join(getattr(each, "name", each) for each in given))
+def test_stages_where_a_policy_wants_them(model, capsys, given):
+    """And a trace of the same rows; a V has two stages a device."""
+    model, (policy, *options) = model.replace(":build", ":deep"), given
+    graph = build_model(model, [])
+    plan = stages(graph, MACHINE, len(PLACED[given]), 2, devices=PLACED[given])
+    rows = reorder(lower(graph, plan, MACHINE), COSTS, policy)
+    command = (model, "--parts", "2", "--schedule", policy.name, *options)
+    seconds = describe_seconds(simulate(rows, COSTS).seconds)
+    assert run(capsys, "simulate", *command).splitlines()[-1].startswith(f"  {seconds}; digits: forward")
+    assert run(capsys, "trace", *command, "--out", "v.json") == f"written: v.json ({len(rows)} tasks)\n"
 
 
 def test_recomputation(model, graph, capsys):

@@ -31,6 +31,7 @@ from taskflow.schedule import (
     program,
     three_f_one_b,
     zb_h1,
+    zb_v,
 )
 from taskflow.schedule.found import blocks_of
 from taskflow.schedule.pipeline import pipeline_of
@@ -81,6 +82,40 @@ def test_interleaved_is_that_of_torch(devices, parts):
     assert units(joint, interleaved, forward=0.5, joint=1.0) == TORCH[devices, parts]
     _, split = pipeline(devices, parts, 2)
     assert units(split, interleaved, forward=0.5, backward=0.5, weight=0.5) <= TORCH[devices, parts]
+
+
+def v_rows(devices, parts):
+    """Two cells a device, there and back; the two of the last device are one stage."""
+    graph, machine = chain(2 * devices, parts), MachineModel.uniform(devices)
+    way = [(d,) for d in (*range(devices), *reversed(range(devices)))]
+    cuts = [f"cell{k}" for k in range(1, 2 * devices)]
+    return graph, lower(graph, stages(graph, machine, parts=parts, cuts=cuts, devices=way), machine)
+
+
+FEW = {(1, 1): 3, (4, 1): 8.5, (4, 2): 9.5, (8, 3): 18.5, (8, 4): 19.5}  # fewer micro-batches than devices
+
+
+@pytest.mark.parametrize(("devices", "parts"), [(1, 4), (3, 7), (5, 11), (8, 11), (8, 32), *sorted({*SIZES, *FEW})])
+def test_a_v_idles_half_a_unit_a_device(devices, parts):
+    """3 N + (D - 1) / 2 where N >= D, as no device can do better; torch's ZBV takes 15 for D = N = 4."""
+    _, rows = v_rows(devices, parts)
+    least = 3 * parts + (devices - 1) / 2
+    assert units(rows, zb_v, forward=0.5, backward=0.5, weight=0.5) == FEW.get((devices, parts), least)
+    most = {}
+    for device, steps in zb_v.schedule(pipeline_of(rows)).steps.items():
+        cells = 2 if device == devices - 1 else 1
+        change = [cells * ((phase == "F") - (phase == "W")) for phase, _, _ in steps]
+        most[device] = np.cumsum(change).max()
+    assert max(most.values()) == 2 * min(devices, parts)
+
+
+@pytest.mark.parametrize("spans", [(1.0, 2.0, 1.0), (1.0, 1.0, 0.25), (1.0, 3.0, 3.0)])
+def test_a_v_of_unequal_steps(spans):
+    """Lists stay good where steps do not take as long as each other."""
+    _, rows = v_rows(4, 8)
+    names = dict(zip(("forward", "backward", "weight"), spans, strict=True))
+    work = 2 * 8 * sum(spans)
+    assert work <= units(rows, zb_v, **names) <= work + 4 * 3 * max(spans)
 
 
 @pytest.mark.parametrize(("devices", "parts", "known"), [(4, 2, 16), (4, 4, 28)])
@@ -157,6 +192,10 @@ def test_a_schedule_changes_no_bit(per_device):
         found = numbers(reorder(rows, costs, order), feeds)
         assert found.keys() == first.keys()
         assert all(np.array_equal(found[name], value) for name, value in first.items()), order
+
+
+def test_a_v_changes_no_bit():
+    assert_same_bits(*v_rows(3, 4), zb_v)
 
 
 def transient(rows):
