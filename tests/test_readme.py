@@ -27,7 +27,7 @@ def test_plans_run() -> None:
     scope: dict[str, object] = {"__name__": "plans"}
     for block in blocks:
         exec(compile(block, "plans.md", "exec"), scope)
-    assert len(blocks) == 1 and "rows" in scope
+    assert len(blocks) == 2 and "rows" in scope
 
 
 def test_readme_commands_run(
