@@ -118,11 +118,10 @@ def mixed(first: taskflow.Strategy, rest: taskflow.Strategy, part: float) -> tas
 
 
 class Run:
-    """A model under a strategy: what was predicted and what each round measured, in seconds."""
+    """A model under a plan: what was predicted and what each round measured, in seconds."""
 
-    def __init__(self, graph: taskflow.Graph, strategy: taskflow.Strategy, costs: taskflow.CostModel) -> None:
-        self.costs = costs
-        self.task_graph = taskflow.lower(graph, strategy, costs.machine)
+    def __init__(self, task_graph: taskflow.TaskGraph, costs: taskflow.CostModel) -> None:
+        self.costs, self.task_graph = costs, task_graph
         self.rounds: list[float] = []
         self.disturbed = 0
         self._rows: list[np.ndarray] = []
@@ -213,7 +212,8 @@ def make_feeds(graph: taskflow.Graph, words: int) -> dict[str, np.ndarray]:
 
 def choose(graph: taskflow.Graph, costs: taskflow.CostModel) -> dict[str, Run]:
     """Five strategies by the rule of the module."""
-    runs = {name: Run(graph, strategy, costs) for name, strategy in candidates(graph, costs.machine)}
+    machine = costs.machine
+    runs = {name: Run(taskflow.lower(graph, each, machine), costs) for name, each in candidates(graph, machine)}
     begin = time.monotonic()
     while isinstance(costs, MeasuredCosts) and connect().gather(time.monotonic() - begin)[0] < SECONDS:
         for run in runs.values():

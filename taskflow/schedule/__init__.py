@@ -6,7 +6,7 @@
 
 from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import Finite, find_schedule
-from taskflow.schedule.orders import critical_path, depth_first, first_ready, forward_first, program
+from taskflow.schedule.orders import by_ordinal, critical_path, depth_first, first_ready, forward_first, program
 from taskflow.schedule.period import Period, find_period
 from taskflow.schedule.policies import (
     chimera,
@@ -33,6 +33,7 @@ __all__ = [
     "Policy",
     "Schedule",
     "Step",
+    "by_ordinal",
     "chimera",
     "critical_path",
     "depth_first",

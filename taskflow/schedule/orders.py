@@ -13,6 +13,10 @@ the reordered rows simulates it.
   made last, which are still in the cache. With an operator split into pieces of the size of the cache on its own
   device, what moves a piece, what computes it and what hands it on follow each other (the fused kernels of CoCoNet,
   Jangda et al., ASPLOS 2022).
+* `by_ordinal`: program order, but between two barriers all rows of one ordinal before those of the next. A part of a
+  split operator goes through all that follows before the next part begins, so what is alive in between is that of one
+  part: of the hidden units or heads (co-shard: nnScaler, Lin et al., OSDI 2024), or of the samples. A barrier is a row
+  that waits for a later ordinal. `first_ready` and `critical_path` compute again at once what `recompute` has put off.
 * `forward_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose result the
   next forward pass reads first (P3: Jayarajan et al., MLSys 2019, section 4). A gradient in pieces (`lower(...,
   piece_bytes=)`) lets a more urgent one pass. As many of its pieces follow each other as fit in before that one is
@@ -26,6 +30,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from taskflow.core.compiling import njit
 from taskflow.cost.model import CostModel
 from taskflow.schedule.list_scheduling import BY_READY, BY_START, LATEST_FIRST, list_schedule
 from taskflow.schedule.schedule import Policy, Schedule, lay_out
@@ -41,9 +46,9 @@ def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Sch
         task_graph: from `lower`.
         costs: seconds of every row.
         order: a policy of pipelines (`taskflow.schedule.one_f_one_b`, ...), a `Schedule`, one of
-            `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), `.depth_first`,
-            `.forward_first`, or any function that takes a task graph and the seconds of its rows (an array) and gives
-            the row numbers in issue order.
+            `taskflow.schedule.program`, `.by_ordinal`, `.first_ready`, `.critical_path` (the default),
+            `.depth_first`, `.forward_first`, or any function that takes a task graph and the seconds of its rows (an
+            array) and gives the row numbers in issue order.
 
     Raises:
         ValueError: what `order` gives is no permutation, or puts a row before one that it waits for; or a schedule does
@@ -58,6 +63,26 @@ def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Sch
 def program(task_graph: TaskGraph, seconds: Array) -> Array:
     """Rows as they are: as `lower` issues them."""
     return np.arange(len(task_graph))
+
+
+def by_ordinal(task_graph: TaskGraph, seconds: Array) -> Array:
+    """Rows by the barriers before them in program order, then by ordinal, then by row."""
+    ordinal = task_graph.ordinal
+    found: Array = np.lexsort((ordinal, barriers_before(task_graph.dep_ptr, task_graph.dep_row, ordinal)))
+    return found
+
+
+@njit
+def barriers_before(ptr: Array, awaited: Array, ordinal: Array) -> Array:
+    """Per row the barriers up to it: rows that wait for a later ordinal, if no barrier lies between the two."""
+    found = np.zeros(len(ordinal), np.int64)
+    for row in range(len(ordinal)):
+        found[row] = found[row - 1] if row > 0 else 0
+        for k in range(ptr[row], ptr[row + 1]):
+            before = awaited[k]
+            if found[before] == found[row] and ordinal[before] > ordinal[row]:
+                found[row] += 1
+    return found
 
 
 def first_ready(task_graph: TaskGraph, seconds: Array) -> Array:

@@ -42,7 +42,7 @@ MACHINES = {
     "h100": lambda devices: MachineModel.preset("h100", nodes=1 + devices % 2),
 }
 COLLECTIVES = ("all-reduce", "reduce-scatter", "reduce", "all-gather", "broadcast")
-ORDERS = ("lowered", "random", "first_ready", "critical_path")
+ORDERS = ("lowered", "random", "by_ordinal", "first_ready", "critical_path")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 MODELS = sorted(set(TINY) - {"inception_v3"})  # 1,000 operators
 

@@ -14,13 +14,17 @@ from taskflow import (
     Strategy,
     data_parallel,
     lower,
+    recompute,
     reorder,
     simulate,
+    single_device,
 )
-from taskflow.schedule import critical_path, depth_first, first_ready, forward_first, program
+from taskflow.schedule import by_ordinal, critical_path, depth_first, first_ready, forward_first, program
 from taskflow.schedule.orders import Order, bottom_levels, first_readers
 from taskflow.simulation.simulate import schedule
+from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import Kind
+from tests.schedule.cells import CellCosts, chain
 
 
 def copy(ctx, x, y):
@@ -47,7 +51,7 @@ def diamond() -> tuple[Graph, Strategy]:
 MACHINE = MachineModel.uniform(2, Device("emulated", overhead_seconds=1e-3), latency_seconds=1e-4)
 
 
-@pytest.mark.parametrize("order", [program, first_ready, critical_path, depth_first, forward_first])
+@pytest.mark.parametrize("order", [program, by_ordinal, first_ready, critical_path, depth_first, forward_first])
 def test_every_schedule_gives_the_same_numbers(order: Order) -> None:
     graph, strategy = diamond()
     machine = MachineModel.uniform(2)
@@ -125,6 +129,54 @@ def test_depth_first_takes_piece_by_piece_what_critical_path_takes_step_by_step(
         for device in range(2):
             found = rows.kind[rows.device == device]
             assert "".join("pcf"[[Kind.POINT, Kind.COPY, Kind.FOLD].index(kind)] for kind in found) == kinds, order
+
+
+def co_sharded(parts, samples, is_recomputed=True):
+    """A feed-forward block on one device, its hidden units in parts."""
+    graph, machine = Graph(), MachineModel.uniform(1)
+    h = ops.linear(graph.input("x", (samples, 4)), 64, name="fc1")
+    h = ops.linear(ops.relu(h, name="relu"), 4, name="fc2")
+    ops.sgd(ops.mean_squared_error(h, graph.input("t", (samples, 4)), name="loss"), lr=0.1)
+    strategy, here = single_device(graph, machine), (0,) * parts
+    strategy["fc1"] = strategy["relu"] = ParallelConfig({"o": parts}, here)
+    strategy["fc2"] = ParallelConfig({"i": parts}, here)
+    return lower(recompute(graph, ["fc1", "relu"]) if is_recomputed else graph, strategy, machine)
+
+
+def test_by_ordinal_takes_part_by_part_what_stands_between_barriers() -> None:
+    """All parts are needed by the loss, and by an update of a bias that has none."""
+    rows = reorder(co_sharded(2, 8), CellCosts(), by_ordinal)
+    points = [row for row in range(len(rows)) if rows.kind[row] == Kind.POINT]
+    back = "fc2.dx fc1.again relu.again fc2.dweight relu.dx fc1.dweight fc2.weight.sgd"
+    forward = [f"{name}{part}" for part in range(2) for name in ("fc1", "relu", "fc2")]
+    loss = ["loss0", "loss.one0", "loss.dx0"]
+    backward = [f"{name}{part}" for part in range(2) for name in back.split()]
+    assert [f"{rows.name(row)}{rows.ordinal[row]}" for row in points][:23] == forward + loss + backward
+
+
+@pytest.mark.parametrize("parts", [4, 8])
+def test_by_ordinal_keeps_one_part_alive(parts) -> None:
+    """Co-shard: a part of the hidden units, before and after the activation, and its gradients; others keep all."""
+    samples, costs = 4096, CostModel.analytic(MachineModel.uniform(1))
+    rows = co_sharded(parts, samples)
+    part_bytes = samples * 64 * 4 // parts
+    peaks = {}
+    for order in (by_ordinal, program, critical_path, depth_first):
+        peaks[order] = int(plan_memory(reorder(rows, costs, order)).peak_bytes[0]) / part_bytes
+    passed_on = 4 * parts / 16  # x, y, t and gradients of these: 1/16 of all hidden units each
+    assert 3 <= peaks.pop(by_ordinal) <= 3.1 + passed_on
+    assert parts < min(peaks.values())
+
+
+def test_by_ordinal_goes_back_with_a_micro_batch_before_the_next() -> None:
+    """Accumulated gradients: what is kept is that of one micro-batch."""
+    graph, machine, parts = chain(6, 8), MachineModel.uniform(1), 8
+    config = ParallelConfig({"b": parts}, (0,) * parts)
+    strategy = Strategy(dict.fromkeys(single_device(graph, machine), config))
+    rows = lower(graph, strategy, machine)
+    ordered = reorder(rows, CellCosts(), by_ordinal)
+    ordinals = [ordered.ordinal[k] for k in range(len(ordered)) if ordered.name(k) in ("cell5", "cell5.dx")]
+    assert ordinals == [part for part in range(parts) for _ in range(2)]
 
 
 def layers(repeat):

@@ -1,0 +1,19 @@
+"""Data x tensor x pipeline parallel: two stages, and in each samples x heads, hidden units or positions.
+
+On eight devices two of each; on four no more than one part of the samples, or `TENSOR = 1`.
+"""
+
+import taskflow
+
+MODEL: dict[str, int] = {}
+
+
+def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel) -> taskflow.TaskGraph:
+    data, tensor = len(machine.devices) // 4, 2
+    within = {}
+    for name in taskflow.single_device(graph, machine):
+        axis = next((a for a in graph.operator(name).split_axes if a in "ho"), "s")
+        within[name] = taskflow.ParallelConfig({"b": data, axis: tensor})
+    strategy = taskflow.stages(graph, machine, cuts=["block2.q"], parts=4, within=within)
+    rows = taskflow.lower(graph, strategy, machine)
+    return taskflow.reorder(rows, costs, taskflow.schedule.one_f_one_b)
