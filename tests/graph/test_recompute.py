@@ -54,6 +54,10 @@ def test_the_bits_are_the_same_under_any_strategy(names):
     graph, machine = blocks(3), MachineModel.uniform(2)
     again = recompute(graph, names)
     assert not any(op.name.endswith(".again") for op in graph.operators)
+    clones = [op for op in again.operators if op.name.endswith(".again")]
+    assert {r.name for op in clones for r in op.outputs} == {
+        f"{r.name}.again" for op in clones for r in graph.operator(op.name[:-6]).outputs
+    }
     strategies = (
         Strategy({op.name: ParallelConfig({}, (0,)) for op in graph.operators if op.follows is None}),
         data_parallel(graph, machine),
