@@ -28,7 +28,9 @@ FORMAT, VERSION = "taskflow-schedule", 1
 # of weights, B: both, as they are lowered. The letters are those of torch.distributed.pipelining.
 Step = tuple[str, int, int]
 PHASES = {"F": "F", "I": "I", "W": "W", "B": "IW"}
-MOVES, POINTS, UPDATES = range(3)  # of what can start at the same moment, which goes first
+# Of what can start at the same moment, which goes first. A device with one thread takes what others send when no point
+# can start: a transfer that is late holds up all behind it (a late receive before a forward pass: pytorch #172668).
+MOVES, POINTS, TRANSFERS, UPDATES = range(4)
 
 
 class ScheduleTable(Struct, forbid_unknown_fields=True):
@@ -142,6 +144,8 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
     is_same = task_graph.device[listed[:-1]] == task_graph.device[listed[1:]]
     following[listed[:-1][is_same]] = listed[1:][is_same]
     priority = np.where(task_graph.kind == Kind.POINT, POINTS, MOVES)
+    one_thread = np.array([device.kind == "cpu" for device in task_graph.machine.devices])
+    priority[task_graph.is_transfer & one_thread[task_graph.device]] = TRANSFERS
     priority[pipeline.phase == Phase.UPDATE] = UPDATES
     order = list_schedule(task_graph, seconds, BY_START, priority, following)
     if len(order) < len(task_graph):

@@ -220,13 +220,15 @@ def mlp(devices, parts, samples, width=128):
 
 
 def test_memory_of_a_pipeline():
-    """Micro-batches hold activations until their backward pass, and one gradient a device: 16 of 48 samples."""
+    """Micro-batches hold activations until their backward pass, and one gradient a device: 16 of 48 samples.
+
+    A device keeps what it sends until the receiver, which has one thread, takes it: the first one sends one way alone.
+    """
     _, rows = mlp(4, 16, 768)
     costs = CostModel.analytic(rows.machine)
     early, late = (transient(reorder(rows, costs, order)) / 1024 for order in (one_f_one_b, gpipe))
     print(f"1F1B {early.round().tolist()} KB, GPipe {late.round().tolist()} KB")
-    assert early[0] <= 830 and (np.diff(early[1:]) < 0).all()
-    assert early[1] <= early[0]  # the second has a gradient to send back, the first one micro-batch more
+    assert early.max() <= 600 and (np.diff(early[1:]) < 0).all()
     assert late.max() <= 1900
     assert late.min() > early.max()
 
