@@ -344,7 +344,7 @@ class Graph:
                 bound.shapes[len(inputs) + k],
                 dtypes[k],
                 "value",
-                bound.pattern.outputs[k].axis_names,
+                bound.axis_names(k, [r.axes for r in inputs]),
             )
             for k in range(len(dtypes))
         )

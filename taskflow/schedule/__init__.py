@@ -6,9 +6,10 @@
 
 from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import Finite, find_schedule
-from taskflow.schedule.orders import critical_path, depth_first, first_ready, forward_first, program
+from taskflow.schedule.orders import critical_path, depth_first, first_ready, forward_first, part_by_part, program
 from taskflow.schedule.period import Period, find_period
 from taskflow.schedule.policies import (
+    POLICIES,
     chimera,
     gpipe,
     interlaced,
@@ -19,9 +20,6 @@ from taskflow.schedule.policies import (
     zb_h1,
 )
 from taskflow.schedule.schedule import Place, Policy, Schedule, Step
-
-_ALL = (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, chimera, interlaced, three_f_one_b)
-POLICIES = {policy.name: policy for policy in _ALL}
 
 __all__ = [
     "POLICIES",
@@ -44,6 +42,7 @@ __all__ = [
     "interleaved",
     "looped_bfs",
     "one_f_one_b",
+    "part_by_part",
     "program",
     "three_f_one_b",
     "zb_h1",

@@ -18,6 +18,7 @@ the reordered rows simulates it.
   piece_bytes=)`) lets a more urgent one pass. As many of its pieces follow each other as fit in before that one is
   there by prediction: the blocks of Prophet (Zhang et al., ICDCS 2021). What it gains lies between steps (`lower(...,
   repeat=)`): gradients of late layers travel while the next step computes its early layers.
+* `part_by_part`: one micro-batch after the other, forward and back, so that a device holds the activations of one.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ from collections.abc import Callable
 import numpy as np
 
 from taskflow.cost.model import CostModel
+from taskflow.schedule.found import NAME, search_schedule
 from taskflow.schedule.list_scheduling import BY_READY, BY_START, LATEST_FIRST, list_schedule
+from taskflow.schedule.pipeline import pipeline_of, refuse_barrier
+from taskflow.schedule.policies import POLICIES
 from taskflow.schedule.schedule import Policy, Schedule, lay_out
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 Order = Callable[[TaskGraph, Array], Array]  # task graph, seconds of every row -> row numbers in issue order
 
 
-def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | None = None) -> TaskGraph:
+def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None) -> TaskGraph:
     """The same tasks issued in another order.
 
     Args:
@@ -42,17 +46,34 @@ def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Sch
         costs: seconds of every row.
         order: a policy of pipelines (`taskflow.schedule.one_f_one_b`, ...), a `Schedule`, one of
             `taskflow.schedule.program`, `.first_ready`, `.critical_path` (the default), `.depth_first`,
-            `.forward_first`, or any function that takes a task graph and the seconds of its rows (an array) and gives
-            the row numbers in issue order.
+            `.forward_first`, `.part_by_part`, the name of one of these, "searched" (see `search_schedule`), or any
+            function that takes a task graph and the seconds of its rows (an array) and gives the row numbers in issue
+            order.
 
     Raises:
-        ValueError: what `order` gives is no permutation, or puts a row before one that it waits for; or a schedule does
-            not fit the task graph (see `schedule.lay_out`).
+        ValueError: what `order` gives is no permutation, or puts a row before one that it waits for; nothing has that
+            name; or a schedule does not fit the task graph (see `schedule.lay_out`).
     """
+    return task_graph.reordered(issue_order(task_graph, costs, order))
+
+
+def issue_order(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None) -> Array:
+    """The row numbers in which `reorder` issues them."""
+    if order == NAME:
+        order = search_schedule(task_graph, costs)
+    elif isinstance(order, str):
+        if order not in NAMED:
+            raise ValueError(f"schedule '{order}': is none of {', '.join(NAMED)}, {NAME}")
+        order = NAMED[order]
     seconds = costs.seconds(task_graph)
     if isinstance(order, Policy | Schedule):
-        return task_graph.reordered(lay_out(task_graph, seconds, order))
-    return task_graph.reordered((order or critical_path)(task_graph, seconds))
+        return lay_out(task_graph, seconds, order)
+    return (order or critical_path)(task_graph, seconds)
+
+
+def order_name(order: Order | Policy | Schedule | str) -> str:
+    """What messages and reports call it."""
+    return order if isinstance(order, str) else getattr(order, "name", getattr(order, "__name__", type(order).__name__))
 
 
 def program(task_graph: TaskGraph, seconds: Array) -> Array:
@@ -83,6 +104,23 @@ def forward_first(task_graph: TaskGraph, seconds: Array) -> Array:
     return list_schedule(task_graph, seconds, BY_START, np.where(is_point, rows, first_readers(task_graph)))
 
 
+def part_by_part(task_graph: TaskGraph, seconds: Array) -> Array:
+    """Rows by the last micro-batch that they wait for, then as they are.
+
+    Raises:
+        ValueError: an operator needs all micro-batches at once, so that activations of all would be held.
+    """
+    pipeline, part = pipeline_of(task_graph), task_graph.ordinal.tolist()
+    for row in range(len(task_graph)):
+        part[row] = max((part[row], *(part[before] for before in task_graph.deps(row))))
+    needed: Array = np.array(part, np.int64)
+    late = (pipeline.stage >= 0) & (task_graph.ordinal == 0) & (needed == pipeline.parts - 1)
+    if pipeline.parts > 1 and late.any():
+        row = int(np.argmax(late))
+        refuse_barrier(task_graph, pipeline, "part_by_part", row, max(task_graph.deps(row), key=part.__getitem__))
+    return np.argsort(needed, kind="stable")
+
+
 def first_readers(task_graph: TaskGraph) -> Array:
     """Per row the first point that needs what comes of it; rows that move data and updates in place hand that on.
 
@@ -111,3 +149,7 @@ def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:
         for before in task_graph.deps(row):
             level[before] = max(level[before], seconds[before] + level[row])
     return level
+
+
+_ORDERS = (program, first_ready, critical_path, depth_first, forward_first, part_by_part)
+NAMED: dict[str, Order | Policy] = {**POLICIES, **{order.__name__: order for order in _ORDERS}}

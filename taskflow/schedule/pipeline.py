@@ -8,7 +8,7 @@ to no stage.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -89,7 +89,12 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
     if not is_late.any():
         return
     edge = int(np.argmax(is_late))
-    reader, maker = task_graph.name(int(waiting[edge])), task_graph.name(int(awaited[edge]))
+    refuse_barrier(task_graph, pipeline, name, int(waiting[edge]), int(awaited[edge]))
+
+
+def refuse_barrier(task_graph: TaskGraph, pipeline: Pipeline, name: str, waiting: int, awaited: int) -> NoReturn:
+    """Raise the ValueError of a schedule that cannot have a row wait for one of a later micro-batch."""
+    reader, maker = task_graph.name(waiting), task_graph.name(awaited)
     raise ValueError(
         f"schedule '{name}': '{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point; "
         f"use per-part statistics (ops.batch_norm(..., parts={pipeline.parts})) where it is a batch norm, or an order "

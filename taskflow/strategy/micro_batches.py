@@ -26,8 +26,8 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
         ValueError: an operator has fewer samples than points along them, cannot be split so, or its samples do not
             divide into `parts`.
     """
-    if parts < 1:
-        raise ValueError(f"micro-batches: {parts} of them; at least one")
+    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+        raise ValueError(f"micro-batches: {parts!r} of them; a positive number is needed")
     sample, chosen = sample_groups(graph), dict(strategy)
     for family in families(graph, strategy) if parts > 1 else []:
         name, extents = family.leader.name, family.leader.extents
