@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from numbers import Real
 from typing import Concatenate, ParamSpec, TypeVar
 
 from ops.initializers import Init, fan_in_uniform
@@ -128,11 +130,12 @@ def checked(
     ndim: Sequence[int] = (),
     least: int = 0,
     floating: bool = True,
+    eps: float = 1.0,
 ) -> str:
     """What messages call an operator, `<kind> '<name>'`; errors are for an operand that it does not take.
 
     TypeError for what is no region, ValueError for another number of dimensions than one of `ndim` or `least` at least,
-    and, if it has to be `floating`, for another dtype.
+    if it has to be `floating`, for another dtype, and for an `eps` that is no positive finite number.
     """
     where = f"{kind} '{name or kind}'"
     check_region(where, x, role, floating)
@@ -142,6 +145,8 @@ def checked(
     if x.ndim < least:
         needed = ("", "one dimension is", "two dimensions are", "three dimensions are")[least]
         raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least {needed} needed")
+    if not isinstance(eps, Real) or isinstance(eps, bool) or not 0 < eps < inf:
+        raise ValueError(f"{where}: eps is {eps!r}, a positive finite number is needed")
     return where
 
 

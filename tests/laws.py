@@ -4,7 +4,7 @@ import numpy as np
 
 from taskflow import CostModel, Executor, MachineModel, lower, reorder, single_device
 from taskflow.checking.checker import check_own_plan
-from taskflow.schedule import POLICIES, by_ordinal, critical_path, depth_first, first_ready, forward_first, program
+from taskflow.schedule.orders import NAMED
 from tests.strategies import random_strategy
 
 TOLERANCE = 1e-10  # float64: relative to the largest element
@@ -52,7 +52,7 @@ def any_order_is_the_same(model, machine, strategy, orders=10, seed=0, **options
         assert_equal(run(task_graph.reordered(random_order(task_graph, generator)), model.feeds, **options), expected)
 
 
-ORDERS = [*POLICIES.values(), program, by_ordinal, first_ready, critical_path, depth_first, forward_first]
+ORDERS = list(NAMED)
 
 
 def any_plan_in_time_is_one_device(model, machine, strategy, expected, seed=0, count=3):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy
 from taskflow.graph.family import Family
+from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.rules import random_config
 from tests import tiny
 
@@ -227,6 +228,9 @@ def plans_in_time(draw, model):
     if draw(st.integers(0, 3)):
         with suppress(ValueError):  # there are not samples enough
             strategy = taskflow.stages(graph, machine, count, parts, devices=groups)
+    elif draw(st.booleans()):
+        with suppress(ValueError):  # too few samples for as many micro-batches
+            strategy = micro_batches(graph, strategy, parts)
     return Model(graph, model.feeds), machine, strategy
 
 

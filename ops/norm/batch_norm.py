@@ -1,7 +1,7 @@
 """Normalization over the batch, exact under any split.
 
 Batch statistics are operators of their own whose partial sums are combined like any others, so every device normalizes
-by the mean and variance of the whole batch. They follow the main operator, which carries the name.
+by the mean and variance of the whole batch, or of its part. They follow the main operator, which carries the name.
 """
 
 from __future__ import annotations
@@ -9,18 +9,49 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import checked, distinct, launch_all, launch_first, layout_channels_last, parameters, term, terms
+from ops.building import (
+    check_positive,
+    checked,
+    distinct,
+    launch_all,
+    launch_first,
+    layout_channels_last,
+    parameters,
+    term,
+    terms,
+)
 from ops.expressions.assign import assign
-from ops.expressions.program import program
+from ops.expressions.program import Program, program
 from ops.initializers import Init
-from taskflow import Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 _INVERSE = "inverse = 1 / sqrt(var + eps)"
+_OF_A_PART = {"mean", "var", "gbias", "gweight"}  # arrays (parts, channels)
 
 
-def _kernel(text: str, arguments: str, **numbers: float) -> Kernel:
-    """The kernel of a program on arrays whose dimension 1 is that of the channels."""
-    return assign.bind(program=program(text, arguments, numbers, along=1, contracts=True))
+def _each_part(ctx: Context, *arrays: Array, program: Program, axis: str) -> None:
+    """A program on the samples of each part alone; `axis` is that of the parts."""
+    low, high = ctx.interval(axis)
+    kernel, count = assign.on_cuda if ctx.is_cuda else assign, high - low
+
+    def of_part(name: str, a: Array, k: int) -> Array:
+        rows = len(a) // count
+        seen: Array = a[k] if name in _OF_A_PART else a if a.ndim == 1 else a[k * rows : (k + 1) * rows]
+        return seen
+
+    for k in range(count):
+        parts = [of_part(name, a, k) for name, a in zip(program.arguments, arrays, strict=True)]
+        kernel(ctx, *parts, program=program)
+
+
+_by_part = Kernel(_each_part, is_compiled=True, is_captured=True, cuda=Kernel(_each_part, takes_half=True))
+
+
+def _kernel(text: str, arguments: str, per: str, **numbers: float) -> Kernel:
+    """The kernel of a program on arrays whose dimension 1 is that of the channels; statistics are of `per`."""
+    found = program(text, arguments, numbers, along=1, contracts=True)
+    axis, _, channel = per.partition(" ")
+    return _by_part.bind(program=found, axis=axis) if channel else assign.bind(program=found)
 
 
 def batch_norm(
@@ -30,6 +61,7 @@ def batch_norm(
     eps: float = 1e-5,
     name: str | None = None,
     *,
+    parts: int = 1,
     weight_init: Init = 1.0,
     bias_init: Init = 0.0,
 ) -> LogicalRegion:
@@ -38,40 +70,57 @@ def batch_norm(
     Training uses mean and (biased) variance of the whole batch, in two passes, and moves the states
     `<name>.running_mean` and `<name>.running_var` (unbiased) towards them by `momentum`; otherwise the states are used.
 
+    In several parts the batch is cut into as many equal runs of samples, each with statistics of its own (ghost batch
+    norm: Hoffer, Hubara and Soudry, NIPS 2017). So micro-batches do not wait for each other, and the result depends on
+    `parts`, but on no strategy. The states are moved once a step, towards the mean over the parts of their means and of
+    their unbiased variances.
+
     Args:
         x: (batch, channels) or (batch, channels, height, width), floating point.
         training: which statistics are used.
         momentum: share of this batch in the running statistics.
         eps: added to the variance.
         name: of the operator; its parameters are `<name>.weight` and `<name>.bias`, of shape (channels,).
+        parts: of the batch, an axis `m` of the pattern, left of the batch's. Outside of training it changes no number,
+            and a batch that does not divide has one.
         weight_init, bias_init: first values.
 
     Returns:
         The shape and dtype of `x`.
 
     Raises:
-        ValueError: `x` has another number of dimensions, or training has one value per channel only.
+        ValueError: `x` has another number of dimensions, or training has one value per channel and part only; the batch
+            does not divide into the parts; or `eps` is no positive finite number.
     """
-    where = checked("batch_norm", name, x, ndim=(2, 4))
-    count = prod(x.shape) // x.shape[1]
+    where = checked("batch_norm", name, x, ndim=(2, 4), eps=eps)
+    check_positive(where, parts=parts)
+    if x.shape[0] % parts:
+        if training:
+            raise ValueError(f"{where}: the {x.shape[0]} samples of '{x.name}' do not divide into {parts} parts")
+        parts = 1
+    count = prod(x.shape) // x.shape[1] // parts
     if training and count == 1:
-        raise ValueError(f"{where}: '{x.name}' is {x.shape}: training needs more than one value per channel")
+        of = "channel" if parts == 1 else f"channel in each of {parts} parts"
+        raise ValueError(f"{where}: '{x.name}' is {x.shape}: training needs more than one value per {of}")
     graph = x.graph
     name = graph.unique_name(name or "batch_norm")
     weight_and_bias = parameters(x, name, x.shape[1:2], True, weight_init, bias_init)
     mean = graph.parameter(f"{name}.running_mean", x.shape[1:2], 0.0, x.dtype, trainable=False)
     var = graph.parameter(f"{name}.running_var", x.shape[1:2], 1.0, x.dtype, trainable=False)
-    axes = distinct(x.axes)
-    x_term, c = term(axes), axes[1]
+    batch, c, *rest, m = distinct((*x.axes, "m"))
+    x_term, sizes = (term((f"({m} {batch})", c, *rest)), {m: parts}) if parts > 1 else (term((batch, c, *rest)), {})
+    per = f"{m} {c}" if training and parts > 1 else c
     if training:
         with graph.following(name):
-            mean, var = _batch_statistics(name, x, x_term, c, [mean, var], momentum, count)
-    pattern = f"{x_term}, {c}, {c}, {c}, {c} -> {x_term}"
+            mean, var = _batch_statistics(name, x, x_term, per, [mean, var], momentum, count, sizes)
+    pattern = f"{x_term}, {per}, {per}, {c}, {c} -> {x_term}"
+    text = f"{_INVERSE}; y = (x - mean) * (inverse * weight) + bias"
     return launch_first(
         name,
         pattern,
         [x, mean, var, *weight_and_bias],
-        kernel=_kernel(f"{_INVERSE}; y = (x - mean) * (inverse * weight) + bias", "x mean var weight bias y", eps=eps),
+        kernel=_kernel(text, "x mean var weight bias y", per, eps=eps),
+        sizes=sizes,
         backward=partial(_batch_norm_backward, eps=eps, count=count if training else 0),
         flops=4,
         layout=layout_channels_last(pattern),  # what the statistics' kernels are fast with, too
@@ -79,36 +128,55 @@ def batch_norm(
 
 
 def _batch_statistics(
-    name: str, x: LogicalRegion, x_term: str, c: str, running: list[LogicalRegion], momentum: float, count: int
+    name: str,
+    x: LogicalRegion,
+    x_term: str,
+    per: str,
+    running: list[LogicalRegion],
+    momentum: float,
+    count: int,
+    sizes: dict[str, int],
 ) -> tuple[LogicalRegion, LogicalRegion]:
-    kernel = _kernel("mean += x * share", "x mean", share=1 / count)
-    mean = launch_first(f"{name}.mean", f"{x_term} -> {c}", [x], kernel=kernel, flops=1)
-    kernel = _kernel("d = x - mean; var += d * d * share", "x mean var", share=1 / count)
-    var = launch_first(f"{name}.var", f"{x_term}, {c} -> {c}", [x, mean], kernel=kernel, flops=3)
+    kernel = _kernel("mean += x * share", "x mean", per, share=1 / count)
+    mean = launch_first(f"{name}.mean", f"{x_term} -> {per}", [x], kernel=kernel, sizes=sizes, flops=1)
+    kernel = _kernel("d = x - mean; var += d * d * share", "x mean var", per, share=1 / count)
+    var = launch_first(f"{name}.var", f"{x_term}, {per} -> {per}", [x, mean], kernel=kernel, sizes=sizes, flops=3)
+    found, c = [mean, var], per.split()[-1]
+    if per != c:
+        found = _summed(f"{name}.of_parts", found, per, 1 / mean.shape[0])
     text = "mean = kept * mean + momentum * m; var = kept * var + corrected * v"
     numbers = {"kept": 1 - momentum, "momentum": momentum, "corrected": momentum * count / (count - 1)}
-    kernel, inputs = _kernel(text, "mean var m v", **numbers), [*running, mean, var]
-    launch_all(f"{name}.running", f"{c}, {c}, {c}, {c} ->", inputs, kernel=kernel, writes=running, flops=6)
+    kernel = _kernel(text, "mean var m v", c, **numbers)
+    launch_all(f"{name}.running", f"{c}, {c}, {c}, {c} ->", [*running, *found], kernel=kernel, writes=running, flops=6)
     return mean, var
+
+
+def _summed(name: str, two: list[LogicalRegion], per: str, share: float) -> list[LogicalRegion]:
+    """The sums over the parts, times a share."""
+    c = per.split()[-1]
+    kernel = _kernel("a += m * share; b += v * share", "m v a b", c, share=share)
+    return list(launch_all(name, f"{per}, {per} -> {c}, {c}", two, kernel=kernel, flops=2))
 
 
 def _batch_norm_backward(
     op: Operator, gy: LogicalRegion, *, eps: float, count: int
 ) -> tuple[LogicalRegion | None, ...]:
     """Ioffe and Szegedy's gradient; that of mean and variance is in `dx` already. `count` is 0 outside of training."""
-    (x_term, c, *_), _ = terms(op)
+    (x_term, per, _, c, _), _ = terms(op)
     x, mean, var, weight, _ = op.inputs
-    read, known = f"{x_term}, {x_term}, {c}, {c}", [gy, x, mean, var]
+    read, known, sizes = f"{x_term}, {x_term}, {per}, {per}", [gy, x, mean, var], op.bound.term_sizes(0)
     text = f"gbias += g\n{_INVERSE}; gweight += g * ((x - mean) * inverse)"
-    kernel = _kernel(text, "g x mean var gbias gweight", eps=eps)
-    gbias, gweight = launch_all(f"{op.name}.sums", f"{read} -> {c}, {c}", known, kernel=kernel, flops=5)
+    kernel, pattern = _kernel(text, "g x mean var gbias gweight", per, eps=eps), f"{read} -> {per}, {per}"
+    sums = [*launch_all(f"{op.name}.sums", pattern, known, kernel=kernel, sizes=sizes, flops=5)]
     if count:
         text = "gx = (g - (x - mean) * (gweight * inverse / count) - gbias / count) * (inverse * weight)"
-        kernel = _kernel(f"{_INVERSE}; {text}", "g x mean var weight gbias gweight gx", eps=eps, count=count)
-        pattern, inputs = f"{read}, {c}, {c}, {c} -> {x_term}", [*known, weight, gbias, gweight]
-        gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=7)
+        arguments = "g x mean var weight gbias gweight gx"
+        kernel = _kernel(f"{_INVERSE}; {text}", arguments, per, eps=eps, count=count)
+        pattern, inputs = f"{read}, {c}, {per}, {per} -> {x_term}", [*known, weight, *sums]
+        gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=7)
     else:
-        kernel = _kernel(f"{_INVERSE}; gx = g * (inverse * weight)", "g var weight gx", eps=eps)
+        kernel = _kernel(f"{_INVERSE}; gx = g * (inverse * weight)", "g var weight gx", c, eps=eps)
         pattern = f"{x_term}, {c}, {c} -> {x_term}"
-        gx = launch_first(f"{op.name}.dx", pattern, [gy, var, weight], kernel=kernel, flops=1)
+        gx = launch_first(f"{op.name}.dx", pattern, [gy, var, weight], kernel=kernel, sizes=sizes, flops=1)
+    gbias, gweight = sums if per == c else _summed(f"{op.name}.dparts", sums, per, 1.0)
     return gx, None, None, gweight, gbias

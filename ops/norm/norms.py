@@ -40,9 +40,9 @@ def layer_norm(
         The shape and dtype of `x`.
 
     Raises:
-        ValueError: `x` is a scalar, or of another dtype.
+        ValueError: `x` is a scalar, or of another dtype; or `eps` is no positive finite number.
     """
-    checked("layer_norm", name, x, least=1)
+    checked("layer_norm", name, x, least=1, eps=eps)
     *lead, last = distinct(x.axes)
     if composed:
         full, count, row = term((*lead, last)), x.shape[-1], term(lead)
@@ -72,9 +72,9 @@ def rms_norm(x: LogicalRegion, eps: float = 1e-6, name: str | None = None, *, we
         The shape and dtype of `x`. Every axis may be split.
 
     Raises:
-        ValueError: `x` is a scalar, or of another dtype.
+        ValueError: `x` is a scalar, or of another dtype; or `eps` is no positive finite number.
     """
-    checked("rms_norm", name, x, least=1)
+    checked("rms_norm", name, x, least=1, eps=eps)
     axes = distinct(x.axes)
     full, row, last = term(axes), term(axes[:-1]), axes[-1]
     name = x.graph.unique_name(name or "rms_norm")
@@ -121,9 +121,10 @@ def group_norm(
         The shape and dtype of `x`. Every axis may be split: `g`, the groups, and the channels of a group as well.
 
     Raises:
-        ValueError: `x` has fewer than two dimensions, the channels do not divide into groups, or a dtype is wrong.
+        ValueError: `x` has fewer than two dimensions, the channels do not divide into groups, or a dtype or `eps`
+            is wrong.
     """
-    where = checked("group_norm", name, x, least=2)
+    where = checked("group_norm", name, x, least=2, eps=eps)
     check_positive(where, num_groups=num_groups)
     if x.shape[1] % num_groups:
         raise ValueError(f"{where}: {x.shape[1]} channels do not divide into {num_groups} groups")

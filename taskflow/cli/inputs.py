@@ -14,15 +14,15 @@ from taskflow.graph.graph import Graph
 from taskflow.graph.recompute import recompute
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
-from taskflow.schedule import POLICIES, Schedule, chimera, zb_v
-from taskflow.schedule.found import search_schedule
-from taskflow.schedule.orders import reorder
+from taskflow.schedule import Schedule, chimera, zb_v
+from taskflow.schedule.found import NAME as SEARCHED
+from taskflow.schedule.orders import NAMED, reorder
 from taskflow.strategy.rules import RULES
 from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import Strategy, check_strategy
 from taskflow.tasks.task_graph import TaskGraph
 
-DEFAULT, SEARCHED = "data_parallel", "searched"  # a strategy, a schedule
+DEFAULT = "data_parallel"  # a strategy
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule",
         metavar="NAME|FILE",
-        help=f"the order of the rows: {', '.join(POLICIES)}, searched, or a schedule file (default: as lowered)",
+        help=f"the order of the rows: {', '.join(NAMED)}, searched, or a schedule file (default: as lowered)",
     )
 
 
@@ -126,14 +126,16 @@ def find_rows(options: argparse.Namespace, problem: Problem, strategy: Strategy)
     rows = lower(problem.graph, strategy, problem.machine)
     if options.schedule is None:
         return rows
-    if options.schedule == SEARCHED:
-        return reorder(rows, problem.costs, search_schedule(rows, problem.costs))
-    if options.schedule in POLICIES:
-        return reorder(rows, problem.costs, POLICIES[options.schedule])
-    if not Path(options.schedule).is_file():
-        known = ", ".join([*POLICIES, SEARCHED])
-        raise ValueError(f"schedule '{options.schedule}': is neither a file nor one of {known}")
-    return reorder(rows, problem.costs, Schedule.load(options.schedule))
+    return reorder(rows, problem.costs, find_order(options.schedule))
+
+
+def find_order(name: str) -> Schedule | str:
+    """The name of an order or policy, or a schedule from a file."""
+    if name in (*NAMED, SEARCHED):
+        return name
+    if not Path(name).is_file():
+        raise ValueError(f"schedule '{name}': is neither a file nor one of {', '.join([*NAMED, SEARCHED])}")
+    return Schedule.load(name)
 
 
 def find_strategy(name: str, problem: Problem) -> Strategy:

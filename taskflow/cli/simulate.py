@@ -8,9 +8,9 @@ from taskflow.cli.inputs import (
     add_problem,
     add_schedule,
     add_strategy,
+    find_order,
     find_plan,
     find_rows,
-    find_strategy,
     read_problem,
 )
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
@@ -30,7 +30,8 @@ def add_parser(commands: Commands) -> None:
     parser = _add(commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto")
     add_schedule(parser)
     parser.add_argument("--out", type=output_file, required=True, metavar="FILE", help="the trace, a JSON file")
-    parser = _add(commands, "explain", _explain, "say what a strategy does, what it saves, and why")
+    parser = _add(commands, "explain", _explain, "say what a strategy or pipeline does, what it saves, and why")
+    add_schedule(parser)
     parser.add_argument(
         "--alternatives", type=natural, default=16, help="try other configurations of that many operators (default: 16)"
     )
@@ -67,7 +68,8 @@ def _trace(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    strategy = find_strategy(options.strategy, problem)
+    strategy = find_plan(options, problem)
+    order = find_order(options.schedule) if options.schedule else "program" if options.parts else None
     with progress_bar() as show_progress:
         found = explain(
             problem.graph,
@@ -76,6 +78,7 @@ def _explain(options: argparse.Namespace) -> int:
             problem.costs,
             options.alternatives,
             progress=lambda done, total: show_progress(done, total, "alternatives"),
+            order=order,
         )
     for number, part in enumerate(explanation_parts(found, options.rows)):
         if number:

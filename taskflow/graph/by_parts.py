@@ -20,7 +20,7 @@ from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Function, Kernel
 from taskflow.graph.pattern import Pattern, Term
 from taskflow.graph.precision import is_cast
-from taskflow.graph.samples import sample_axes
+from taskflow.graph.samples import sample_groups
 
 WHOLE, LEADING = -1, -2  # how an argument is cut: not at all, or along a new first dimension; else along this one
 
@@ -42,13 +42,13 @@ def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegi
     if not wanted:
         return []
     graph = wanted[0].graph
-    makers, sample = {r.name: op for op in graph.operators for r in op.outputs}, sample_axes(graph)
+    makers, sample = {r.name: op for op in graph.operators for r in op.outputs}, sample_groups(graph)
     summing = _find_summing(wanted, makers, sample)
     becomes: dict[str, LogicalRegion] = {}
     for op in list(graph.operators):
         if op.name in summing:
             inputs = tuple(becomes.get(r.name, r) for r in op.inputs)
-            axis = sample.get(op.name) or inputs[0].axes[0]
+            axis = sample[op.name][0] if op.name in sample else inputs[0].axes[0]
             new = _by_parts(replace(op, inputs=inputs), axis, parts if op.name in sample else 0)
             old = {r.name for r in op.outputs}
             is_read = any(r.name in old for each in graph.operators if each.name not in summing for r in each.inputs)
@@ -99,7 +99,7 @@ def add_parts(
 
 
 def _find_summing(
-    wanted: Sequence[LogicalRegion], makers: dict[str, Operator], sample: dict[str, str]
+    wanted: Sequence[LogicalRegion], makers: dict[str, Operator], sample: dict[str, tuple[str, ...]]
 ) -> dict[str, Operator]:
     """The operators between what samples have and `wanted`, by name."""
     found: dict[str, Operator] = {}

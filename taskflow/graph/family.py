@@ -62,11 +62,11 @@ class Family:
             return {}
         left = {name for name, _, right in self.conflicts if right == axis}
         order = sorted(left, key=lambda name: (sum(right == name for _, _, right in self.conflicts), name))
-        wishes = (self._share_out([axis], count), self._share_out([*order, axis], count))
+        wishes = (self.share_out([axis], count), self.share_out([*order, axis], count))
         return next((degrees for degrees in wishes if self.allows(degrees)), {})
 
-    def _share_out(self, axes: Iterable[str], count: int) -> dict[str, int]:
-        """`count` parts, of which the first of `axes` gets as many as it can have, the next what is left, and so on."""
+    def share_out(self, axes: Iterable[str], count: int) -> dict[str, int]:
+        """`count` parts: the first of `axes` gets as many of them as it can have, the next what is left, and so on."""
         degrees: dict[str, int] = {}
         for axis in axes:
             degrees[axis] = min(self.most.get(axis, 1), count)

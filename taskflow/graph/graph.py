@@ -353,8 +353,9 @@ class Graph:
         self.names.add(unique)
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
         made = [unique] if len(dtypes) == 1 else [f"{unique}.{k}" for k in range(len(dtypes))]
-        columns = zip(made, bound.shapes[len(inputs) :], dtypes, bound.pattern.outputs, strict=True)
-        outputs = tuple(self._region(n, shape, t, "value", term.axis_names) for n, shape, t, term in columns)
+        axes = [bound.axis_names(k, [r.axes for r in inputs]) for k in range(len(dtypes))]
+        columns = zip(made, bound.shapes[len(inputs) :], dtypes, axes, strict=True)
+        outputs = tuple(self._region(n, shape, t, "value", names) for n, shape, t, names in columns)
         if flops is None:
             flops = 2.0 if any(bound.reduced_axes(k) for k in range(len(outputs))) else 1.0
         self.operators.append(

@@ -42,11 +42,6 @@ class Term:
     dims: tuple[tuple[str, ...], ...]
     reduction: str = "sum"
 
-    @property
-    def axis_names(self) -> tuple[str, ...]:
-        """A name for every dimension; a group gets its joined name, a dimension of one point a number."""
-        return tuple(d[0] if len(d) == 1 else "".join(d) or f"one{k}" for k, d in enumerate(self.dims))
-
     def __str__(self) -> str:
         names = [d[0] if len(d) == 1 else f"({' '.join(d)})" if d else "1" for d in self.dims]
         text = " ".join(names) or "."
@@ -216,6 +211,16 @@ class BoundPattern:
     def read_axes(self) -> frozenset[str]:
         """Axes in at least one input."""
         return frozenset[str]().union(*self.term_axes[: len(self.pattern.inputs)])
+
+    def axis_names(self, output: int, inputs: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """A name for every dimension of an output, of the axis that it is, given those of the inputs.
+
+        A group gets that of the input which has it, too, else its joined name; a dimension of one point a number.
+        """
+        pairs = zip(self.pattern.inputs, inputs, strict=True)
+        known = {dim: name for term, names in pairs for dim, name in zip(term.dims, names, strict=True) if dim[1:]}
+        dims = enumerate(self.pattern.outputs[output].dims)
+        return tuple(d[0] if len(d) == 1 else known.get(d, "".join(d)) or f"one{k}" for k, d in dims)
 
     def _axis(self, name: str) -> str:
         return self.windows[name].axis if name in self.windows else name

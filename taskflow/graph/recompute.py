@@ -10,6 +10,7 @@ Source: Chen et al., "Training deep nets with sublinear memory cost", arXiv 1604
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -58,6 +59,12 @@ def _check(graph: Graph, names: Sequence[str]) -> set[str]:
             updated = op.inputs[op.writes[0]].name
             raise ValueError(f"recompute: '{name}' updates '{updated}' in place; a second time would be one too many")
     return set(names)
+
+
+def recomputed(graph: Graph) -> tuple[str, ...]:
+    """The operators that `recompute` had cloned for this graph, in program order."""
+    clones = {re.sub(rf"\.{AGAIN}(_\d+)?$", "", op.name) for op in graph.operators if f".{AGAIN}" in op.name}
+    return tuple(op.name for op in graph.operators if op.name in clones and f".{AGAIN}" not in op.name)
 
 
 def _needed(op: Operator, maker: dict[str, Operator], again: dict[str, LogicalRegion]) -> list[Operator]:

@@ -1,4 +1,4 @@
-"""Samples: which axis of every operator carries the batch, dimension 0 of what is fed; found from patterns alone."""
+"""Samples: which axes of every operator carry the batch, dimension 0 of what is fed; found from patterns alone."""
 
 from __future__ import annotations
 
@@ -6,26 +6,35 @@ from taskflow.graph.graph import Graph, Operator
 
 
 def sample_axes(graph: Graph) -> dict[str, str]:
-    """Operator name -> the axis that carries the batch, where there is one."""
+    """Operator name -> the axis that carries the batch, where there is one: of several the fastest."""
+    return {name: axes[-1] for name, axes in sample_groups(graph).items()}
+
+
+def sample_groups(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Operator name -> the axes that make up the batch, slowest first, where there are any.
+
+    They are several where the batch is a group, `(m b)`, that the operator does not take apart.
+    """
     batch: dict[str, int] = {r.name: 0 for r in graph.inputs if r.ndim}
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, ...]] = {}
     for op in graph.operators:
-        axis = next(
-            (a for k, r in enumerate(op.inputs) if r.name in batch and (a := _axis(op, k, batch[r.name]))), None
-        )
-        if axis is None or axis in op.parameter_axes:
+        read = (_group(op, k, batch[r.name]) for k, r in enumerate(op.inputs) if r.name in batch)
+        axes = next(filter(None, read), ())
+        if not axes or axes[0] in op.parameter_axes:
             continue
-        found[op.name] = axis
+        found[op.name] = axes
         for k, region in enumerate(op.outputs):
             dims = op.bound.pattern.outputs[k].dims
-            where = next((d for d, names in enumerate(dims) if axis in names), None)
+            where = next((d for d, names in enumerate(dims) if axes[0] in names), None)
             if where is not None:
                 batch[region.name] = where
     return found
 
 
-def _axis(op: Operator, term: int, dim: int) -> str | None:
+def _group(op: Operator, term: int, dim: int) -> tuple[str, ...]:
     names = op.bound.terms[term].dims[dim]
-    if not names:
-        return None
-    return op.windows[names[0]].axis if names[0] in op.windows else names[0]
+    if len(names) < 2:
+        return tuple(op.windows[n].axis if n in op.windows else n for n in names)
+    dims = [dim for output in op.bound.pattern.outputs for dim in output.dims]
+    apart = {name for dim in dims if names[0] not in dim for name in dim}
+    return tuple(name for name in names if name not in apart)

@@ -10,18 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.recompute import recomputed
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.report.breakdown import Breakdown, break_down
 from taskflow.report.describe import describe_config, label_repeats, soap_letters
 from taskflow.report.explanation import Alternative, Explanation, OperatorExplanation, by_label
+from taskflow.report.plan import explain_plan
+from taskflow.schedule import Policy, Schedule, program
+from taskflow.schedule.orders import Order, order_name, reorder
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import axis_kinds, data_parallel
 from taskflow.strategy.strategy import ParallelConfig, Strategy, effective_config
+from taskflow.tasks.timeline import Timeline
 
 
 def explain(
@@ -31,8 +37,9 @@ def explain(
     costs: CostModel,
     alternatives: int = 16,
     progress: Callable[[int, int], None] | None = None,
+    order: Order | Policy | Schedule | str | None = None,
 ) -> Explanation:
-    """Explain a strategy.
+    """Explain a strategy, or a plan: a strategy and an order.
 
     Args:
         graph, machine, costs: as for `search`.
@@ -40,31 +47,52 @@ def explain(
         alternatives: for how many operators other configurations are tried: those that take most of a step, one of
             those that do the same.
         progress: called with (operators done, operators in all).
+        order: what `reorder` takes. No alternatives are tried then: they are of one operator, which has to keep to its
+            stage and its micro-batches.
 
     Raises:
-        ValueError: the strategy does not fit the graph or the machine.
+        ValueError: the strategy does not fit the graph or the machine, or the order the rows.
     """
-    explainer = _Explainer(graph, strategy, machine, costs)
+    explainer = _Explainer(graph, strategy, machine, costs, order)
     found = {op.name: explainer.entry(op) for op in graph.operators if op.name in strategy}
-    chosen = [same[0] for same in by_label(found.values())[:alternatives]] if len(machine.devices) > 1 else []
+    chosen = (
+        [same[0] for same in by_label(found.values())[:alternatives]] if len(machine.devices) > 1 and not order else []
+    )
     for done, entry in enumerate(chosen, 1):
         found[entry.name] = replace(entry, alternative=explainer.alternative(entry))
         if progress is not None:
             progress(done, len(chosen))
-    return Explanation(machine, tuple(found.values()), explainer.step, explainer.baseline)
+    return Explanation(machine, tuple(found.values()), explainer.step, explainer.baseline, explainer.plan)
 
 
 class _Explainer:
     """What the entries of one strategy share."""
 
-    def __init__(self, graph: Graph, strategy: Strategy, machine: MachineModel, costs: CostModel) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        strategy: Strategy,
+        machine: MachineModel,
+        costs: CostModel,
+        order: Order | Policy | Schedule | str | None,
+    ) -> None:
         self.graph, self.strategy, self.machine, self.costs = graph, strategy, machine, costs
-        self.lowering, self.judge = Lowering(graph, machine), Judge(graph, machine, costs)
-        self.judge.start(strategy)
+        self.lowering = Lowering(graph, machine)
         self.data_parallel, self.kinds = data_parallel(graph, machine), axis_kinds(graph)
         self.operators = {op.name: op for op in graph.operators}
         self.labels = label_repeats((op, strategy[op.name]) for op in graph.operators if op.name in strategy)
-        self.step, self.baseline = self._simulate(strategy), self._simulate(self.data_parallel)
+        rows, again = self.lowering.lower(strategy), recomputed(graph)
+        timeline = simulate(rows if order is None else reorder(rows, costs, order), costs)
+        self.step, self.baseline = self._break_down(timeline), self._simulate(self.data_parallel)
+        in_time = order is not None or again
+        self.plan = explain_plan(timeline, order_name(order or program), again) if in_time else None
+
+    @cached_property
+    def judge(self) -> Judge:
+        """What tries other strategies, from this one."""
+        judge = Judge(self.graph, self.machine, self.costs)
+        judge.start(self.strategy)
+        return judge
 
     def entry(self, op: Operator) -> OperatorExplanation:
         """The explanation of one entry, without alternatives."""
@@ -125,7 +153,10 @@ class _Explainer:
         return op.name if op.name in self.strategy else op.follows or op.name
 
     def _simulate(self, strategy: Strategy) -> Breakdown:
-        return break_down(simulate(self.lowering.lower(strategy), self.costs), self.graph, self._group)
+        return self._break_down(simulate(self.lowering.lower(strategy), self.costs))
+
+    def _break_down(self, timeline: Timeline) -> Breakdown:
+        return break_down(timeline, self.graph, self._group)
 
 
 def candidates(op: Operator, devices: int) -> list[ParallelConfig]:

@@ -12,6 +12,7 @@ from taskflow.core.text import describe_memory, printable
 from taskflow.machine import MachineModel
 from taskflow.report.breakdown import Breakdown, RegionMovement, Share
 from taskflow.report.describe import describe_bytes, describe_change, describe_seconds, describe_split
+from taskflow.report.plan import PlanExplanation, device_table, plan_headline, stage_table
 from taskflow.strategy.strategy import ParallelConfig
 
 Table = list[tuple[str, ...]]
@@ -76,12 +77,14 @@ class Explanation:
         machine: that it was judged on.
         operators: the entries of the strategy, in program order.
         step, baseline: where a step's time and bytes go, under the strategy and under data parallelism.
+        plan: what is done when; None where no order was asked for and nothing is computed again.
     """
 
     machine: MachineModel
     operators: tuple[OperatorExplanation, ...]
     step: Breakdown
     baseline: Breakdown
+    plan: PlanExplanation | None = None
 
     def __str__(self) -> str:
         return "\n\n".join(part if isinstance(part, str) else align(part) for part in explanation_parts(self))
@@ -91,6 +94,10 @@ def explanation_parts(explanation: Explanation, most: int = 30) -> Iterator[str 
     """The texts and tables of an explanation, in order; tables and lists have at most `most` rows."""
     yield headline(explanation)
     yield comparison_table(explanation)
+    if explanation.plan is not None:
+        yield _wrapped(plan_headline(explanation.plan))
+        yield stage_table(explanation.plan)
+        yield device_table(explanation.plan)
     yield operator_table(explanation, most)
     yield "\n".join(sentences(explanation, most))
     yield path_headline(explanation.step)

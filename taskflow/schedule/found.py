@@ -92,17 +92,12 @@ def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
     """
     pipeline = pipeline_of(task_graph)
     check_barriers(task_graph, pipeline, NAME)
-    staged = np.flatnonzero(pipeline.stage >= 0)
-    phases = len(LETTERS)
-    code = np.full(len(task_graph), -1)
-    code[staged] = pipeline.stage[staged] * phases + pipeline.phase[staged]
-    codes = np.unique(code[staged])
-    block = np.full(len(task_graph), -1)
-    block[staged] = np.searchsorted(codes, code[staged])
+    staged, phases = np.flatnonzero(pipeline.stage >= 0), len(LETTERS)
+    codes, block = _numbered(pipeline)
     of_device = np.zeros((len(codes), len(task_graph.machine.devices)))
     np.add.at(of_device, (block[staged], task_graph.device[staged]), costs.seconds(task_graph)[staged])
     spans = of_device.max(axis=1) / pipeline.parts
-    held = _held(task_graph, pipeline, block, len(codes))
+    held = _changes(task_graph, pipeline, block, len(codes))
     after = _after(task_graph, block, len(codes))
     found, steps = [], []
     for number, each in enumerate(codes.tolist()):
@@ -128,8 +123,44 @@ def _after(task_graph: TaskGraph, block: Array, blocks: int) -> list[list[int]]:
     return [sorted(each) for each in found]
 
 
-def _held(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: int) -> Array:
+def held_bytes(task_graph: TaskGraph) -> Array:
+    """(devices,) the most that micro-batches hold between blocks, with the rows in their order."""
+    pipeline, rows = pipeline_of(task_graph), len(task_graph)
+    _, block = _numbered(pipeline)
+    kept, first, last = _kept(task_graph, pipeline, block)
+    is_held = block[first] != block[last]
+    kept, first, last = kept[is_held], first[is_held], last[is_held]
+    size, device = task_graph.instance_bytes()[kept], task_graph.instance_device[kept]
+    found: Array = np.zeros(len(task_graph.machine.devices), np.int64)
+    for number in np.unique(device).tolist():
+        change, own = np.zeros(rows + 1, np.int64), device == number
+        np.add.at(change, first[own], size[own])
+        np.add.at(change, last[own] + 1, -size[own])
+        found[number] = change.cumsum().max()
+    return found
+
+
+def _numbered(pipeline: Pipeline) -> tuple[Array, Array]:
+    """Stage and phase of every block as one number, in order, and the block of every row; -1: none."""
+    staged = pipeline.stage >= 0
+    code = np.where(staged, pipeline.stage * len(LETTERS) + pipeline.phase, -1)
+    codes = np.unique(code[staged])
+    return codes, np.where(staged, np.searchsorted(codes, code), -1)
+
+
+def _changes(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: int) -> Array:
     """Bytes that each block takes and does not give back, or gives back, of every device; mean over micro-batches."""
+    kept, first, last = _kept(task_graph, pipeline, block)
+    size, change = task_graph.instance_bytes()[kept], np.zeros(blocks)
+    np.add.at(change, block[first], size)
+    np.add.at(change, block[last], -size)
+    devices = np.array([len(set(task_graph.device[block == number].tolist())) for number in range(blocks)])
+    found: Array = change / pipeline.parts / devices
+    return found
+
+
+def _kept(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> tuple[Array, Array, Array]:
+    """The instances that a micro-batch makes and reads, and the rows of blocks that use them first and last."""
     rows, args = len(task_graph), task_graph.arg_instance
     row = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr))
     is_used = (args >= 0) & (block[row] >= 0)
@@ -138,14 +169,7 @@ def _held(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: int) 
     np.minimum.at(first, args[is_used], row[is_used])
     np.maximum.at(last, args[is_used], row[is_used])
     persistent = np.array([r.is_persistent for r in task_graph.regions], np.bool_)[task_graph.instance_region]
-    is_partial = task_graph.instance_partial
-    kept = (last >= 0) & ~persistent & ~is_partial
+    kept = (last >= 0) & ~persistent & ~task_graph.instance_partial
     kept[args[is_used & (task_graph.arg_privilege == Privilege.REDUCE)]] = False  # gradients live until the update
     kept &= pipeline.part[np.maximum(first, 0) % rows] == pipeline.part[np.maximum(last, 0)]
-    size = task_graph.instance_bytes()
-    change = np.zeros(blocks)
-    np.add.at(change, block[first[kept]], size[kept])
-    np.add.at(change, block[last[kept]], -size[kept])
-    devices = np.array([len(set(task_graph.device[block == number].tolist())) for number in range(blocks)])
-    found: Array = change / pipeline.parts / devices
-    return found
+    return np.flatnonzero(kept), first[kept], last[kept]

@@ -32,14 +32,16 @@ import numpy as np
 
 from taskflow.core.compiling import njit
 from taskflow.cost.model import CostModel
+from taskflow.schedule.found import NAME, search_schedule
 from taskflow.schedule.list_scheduling import BY_READY, BY_START, LATEST_FIRST, list_schedule
+from taskflow.schedule.policies import POLICIES
 from taskflow.schedule.schedule import Policy, Schedule, lay_out
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 Order = Callable[[TaskGraph, Array], Array]  # task graph, seconds of every row -> row numbers in issue order
 
 
-def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | None = None) -> TaskGraph:
+def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None) -> TaskGraph:
     """The same tasks issued in another order.
 
     Args:
@@ -47,17 +49,34 @@ def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Sch
         costs: seconds of every row.
         order: a policy of pipelines (`taskflow.schedule.one_f_one_b`, ...), a `Schedule`, one of
             `taskflow.schedule.program`, `.by_ordinal`, `.first_ready`, `.critical_path` (the default),
-            `.depth_first`, `.forward_first`, or any function that takes a task graph and the seconds of its rows (an
-            array) and gives the row numbers in issue order.
+            `.depth_first`, `.forward_first`, the name of one of these, "searched" (see `search_schedule`), or any
+            function that takes a task graph and the seconds of its rows (an array) and gives the row numbers in issue
+            order.
 
     Raises:
-        ValueError: what `order` gives is no permutation, or puts a row before one that it waits for; or a schedule does
-            not fit the task graph (see `schedule.lay_out`).
+        ValueError: what `order` gives is no permutation, or puts a row before one that it waits for; nothing has that
+            name; or a schedule does not fit the task graph (see `schedule.lay_out`).
     """
+    return task_graph.reordered(issue_order(task_graph, costs, order))
+
+
+def issue_order(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None) -> Array:
+    """The row numbers in which `reorder` issues them."""
+    if order == NAME:
+        order = search_schedule(task_graph, costs)
+    elif isinstance(order, str):
+        if order not in NAMED:
+            raise ValueError(f"schedule '{order}': is none of {', '.join(NAMED)}, {NAME}")
+        order = NAMED[order]
     seconds = costs.seconds(task_graph)
     if isinstance(order, Policy | Schedule):
-        return task_graph.reordered(lay_out(task_graph, seconds, order))
-    return task_graph.reordered((order or critical_path)(task_graph, seconds))
+        return lay_out(task_graph, seconds, order)
+    return (order or critical_path)(task_graph, seconds)
+
+
+def order_name(order: Order | Policy | Schedule | str) -> str:
+    """What messages and reports call it."""
+    return order if isinstance(order, str) else getattr(order, "name", getattr(order, "__name__", type(order).__name__))
 
 
 def program(task_graph: TaskGraph, seconds: Array) -> Array:
@@ -136,3 +155,7 @@ def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:
         for before in task_graph.deps(row):
             level[before] = max(level[before], seconds[before] + level[row])
     return level
+
+
+_ORDERS = (program, by_ordinal, first_ready, critical_path, depth_first, forward_first)
+NAMED: dict[str, Order | Policy] = {**POLICIES, **{order.__name__: order for order in _ORDERS}}

@@ -92,5 +92,6 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
     reader, maker = task_graph.name(int(waiting[edge])), task_graph.name(int(awaited[edge]))
     raise ValueError(
         f"schedule '{name}': '{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point; "
-        f"only orders that know no stages can do that, such as taskflow.schedule.program"
+        f"use per-part statistics (ops.batch_norm(..., parts={pipeline.parts})) where it is a batch norm, or an order "
+        "that knows no stages, such as taskflow.schedule.program"
     )

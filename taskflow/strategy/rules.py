@@ -16,7 +16,7 @@ import numpy as np
 
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph, Operator
-from taskflow.graph.samples import sample_axes
+from taskflow.graph.samples import sample_axes, sample_groups
 from taskflow.machine import MachineModel
 from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
 
@@ -28,11 +28,11 @@ def leaders(graph: Graph) -> list[Operator]:
 
 def axis_kinds(graph: Graph) -> dict[str, dict[str, str]]:
     """Operator name -> axis -> `sample`, `attribute`, `parameter`, `reduction` or `fixed`."""
-    sample = sample_axes(graph)
+    sample = sample_groups(graph)
     kinds: dict[str, dict[str, str]] = {}
     for op in graph.operators:
         written = {a for t in op.bound.term_axes[len(op.inputs) :] for a in t}
-        first = {"fixed": op.bound.pattern.fixed, "parameter": op.parameter_axes, "sample": {sample.get(op.name)}}
+        first = {"fixed": op.bound.pattern.fixed, "parameter": op.parameter_axes, "sample": sample.get(op.name, ())}
         axes = {**first, "attribute": written, "reduction": op.extents}
         kinds[op.name] = {a: next(kind for kind, some in axes.items() if a in some) for a in op.extents}
     return kinds

@@ -1,7 +1,7 @@
 """Strategies of pipelines: contiguous stages of operators, each on devices of its own, samples in micro-batches.
 
-A micro-batch is a part of a sample split whose points share a device, so a stage that is data parallel over d devices
-is split along its samples into `parts * d`: micro-batch after micro-batch, each over all devices of the stage.
+A stage that is data parallel over d devices is split along its samples into `parts * d`: micro-batch after micro-batch,
+each over all devices of the stage (see `micro_batches`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph
-from taskflow.graph.samples import sample_axes
+from taskflow.graph.samples import sample_groups
 from taskflow.machine import MachineModel
+from taskflow.strategy.micro_batches import in_parts
 from taskflow.strategy.strategy import ParallelConfig, Strategy
-from taskflow.strategy.strategy import parts as parts_of
 
 
 def stages(
@@ -56,12 +56,12 @@ def stages(
     groups = list(devices) if devices is not None else _groups(len(machine.devices), len(bounds) - 1)
     if len(groups) != len(bounds) - 1:
         raise ValueError(f"stages: {len(bounds) - 1} stages on {len(groups)} groups of devices")
-    sample, chosen = sample_axes(graph), {}
+    sample, chosen = sample_groups(graph), {}
     for group, (begin, end) in zip(groups, pairwise(bounds), strict=True):
         for family in found[begin:end]:
             name = family.leader.name
             own = within.get(name) if within is not None else None
-            chosen[name] = _config(family, sample.get(name), list(group), parts, own)
+            chosen[name] = _config(family, sample.get(name, ()), list(group), parts, own)
     return Strategy.of_graph(graph, chosen)
 
 
@@ -98,29 +98,14 @@ def _cut(graph: Graph, found: Sequence[Family], count: int, cuts: Sequence[str] 
 
 
 def _config(
-    family: Family, axis: str | None, devices: list[int], parts: int, own: ParallelConfig | None
+    family: Family, axes: Sequence[str], devices: list[int], parts: int, own: ParallelConfig | None
 ) -> ParallelConfig:
     """The configuration of one operator in a stage: `own`, or along its samples, once for every micro-batch."""
     name = family.leader.name
     if own is None:
-        own = ParallelConfig({axis: len(devices)} if axis in family.leader.split_axes else {})
+        axes = [axis for axis in axes if axis in family.leader.split_axes]
+        own = ParallelConfig({axis: len(devices) for axis in axes[-1:]})
     if own.devices and max(own.devices) >= len(devices):
         raise ValueError(f"stages: '{name}' uses device {max(own.devices)} of a stage of {len(devices)}")
-    degrees = dict(own.degrees)
-    placed = np.array(devices)[list(own.devices)]
-    if axis is None or axis not in family.leader.split_axes:
-        return ParallelConfig(degrees, placed.tolist())
-    each = degrees.pop(axis, 1)
-    if not isinstance(each, int):
-        raise ValueError(f"stages: '{name}' is split into unequal parts along its samples; micro-batches are equal")
-    extent, wanted = family.leader.extents[axis], each * parts
-    if extent < wanted:
-        raise ValueError(f"stages: '{name}' has {extent} samples; {parts} micro-batches in {each} parts need {wanted}")
-    shape = [parts_of(degree) for _, degree in own.degrees]
-    where = [name for name, _ in own.degrees].index(axis) if len(shape) > len(degrees) else None
-    first = placed.reshape(shape) if where is None else np.moveaxis(placed.reshape(shape), where, 0)
-    if not family.allows({axis: wanted, **degrees}):
-        raise ValueError(
-            f"stages: '{name}' or what follows it cannot be split into {wanted} along its samples, '{axis}'"
-        )
-    return ParallelConfig({axis: wanted, **degrees}, np.tile(first.reshape(-1), parts).tolist())
+    placed = np.array(devices)[list(own.devices)].tolist()
+    return in_parts("stages", family, axes, ParallelConfig(dict(own.degrees), placed), parts)

@@ -28,9 +28,12 @@ from taskflow.graph.graph import Graph
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.report.console import make_console, print_table, show_compiling, show_progress
+from taskflow.schedule import Policy, Schedule, by_ordinal
+from taskflow.schedule.orders import Order, issue_order, order_name
 from taskflow.searching import SearchResult, search
 from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
+from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.rules import data_parallel, leaders
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array, TaskGraph
@@ -59,6 +62,11 @@ class Trainer:
         check: prove before the first step that the plan computes what the graph says, see `taskflow.check_plan`: the
             last rank does so for all, and what it takes is printed where that is over a second. Its compilation, once
             on a machine, goes on beside the search.
+        accumulate: micro-batches of every step: gradients of so many equal parts of the samples are added up on the
+            devices of the strategy, one part after the other, so that memory holds the activations of one. The result
+            is that of 1. A search does not know of it; evaluation is not cut.
+        order: what `taskflow.reorder` takes, by name too, such as the policy of a pipeline (`taskflow.stages`).
+            Default: `by_ordinal` if there are several micro-batches to accumulate, else as lowered.
         learning_rate: step -> rate (see `taskflow.rates`), written to the region `learning_rate`.
         quiet: print nothing.
         executor: further arguments of `Executor`. On `cuda` devices `record` is off unless it is given here: steps are
@@ -66,6 +74,8 @@ class Trainer:
 
     Raises:
         SearchInterrupted: Ctrl-C in the search, on all ranks, with the best strategy so far.
+        ValueError: the samples of an operator do not divide into the micro-batches, or are too few; an operator needs
+            several at once; or the order does not fit.
     """
 
     @phase("construction")
@@ -79,6 +89,8 @@ class Trainer:
         proposals: int = 400,
         costs: CostModel | None = None,
         check: bool = True,
+        accumulate: int = 1,
+        order: Order | Policy | Schedule | str | None = None,
         learning_rate: Rate | None = None,
         quiet: bool = False,
         executor: Mapping[str, Any] | None = None,
@@ -93,9 +105,14 @@ class Trainer:
         if check and self.transport.rank == self.transport.size - 1 > 0:
             compile_check()  # rank 0 searches, or compiles what all need to lower
         self.strategy = self._choose(strategy, proposals)
-        self.task_graph: TaskGraph = lower(graph, self.strategy, self.machine)
+        self.task_graph: TaskGraph = lower(graph, micro_batches(graph, self.strategy, accumulate), self.machine)
         if costs is None and isinstance(self.costs, MeasuredCosts):
             rehearse(self.costs, self.task_graph)
+        order, self._time = order or (by_ordinal if accumulate > 1 else None), ""
+        if order is not None:
+            found = self.transport.on_rank_0(lambda: issue_order(self.task_graph, self.costs, order))
+            self.task_graph = self.task_graph.reordered(found)
+            self._time = f"order of a step: {order_name(order)}, {accumulate} micro-batches accumulated"
         # costs are measured on rank 0 only, while the others wait
         self.predicted_seconds = self.transport.on_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
         if check:
@@ -284,8 +301,9 @@ class Trainer:
         """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""
         rows = [(op.name, str(self.strategy[op.name]), op.pattern) for op in leaders(self.graph)]
         print_table(self.console, [("operator", "split", "pattern"), *rows])
-        if self.found is not None:
-            self.console.print(f"search: {self.found}")
+        for line in (self._time, f"search: {self.found}" if self.found else ""):
+            if line:
+                self.console.print(line)
         measured = history.step_seconds if history else self.step.seconds
         measured = max(self.transport.gather(measured))
         self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")

@@ -30,7 +30,8 @@ from taskflow.core.text import describe_memory
 from taskflow.report import console
 from taskflow.report.describe import describe_bytes, describe_seconds
 from taskflow.report.dot import strategy_dot, task_graph_dot
-from taskflow.schedule import POLICIES, chimera, interleaved, zb_h1, zb_v
+from taskflow.schedule import chimera, interleaved, zb_h1, zb_v
+from taskflow.schedule.orders import NAMED
 from taskflow.schedule.pipeline import pipeline_of
 from tests import commands
 
@@ -132,7 +133,7 @@ def test_pipelines(model, graph, capsys, tmp_path):
     assert by_name[-1].startswith(f"  {describe_seconds(seconds)}; digits: forward")
     assert run(capsys, *options, "searched").splitlines()[-1].endswith("by micro-batch")
     assert run(capsys, "check", *options[1:], "gpipe").startswith("proven in")
-    known = ", ".join([*POLICIES, "searched"])
+    known = f"{', '.join(NAMED)}, searched"
     for given, message in {
         ("--stages", "2"): "--stages 2: give the micro-batches of the pipeline, too (--parts)",
         ("--parts", "2", "--strategy", "model_parallel"): (
@@ -203,6 +204,17 @@ def test_explain(model, graph, capsys, tmp_path):
     assert out == f"{explain(graph, strategy, MACHINE, COSTS)}\nwritten: s.dot\n"
     assert (tmp_path / "s.dot").read_text() == strategy_dot(graph, strategy, 2)
     assert "alternative" not in run(capsys, "explain", model, "--alternatives", "0")
+
+
+def test_explain_a_plan(model, graph, capsys):
+    again = recompute(graph)
+    plan = stages(again, MACHINE, parts=2)
+    for options, order in ((("--schedule", "zb_h1"), zb_h1), ((), "program")):
+        out = run(capsys, "explain", model, "--parts", "2", "--recompute", "auto", *options)
+        assert out == f"{explain(again, plan, MACHINE, COSTS, order=order)}\n"
+        assert f"schedule {'zb_h1' if options else 'program'}: 2 micro-batches, 2 stages; computed again: " in out
+    assert main(["explain", model, "--stages", "2"]) == 2
+    assert capsys.readouterr().err == "taskflow: --stages 2: give the micro-batches of the pipeline, too (--parts)\n"
 
 
 def test_trace(model, graph, capsys, tmp_path):

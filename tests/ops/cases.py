@@ -7,6 +7,7 @@ moved for gradients.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -282,6 +283,11 @@ def batch_norm(v: Values, training: bool = True) -> Array:
     return (v["x"] - mean[each]) * scale[each] + v["batch_norm.bias"][each]
 
 
+def ghost_norm(v: Values, parts: int) -> Array:
+    """The statistics of each part alone."""
+    return np.concatenate([batch_norm({**v, "x": x}) for x in np.split(v["x"], parts)])
+
+
 def layer_norm(v: Values) -> Array:
     centred = v["x"] - v["x"].mean(-1, keepdims=True)
     return centred / np.sqrt(v["x"].var(-1, keepdims=True) + 1e-3) * v["layer_norm.weight"] + v["layer_norm.bias"]
@@ -295,6 +301,16 @@ case(
     lambda x: ops.batch_norm(x, training=False),
     lambda v: batch_norm(v, False),
     {"x": (5, 3)},
+)
+GHOST = partial(ops.batch_norm, parts=3)
+case("batch_norm of parts", GHOST, lambda v: ghost_norm(v, 3), {"x": (6, 3)})
+case("batch_norm of parts of images", GHOST, lambda v: ghost_norm(v, 3), {"x": (9, 2, 3, 1)})
+case("batch_norm of parts of one image", GHOST, lambda v: ghost_norm(v, 3), {"x": (3, 2, 3, 2)})
+case(
+    "batch_norm of parts by running statistics",
+    lambda x: ops.batch_norm(x, training=False, parts=3),
+    lambda v: batch_norm(v, False),
+    {"x": (6, 3)},
 )
 case("layer_norm", lambda x: ops.layer_norm(x, eps=1e-3), layer_norm, {"x": (5, 7)})
 case("layer_norm of rank 3", lambda x: ops.layer_norm(x, eps=1e-3), layer_norm, {"x": (3, 2, 5)})

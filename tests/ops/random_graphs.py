@@ -298,6 +298,7 @@ BUILDERS: dict[str, tuple[int, int, Builder]] = {
     "global_max_pool2d": (4, 4, lambda m, x: ops.global_max_pool2d(x)),
     "batch_norm": (2, 2, lambda m, x: ops.batch_norm(ops.concat([x, x], 0))),
     "batch_norm of images": (4, 4, lambda m, x: ops.batch_norm(ops.concat([x, x], 0))),
+    "batch_norm of parts": (2, 2, lambda m, x: ops.batch_norm(ops.concat([x, x], 0), parts=m.divisor(x.shape[0]))),
     "group_norm": (2, 4, lambda m, x: ops.group_norm(x, m.divisor(x.shape[1]))),
     "layer_norm": (1, 4, lambda m, x: ops.layer_norm(x, composed=m.chance())),
     "rms_norm": (1, 4, lambda m, x: ops.rms_norm(x)),

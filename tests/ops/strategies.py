@@ -81,8 +81,11 @@ def _grow(draw, pool):
     if kind == "dense":
         return _spatial(draw, x) if x.ndim == 4 else ops.linear(x, draw(st.integers(1, 7)), bias=draw(st.booleans()))
     if kind == "norm":
-        several = x.ndim in (2, 4) and prod(x.shape) > x.shape[1]  # values per channel
-        return ops.batch_norm(x) if several and draw(st.booleans()) else ops.layer_norm(x)
+        values = prod(x.shape) // x.shape[1] if x.ndim in (2, 4) else 1  # per channel
+        if values == 1 or draw(st.booleans()):
+            return ops.layer_norm(x)
+        parts = [n for n in range(1, x.shape[0] + 1) if x.shape[0] % n == 0 and (n == 1 or values > 2 * n)]
+        return ops.batch_norm(x, parts=draw(st.sampled_from(parts)))
     if kind == "shape":
         return _reshape(draw, x)
     if kind == "dropout":

@@ -76,6 +76,7 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     "concat": (WIDE, lambda x: ops.concat([x, x], 1)),
     "batch_norm of rows": (WIDE, ops.batch_norm),
     "batch_norm": (IMAGES, ops.batch_norm),
+    "batch_norm of parts": (IMAGES, lambda x: ops.batch_norm(x, parts=4)),
     "group_norm": (IMAGES, lambda x: ops.group_norm(x, 4)),
     "conv2d": (IMAGES, lambda x: ops.conv2d(x, 32, 3, padding=1)),
     "conv2d, stride": (IMAGES, lambda x: ops.conv2d(x, 32, 3, stride=2)),

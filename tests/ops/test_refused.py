@@ -87,6 +87,28 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda r: ops.batch_norm(r["one"]),
         "batch_norm 'batch_norm': 'one' is (1, 3): training needs more than one value per channel",
     ),
+    (
+        lambda r: ops.batch_norm(r["x"], parts=5),
+        "batch_norm 'batch_norm': 'x' is (5, 3): training needs more than one value per channel in each of 5 parts",
+    ),
+    (
+        lambda r: ops.batch_norm(r["image"], parts=3, name="bn1"),
+        "batch_norm 'bn1': the 2 samples of 'image' do not divide into 3 parts",
+    ),
+    (lambda r: ops.batch_norm(r["x"], parts=0), "batch_norm 'batch_norm': parts is 0, a positive integer is needed"),
+    (
+        lambda r: ops.layer_norm(r["x"], (3,)),
+        "layer_norm 'layer_norm': eps is (3,), a positive finite number is needed",
+    ),
+    (lambda r: ops.rms_norm(r["x"], 0), "rms_norm 'rms_norm': eps is 0, a positive finite number is needed"),
+    (
+        lambda r: ops.group_norm(r["image"], 3, float("nan")),
+        "group_norm 'group_norm': eps is nan, a positive finite number is needed",
+    ),
+    (
+        lambda r: ops.batch_norm(r["x"], eps=True),
+        "batch_norm 'batch_norm': eps is True, a positive finite number is needed",
+    ),
     (lambda r: ops.dropout(r["x"], 1.5), "dropout 'dropout': p is 1.5, a probability is in [0, 1]"),
     (
         lambda r: ops.embedding(r["x"], 3, 2),

@@ -63,6 +63,26 @@ def test_running_statistics(degrees: dict[str, int]) -> None:
     np.testing.assert_allclose(results["bn.running_var"], 0.7 + 0.3 * var, rtol=1e-12)
 
 
+@pytest.mark.parametrize("degrees", [{}, {"m": 2}, {"m": 3}, {"m": 3, "n": 2}, {"c": 3}], ids=str)
+def test_running_statistics_of_parts(degrees: dict[str, int]) -> None:
+    """Moved once, by the means over the parts; evaluation reads them."""
+    graph = Graph()
+    x = graph.input("x", (6, 3, 2, 3), "float64")
+    ops.batch_norm(x, momentum=0.3, name="bn", parts=3)
+    values = first_values(graph)
+    results = run(graph, values, {"bn": ParallelConfig(degrees)})
+    parts = np.split(values["x"], 3)
+    mean = np.mean([part.mean((0, 2, 3)) for part in parts], 0)
+    var = np.mean([part.var((0, 2, 3), ddof=1) for part in parts], 0)
+    np.testing.assert_allclose(results["bn.running_mean"], 0.3 * mean, rtol=1e-12)
+    np.testing.assert_allclose(results["bn.running_var"], 0.7 + 0.3 * var, rtol=1e-12)
+
+
+def test_a_batch_that_does_not_divide_has_one_part_in_evaluation() -> None:
+    x = Graph().input("x", (5, 3))
+    assert ops.batch_norm(x, training=False, parts=2, name="bn").graph.operators[0].pattern == "n c, c, c, c, c -> n c"
+
+
 def test_max_pool_takes_the_first_of_equal_values() -> None:
     graph = Graph()
     x = graph.input("x", (1, 1, 2, 4), "float64")

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from taskflow import (
+    CostModel,
     Device,
     Graph,
     MachineModel,
@@ -14,12 +15,18 @@ from taskflow import (
     lower,
     model_parallel,
     random_strategy,
+    recompute,
     simulate,
+    stages,
 )
 from taskflow.report.describe import describe_bytes, describe_seconds
 from taskflow.report.explaining import candidates
 from taskflow.report.explanation import comparison_table, explanation_parts, operator_table, path_table
+from taskflow.report.plan import plan_headline
+from taskflow.schedule import Schedule, one_f_one_b
 from tests import tiny
+from tests.refusals import assert_refused
+from tests.schedule.cells import CellCosts, chain
 from tests.simple_costs import SimpleCosts
 
 TWO = MachineModel.uniform(2, Device("emulated"), name="pair")
@@ -193,3 +200,52 @@ def test_memory_that_is_too_small_has_a_row():
         ("device 0 has 650 B, needs", "704 B", "704 B", "the same"),
         ("device 1 has 650 B, needs", "704 B", "704 B", "the same"),
     ]
+
+
+def test_a_plan_in_time():
+    """To the unit and the byte: 12 of 18 or 15 units are busy; an activation of a micro-batch has 32 bytes."""
+    graph, machine, costs = chain(4, 4), MachineModel.uniform(4), CellCosts()
+    strategy = stages(graph, machine, cuts=["cell1", "cell2", "cell3"], parts=4)
+    held = {"gpipe": 4 + 1, "one_f_one_b": 3 + 1}  # of device 1: its inputs, and a gradient for that of the weight
+    for order, units in (("gpipe", 18), (one_f_one_b, 18), ("zb_h1", 15)):
+        found = explain(graph, strategy, machine, costs, order=order)
+        plan = found.plan
+        assert (found.step.seconds, plan.idle) == (units, pytest.approx((1 - 12 / units,) * 4))
+        assert plan.held_bytes[1] == 32 * held.get(plan.schedule, plan.held_bytes[1] // 32)
+        assert all(entry.alternative is None for entry in found.operators)
+    assert (plan.schedule, plan.parts, plan.recomputed) == ("zb_h1", 4, ())
+    assert plan.stages == (("shift", "cell0"), ("cell1",), ("cell2",), ("cell3", "loss"))
+    assert plan.devices == ((0,), (1,), (2,), (3,))
+    assert PLAN in str(found)
+    assert_refused(
+        "schedule 'short': device 0 never does F of stage 0 for micro-batch 0; 48 of 48 blocks are in no list",
+        lambda: explain(graph, strategy, machine, costs, order=Schedule({}, "short")),
+    )
+
+
+PLAN = """
+schedule zb_h1: 4 micro-batches, 4 stages
+
+stage  devices  forward operators
+0      0        shift, cell0
+1      1        cell1
+2      2        cell2
+3      3        cell3, loss
+
+device  idle (bubble)  held by micro-batches
+0       20.0%          192 B
+1       20.0%          192 B
+2       20.0%          224 B
+3       20.0%          292 B
+
+operator """
+
+
+def test_what_is_computed_again():
+    graph, machine = recompute(chain(4, 4), ["cell1", "cell2"]), MachineModel.uniform(2)
+    found = explain(graph, data_parallel(graph, machine), machine, CostModel.analytic(machine))
+    assert found.plan.recomputed == ("cell1", "cell2")
+    assert plan_headline(found.plan) == "schedule program: 1 micro-batch, 1 stage; computed again: cell1, cell2"
+    assert any(entry.alternative for entry in found.operators)  # it is a strategy still
+    plain = chain(4, 4)
+    assert explain(plain, data_parallel(plain, machine), machine, CostModel.analytic(machine)).plan is None

@@ -18,6 +18,7 @@ from taskflow import (
 )
 from taskflow.checking.checker import check_own_plan
 from taskflow.schedule import (
+    POLICIES,
     Schedule,
     chimera,
     critical_path,
@@ -295,9 +296,35 @@ def test_what_needs_all_micro_batches_is_refused():
     rows = lower(graph, stages(graph, machine, 2, 4), machine)
     assert_refused(
         "schedule 'one_f_one_b': 'bn1.var' needs all 4 micro-batches of 'bn1.mean' before its first point; "
-        "only orders that know no stages can do that, such as taskflow.schedule.program",
+        "use per-part statistics (ops.batch_norm(..., parts=4)) where it is a batch norm, or an order that knows no "
+        "stages, such as taskflow.schedule.program",
         lambda: reorder(rows, CellCosts(), one_f_one_b),
     )
+
+
+@pytest.mark.parametrize(("devices", "parts"), [(2, 4), (4, 4), (4, 2), (4, 8)])
+def test_statistics_of_parts_make_a_pipeline(devices, parts):
+    """Two stages, of one device or data parallel, more or fewer micro-batches than parts: as one device, proven."""
+    graph, machine = Graph(), MachineModel.uniform(devices)
+    h = ops.conv2d(graph.input("x", (16, 2, 3, 3), "float64"), 4, 1, name="conv1")
+    h = ops.relu(ops.batch_norm(h, parts=4, name="bn1"))
+    h = ops.batch_norm(ops.linear(ops.mean(h, (2, 3)), 5, name="fc"), parts=4, name="bn2")
+    loss = ops.softmax_cross_entropy(h, graph.input("t", (16,), "int32"), name="loss")
+    ops.sgd(loss, lr=0.1, momentum=0.9)
+    graph.output("loss", loss)
+    feeds = {"x": np.random.default_rng(0).standard_normal((16, 2, 3, 3)), "t": np.arange(16, dtype=np.int32) % 5}
+    plan, one = stages(graph, machine, cuts=["fc"], parts=parts), MachineModel.uniform(1)
+    rows = lower(graph, plan, machine)
+    expected = numbers(lower(graph, single_device(graph, one), one), feeds)
+    costs = CostModel.analytic(machine)
+    orders = [program, *POLICIES.values(), search_schedule(rows, costs, seconds=0.2)] if parts <= 4 else [program]
+    for order in orders:
+        found = numbers(reorder(rows, costs, order), feeds)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-10)
+    if parts > 4:
+        with pytest.raises(ValueError, match=r"'bn1\.var' needs all 8 micro-batches of 'bn1\.mean'"):
+            reorder(rows, costs, one_f_one_b)
 
 
 def test_schedules_that_do_not_fit_are_refused():

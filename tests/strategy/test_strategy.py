@@ -116,6 +116,21 @@ def test_soap_is_derived(net):
     assert kinds["loss"] == {"b": "sample", "o": "reduction"}
 
 
+def test_a_batch_in_parts_is_two_axes():
+    """`(m b)`: both are Sample; parts come first, each of several devices gets some samples of every part."""
+    graph = Graph()
+    ops.sgd(ops.mean_squared_error(ops.batch_norm(x := graph.input("x", (16, 3)), parts=4, name="norm"), x), 0.1)
+    assert axis_kinds(graph)["norm"] == {"m": "sample", "b": "sample", "c": "parameter"}
+    assert sample_axes(graph)["norm"] == sample_axes(graph)["norm.mean"] == "b"
+    eight = MachineModel.uniform(8)
+    for machine, expected in ((MachineModel.uniform(2), {"m": 2}), (FOUR, {"m": 4}), (eight, {"m": 4, "b": 2})):
+        assert degrees(taskflow.data_parallel(graph, machine))["norm"] == expected
+    for parts, expected in ((2, {"m": 4}), (4, {"m": 4, "b": 2}), (8, {"m": 4, "b": 4})):
+        plan = taskflow.stages(graph, FOUR, 2, parts)
+        assert plan["norm"] == ParallelConfig(expected, (0, 1) * parts)
+        lower(graph, plan, FOUR)
+
+
 def test_data_parallel_splits_the_batch(net):
     found = degrees(taskflow.data_parallel(net, FOUR))
     assert found == {n: {"n": 4} for n in ("conv", "tanh", "flat")} | {n: {"b": 4} for n in ("fc", "tanh_2", "loss")}

@@ -1,0 +1,71 @@
+"""Micro-batches: any strategy, once for every part of the samples.
+
+A micro-batch is a part of a sample split whose points share a device. So what splits samples into `each` on different
+devices splits them into `parts * each` here: micro-batch after micro-batch, each as the strategy has it. Operators
+without samples, updates say, are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from taskflow.graph.family import Family, families
+from taskflow.graph.graph import Graph
+from taskflow.graph.samples import sample_groups
+from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
+from taskflow.strategy.strategy import parts as parts_of
+
+
+def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
+    """The strategy with so many equal micro-batches.
+
+    Raises:
+        ValueError: an operator has fewer samples than points along them, cannot be split so, or its samples do not
+            divide into `parts`.
+    """
+    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+        raise ValueError(f"micro-batches: {parts!r} of them; a positive number is needed")
+    sample, chosen = sample_groups(graph), dict(strategy)
+    for family in families(graph, strategy) if parts > 1 else []:
+        name, extents = family.leader.name, family.leader.extents
+        if name not in strategy:
+            continue
+        axes = sample.get(name, ())
+        chosen[name] = in_parts("micro-batches", family, axes, strategy[name], parts)
+        if (samples := prod(extents[axis] for axis in axes)) % parts and chosen[name] != strategy[name]:
+            raise ValueError(f"micro-batches: the {samples} samples of '{name}' do not divide into {parts}")
+    return Strategy.of_graph(graph, chosen)
+
+
+def in_parts(where: str, family: Family, axes: Sequence[str], config: ParallelConfig, parts: int) -> ParallelConfig:
+    """The configuration of a family once for every micro-batch, which are cut along the axes of its samples.
+
+    Raises:
+        ValueError: there are too few samples, or the family cannot be split so; the message begins with `where`.
+    """
+    leader, degrees = family.leader, dict(config.degrees)
+    axes = [axis for axis in axes if axis in leader.split_axes]
+    if not axes:
+        return config
+    own = [axis for axis in axes if axis in degrees]
+    shares, each = degrees.get(axes[-1], 1), prod(parts_of(degrees[axis]) for axis in own)
+    extent, wanted = prod(leader.extents[axis] for axis in axes), each * parts
+    if extent < wanted:
+        raise ValueError(
+            f"{where}: '{leader.name}' has {extent} samples; {parts} micro-batches in {each} parts need {wanted}"
+        )
+    cut: dict[str, Degree] = {**family.share_out(axes, wanted)}
+    if isinstance(shares, tuple) and len(axes) == 1:
+        cut = {axes[0]: tuple(share / parts for share in shares) * parts}
+    rest = {axis: degree for axis, degree in degrees.items() if axis not in axes}
+    if prod(map(parts_of, cut.values())) < wanted or not family.allows({**cut, **rest}):
+        named = " ".join(axes)
+        raise ValueError(
+            f"{where}: '{leader.name}' or what follows it cannot be split into {wanted} along its samples, '{named}'"
+        )
+    points = np.array(config.devices).reshape([parts_of(degree) for degree in degrees.values()])
+    first = np.moveaxis(points, [list(degrees).index(axis) for axis in own], range(len(own)))
+    return ParallelConfig({**cut, **rest}, np.tile(first.reshape(-1), parts).tolist())
