@@ -65,11 +65,12 @@ def test_a_policy_is_short(name):
 @pytest.mark.parametrize("name", names())
 def test_a_plan_is_one_device(name, load):
     """Without mpirun; the plan is proven, too."""
-    machine = MachineModel.uniform(4)
-    costs, policy = CostModel.analytic(machine), load(name)
+    policy = load(name)
+    machine = MachineModel.uniform(getattr(policy, "DEVICES", 4))
+    costs = CostModel.analytic(machine)
     graph = load("model").build(**policy.MODEL)
     rows, run = policy.plan(graph, machine, costs), load("run").run
-    assert {rows.device[k] for k in range(len(rows)) if rows.kind[k] == Kind.POINT} == set(range(4))
+    assert {rows.device[k] for k in range(len(rows)) if rows.kind[k] == Kind.POINT} == set(range(len(machine.devices)))
     check_own_plan(rows)
     found = run(rows, graph, costs).numbers
     alone = run(lower(graph, single_device(graph, machine), machine), graph, costs).numbers

@@ -1,11 +1,13 @@
 """Run plans of one model and compare each with one device: `mpirun -n 4 python examples/plans/run.py --plans zero`.
 
-Without mpirun one process drives the four devices in turn. Printed are the seconds of a step, predicted and measured,
-and the largest difference of a loss or parameter from those of one device. Predicted is what four devices would take
-that nothing else uses; `--emulated` ones wait for as long as predicted, so four of them need no four cores.
+There are four devices, or as many as a plan says; ranks drive as many each. Without mpirun one process drives them all.
+Printed are the seconds of a step, predicted and measured, and the largest difference of a loss or parameter from those
+of one device. Predicted is what devices would take that nothing else uses; `--emulated` ones wait for as long as
+predicted, so four of them need no four cores.
 """
 
 import argparse
+from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
@@ -47,10 +49,19 @@ def run(rows: taskflow.TaskGraph, graph: taskflow.Graph, costs: taskflow.CostMod
         return Run(numbers | {"loss": np.array(losses)}, float(np.median(seconds)), step.transport.rank)
 
 
-def compare(name: str, costs: taskflow.CostModel) -> str:
+@cache
+def costs_of(devices: int, is_emulated: bool) -> taskflow.CostModel:
+    """Of as many devices, slow emulated ones or this machine's."""
+    if is_emulated:
+        return taskflow.CostModel.analytic(taskflow.MachineModel.uniform(devices, SLOW))
+    return taskflow.CostModel.measured(taskflow.measure_machine(taskflow.MachineModel.local(devices, "cpu")))
+
+
+def compare(name: str, is_emulated: bool) -> str:
     """A line about a plan, on rank 0."""
-    policy, machine = import_module(name), costs.machine
-    graph = model.build(**policy.MODEL)
+    policy = import_module(name)
+    costs = costs_of(getattr(policy, "DEVICES", DEVICES), is_emulated)
+    graph, machine = model.build(**policy.MODEL), costs.machine
     rows = policy.plan(graph, machine, taskflow.CostModel.analytic(machine))
     found = run(rows, graph, costs)
     alone = run(taskflow.lower(graph, taskflow.single_device(graph, machine), machine), graph, costs)
@@ -70,12 +81,8 @@ def main() -> None:
     parser.add_argument("--plans", nargs="+", choices=PLANS, default=PLANS)
     parser.add_argument("--emulated", action="store_true")
     options = parser.parse_args()
-    if options.emulated:
-        costs = taskflow.CostModel.analytic(taskflow.MachineModel.uniform(DEVICES, SLOW))
-    else:
-        costs = taskflow.CostModel.measured(taskflow.measure_machine(taskflow.MachineModel.local(DEVICES, "cpu")))
     for name in options.plans:
-        print(compare(name, costs), end="", flush=True)
+        print(compare(name, options.emulated), end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Data x tensor x pipeline parallel: two stages, and in each samples x heads, hidden units or positions.
 
-On eight devices two of each; on four no more than one part of the samples, or `TENSOR = 1`.
+On eight devices two of each; on four no more than one part of the samples.
 """
 
 import taskflow
 
 MODEL: dict[str, int] = {}
+DEVICES = 8
 
 
 def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel) -> taskflow.TaskGraph:
