@@ -353,7 +353,7 @@ class Graph:
         self.names.add(unique)
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
         made = [unique] if len(dtypes) == 1 else [f"{unique}.{k}" for k in range(len(dtypes))]
-        axes = [bound.axis_names(k, [r.axes for r in inputs]) for k in range(len(dtypes))]
+        axes = bound.axis_names([r.axes for r in inputs])
         columns = zip(made, bound.shapes[len(inputs) :], dtypes, axes, strict=True)
         outputs = tuple(self._region(n, shape, t, "value", names) for n, shape, t, names in columns)
         if flops is None:

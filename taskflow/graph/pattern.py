@@ -212,15 +212,17 @@ class BoundPattern:
         """Axes in at least one input."""
         return frozenset[str]().union(*self.term_axes[: len(self.pattern.inputs)])
 
-    def axis_names(self, output: int, inputs: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """A name for every dimension of an output, of the axis that it is, given those of the inputs.
+    def axis_names(self, inputs: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+        """A name for every dimension of every output, of the axis that it is, given those of the inputs.
 
         A group gets that of the input which has it, too, else its joined name; a dimension of one point a number.
         """
         pairs = zip(self.pattern.inputs, inputs, strict=True)
         known = {dim: name for term, names in pairs for dim, name in zip(term.dims, names, strict=True) if dim[1:]}
-        dims = enumerate(self.pattern.outputs[output].dims)
-        return tuple(d[0] if len(d) == 1 else known.get(d, "".join(d)) or f"one{k}" for k, d in dims)
+        return [
+            tuple(d[0] if len(d) == 1 else known.get(d, "".join(d)) or f"one{k}" for k, d in enumerate(term.dims))
+            for term in self.pattern.outputs
+        ]
 
     def _axis(self, name: str) -> str:
         return self.windows[name].axis if name in self.windows else name

@@ -15,8 +15,9 @@ the reordered rows simulates it.
   Jangda et al., ASPLOS 2022).
 * `by_ordinal`: program order, but between two barriers all rows of one ordinal before those of the next. A part of a
   split operator goes through all that follows before the next part begins, so what is alive in between is that of one
-  part: of the hidden units or heads (co-shard: nnScaler, Lin et al., OSDI 2024), or of the samples. A barrier is a row
-  that waits for a later ordinal. `first_ready` and `critical_path` compute again at once what `recompute` has put off.
+  part: of the hidden units or heads (co-shard: nnScaler, Lin et al., OSDI 2024), or of the samples. A barrier is one of
+  several parts that waits for a later one. `first_ready` and `critical_path` compute again at once what `recompute` has
+  put off.
 * `forward_first`: list scheduling; of all rows that could start at the same moment, the one goes first whose result the
   next forward pass reads first (P3: Jayarajan et al., MLSys 2019, section 4). A gradient in pieces (`lower(...,
   piece_bytes=)`) lets a more urgent one pass. As many of its pieces follow each other as fit in before that one is
@@ -85,23 +86,34 @@ def program(task_graph: TaskGraph, seconds: Array) -> Array:
 
 
 def by_ordinal(task_graph: TaskGraph, seconds: Array) -> Array:
-    """Rows by the barriers before them in program order, then by ordinal, then by row."""
-    ordinal = task_graph.ordinal
-    found: Array = np.lexsort((ordinal, barriers_before(task_graph.dep_ptr, task_graph.dep_row, ordinal)))
+    """Rows by the barriers before them in program order, then by the last ordinal that they wait for, then by row."""
+    launch = np.where(task_graph.kind == Kind.POINT, task_graph.launch, -1)
+    _, which = np.unique(np.stack([launch, task_graph.device]), axis=1, return_inverse=True)
+    most = np.zeros(len(task_graph), np.int64)
+    np.maximum.at(most, which, task_graph.ordinal)
+    is_part = (launch >= 0) & (most[which] > 0)
+    barriers, last = barriers_before(task_graph.dep_ptr, task_graph.dep_row, task_graph.ordinal, is_part)
+    found: Array = np.lexsort((last, barriers))
     return found
 
 
 @njit
-def barriers_before(ptr: Array, awaited: Array, ordinal: Array) -> Array:
-    """Per row the barriers up to it: rows that wait for a later ordinal, if no barrier lies between the two."""
-    found = np.zeros(len(ordinal), np.int64)
+def barriers_before(ptr: Array, awaited: Array, ordinal: Array, is_part: Array) -> tuple[Array, Array]:
+    """Per row the barriers up to it, and the last ordinal that it waits for since.
+
+    A barrier is one of several parts that waits for a later one. All else goes behind what it waits for: an update that
+    is done once a step, say.
+    """
+    barriers, last = np.zeros(len(ordinal), np.int64), ordinal.copy()
     for row in range(len(ordinal)):
-        found[row] = found[row - 1] if row > 0 else 0
+        barriers[row] = barriers[row - 1] if row > 0 else 0
         for k in range(ptr[row], ptr[row + 1]):
             before = awaited[k]
-            if found[before] == found[row] and ordinal[before] > ordinal[row]:
-                found[row] += 1
-    return found
+            if barriers[before] == barriers[row]:
+                last[row] = max(last[row], last[before])
+        if is_part[row] and last[row] > ordinal[row]:
+            barriers[row], last[row] = barriers[row] + 1, ordinal[row]
+    return barriers, last
 
 
 def first_ready(task_graph: TaskGraph, seconds: Array) -> Array:

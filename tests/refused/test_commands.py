@@ -50,17 +50,18 @@ MODELS = {
     ),
     "name": (
         "model_of_refused:LIMIT",
-        "model 'model_of_refused:LIMIT': the module has no function 'LIMIT', it has build, nothing, fails, refuses",
+        "model 'model_of_refused:LIMIT': the module has no function 'LIMIT', it has build, deep, nothing, fails, "
+        "refuses",
     ),
     "no graph": ("model_of_refused:nothing", "model 'model_of_refused:nothing': gives a NoneType, not a Graph"),
     "it fails": (
         "model_of_refused:fails",
-        "model 'model_of_refused:fails': RuntimeError: no data ({folder}/model_of_refused.py, line 20)",
+        "model 'model_of_refused:fails': RuntimeError: no data ({folder}/model_of_refused.py, line 29)",
     ),
     "it is refused": (
         "model_of_refused:refuses",
         "model 'model_of_refused:refuses': ValueError: region 'x': extents are positive, not (0,) "
-        "({folder}/model_of_refused.py, line 25)",
+        "({folder}/model_of_refused.py, line 34)",
     ),
 }
 

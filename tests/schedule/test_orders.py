@@ -148,8 +148,8 @@ def test_by_ordinal_takes_part_by_part_what_stands_between_barriers() -> None:
     rows = reorder(co_sharded(2, 8), CellCosts(), by_ordinal)
     points = [row for row in range(len(rows)) if rows.kind[row] == Kind.POINT]
     back = "fc2.dx fc1.again relu.again fc2.dweight relu.dx fc1.dweight fc2.weight.sgd"
-    forward = [f"{name}{part}" for part in range(2) for name in ("fc1", "relu", "fc2")]
-    loss = ["loss0", "loss.one0", "loss.dx0"]
+    forward = ["fc10", "relu0", "fc20", "loss.one0", "fc11", "relu1", "fc21"]
+    loss = ["loss0", "loss.dx0"]
     backward = [f"{name}{part}" for part in range(2) for name in back.split()]
     assert [f"{rows.name(row)}{rows.ordinal[row]}" for row in points][:23] == forward + loss + backward
 

@@ -317,7 +317,8 @@ def test_statistics_of_parts_make_a_pipeline(devices, parts):
     rows = lower(graph, plan, machine)
     expected = numbers(lower(graph, single_device(graph, one), one), feeds)
     costs = CostModel.analytic(machine)
-    orders = [program, *POLICIES.values(), search_schedule(rows, costs, seconds=0.2)] if parts <= 4 else [program]
+    fitting = [policy for policy in POLICIES.values() if policy is not zb_v]  # which wants two stages a device
+    orders = [program, *fitting, search_schedule(rows, costs, seconds=0.2)] if parts <= 4 else [program]
     for order in orders:
         found = numbers(reorder(rows, costs, order), feeds)
         for name, value in expected.items():

@@ -141,7 +141,7 @@ def test_outputs_are_covered_once_by_every_colour(model):
         points = partition(op, config)
         for k, colours in enumerate(points.colours.T.tolist()):
             for colour in set(colours):
-                rects = [r for r, c in zip(points.args[len(op.inputs) + k].rects, colours) if c == colour]
-                part = Partition(op.outputs[k], tuple(rects))
+                made = points.args[op.bound.made[k]]
+                part = Partition(made.region, tuple(r for r, c in zip(made.rects, colours) if c == colour))
                 assert part.is_disjoint
                 assert part.is_complete
