@@ -9,6 +9,7 @@ from taskflow.schedule.finite import Finite, find_schedule
 from taskflow.schedule.orders import critical_path, depth_first, first_ready, forward_first, program
 from taskflow.schedule.period import Period, find_period
 from taskflow.schedule.policies import (
+    POLICIES,
     chimera,
     gpipe,
     interlaced,
@@ -20,9 +21,6 @@ from taskflow.schedule.policies import (
     zb_v,
 )
 from taskflow.schedule.schedule import Place, Policy, Schedule, Step
-
-_ALL = (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, zb_v, chimera, interlaced, three_f_one_b)
-POLICIES = {policy.name: policy for policy in _ALL}
 
 __all__ = [
     "POLICIES",

@@ -151,3 +151,7 @@ def interlaced(place: Place) -> list[Step]:
 def three_f_one_b(place: Place) -> list[Step]:
     """Several passes forward through all devices, of which the last goes back (nnScaler: recycling of AlphaFold)."""
     return by_moments(place, len(place.stages) + 1)
+
+
+_ALL = (gpipe, looped_bfs, one_f_one_b, interleaved, zb_h1, zb_v, chimera, interlaced, three_f_one_b)
+POLICIES = {policy.name: policy for policy in _ALL}
