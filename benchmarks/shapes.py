@@ -10,6 +10,7 @@ and a bound. Loss and weights of all steps are compared with one device in float
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -92,7 +93,8 @@ def main() -> None:
     known = shapes_on(machine)
     if MPI.COMM_WORLD.rank == 0:
         given = f"{options.parts} micro-batches, units of {options.unit_milliseconds:g} ms"
-        print(f"{MPI.COMM_WORLD.size} ranks, {given}; median of {options.steps - 1} steps")
+        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        print(f"{MPI.COMM_WORLD.size} ranks, {given}; median of {options.steps - 1} steps; {load}")
     for name in options.shapes or known:
         shape = known[name](machine, options.parts)
         one = alone(shape.graph, options.steps)

@@ -3,8 +3,8 @@
 Takes blocks, memory and a number of micro-batches, gives starts. Of all blocks that may be next, the one goes first
 whose priority and earliest start are least together; it starts as soon as its devices are free and its predecessors
 done. A block that takes memory waits until there is enough. Simulated annealing then moves priorities. It starts from
-those of a periodic schedule (`period.py`), of a micro-batch after the other, of backward blocks first, and of the
-longest way to the end.
+those of a periodic schedule (`period.py`), of a micro-batch after the other, of backward blocks first, of the longest
+way to the end, and of what the caller knows.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def find_schedule(
     parts: int = 1,
     seconds: float = 5.0,
     seed: int = 0,
+    known: Array | None = None,
 ) -> Finite | None:
     """The shortest schedule of `parts` micro-batches that is found in so many seconds, or None.
 
@@ -56,6 +57,7 @@ def find_schedule(
         parts: micro-batches.
         seconds: that the search may take, compiling apart.
         seed: of the annealing.
+        known: starts to begin with, as in `Finite`; None: there are none.
 
     Raises:
         ValueError: a block is impossible, blocks wait in a circle, a micro-batch keeps memory, or there is none.
@@ -66,6 +68,7 @@ def find_schedule(
     until, rng = time.perf_counter() + seconds, np.random.default_rng(seed)
     least, best = _least_makespan(table, parts), Finite(STUCK, np.zeros((len(blocks), parts), np.int64), False)
     first = _first_priorities(table, parts, find_period(blocks, memory, seconds * PERIOD_SHARE, seed), unit)
+    first += [] if known is None else [known * 10.0 / unit]
     pool: list[tuple[int, int, Array]] = []
     number, scratch, lists = 0, best.starts.copy(), _lists(table)
     while number < len(first) or (best.makespan > least and time.perf_counter() < until):

@@ -1,13 +1,15 @@
 """The schedule of a task graph's own pipeline, searched for.
 
 Takes rows and their costs, finds the blocks in them (the points of one stage, phase and micro-batch) with how long they
-take and what they hold, and searches for the order in which every device does them (`finite`). What is given is what
-was found: a list for every device, which `reorder` follows.
+take and what they hold, and searches for the order in which every device does them (`finite`), beginning with the best
+policy. What is given is what was found: a list for every device, which `reorder` follows.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,8 @@ from taskflow.graph.phases import Phase
 from taskflow.schedule.blocks import Block
 from taskflow.schedule.finite import find_schedule
 from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of
-from taskflow.schedule.schedule import Schedule, Step
+from taskflow.schedule.policies import POLICIES
+from taskflow.schedule.schedule import PHASES, Schedule, Step
 from taskflow.tasks.task_graph import Privilege, TaskGraph
 
 NAME = "searched"
@@ -59,7 +62,7 @@ def search_schedule(
         ValueError: an operator needs several micro-batches at once, or memory is too small for one micro-batch.
     """
     found = blocks_of(task_graph, costs)
-    schedule = find_schedule(found.blocks, memory, found.parts, seconds, seed)
+    schedule = find_schedule(found.blocks, memory, found.parts, seconds, seed, best_policy(task_graph, found))
     if schedule is None:
         least = f"one micro-batch alone holds up to {least_memory(found.blocks):g}"
         raise ValueError(f"search_schedule: no schedule fits {memory} bytes a device; {least}")
@@ -70,6 +73,40 @@ def search_schedule(
             steps.setdefault(device, []).extend(each)
     order = {d: tuple(step for _, step in sorted(each, key=lambda at: at[0])) for d, each in sorted(steps.items())}
     return Schedule(order, NAME)
+
+
+def best_policy(task_graph: TaskGraph, found: Blocks) -> Array | None:
+    """When blocks begin by the policy that is the fastest; None: none fits the placement."""
+    pipeline, spans, best = pipeline_of(task_graph), np.array([[block.span] for block in found.blocks]), None
+    for policy in POLICIES.values():
+        with suppress(ValueError):  # it asks for another placement
+            starts = starts_of(found, policy.schedule(pipeline))
+            if starts is not None and (best is None or (starts + spans).max() < (best + spans).max()):
+                best = starts
+    return best
+
+
+def starts_of(found: Blocks, schedule: Schedule) -> Array | None:
+    """When blocks begin that follow the lists of a schedule; None: devices would wait for each other."""
+    number, blocks = {step: k for k, step in enumerate(found.steps)}, found.blocks
+    ends, lists = np.full((len(blocks), found.parts), np.nan), dict[int, deque[tuple[int, int]]]()
+    for device, steps in schedule.steps.items():
+        each = ((number.get((phase, stage)), part) for letter, stage, part in steps for phase in PHASES[letter])
+        lists[device] = deque((block, part) for block, part in each if block is not None)
+    free = dict.fromkeys(lists, 0.0)
+    while heads := {lists[device][0] for device in lists if lists[device]}:
+        placed = False
+        for block, part in sorted(heads):
+            devices, before = blocks[block].devices, ends[list(blocks[block].after), part]
+            if not np.isnan(before).any() and all(lists[d] and lists[d][0] == (block, part) for d in devices):
+                end = max([*before, *(free[d] for d in devices)]) + blocks[block].span
+                ends[block, part], placed = end, True
+                for device in devices:
+                    free[device] = end
+                    lists[device].popleft()
+        if not placed:
+            return None
+    return None if np.isnan(ends).any() else ends - [[block.span] for block in blocks]
 
 
 def least_memory(blocks: Sequence[Block]) -> float:

@@ -10,6 +10,7 @@ from taskflow.machine import MachineModel
 from taskflow.tasks.agenda import NONE
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
+from taskflow.tasks.streams import find_queues, ports_of
 from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
 
@@ -37,27 +38,6 @@ def find_waits(task_graph: TaskGraph) -> Successors:
     row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
     before, after = (task_graph.dep_row, rows[follows]), (row, rows[follows + 1])
     return turn_round(len(task_graph), np.concatenate(before), np.concatenate(after))
-
-
-def find_queues(task_graph: TaskGraph) -> tuple[Array, Array]:
-    """Rows and the streams that they occupy: those of devices, and a device that sends by link has one per link.
-
-    Each of these, its ports, has the number of the link's stream.
-    """
-    rows, streams = task_graph.occupied()
-    first_link = STREAMS * len(task_graph.machine.devices)
-    moved = np.flatnonzero(task_graph.is_transfer)
-    port, has_port = _ports(task_graph, moved)
-    rows = np.concatenate([rows[streams < first_link], moved[has_port]])
-    return rows, np.concatenate([streams[streams < first_link], first_link + port[has_port]])
-
-
-def _ports(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
-    """The first link of transfers, and whether it is a port of their source."""
-    source, devices = task_graph.source[moved], task_graph.machine.devices
-    by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in devices])
-    first = task_graph.machine.routes[source, task_graph.device[moved], :1].max(axis=1, initial=NONE)
-    return first, by_link[source]
 
 
 def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:
@@ -148,7 +128,7 @@ def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
     devices, links = task_graph.machine.devices, len(task_graph.machine.links)
     is_shared, source, device = np.ones(links, np.bool_), task_graph.source[row], task_graph.device[row]
     is_collective = task_graph.kind[row] == Kind.COLLECTIVE
-    port, has_port = _ports(task_graph, row)
+    port, has_port = ports_of(task_graph, row)
     has_no_stream = np.array([d.kind == "cpu" for d in devices])[source]  # the receiver copies
     sending = np.where(has_port, len(devices) + len(task_graph) + port, source)
     for ends, is_alone in ((sending, is_collective | has_no_stream), (device, is_collective | has_port)):

@@ -15,9 +15,9 @@ from taskflow.core.columns import pointers
 from taskflow.core.compiling import njit
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
 from taskflow.cost.model import CostModel
-from taskflow.simulation.sharing import find_hops, find_queues, schedule_fairly
+from taskflow.simulation.sharing import find_hops, schedule_fairly
 from taskflow.tasks.memory import plan_memory, with_reuse
-from taskflow.tasks.streams import count_streams
+from taskflow.tasks.streams import count_streams, find_queues
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
 

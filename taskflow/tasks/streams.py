@@ -10,7 +10,7 @@ from taskflow.core.columns import Column, pointers
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import ring_order
-from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind
+from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind, TaskGraph
 
 
 def count_streams(machine: MachineModel) -> int:
@@ -173,6 +173,27 @@ def _shared(table: StreamTable) -> Array:
         np.maximum.at(high, used, streams)
         is_shared &= (low != high) | (low < 0)
     return is_shared
+
+
+def find_queues(task_graph: TaskGraph) -> tuple[Array, Array]:
+    """Rows and the streams that they occupy: those of devices, and a device that sends by link has one per link.
+
+    Each of these, its ports, has the number of the link's stream.
+    """
+    rows, streams = task_graph.occupied()
+    first_link = STREAMS * len(task_graph.machine.devices)
+    moved = np.flatnonzero(task_graph.is_transfer)
+    port, has_port = ports_of(task_graph, moved)
+    rows = np.concatenate([rows[streams < first_link], moved[has_port]])
+    return rows, np.concatenate([streams[streams < first_link], first_link + port[has_port]])
+
+
+def ports_of(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
+    """The first link of transfers, and whether it is a port of their source."""
+    source, devices = task_graph.source[moved], task_graph.machine.devices
+    by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in devices])
+    first = task_graph.machine.routes[source, task_graph.device[moved], :1].max(axis=1, initial=-1)
+    return first, by_link[source]
 
 
 def stream_names(machine: MachineModel) -> dict[int, str]:

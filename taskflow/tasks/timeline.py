@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from taskflow.core.files import replace_file
-from taskflow.tasks.streams import stream_names
-from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
+from taskflow.tasks.streams import find_queues, stream_names
+from taskflow.tasks.task_graph import Array, TaskGraph
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,13 +97,10 @@ class Timeline:
 
 
 class RowsBefore:
-    """The rows issued just before a row on its streams, or on those of devices alone."""
+    """The rows issued just before a row on its streams, or on those that make it wait: links are shared."""
 
     def __init__(self, graph: TaskGraph, of_links: bool = True) -> None:
-        rows, streams = graph.occupied()
-        if not of_links:
-            is_device = streams < STREAMS * len(graph.machine.devices)
-            rows, streams = rows[is_device], streams[is_device]
+        rows, streams = graph.occupied() if of_links else find_queues(graph)
         order = np.lexsort((rows, streams))
         rows, streams = rows[order], streams[order]
         is_same = np.concatenate([[False], streams[1:] == streams[:-1]])

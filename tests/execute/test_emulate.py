@@ -63,3 +63,24 @@ def test_waits_for_memory_are_those_of_the_simulator():
 def measured_seconds(step, feeds):
     step(feeds)
     return step.timeline.seconds
+
+
+def test_a_link_of_a_device_takes_one_transfer_after_the_other():
+    """Two transfers over one link, the first one long: the second waits, in prediction and in fact."""
+    device = Device("emulated", 0, 1 << 30, 1e9, 1e6, 1e-3, sends_by_link=True)
+    machine = MachineModel.uniform(2, device, 1e6, 1e-3)
+    graph, configs = Graph(), {}
+    for name, size in (("long", 5000), ("short", 50)):
+        h = graph.input(f"x_{name}", (size,), "float64")
+        for where in range(2):
+            h = graph.launch(f"{name}{where}", "b -> b", [h], kernel=doubled)
+            configs[f"{name}{where}"] = ParallelConfig({}, (where,))
+        graph.output(name, h)
+    costs = CostModel.analytic(machine)
+    rows = lower(graph, Strategy(configs), machine)
+    sent = np.flatnonzero(rows.is_transfer & (rows.source == 0))
+    predicted = simulate(rows, costs)
+    assert predicted.start[sent[1]] == predicted.end[sent[0]] > 0.04
+    with Executor(rows, costs=costs) as step:
+        step({"x_long": np.ones(5000), "x_short": np.ones(50)})
+        assert step.timeline.start[sent[1]] >= step.timeline.end[sent[0]] - 1e-9

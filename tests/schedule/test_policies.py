@@ -34,7 +34,7 @@ from taskflow.schedule import (
     zb_h1,
     zb_v,
 )
-from taskflow.schedule.found import blocks_of
+from taskflow.schedule.found import blocks_of, starts_of
 from taskflow.schedule.pipeline import pipeline_of
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory
@@ -259,6 +259,23 @@ def test_a_searched_schedule_is_as_good_as_the_best_policy():
         _, rows = pipeline(devices, parts)
         schedule = search_schedule(rows, CellCosts(), seconds=2.0)
         assert units(rows, schedule) == 3 * parts + devices - 1
+
+
+def test_a_search_begins_with_the_best_policy():
+    """In no time: of a straight pipeline of eight devices (the search alone: 33), and of a V."""
+    _, rows = pipeline(8, 8)
+    assert units(rows, search_schedule(rows, CellCosts(), seconds=0.0)) == 31
+    _, rows = v_rows(8, 8)
+    half = {"forward": 0.5, "backward": 0.5, "weight": 0.5}
+    assert units(rows, search_schedule(rows, CellCosts(**half), seconds=0.0), **half) == 27.5
+
+
+def test_lists_that_no_device_can_follow_have_no_starts():
+    _, rows = pipeline(2, 2)
+    found, steps = blocks_of(rows, CellCosts()), zb_h1.schedule(pipeline_of(rows)).steps
+    assert starts_of(found, Schedule(steps)).max() == units(rows, zb_h1) - 1
+    assert starts_of(found, Schedule({0: steps[0][::-1], 1: steps[1]})) is None
+    assert starts_of(found, Schedule({0: steps[0], 1: steps[1][:-1]})) is None
 
 
 def test_a_schedule_with_less_memory():
