@@ -22,6 +22,7 @@ from taskflow.graph.differentiate import differentiate
 from taskflow.graph.dtypes import LossScale
 from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.graph.homes import homes
 from taskflow.graph.kernel import Kernel, Pointwise
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
@@ -43,6 +44,7 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import (
     axis_kinds,
     data_parallel,
+    fully_sharded,
     model_parallel,
     one_weird_trick,
     operator_placement,
@@ -108,7 +110,9 @@ __all__ = [
     "dynamic_programming",
     "explain",
     "fit_machine",
+    "fully_sharded",
     "fuse",
+    "homes",
     "lower",
     "measure_machine",
     "model_parallel",

@@ -113,6 +113,7 @@ class Operator:
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
         step: in which of several steps it runs (see `graph.repeat`).
         is_backward: whether `differentiate` appended it (see `graph.phases`).
+        beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
     """
 
     name: str
@@ -128,6 +129,7 @@ class Operator:
     members: tuple[str, ...] = ()
     step: int = 0
     is_backward: bool = False
+    beside: str | None = None
 
     @property
     def pattern(self) -> str:

@@ -75,11 +75,11 @@ def _needed(op: Operator, maker: dict[str, Operator], again: dict[str, LogicalRe
 def _clone(graph: Graph, op: Operator, again: dict[str, LogicalRegion]) -> Operator:
     """A clone of `op` on clones of what it reads, as far as there are any; its regions join `graph` and `again`."""
     name = graph.unique_name(f"{op.name}.{AGAIN}")
-    graph.names.add(name)
     inputs = tuple(again.get(r.name, r) for r in op.inputs)
     for region in op.outputs:
         again[region.name] = replace(region, name=graph.unique_name(f"{region.name}.{AGAIN}"))
         graph.regions[again[region.name].name] = again[region.name]
+    graph.names.add(name)
     outputs = tuple(again[r.name] for r in op.outputs)
     leader = op.follows or op.name
     return replace(

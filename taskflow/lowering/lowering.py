@@ -31,7 +31,7 @@ from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import IssueOrder, Shape, in_order, move_columns, padded, point_columns, shape_of
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
-from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config, in_steps
+from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, completed, effective_config, in_steps
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Launch, TaskGraph
@@ -117,6 +117,7 @@ class Lowering:
 
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
+        strategy = completed(self.graph, strategy)
         configs = (effective_config(op, strategy)[0] for op in self.operators)
         return np.array([self.store.number(op, config) for op, config in enumerate(configs)], np.int64)
 
