@@ -24,6 +24,7 @@ from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.homes import homes
 from taskflow.graph.kernel import Kernel, Pointwise
+from taskflow.graph.offload import offload
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
 from taskflow.graph.rebuild import replace_regions
@@ -117,6 +118,7 @@ __all__ = [
     "measure_machine",
     "model_parallel",
     "njit",
+    "offload",
     "one_weird_trick",
     "operator_placement",
     "placed_tables",

@@ -200,7 +200,7 @@ def random_strategy(graph, machine, seed) -> Strategy:
 
 @st.composite
 def plans_in_time(draw, model):
-    """The model, perhaps with clones for its backward pass, a machine, and a strategy with micro-batches.
+    """The model, perhaps with clones, homes and what is offloaded, a machine, and a strategy with micro-batches.
 
     A pipeline if there are samples enough, else any strategy, in which devices repeat.
     """
@@ -211,6 +211,11 @@ def plans_in_time(draw, model):
         chosen = [name for name in forward if generator.random() < 0.5]
         with suppress(ValueError):  # it reads what is updated since
             graph = taskflow.recompute(graph, draw(st.sampled_from(["auto", chosen])))
+    if draw(st.booleans()):
+        with suppress(ValueError):  # it is updated in place
+            graph = taskflow.offload(graph, [name for name in forward if generator.random() < 0.5])
+    if draw(st.booleans()):
+        graph = taskflow.homes(graph, again=draw(st.booleans()))
     machine = MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
     count, parts = draw(st.integers(1, len(machine.devices))), draw(st.integers(1, 6))
     groups = None
@@ -221,6 +226,9 @@ def plans_in_time(draw, model):
         strategy = taskflow.stages(graph, machine, count, parts, devices=groups)
     except ValueError:
         strategy = random_strategy(graph, machine, seed)
+    for op in (op for op in graph.operators if op.beside):  # homes, updates (ZeRO), what is away
+        if generator.random() < 0.4:
+            strategy[op.name] = random_config(Family.of(op), machine, generator)
     return Model(graph, model.feeds), machine, strategy
 
 

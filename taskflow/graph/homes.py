@@ -24,7 +24,7 @@ from taskflow.graph.recompute import recompute
 HOME = "home"  # that of `w` is `w.home`
 
 
-def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0) -> Graph:
+def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0, again: bool = True) -> Graph:
     """The graph with an operator `<parameter>.home` before the readers of parameters, and clones for the backward ones.
 
     A home follows the first reader, and nothing moves, until a strategy names it (see `taskflow.fully_sharded`). Its
@@ -34,9 +34,11 @@ def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0
         graph: stays as it is. After `precision`, the optimizer and `recompute`; a graph without an optimizer will do.
         names: of parameters; "all".
         least_bytes: smaller parameters get no home.
+        again: whether the backward pass gathers again, instead of keeping what was gathered. A stage of a pipeline
+            keeps it from its first micro-batch to the last in any case: there False saves memory and messages.
 
     Raises:
-        ValueError: there is no such parameter, or one is updated before the backward pass reads it.
+        ValueError: there is no such parameter.
     """
     wanted, other = _wanted(graph, names, least_bytes), rebuild(graph, graph.operators)
     operators, other.operators = other.operators, []
@@ -52,9 +54,10 @@ def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0
                 home[name] = other.operators[-1]
             inputs[k] = home[name].outputs[0]
         if is_home(op) and op.beside in wanted - is_read - home.keys():
-            home[op.beside] = op = _called_home(other, op)
+            op = _called_home(other, op)
+            home[op.inputs[0].name] = op
         other.operators.append(replace(op, inputs=tuple(inputs)))
-    return recompute(other, [op.name for op in home.values()]) if graph.differentiations else other
+    return recompute(other, [op.name for op in home.values()]) if again and graph.differentiations else other
 
 
 def is_home(op: Operator) -> bool:

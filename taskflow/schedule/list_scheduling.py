@@ -50,12 +50,7 @@ class Heap(NamedTuple):
 
 
 def list_schedule(
-    task_graph: TaskGraph,
-    seconds: Array,
-    moment: int,
-    priority: Array,
-    following: Array | None = None,
-    late: Array | None = None,
+    task_graph: TaskGraph, seconds: Array, moment: int, priority: Array, following: Array | None = None
 ) -> Array:
     """Row numbers in issue order; those that never could be issued are missing.
 
@@ -65,7 +60,6 @@ def list_schedule(
         moment: BY_START or BY_READY.
         priority: of every row, or LATEST_FIRST.
         following: per row the next one in its list, or -1.
-        late: of every row, whether it goes right before the first row that waits for it; feeds do in any case.
     """
     rows = len(task_graph)
     waits = np.diff(task_graph.dep_ptr)
@@ -87,19 +81,17 @@ def list_schedule(
     )
     order = np.empty(rows, np.int64)
     issued = issue(table, moment, int(stream.max(initial=-1)) + 1, order)
-    is_late = task_graph.kind == Kind.FEED
-    return issue_late(table, order[:issued], is_late if late is None else is_late | late)
+    return feeds_late(task_graph, table, order[:issued])
 
 
-def issue_late(rows: Waiting, order: Array, is_late: Array) -> Array:
-    """The same order with late rows right before the first other row that waits for them: until then they need no
-    memory."""
-    first = np.full(len(is_late), len(is_late))
-    first[order] = np.arange(len(order))
-    waited = np.diff(rows.ptr) > 0
-    for row in order[(is_late & waited)[order]][::-1].tolist():
-        first[row] = first[rows.follower[rows.ptr[row] : rows.ptr[row + 1]]].min()
-    return order[np.lexsort((~is_late[order], first[order]))]
+def feeds_late(task_graph: TaskGraph, rows: Waiting, order: Array) -> Array:
+    """The same order with every feed right before the first row that waits for it: until then it needs no memory."""
+    place = np.full(len(task_graph), len(task_graph), float)
+    place[order] = np.arange(len(order))
+    feeds = np.flatnonzero(task_graph.kind == Kind.FEED)
+    for feed in feeds[np.diff(rows.ptr)[feeds] > 0].tolist():
+        place[feed] = place[rows.follower[rows.ptr[feed] : rows.ptr[feed + 1]]].min() - 0.5
+    return order[np.argsort(place[order], kind="stable")]
 
 
 @njit

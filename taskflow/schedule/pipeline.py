@@ -14,7 +14,7 @@ import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.graph.phases import Phase
-from taskflow.tasks.task_graph import Kind, Privilege, TaskGraph
+from taskflow.tasks.task_graph import Kind, TaskGraph
 
 NONE = -1
 LETTERS = {Phase.FORWARD: "F", Phase.BACKWARD: "I", Phase.WEIGHT: "W"}
@@ -75,22 +75,6 @@ def _stages(task_graph: TaskGraph, rows: Array, is_staged: Array) -> tuple[Array
         found[number] = len(devices) - 1
         of_leader.setdefault(launch.leader, len(devices) - 1)
     return found, tuple(devices)
-
-
-def made_of_kept(task_graph: TaskGraph) -> Array:
-    """Per row whether it makes or moves what is made of persistent regions alone, such as a home of a parameter."""
-    is_kept = np.array([region.is_persistent for region in task_graph.regions], np.bool_)
-    is_point, count = task_graph.kind == Kind.POINT, np.diff(task_graph.arg_ptr)
-    row, region = np.repeat(np.arange(len(task_graph)), count), task_graph.instance_region[task_graph.arg_instance]
-    is_read = task_graph.arg_privilege == Privilege.READ
-    is_right = np.where(is_read, is_kept[region], (task_graph.arg_privilege == Privilege.WRITE) & ~is_kept[region])
-    makes = is_point & (np.bincount(row[is_read], minlength=len(count)) > 0)
-    makes[row[~is_right]] = False
-    is_made = np.zeros(len(is_kept), np.bool_)
-    is_made[region[makes[row] & ~is_read]] = True
-    moves = ~is_point & (count > 0)
-    moves[row[~is_made[region]]] = False
-    return makes | moves
 
 
 def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None:

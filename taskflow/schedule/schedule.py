@@ -20,7 +20,7 @@ from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming, parse_json, read_text, replace_file, without_head
 from taskflow.graph.phases import Phase
 from taskflow.schedule.list_scheduling import BY_START, list_schedule
-from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, made_of_kept, pipeline_of
+from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 FORMAT, VERSION = "taskflow-schedule", 1
@@ -143,7 +143,7 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
     following[listed[:-1][is_same]] = listed[1:][is_same]
     priority = np.where(task_graph.kind == Kind.POINT, POINTS, MOVES)
     priority[pipeline.phase == Phase.UPDATE] = UPDATES
-    order = list_schedule(task_graph, seconds, BY_START, priority, following, made_of_kept(task_graph))
+    order = list_schedule(task_graph, seconds, BY_START, priority, following)
     if len(order) < len(task_graph):
         raise ValueError(_stuck(task_graph, pipeline, schedule, following, order))
     return order

@@ -222,12 +222,9 @@ def completed(graph: Graph, strategy: Strategy) -> Strategy:
         return strategy
     found = strategy.copy()
     for op in graph.operators:
-        if (
-            op.beside in named
-            and op.name not in strategy
-            and dict(named[op.beside].degrees).keys() <= op.extents.keys()
-        ):
-            found[op.name] = named[op.beside]
+        config = named.get(op.beside or "") if op.name not in strategy else None
+        if config is not None and dict(config.degrees).keys() <= op.extents.keys():
+            found[op.name] = config
     return found
 
 
