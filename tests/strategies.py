@@ -198,6 +198,17 @@ def random_strategy(graph, machine, seed) -> Strategy:
     return strategy
 
 
+def with_homes(draw, graph, generator):
+    """Perhaps with homes, with something offloaded, or both."""
+    forward = [op.name for op in graph.operators if not op.is_backward and not op.writes]
+    if draw(st.booleans()):
+        with suppress(ValueError):  # it is updated in place
+            graph = taskflow.offload(graph, [name for name in forward if generator.random() < 0.5])
+    if draw(st.booleans()):
+        graph = taskflow.homes(graph, again=draw(st.booleans()))
+    return graph
+
+
 @st.composite
 def plans_in_time(draw, model):
     """The model, perhaps with clones, homes and what is offloaded, a machine, and a strategy with micro-batches.
@@ -211,11 +222,7 @@ def plans_in_time(draw, model):
         chosen = [name for name in forward if generator.random() < 0.5]
         with suppress(ValueError):  # it reads what is updated since
             graph = taskflow.recompute(graph, draw(st.sampled_from(["auto", chosen])))
-    if draw(st.booleans()):
-        with suppress(ValueError):  # it is updated in place
-            graph = taskflow.offload(graph, [name for name in forward if generator.random() < 0.5])
-    if draw(st.booleans()):
-        graph = taskflow.homes(graph, again=draw(st.booleans()))
+    graph = with_homes(draw, graph, generator)
     machine = MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
     count, parts = draw(st.integers(1, len(machine.devices))), draw(st.integers(1, 6))
     groups = None

@@ -34,10 +34,9 @@ def network(layers=4, samples=4, dtype="float64", half=None, **options):
 
 def kept_bytes(rows):
     """Per device what it keeps between steps: parameters and states of the optimizer."""
-    found, size = np.zeros(len(rows.machine.devices), np.int64), rows.instance_bytes()
-    for instance, _ in (each for homes_of in rows.homes.values() for each in homes_of):
-        found[rows.instance_device[instance]] += size[instance]
-    return found
+    kept = sorted({instance for found in rows.homes.values() for instance, _ in found})
+    found = np.bincount(rows.instance_device[kept], rows.instance_bytes()[kept], len(rows.machine.devices))
+    return found.astype(np.int64)
 
 
 def transient_bytes(rows):
