@@ -23,7 +23,9 @@ from taskflow.graph.differentiate import differentiate
 from taskflow.graph.dtypes import LossScale
 from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.graph.homes import homes
 from taskflow.graph.kernel import Kernel, Pointwise
+from taskflow.graph.offload import offload
 from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
 from taskflow.graph.rebuild import replace_regions
@@ -44,6 +46,7 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import (
     axis_kinds,
     data_parallel,
+    fully_sharded,
     model_parallel,
     one_weird_trick,
     operator_placement,
@@ -111,11 +114,14 @@ __all__ = [
     "dynamic_programming",
     "explain",
     "fit_machine",
+    "fully_sharded",
     "fuse",
+    "homes",
     "lower",
     "measure_machine",
     "model_parallel",
     "njit",
+    "offload",
     "one_weird_trick",
     "operator_placement",
     "placed_tables",

@@ -205,9 +205,20 @@ def random_strategy(graph, machine, seed) -> Strategy:
     return strategy
 
 
+def with_homes(draw, graph, generator):
+    """Perhaps with homes, with something offloaded, or both."""
+    forward = [op.name for op in graph.operators if not op.is_backward and not op.writes]
+    if draw(st.booleans()):
+        with suppress(ValueError):  # it is updated in place
+            graph = taskflow.offload(graph, [name for name in forward if generator.random() < 0.5])
+    if draw(st.booleans()):
+        graph = taskflow.homes(graph, again=draw(st.booleans()))
+    return graph
+
+
 @st.composite
 def plans_in_time(draw, model):
-    """The model, perhaps with clones for its backward pass, a machine, and a strategy with micro-batches.
+    """The model, perhaps with clones, homes and what is offloaded, a machine, and a strategy with micro-batches.
 
     A pipeline, or any strategy, in which devices repeat: parts of any axis that follow each other on a device.
     """
@@ -218,6 +229,7 @@ def plans_in_time(draw, model):
         chosen = [name for name in forward if generator.random() < 0.5]
         with suppress(ValueError):  # it reads what is updated since
             graph = taskflow.recompute(graph, draw(st.sampled_from(["auto", chosen])))
+    graph = with_homes(draw, graph, generator)
     machine = MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
     count, parts = draw(st.integers(1, len(machine.devices))), draw(st.integers(1, 6))
     groups = None
@@ -231,6 +243,9 @@ def plans_in_time(draw, model):
     elif draw(st.booleans()):
         with suppress(ValueError):  # too few samples for as many micro-batches
             strategy = micro_batches(graph, strategy, parts)
+    for op in (op for op in graph.operators if op.beside):  # homes, updates (ZeRO), what is away
+        if generator.random() < 0.4:
+            strategy[op.name] = random_config(Family.of(op), machine, generator)
     return Model(graph, model.feeds), machine, strategy
 
 

@@ -11,6 +11,7 @@ from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
+from taskflow.graph.homes import homes
 from taskflow.graph.recompute import recompute
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
@@ -78,6 +79,7 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
         help="compute these forward operators (separated by commas) again for the backward pass; auto: about all but "
         "sqrt(n) of n",
     )
+    parser.add_argument("--homes", action="store_true", help="parameters get homes: --strategy fully_sharded is FSDP")
     parser.add_argument(
         "--stages", type=positive, metavar="N", help="of the pipeline (default: one a device; zb_v: two)"
     )
@@ -94,6 +96,8 @@ def read_problem(options: argparse.Namespace) -> Problem:
     graph, again = build_model(options.model, options.arguments), getattr(options, "recompute", None)
     if again:
         graph = recompute(graph, again if again == "auto" else again.split(","))
+    if getattr(options, "homes", False):
+        graph = homes(graph)
     return Problem(graph, machine, find_costs(options.costs, machine))
 
 

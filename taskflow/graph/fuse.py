@@ -93,7 +93,8 @@ class _Fusion:
 
     def _go_together(self, op: Operator, other: Operator) -> bool:
         """Whether they use the same ParallelConfig, or would each be given one."""
-        return (op.follows is None and other.follows is None) or self._leader(op) == self._leader(other)
+        is_one = (op.follows is None and other.follows is None) or self._leader(op) == self._leader(other)
+        return is_one and op.beside == other.beside
 
     def _is_outdated(self, other: Operator) -> bool:
         """Whether something that `other` reads has been updated since."""

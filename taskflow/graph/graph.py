@@ -113,6 +113,7 @@ class Operator:
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
         step: in which of several steps it runs (see `graph.repeat`).
         is_backward: whether `differentiate` appended it (see `graph.phases`).
+        beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
     """
 
     name: str
@@ -128,6 +129,7 @@ class Operator:
     members: tuple[str, ...] = ()
     step: int = 0
     is_backward: bool = False
+    beside: str | None = None
 
     @property
     def pattern(self) -> str:
@@ -310,16 +312,14 @@ class Graph:
             pattern: one term per input, `->`, one term per output (see `taskflow.graph.pattern`).
             inputs: regions of this graph, one per input term.
             kernel: a function, or a `taskflow.Kernel` that says more about one. `kernel(ctx, *inputs, *outputs)` gets
-                arrays of one point's tiles and writes every output tile fully; `ctx` is a `taskflow.Context`, which
-                knows boxes and intervals of the point, and has scratch memory and random numbers that no split changes.
+                arrays of one point's tiles and writes every output tile fully; `ctx` is a `taskflow.Context`.
             sizes: extents of axes that no input gives.
             windows: dimension name -> Window for halo, stride and offset.
             writes: inputs (regions or positions) that the kernel updates in place.
             adds: inputs that the kernel adds to, and does not look at: a split of an axis that one lacks makes parts,
                 which are added to it in their order. `add[...]` around its term says the same.
             backward: `backward(op, *output_gradients)`, a region or None per input, built from operators.
-            flops: floating point operations per point of the iteration space (the product of all axes); default 2
-                where an axis is reduced, else 1.
+            flops: floating point operations per point of all axes; default 2 where an axis is reduced, else 1.
             dtype: of the outputs (one, or one each); default: that of the first floating input.
             layout: the pattern again, each term's dimensions in the order in which the kernel is fast when they lie so
                 in memory, slowest first. A wish: another operator may have decided; the arrays are views either way.
@@ -353,8 +353,7 @@ class Graph:
         self.names.add(unique)
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
         made = [unique] if len(dtypes) == 1 else [f"{unique}.{k}" for k in range(len(dtypes))]
-        axes = bound.axis_names([r.axes for r in inputs])
-        columns = zip(made, bound.shapes[len(inputs) :], dtypes, axes, strict=True)
+        columns = zip(made, bound.shapes[len(inputs) :], dtypes, bound.axis_names([r.axes for r in inputs]))
         outputs = tuple(self._region(n, shape, t, "value", names) for n, shape, t, names in columns)
         if flops is None:
             flops = 2.0 if any(bound.reduced_axes(k) for k in range(len(outputs))) else 1.0

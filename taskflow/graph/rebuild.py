@@ -47,7 +47,9 @@ def rebuild(graph: Graph, operators: Sequence[Operator], changed: Mapping[str, L
     def own(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
         return tuple(mine[r.name] for r in regions)
 
-    other.operators = [replace(op, inputs=own(op.inputs), outputs=own(op.outputs)) for op in operators]
+    for op in operators:
+        beside = mine[op.beside].name if op.beside in mine else op.beside
+        other.operators.append(replace(op, inputs=own(op.inputs), outputs=own(op.outputs), beside=beside))
     other.outputs = {name: mine[r.name] for name, r in graph.outputs.items()}
     other.names = set(graph.names)
     other.differentiations, other.precision = graph.differentiations, graph.precision

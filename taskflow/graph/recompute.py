@@ -32,7 +32,7 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
         ValueError: there is no such operator, it is not a forward one, it updates a region in place, or it reads one
             that is updated before the backward pass.
     """
-    chosen = _segments(graph) if names == "auto" else _check(graph, [names] if isinstance(names, str) else list(names))
+    chosen = _segments(graph) if names == "auto" else _check(graph, names)
     number = {op.name: k for k, op in enumerate(graph.operators)}
     maker = {r.name: op for op in graph.operators if op.name in chosen for r in op.outputs}
     again: dict[str, LogicalRegion] = {}
@@ -50,15 +50,22 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
     return rebuild(other, operators)
 
 
-def _check(graph: Graph, names: Sequence[str]) -> set[str]:
-    for name in names:
-        op = graph.operator(name)
+def forward_operators(where: str, graph: Graph, names: Iterable[str] | str) -> dict[str, Operator]:
+    """The operators of these names; ValueError if one of them is a backward one."""
+    found = {name: graph.operator(name) for name in ([names] if isinstance(names, str) else names)}
+    for name, op in found.items():
         if op.is_backward:
-            raise ValueError(f"recompute: '{name}' is a backward operator")
+            raise ValueError(f"{where}: '{name}' is a backward operator")
+    return found
+
+
+def _check(graph: Graph, names: Iterable[str] | str) -> set[str]:
+    found = forward_operators("recompute", graph, names)
+    for name, op in found.items():
         if op.writes:
             updated = op.inputs[op.writes[0]].name
             raise ValueError(f"recompute: '{name}' updates '{updated}' in place; a second time would be one too many")
-    return set(names)
+    return set(found)
 
 
 def recomputed(graph: Graph) -> tuple[str, ...]:

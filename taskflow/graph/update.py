@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from taskflow.graph.graph import LogicalRegion, Operator
@@ -48,10 +49,14 @@ def launch_beside(
 ) -> tuple[LogicalRegion, ...]:
     """Append an operator that is split as argument `k` of `leader` is; `*` in the pattern stands for the term of that.
 
+    Where that is a parameter or state, the operator stands beside it; so does what is launched beside that operator.
+
     Args:
         options: of `Graph.launch`.
     """
     graph, text = inputs[0].graph, pattern.replace("*", leader.bound.term_text(k))
     with graph.following(leader.follows or leader.name):
         outputs = graph.launch(name, text, inputs, sizes=leader.bound.term_sizes(k), **options)
+    beside = leader.beside or (leader.args[k].name if leader.args[k].is_persistent else None)
+    graph.operators[-1] = replace(graph.operators[-1], beside=beside)
     return outputs if isinstance(outputs, tuple) else (outputs,)

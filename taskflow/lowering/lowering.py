@@ -40,7 +40,7 @@ from taskflow.lowering.rows import (
 )
 from taskflow.machine import MachineModel
 from taskflow.strategy.partition import to_rects
-from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, effective_config, in_steps
+from taskflow.strategy.strategy import ParallelConfig, Strategy, check_strategy, completed, effective_config, in_steps
 from taskflow.tasks.all_to_all import BY_RELAYS, EXCHANGES
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Launch, TaskGraph
@@ -126,6 +126,7 @@ class Lowering:
 
     def numbers(self, strategy: Strategy) -> Array:
         """The points of every operator, by their numbers in the store."""
+        strategy = completed(self.graph, strategy)
         configs = (effective_config(op, strategy)[0] for op in self.operators)
         return np.array([self.store.number(op, config) for op, config in enumerate(configs)], np.int64)
 

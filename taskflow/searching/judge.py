@@ -27,7 +27,7 @@ from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
 from taskflow.simulation.simulate import simulate
-from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy
+from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy, completed
 
 POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
 MARKS = 40  # groups before which the state is remembered, so that a proposal need not begin at the first row
@@ -174,7 +174,7 @@ class Judge:
         own = self._own
         if isinstance(changes, Strategy):
             check_strategy(self.graph, changes, self._devices)
-            own = {}
+            own, changes = {}, completed(self.graph, changes)
         own = own | {self._number[name]: name for name in changes if self._known[name].follows}
         return _Proposal(changes, own), [self._columns(name, config, own) for name, config in changes.items()]
 

@@ -35,7 +35,7 @@ from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.walk import LocalDescent, Walk
 from taskflow.strategy.rules import RULES
-from taskflow.strategy.strategy import Strategy, check_strategy
+from taskflow.strategy.strategy import Strategy, check_strategy, completed
 
 _log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ def search(
     left_out: tuple[str, ...] = ()
     if space is None:
         space = Space(graph, machine)
-        named = {name: space.include(strategy) for name, strategy in named.items()}
+        named = {name: space.include(completed(graph, strategy)) for name, strategy in named.items()}
     else:
         named, left_out = _inside(space, named)
     transport = transport or connect()

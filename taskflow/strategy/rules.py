@@ -16,9 +16,10 @@ import numpy as np
 
 from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.homes import is_home
 from taskflow.graph.samples import sample_axes, sample_groups
 from taskflow.machine import MachineModel
-from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy
+from taskflow.strategy.strategy import Degree, ParallelConfig, Strategy, effective_config
 
 
 def leaders(graph: Graph) -> list[Operator]:
@@ -48,6 +49,20 @@ def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
     sample, devices = sample_axes(graph), range(len(machine.devices))
     chosen = {f.leader.name: split(f, devices, sample.get(f.leader.name)) for f in families(graph)}
     return Strategy.of_graph(graph, chosen)
+
+
+def fully_sharded(graph: Graph, machine: MachineModel, within: Strategy | None = None) -> Strategy:
+    """`within` (default: data parallel) with each home split over all devices of the operator that reads it first.
+
+    It is split along its largest axis that has equal parts, else along the largest. See `taskflow.homes`; without homes
+    and casts of parameters it is `within`. FSDP is `fully_sharded(homes(graph), machine)`.
+    """
+    strategy = data_parallel(graph, machine) if within is None else within.copy()
+    for op in (op for op in graph.operators if is_home(op)):
+        devices, extents = tuple(dict.fromkeys(effective_config(op, strategy)[0].devices)), op.extents
+        axes = sorted(op.split_axes, key=lambda axis: (extents[axis] % len(devices) != 0, -extents[axis]))
+        strategy[op.name] = split(Family.of(op), devices, *axes)
+    return strategy
 
 
 def model_parallel(graph: Graph, machine: MachineModel) -> Strategy:
@@ -230,6 +245,7 @@ def _flops(op: Operator) -> float:
 RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
     "single_device": single_device,
     "data_parallel": data_parallel,
+    "fully_sharded": fully_sharded,
     "model_parallel": model_parallel,
     "one_weird_trick": one_weird_trick,
     "operator_placement": operator_placement,

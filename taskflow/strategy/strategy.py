@@ -207,6 +207,27 @@ def effective_config(op: Operator, strategy: Mapping[str, ParallelConfig]) -> tu
     raise ValueError(f"strategy: operator '{op.follows or op.name}' has no ParallelConfig")
 
 
+def completed(graph: Graph, strategy: Strategy) -> Strategy:
+    """The strategy, in which what stands beside a region is split alike.
+
+    An operator of the forward pass or an update that reads the region decides, the first that is named: a home, a cast,
+    an update. So where the update of a parameter is named, its casts and the sum of its squares are split as it is, and
+    so are the update and the clone of a home that is named. What is named itself, or lacks an axis, stays.
+    """
+    named: dict[str, ParallelConfig] = {}
+    for op in graph.operators:
+        if op.beside and op.name in strategy and not op.is_backward and op.beside in {r.name for r in op.inputs}:
+            named.setdefault(op.beside, strategy[op.name])
+    if not named:
+        return strategy
+    found = strategy.copy()
+    for op in graph.operators:
+        config = named.get(op.beside or "") if op.name not in strategy else None
+        if config is not None and dict(config.degrees).keys() <= op.extents.keys():
+            found[op.name] = config
+    return found
+
+
 def in_steps(strategy: Strategy, repeat: int) -> Strategy:
     """The strategy of a graph of several steps (see `taskflow.graph.repeat`): the same in each."""
     configs = {in_step(n, step): c for step in range(repeat) for n, c in strategy.items()}

@@ -15,6 +15,8 @@ from taskflow import (
     Strategy,
     data_parallel,
     explain,
+    fully_sharded,
+    homes,
     lower,
     model_parallel,
     recompute,
@@ -174,6 +176,17 @@ def test_recomputation(model, graph, capsys):
         assert f"memory, fullest device         {describe_memory(size)}" in run(capsys, "simulate", model, *options)
     assert main(["simulate", model, "--devices", "2", "--recompute", "no,such"]) == 2
     assert capsys.readouterr().err == "taskflow: operator 'no': the graph has no operator of this name\n"
+
+
+def test_fully_sharded(model, graph, capsys):
+    sharded = homes(graph)
+    strategies = data_parallel(graph, MACHINE), fully_sharded(sharded, MACHINE)
+    rows = (lower(*each, MACHINE) for each in zip((graph, sharded), strategies, strict=True))
+    plain, less = (simulate(each, COSTS).peak_bytes.max() for each in rows)
+    assert less < plain
+    for options, size in (((), plain), (("--homes",), less)):
+        found = run(capsys, "simulate", model, "--strategy", "fully_sharded", *options)
+        assert f"memory, fullest device         {describe_memory(size)}" in found
 
 
 def test_simulate(model, graph, capsys):

@@ -16,7 +16,7 @@ from taskflow.testing import check_operator
 from tests import laws, tiny
 from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
-from tests.strategies import graphs, random_strategy
+from tests.strategies import Model, graphs, random_strategy, with_homes
 
 SIZE = world_size()
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
@@ -70,6 +70,17 @@ def test_ranks_give_the_bits_of_one_process(transport, example, seed):
         patch.setattr(agreement, "connect", LocalTransport)
         expected = laws.run(task_graph, model.feeds, 2)
     laws.assert_equal(laws.run(task_graph.reordered(order), model.feeds, 2, transport=transport), expected)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@examples(10)
+@given(data=st.data())
+def test_homes_updates_and_what_is_offloaded_lie_on_any_rank(transport, data):
+    model, seed = data.draw(GRAPHS["tiny"]), data.draw(st.integers(0, 2**32 - 1))
+    graph = with_homes(data.draw, model.graph, np.random.default_rng(seed))
+    machine = MachineModel.uniform(SIZE)
+    strategy = random_strategy(graph, machine, seed)
+    laws.any_strategy_is_one_device(Model(graph, model.feeds), machine, strategy, steps=2, transport=transport)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

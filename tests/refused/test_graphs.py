@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Graph, Kernel, Window, by_parts, differentiate, update
+from taskflow import Graph, Kernel, Window, by_parts, differentiate, homes, offload, update
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -226,3 +226,23 @@ def test_a_gradient_of_another_shape(graph):
     loss = tiny.mean_square(launch(graph, "b c -> b c", ["x"], backward=backward)())
     message = "differentiate: backward of 'op' gives a gradient of shape (3,) for 'x', which is (4, 3)"
     assert_refused(message, lambda: differentiate(loss, [graph.regions["x"]]))
+
+
+def test_homes_of_what_is_no_parameter(graph):
+    message = "homes: the graph has no parameter 'x'"
+    assert_refused(message, lambda: homes(graph, ["w", "x"]))
+    assert_refused("homes: the graph has no parameter 'fc'", lambda: homes(graph, "fc"))
+
+
+def test_offload_of_what_is_no_forward_operator(graph):
+    tiny.sgd(tiny.mean_square(tiny.tanh(tiny.linear(graph.regions["x"], 2))))
+    assert_refused("operator 'no': the graph has no operator of this name", lambda: offload(graph, ["tanh", "no"]))
+    assert_refused("offload: 'tanh.dx' is a backward operator", lambda: offload(graph, "tanh.dx"))
+
+
+def test_offload_of_what_is_updated_in_place(graph):
+    value = tiny.copy(graph.input("t", (4,), "int32"), "value")
+    tiny.double(value)
+    tiny.sgd(tiny.mean_square(tiny.embedding(value, 9, 2)))
+    message = "offload: 'value' makes 'value', which 'double' updates in place"
+    assert_refused(message, lambda: offload(graph, ["value"]))

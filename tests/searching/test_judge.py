@@ -106,6 +106,17 @@ def test_followers_with_a_configuration_of_their_own_keep_it():
     assert found == judged_from_scratch(graph, strategy, machine, costs)[-1]
 
 
+def test_what_follows_a_home_that_is_named_follows_it_here_too():
+    graph, machine = taskflow.homes(network()), MachineModel.uniform(2)
+    costs = CostModel.analytic(machine)
+    strategy = taskflow.fully_sharded(graph, machine)
+    judge = Judge(graph, machine, costs)
+    assert judge.start(strategy) == judged_from_scratch(graph, strategy, machine, costs)[-1]
+    found = taskflow.search(graph, machine, costs, proposals=30, seed=0)
+    assert simulate(lower(graph, found.strategy, machine), costs).seconds == found.seconds
+    assert found.baseline_seconds["fully sharded"] == simulate(lower(graph, strategy, machine), costs).seconds
+
+
 def test_what_needs_too_much_memory_is_infinitely_slow_but_can_be_left():
     graph = network()
     machine = MachineModel.uniform(2, Device(memory_bytes=9000))

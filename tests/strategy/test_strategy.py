@@ -11,7 +11,7 @@ import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, axis_kinds, lower
 from taskflow.graph.samples import sample_axes
 from taskflow.strategy.rules import leaders
-from taskflow.strategy.strategy import check_strategy, effective_config
+from taskflow.strategy.strategy import check_strategy, completed, effective_config
 from tests import tiny
 from tests.strategies import graphs, random_strategy
 
@@ -54,6 +54,27 @@ def test_followers_use_the_configuration_of_their_leader_unless_named(net):
     assert effective_config(update, strategy) == (ParallelConfig({}, (0,)), False)
     strategy[update.name] = ParallelConfig({"o": 2})
     assert effective_config(update, strategy) == (ParallelConfig({"o": 2}), True)
+
+
+def test_what_stands_beside_a_region_is_split_alike(net):
+    """A home that is named decides for its clone and the update; what is named itself, or lacks an axis, stays."""
+    graph = taskflow.homes(net)
+    beside = {op.name for op in graph.operators if op.beside == "fc.weight"}
+    assert beside == {"fc.weight.home", "fc.weight.home.again", "fc.weight.update"}
+    strategy = taskflow.single_device(graph, FOUR)
+    assert completed(graph, strategy) is strategy
+    strategy["fc.weight.home"] = config = ParallelConfig({"o": 4})
+    found = completed(graph, strategy)
+    assert {name for name in found if name not in strategy} == beside - {"fc.weight.home"}
+    assert all(found[name] == config for name in beside)
+    assert "fc.weight.update" not in strategy
+    strategy["fc.weight.update"] = own = ParallelConfig({"i": 2})
+    assert completed(graph, strategy)["fc.weight.update"] == own
+    assert completed(graph, strategy)["fc.weight.home.again"] == config
+    del strategy["fc.weight.home"]
+    assert completed(graph, strategy)["fc.weight.home"] == own  # the update decides for a home that is not named
+    strategy["fc.weight.update"] = ParallelConfig({"h": 2})
+    assert completed(graph, strategy).keys() == strategy.keys()
 
 
 def test_a_strategy_is_a_mapping(net):

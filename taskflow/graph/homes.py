@@ -1,0 +1,91 @@
+"""Homes: how a parameter lives between steps, apart from how its readers want it. A graph -> graph function.
+
+A persistent region lives where its first reader reads it. So an identity operator `<parameter>.home` comes before the
+readers. A strategy names it: split over four devices, a quarter of the parameter lives on each, lowering gathers it for
+the readers, and the gradient arrives by reduce-scatter, since the update stands beside the parameter as the home does.
+The backward pass has a clone of the home, so what was gathered is dropped after its last forward reader and gathered
+again: fully sharded data parallelism. Each of p devices gets 3 (p - 1) / p of the bytes of the parameter.
+
+Under a precision policy the cast of a parameter is its home: it lives in float32, and half of that is gathered.
+
+Sources: Rajbhandari et al., "ZeRO", SC 2020, stage 3; Zhao et al., "PyTorch FSDP", VLDB 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.precision import cast, is_cast
+from taskflow.graph.rebuild import rebuild
+from taskflow.graph.recompute import recompute
+
+HOME = "home"  # that of `w` is `w.home`
+
+
+def homes(graph: Graph, names: Iterable[str] | str = "all", least_bytes: int = 0, again: bool = True) -> Graph:
+    """The graph with an operator `<parameter>.home` before the readers of parameters, and clones for the backward ones.
+
+    A home follows the first reader, and nothing moves, until a strategy names it (see `taskflow.fully_sharded`). Its
+    clone and what stands beside the parameter, such as its update, are split as the home is.
+
+    Args:
+        graph: stays as it is. After `precision`, the optimizer and `recompute`; a graph without an optimizer will do.
+        names: of parameters; "all".
+        least_bytes: smaller parameters get no home.
+        again: whether the backward pass gathers again, instead of keeping what was gathered. A stage of a pipeline
+            keeps it from its first micro-batch to the last in any case: there False saves memory and messages.
+
+    Raises:
+        ValueError: there is no such parameter.
+    """
+    wanted, other = _wanted(graph, names, least_bytes), rebuild(graph, graph.operators)
+    operators, other.operators = other.operators, []
+    reads = _reads(operators, wanted)
+    is_read = {op.inputs[k].name for op in operators for k in reads.get(op.name, ())}
+    home: dict[str, Operator] = {}
+    for op in operators:
+        inputs = list(op.inputs)
+        for k in reads.get(op.name, ()):
+            name = inputs[k].name
+            if name not in home:
+                cast(inputs[k], inputs[k].dtype, op, k, f"{name}.{HOME}")
+                home[name] = other.operators[-1]
+            inputs[k] = home[name].outputs[0]
+        if is_home(op) and op.beside in wanted - is_read - home.keys():
+            op = _called_home(other, op)
+            home[op.inputs[0].name] = op
+        other.operators.append(replace(op, inputs=tuple(inputs)))
+    return recompute(other, [op.name for op in home.values()]) if again and graph.differentiations else other
+
+
+def is_home(op: Operator) -> bool:
+    """Whether it is a home, or the cast that may become one: it makes of a parameter what others read."""
+    region = op.inputs[0] if op.inputs else None
+    return region is not None and region.role == "parameter" and is_cast(op, region.dtype) and not op.is_backward
+
+
+def _wanted(graph: Graph, names: Iterable[str] | str, least_bytes: int) -> set[str]:
+    known = {r.name: r for r in graph.parameters}
+    names = known if names == "all" else [names] if isinstance(names, str) else list(names)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"homes: the graph has no parameter '{name}'")
+    return {name for name in names if known[name].size_bytes >= least_bytes}
+
+
+def _reads(operators: Sequence[Operator], wanted: set[str]) -> dict[str, list[int]]:
+    """Operator -> the inputs that are a parameter of these before its update, unless the operator stands beside it."""
+    found: dict[str, list[int]] = {}
+    updated: set[str] = set()
+    for op in operators:
+        updated |= {op.inputs[k].name for k in op.writes}
+        left = wanted - updated - {op.beside}
+        found[op.name] = [k for k, r in enumerate(op.inputs) if r.name in left]
+    return found
+
+
+def _called_home(graph: Graph, op: Operator) -> Operator:
+    name = f"{op.beside}.{HOME}"
+    return op if op.name == name else replace(op, name=graph.unique_name(name))
