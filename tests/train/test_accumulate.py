@@ -104,7 +104,9 @@ def test_any_strategy_in_any_order(expected):
     assert_same(trained(drawn, accumulate=2, order="program")[1], expected)
 
 
-@pytest.mark.parametrize("order", ["one_f_one_b", zb_h1, "searched", Policy.schedule], ids=str)
+@pytest.mark.parametrize(
+    "order", ["one_f_one_b", zb_h1, "searched", Policy.schedule], ids=("named", "policy", "searched", "list")
+)
 def test_a_pipeline_is_trained(order, expected):
     def rule(graph, machine):
         return stages(graph, machine, 2, 4)
