@@ -215,6 +215,9 @@ class _Arrays:
             return self._traced(np.matmul(plain(a), plain(b)))
         return out
 
+    def add_product(self, a, b, out):
+        self.matmul(a, b, out)
+
     def product(self, a, b, out, epilogue, bias=None, aux=None):
         self.matmul(a, b, out)
         return True

@@ -80,7 +80,7 @@ def test_running_statistics_of_parts(degrees: dict[str, int]) -> None:
 
 def test_a_batch_that_does_not_divide_has_one_part_in_evaluation() -> None:
     x = Graph().input("x", (5, 3))
-    assert ops.batch_norm(x, training=False, parts=2, name="bn").graph.operators[0].pattern == "n c, c, c, c, c -> n c"
+    assert ops.batch_norm(x, training=False, parts=2, name="bn").graph.operators[0].pattern == "b c, c, c, c, c -> b c"
 
 
 def test_max_pool_takes_the_first_of_equal_values() -> None:

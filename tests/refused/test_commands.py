@@ -9,7 +9,10 @@ from taskflow.cli import main
 from taskflow.cli.model import build_model
 from tests import commands
 
-RULES = "one of single_device, data_parallel, model_parallel, one_weird_trick, operator_placement, placed_tables"
+RULES = (
+    "one of single_device, data_parallel, fully_sharded, model_parallel, one_weird_trick, operator_placement, "
+    "placed_tables"
+)
 
 
 @pytest.fixture(scope="module")

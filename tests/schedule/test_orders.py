@@ -144,14 +144,16 @@ def co_sharded(parts, samples, is_recomputed=True):
 
 
 def test_by_ordinal_takes_part_by_part_what_stands_between_barriers() -> None:
-    """All parts are needed by the loss, and by an update of a bias that has none."""
+    """All parts are needed by the loss; an update has parts of its own, and that of a bias without any goes last."""
     rows = reorder(co_sharded(2, 8), CellCosts(), by_ordinal)
     points = [row for row in range(len(rows)) if rows.kind[row] == Kind.POINT]
     back = "fc2.dx fc1.again relu.again fc2.dweight relu.dx fc1.dweight fc2.weight.sgd"
     forward = ["fc10", "relu0", "fc20", "loss.one0", "fc11", "relu1", "fc21"]
     loss = ["loss0", "loss.dx0"]
-    backward = [f"{name}{part}" for part in range(2) for name in back.split()]
-    assert [f"{rows.name(row)}{rows.ordinal[row]}" for row in points][:23] == forward + loss + backward
+    own = "fc1.weight.sgd", "fc1.bias.sgd"
+    first, second = ([f"{name}{part}" for name in names] for part, names in enumerate([(*back.split(), *own)] * 2))
+    second.insert(-2, "fc2.bias.sgd0")
+    assert [f"{rows.name(row)}{rows.ordinal[row]}" for row in points] == [*forward, *loss, *first, *second]
 
 
 @pytest.mark.parametrize("parts", [4, 8])
