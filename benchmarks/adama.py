@@ -1,6 +1,6 @@
 """AdamA against Adam with accumulated gradients, on a GPT of characters: memory, numbers, losses and seconds.
 
-    python benchmarks/adama.py [--steps 150] [--seeds 3]
+    python benchmarks/adama.py [--steps 300] [--seeds 3]
 
 Both take the same micro-batches, one after the other (`taskflow.schedule.one_f_one_b` on one device). Memory is that of
 the memory plan; most of it is parameters P, moments and gradients: 4 P of Adam, 3 P and the largest gradient of AdamA.
@@ -42,7 +42,7 @@ def optimize(graph: Graph, name: str, lr: float) -> Graph:
     return graph
 
 
-def model(name: str, lr: float = 3e-3, dtype: str = "float32", **extents: int) -> Graph:
+def model(name: str, lr: float = 1e-3, dtype: str = "float32", **extents: int) -> Graph:
     """A GPT of characters."""
     sizes = {"batch": 16, "sequence": 32, "layers": 2, "hidden": 64, "heads": 4, "vocabulary": 128} | extents
     return optimize(build(**sizes, dropout=0.0, training=False, dtype=dtype), name, lr)
@@ -142,7 +142,7 @@ def verdict(holds: bool) -> str:
 def main() -> None:
     """Print all four."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     memory()
