@@ -1,8 +1,8 @@
 """Gradients by parts: what sums over all samples keeps the sums of several micro-batches apart.
 
-`by_parts` takes gradients of parameters, before anybody reads them; the operators that make them get one more axis,
-that of the parts, in front of what they make. `add_parts` appends an operator that uses each part on its own and at
-once, as AdamA does. The kernels stay: what they get is cut at the borders of the parts, and they are called for each.
+`by_parts` takes gradients of parameters; the operators that make them get one more axis, that of the parts, in front of
+what they make. `add_parts` appends an operator that uses each part on its own and at once, as AdamA does. The kernels
+stay: what they get is cut at the borders of the parts, and they are called for each.
 
 How many parts there are is said here and not by a strategy: what is not linear in a gradient depends on it.
 """
@@ -32,7 +32,7 @@ def by_parts(gradients: Iterable[LogicalRegion], parts: int) -> list[LogicalRegi
     a strategy that has as many micro-batches in all gives each a part.
 
     Args:
-        gradients: of one graph, from `differentiate`; nothing else reads them.
+        gradients: of one graph, from `differentiate`. A sum that others read stays beside its parts.
         parts: micro-batches of all devices together.
 
     Raises:
@@ -118,39 +118,44 @@ def _find_summing(
 
 def _by_parts(op: Operator, axis: str, parts: int) -> Operator:
     """The operator with an axis of parts; `parts`: into how many samples are cut, 0: its inputs are so already."""
-    where, cuts = f"by_parts: '{op.name}'", list[int]()
+    where, samples = f"by_parts: '{op.name}'", 0
     rest = next(name for name in (f"{axis}_of_part{'_' * k}" for k in range(99)) if name not in op.extents)
-    terms = list[Term]()
-    for k, term in enumerate(op.bound.terms):
-        at = next((d for d, names in enumerate(term.dims) if axis in names), None)
-        if k >= len(op.inputs) or not parts:
-            if parts and at is not None:
-                raise ValueError(f"{where}: '{op.args[k].name}' is no sum over samples")
-            cuts.append(LEADING)
-            terms.append(replace(term, dims=((axis,), *term.dims)))
-        elif at is None:
-            cuts.append(WHOLE)
-            terms.append(term)
-        elif axis in {w.axis for w in op.windows.values()} or term.dims[at][0] != axis:
-            raise ValueError(f"{where}: samples of '{op.args[k].name}' do not lie one after the other")
-        else:
-            cuts.append(at)
-            dims = (*term.dims[:at], (axis, rest, *term.dims[at][1:]), *term.dims[at + 1 :])
-            terms.append(replace(term, dims=dims))
-    sizes, samples = dict(op.extents), 0
+    sizes = {**op.extents, axis: parts or op.inputs[0].shape[0]}
     if parts:
         if op.extents[axis] % parts:
             raise ValueError(f"{where}: {op.extents[axis]} samples cannot be cut into {parts} equal parts")
-        samples = op.extents[axis] // parts
-        sizes |= {axis: parts, rest: samples}
-    else:
-        sizes[axis] = op.inputs[0].shape[0]
+        samples = sizes[rest] = op.extents[axis] // parts
+    cuts = [_cut_of(op, k, axis, bool(parts)) for k in range(len(op.args))]
+    terms = [_term(term, cut, axis, rest) for term, cut in zip(op.bound.terms, cuts, strict=True)]
     count, fixed = len(op.inputs), op.bound.pattern.fixed | ({rest} if parts else frozenset())
     pattern = Pattern.of(terms[:count], terms[count:], fixed)
     bound = bind(where, pattern, [r.name for r in op.inputs], [r.shape for r in op.inputs], sizes, op.windows)
     outputs = tuple(replace(r, shape=bound.shapes[count + k], axes=(axis, *r.axes)) for k, r in enumerate(op.outputs))
     kernel = _each_part_of(op.kernel, axis, samples, tuple(cuts))
     return replace(op, kernel=kernel, bound=bound, outputs=outputs, orders=_orders(op, cuts))
+
+
+def _cut_of(op: Operator, k: int, axis: str, is_first: bool) -> int:
+    """How argument `k` is cut; `is_first`: the operator sums over samples, and its inputs have no parts yet."""
+    term, where = op.bound.terms[k], f"by_parts: '{op.name}'"
+    at = next((d for d, names in enumerate(term.dims) if axis in names), WHOLE)
+    if k >= len(op.inputs) or not is_first:
+        if is_first and at != WHOLE:
+            raise ValueError(f"{where}: '{op.args[k].name}' is no sum over samples")
+        return LEADING
+    if at != WHOLE and (axis in {w.axis for w in op.windows.values()} or term.dims[at][0] != axis):
+        raise ValueError(f"{where}: samples of '{op.args[k].name}' do not lie one after the other")
+    return at
+
+
+def _term(term: Term, cut: int, axis: str, rest: str) -> Term:
+    """The term of an argument that is cut so: samples are parts and the `rest`."""
+    if cut == WHOLE:
+        return term
+    if cut == LEADING:
+        return replace(term, dims=((axis,), *term.dims))
+    dims = (*term.dims[:cut], (axis, rest, *term.dims[cut][1:]), *term.dims[cut + 1 :])
+    return replace(term, dims=dims)
 
 
 def _orders(op: Operator, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
