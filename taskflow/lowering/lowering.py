@@ -265,12 +265,16 @@ class Lowering:
 
     @cached_property
     def _combine(self) -> dict[int, str]:
-        added = {self.number[op.inputs[k].name]: "sum" for op in self.operators for k in op.adds}
-        return added | {
+        made = {
             self.number[r.name]: term.reduction
             for op in self.operators
             for r, term in zip(op.outputs, op.bound.pattern.outputs, strict=True)
         }
+        for op, k in ((each, k) for each in self.operators for k in each.adds):
+            name = op.inputs[k].name
+            if made.setdefault(self.number[name], "sum") != "sum":
+                raise ValueError(f"operator '{op.name}': it adds to '{name}', of which its maker takes the maximum")
+        return made
 
 
 def _kind_of(op: Operator) -> tuple[object, ...]:

@@ -6,7 +6,19 @@ import numpy as np
 import pytest
 
 import ops
-from taskflow import Graph, Kernel, Window, by_parts, differentiate, homes, offload, update
+from taskflow import (
+    Graph,
+    Kernel,
+    MachineModel,
+    Window,
+    by_parts,
+    data_parallel,
+    differentiate,
+    homes,
+    lower,
+    offload,
+    update,
+)
 from tests import tiny
 from tests.refusals import assert_refused
 
@@ -133,6 +145,15 @@ def test_an_addition_to_what_is_no_input(graph):
     assert_refused(message, launch(graph, "c ->", ["w"], writes=[0], adds=[0]))
     message = "pattern 'c -> add[c]': 'add' stands in an input, not in the output 'add[c]'"
     assert_refused(message, launch(graph, "c -> add[c]", ["w"]))
+
+
+def test_an_addition_to_a_maximum(graph):
+    """Parts of a region combine in one way."""
+    m = tiny.row_max(graph.regions["x"], "m")
+    graph.launch("op", "b c, b ->", [graph.regions["x"], m], kernel=tiny._copy, adds=[m])
+    machine = MachineModel.uniform(2)
+    message = "operator 'op': it adds to 'm', of which its maker takes the maximum"
+    assert_refused(message, lambda: lower(graph, data_parallel(graph, machine), machine))
 
 
 def test_gradients_that_are_no_sums_over_samples(graph):

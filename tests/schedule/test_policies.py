@@ -1,6 +1,4 @@
-"""Policies on rows: bubbles to the unit, memory by stage, numbers of one device, and what is refused."""
-
-from dataclasses import replace
+"""Policies on rows: bubbles to the unit, numbers of one device, and what is refused."""
 
 import numpy as np
 import pytest
@@ -8,7 +6,6 @@ import pytest
 import ops
 from taskflow import (
     CostModel,
-    Device,
     Executor,
     Graph,
     MachineModel,
@@ -40,7 +37,6 @@ from taskflow.schedule import (
 from taskflow.schedule.found import blocks_of, starts_of
 from taskflow.schedule.pipeline import pipeline_of
 from taskflow.simulation.simulate import schedule
-from taskflow.tasks.memory import plan_memory
 from tests.refusals import assert_refused
 from tests.schedule.cells import CellCosts, cell, chain, feeds_of
 
@@ -200,64 +196,6 @@ def test_a_schedule_changes_no_bit(per_device):
 
 def test_a_v_changes_no_bit():
     assert_same_bits(*v_rows(3, 4), zb_v)
-
-
-def transient(rows):
-    """Bytes of every device beside what it keeps between steps, in as little memory as will do."""
-    tight = replace(rows, machine=rows.machine.with_rates(memory_bytes=1))
-    plan, kept = plan_memory(tight), np.zeros(len(rows.machine.devices), np.int64)
-    for homes in rows.homes.values():
-        for instance, _ in homes:
-            kept[rows.instance_device[instance]] += rows.instance_bytes()[instance]
-    return plan.peak_bytes - kept
-
-
-def mlp(devices, parts, samples, width=128, device=None):
-    """A layer a device, weights of `width` squared in float64."""
-    graph = Graph()
-    h = graph.input("x", (samples, width), "float64")
-    for k in range(4):
-        h = ops.linear(h, width, bias=False, name=f"fc{k}")
-    ops.sgd(ops.softmax_cross_entropy(h, graph.input("t", (samples,), "int32"), name="loss"), lr=0.1)
-    machine = MachineModel.uniform(devices, device)
-    cuts = [f"fc{k}" for k in range(1, 4)] if devices > 1 else []
-    return graph, lower(graph, stages(graph, machine, cuts=cuts, parts=parts), machine)
-
-
-@pytest.mark.parametrize("device", [None, Device("cuda", sends_by_link=True)], ids=["one thread", "links"])
-def test_memory_of_a_pipeline(device):
-    """Micro-batches hold activations until their backward pass, and one gradient a device: 16 of 48 samples.
-
-    The first device holds one micro-batch more than the second, which has a gradient to send back. A device with one
-    thread takes what is sent to it when it has nothing to compute: what it comes from is kept until then.
-    """
-    _, rows = mlp(4, 16, 768, device=device)
-    costs = CostModel.analytic(rows.machine)
-    early, late = (transient(reorder(rows, costs, order)) / 1024 for order in (one_f_one_b, gpipe))
-    print(f"1F1B {early.round().tolist()} KB, GPipe {late.round().tolist()} KB")
-    assert early.max() <= 600 and (np.diff(early[1:]) < 0).all()
-    assert early[0] >= early[1] or device is None
-    assert late.max() <= 1900
-    assert late.min() > early.max()
-
-
-def test_micro_batches_on_one_device():
-    """In program order no more than without micro-batches; in 1F1B order the activations of one.
-
-    A gradient is added to what is there, a panel of rows at a time, which takes 32 KB beside the memory plan.
-    """
-    peaks = {}
-    for parts in (1, 8):
-        _, rows = mlp(1, parts, 1024)
-        costs = CostModel.analytic(rows.machine)
-        for order in (program, one_f_one_b):
-            peaks[parts, order] = int(plan_memory(reorder(rows, costs, order)).peak_bytes[0])
-    weights, tile = 4 * 128 * 128 * 8, 1024 * 128 * 8 // 8
-    activations, panel = 6 * tile, 32 << 10  # x, four layers, the gradient on its way
-    print({(parts, getattr(order, "__name__", "1F1B")): peak for (parts, order), peak in peaks.items()})
-    assert peaks[8, program] <= 1.05 * peaks[1, program]
-    assert weights + weights + activations // 2 <= peaks[8, one_f_one_b]
-    assert peaks[8, one_f_one_b] + panel <= 1.05 * (2 * weights + activations)
 
 
 def test_a_searched_schedule_is_as_good_as_the_best_policy():

@@ -85,7 +85,8 @@ class GroupedRows:
         issue, keys = self._issue, dict[int, Hashable]()
         for row in np.flatnonzero(issue.graph.kind == Kind.POINT).tolist():
             launch, device = issue.graph.launches[int(issue.graph.launch[row])], int(issue.graph.device[row])
-            can_join = launch.kernel.for_points is not None and not launch.bound.pattern.adds
+            adds = launch.kernel.accumulates or bool(launch.bound.pattern.adds)  # each knows itself to what it adds
+            can_join = launch.kernel.for_points is not None and not adds
             if issue.transport.drives(device) and can_join and self._is_dense(row):
                 regions = [issue.graph.regions[number] for number in launch.args]
                 scalars = [i for (i, _, _), r in zip(issue.graph.args(row), regions, strict=True) if not r.shape]
