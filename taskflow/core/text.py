@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 
 def printable(text: str, keep: str = "") -> str:
     """`text` with everything that is no printable character written as an escape, but for those in `keep`.
@@ -22,3 +25,11 @@ def describe_memory(size_bytes: float) -> str:
 def contents(members: tuple[str, ...]) -> str:
     """What a fused operator contains, for people: ` (a + b)`; empty for an operator of its own."""
     return f" ({' + '.join(members)})" if members else ""
+
+
+def list_numbers(numbers: Sequence[int]) -> str:
+    """Numbers in order: `0,1`, `0-3`, `0,2,4`, `0,2,4,...,62`."""
+    if len(numbers) > 2 and all(b == a + 1 for a, b in pairwise(numbers)):
+        return f"{numbers[0]}-{numbers[-1]}"
+    shown = list(map(str, numbers))
+    return ",".join(shown if len(shown) <= 6 else [*shown[:3], "...", shown[-1]])

@@ -45,8 +45,8 @@ class Family:
         return {a: extent if a in self.leader.split_axes else 1 for a, extent in self.leader.extents.items()}
 
     def allows(self, degrees: Mapping[str, Degree]) -> bool:
-        """Whether the family may be split so; axes without a degree are whole."""
-        if any(parts(degree) > self.most.get(axis, 0) for axis, degree in degrees.items()):
+        """Whether the family may be split so; axes without a degree are whole. Any may have replicas."""
+        if any(axis and parts(degree) > self.most.get(axis, 0) for axis, degree in degrees.items()):
             return False
         return not any(
             parts(degrees.get(right, 1)) > 1 and _largest_part(extent, degrees.get(left, 1)) > 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from math import prod
 
+from taskflow.core.text import list_numbers
 from taskflow.graph.graph import Operator
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
@@ -21,7 +21,7 @@ def soap_letters(config: ParallelConfig, kinds: Mapping[str, str], devices: int)
         kinds: axis -> kind, from `axis_kinds`.
         devices: of the machine.
     """
-    used = {_SOAP[kinds[axis]][0] for axis, degree in config.degrees if parts(degree) > 1}
+    used = {_SOAP[kinds[axis]][0] for axis, degree in config.degrees if axis and parts(degree) > 1}
     if len(set(config.devices)) < devices:
         used.add("O")
     return "".join(letter for letter in "SOAP" if letter in used)
@@ -35,6 +35,8 @@ def describe_config(op: Operator, config: ParallelConfig, kinds: Mapping[str, st
 
 
 def _describe_axis(op: Operator, axis: str, degree: Degree, kinds: Mapping[str, str]) -> str:
+    if not axis:
+        return f"{parts(degree)} replicas"
     shares = "" if isinstance(degree, int) else f" ({'/'.join(f'{share:.3g}' for share in degree)})"
     is_summed = any(axis in op.bound.reduced_axes(k) for k in range(len(op.outputs)))
     return f"{_SOAP[kinds[axis]]} axis {axis} in {parts(degree)}{shares}{' (partial sums)' if is_summed else ''}"
@@ -42,7 +44,7 @@ def _describe_axis(op: Operator, axis: str, degree: Degree, kinds: Mapping[str, 
 
 def describe_split(config: ParallelConfig) -> str:
     """A configuration in few letters, e.g. `b:4 on 0-3`."""
-    split = [f"{axis}:{parts(degree)}" for axis, degree in config.degrees if parts(degree) > 1]
+    split = [f"{axis or 'replicas'}:{parts(degree)}" for axis, degree in config.degrees if parts(degree) > 1]
     return f"{' '.join(split) or 'whole'} on {list_numbers(sorted(set(config.devices)))}"
 
 
@@ -54,14 +56,6 @@ def describe_devices(devices: Sequence[int]) -> str:
     if counts[0] != counts[-1]:
         each = f" ({counts[0]} to {counts[-1]} points each)"
     return f"device {used[0]}" if len(used) == 1 else f"devices {list_numbers(used)}{each}"
-
-
-def list_numbers(numbers: Sequence[int]) -> str:
-    """Numbers in order: `0,1`, `0-3`, `0,2,4`, `0,2,4,...,62`."""
-    if len(numbers) > 2 and all(b == a + 1 for a, b in pairwise(numbers)):
-        return f"{numbers[0]}-{numbers[-1]}"
-    shown = list(map(str, numbers))
-    return ",".join(shown if len(shown) <= 6 else [*shown[:3], "...", shown[-1]])
 
 
 def describe_seconds(seconds: float) -> str:

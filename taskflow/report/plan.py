@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taskflow.core.text import list_numbers
 from taskflow.graph.phases import Phase
-from taskflow.report.describe import describe_bytes, list_numbers
+from taskflow.report.describe import describe_bytes
 from taskflow.schedule.found import held_bytes
 from taskflow.schedule.pipeline import Pipeline, pipeline_of
 from taskflow.tasks.task_graph import Kind, TaskGraph

@@ -6,6 +6,7 @@ strategy can beat, `exhaustive` proves an optimum (with `tables` and `boundpass`
 dynamic programme for chains.
 """
 
-from taskflow.searching.searching import PROPOSALS, SearchInterrupted, SearchResult, search
+from taskflow.searching.result import SearchInterrupted, SearchResult
+from taskflow.searching.searching import PROPOSALS, search
 
 __all__ = ["PROPOSALS", "SearchInterrupted", "SearchResult", "search"]

@@ -16,7 +16,7 @@ RARELY = 1_000_000  # look for garbage: containers that were made and not freed
 class Budget:
     """`used` grows from 0 to 1, by whichever of the two is spent sooner; with proposals alone it ignores the clock.
 
-    An interrupt spends all of it.
+    An interrupt spends all of it. Of the seconds, `kept_back` are left for what comes after the proposals.
 
     Raises:
         ValueError: there is nothing to spend.
@@ -26,6 +26,7 @@ class Budget:
     seconds: float | None
     done: int = 0
     is_interrupted: bool = False
+    kept_back: float = 0.0
     _begin: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -40,9 +41,19 @@ class Budget:
         if self.is_interrupted:
             return math.inf
         by_count = self.done / self.proposals if self.proposals is not None else 0.0
+        return max(by_count, self.used_seconds)
+
+    @property
+    def used_seconds(self) -> float:
+        """The part of the seconds that is spent; 0 where there is no such budget."""
         if self.seconds is None:
-            return by_count
-        return max(by_count, (time.perf_counter() - self._begin) / self.seconds)
+            return 0.0
+        return self.elapsed / max(self.seconds - self.kept_back, 1e-9)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was made."""
+        return time.perf_counter() - self._begin
 
     def interrupt(self) -> None:
         """Spend it, so that no proposal ends half way."""

@@ -50,11 +50,16 @@ class _Proposal:
 
 
 class Judge:
-    """See the module. `last_refusal` says why the last strategy was infinitely slow, where it is not the limit."""
+    """See the module.
+
+    Attributes:
+        last_refusal: why the last strategy was infinitely slow, where it is not the limit.
+        last_excess: bytes that it lacked, about, where that is the reason.
+    """
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
         self.graph, self.machine, self.costs = graph, machine, costs
-        self.last_refusal = ""
+        self.last_refusal, self.last_excess = "", 0
         self._devices = len(machine.devices)
         self._capacity = self._allowed = np.array([d.memory_bytes for d in machine.devices])
         self._known = {op.name: op for op in graph.operators}
@@ -312,6 +317,7 @@ class Judge:
         if is_over := bool(peak[device] > allowed[device]):
             needed, room = describe_memory(peak[device]), describe_memory(self._capacity[device])
             self.last_refusal = f"device {device} needs {needed} and has {room}"
+            self.last_excess = int(peak[device] - self._capacity[device])
         return not is_over
 
     def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
@@ -334,5 +340,11 @@ class Judge:
 
         Links are shared fairly then, and rows wait for memory that they take over.
         """
+        return self.predictions(strategy)[0]
+
+    def predictions(self, strategy: Strategy) -> tuple[float, float, int]:
+        """Seconds as `predict` gives them, bytes moved, and the peak of the fullest device."""
         timeline = simulate(self.lowering.lower(strategy), self.costs)
-        return timeline.seconds if self._is_within(timeline.peak_bytes, self._capacity) else math.inf
+        fits = self._is_within(timeline.peak_bytes, self._capacity)
+        seconds = timeline.seconds if fits else math.inf
+        return seconds, float(timeline.bytes_moved), int(timeline.peak_bytes.max())

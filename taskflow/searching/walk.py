@@ -14,6 +14,7 @@ import numpy as np
 from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
+from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 
 
@@ -21,12 +22,20 @@ class Walk:
     """One Markov chain, whose stationary distribution is p(strategy) ~ exp(-beta * seconds) on the space.
 
     The random number is drawn before the strategy is judged: u accepts exactly when seconds are at most
-    `now - (ln u - ln q(old) / q(new)) / beta`, so the judge may give up whatever is certain to be slower.
+    `now - (ln u - ln q(old) / q(new)) / beta`, so the judge may give up whatever is certain to be slower. With
+    `sharded`, state that the strategy names goes with the operator that it follows.
     """
 
     def __init__(
-        self, judge: Judge, proposals: Proposals, start: Strategy, beta: float, generator: np.random.Generator
+        self,
+        judge: Judge,
+        proposals: Proposals,
+        start: Strategy,
+        beta: float,
+        generator: np.random.Generator,
+        sharded: ShardedState | None = None,
     ) -> None:
+        self._sharded = sharded
         self.judge, self.proposals, self.beta, self.generator = judge, proposals, beta, generator
         self.strategy = proposals.space.include(start)
         self.seconds = judge.start(self.strategy)
@@ -37,6 +46,8 @@ class Walk:
         limit = self._limit(correction)
         if not changes:
             return False
+        if self._sharded:
+            changes = self._sharded.follow(self.strategy, changes)
         seconds = self.judge.propose_all(changes, limit)
         if seconds <= limit and math.isfinite(seconds):
             self.judge.accept()
@@ -56,8 +67,8 @@ class LocalDescent:
     descent that is stopped early has treated all alike.
     """
 
-    def __init__(self, judge: Judge, space: Space, start: Strategy) -> None:
-        self.judge, self.space = judge, space
+    def __init__(self, judge: Judge, space: Space, start: Strategy, sharded: ShardedState | None = None) -> None:
+        self.judge, self.space, self._sharded = judge, space, sharded
         self.strategy = space.include(start)
         self.seconds = judge.start(self.strategy)
         self._left = self._neighbours = sum(space.size(name) for name in space.names)
@@ -75,10 +86,14 @@ class LocalDescent:
         if config is self.strategy[name]:
             return False
         limit = math.nextafter(self.seconds, -math.inf)
-        seconds = self.judge.propose(name, config, limit)
+        changes = {name: config}
+        if self._sharded:
+            changes = self._sharded.follow(self.strategy, changes)
+        seconds = self.judge.propose_all(changes, limit)
         if seconds <= limit:
             self.judge.accept()
-            self.strategy[name], self.seconds = config, seconds
+            self.strategy.update(changes)
+            self.seconds = seconds
             self._left = self._neighbours
         return True
 

@@ -26,6 +26,7 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.repeat import in_step
 
 FORMAT, VERSION = "taskflow-strategy", 1
+REPLICAS = ""  # the axis that no operator has: parts along it are replicas
 
 
 class OperatorTable(Struct, forbid_unknown_fields=True):
@@ -48,7 +49,9 @@ class ParallelConfig:
     """Degree per axis and the device of every point.
 
     Args:
-        degrees: axis -> number of parts (balanced), or a sequence of fractions that sum to one.
+        degrees: axis -> number of parts (balanced), or a sequence of fractions that sum to one. None (`REPLICAS`) ->
+            so many replicas of every point: tensor parallelism without sequence parallelism has norms `{"b": 4, None:
+            2}`.
         devices: the device of every point, row-major over the axes in the order of `degrees`; default 0, 1, 2, ...
 
     Raises:
@@ -60,9 +63,9 @@ class ParallelConfig:
     devices: tuple[int, ...]
 
     def __init__(
-        self, degrees: Mapping[str, int | Sequence[float]] | None = None, devices: Sequence[int] | None = None
+        self, degrees: Mapping[Any, int | Sequence[float]] | None = None, devices: Sequence[int] | None = None
     ) -> None:
-        normal = tuple((axis, _degree(axis, degree)) for axis, degree in (degrees or {}).items())
+        normal = tuple((REPLICAS if a is None else a, _degree(a, degree)) for a, degree in (degrees or {}).items())
         object.__setattr__(self, "degrees", normal)
         numbers = tuple(range(self.points)) if devices is None else _numbers(devices)
         if len(numbers) != self.points:
@@ -81,15 +84,19 @@ class ParallelConfig:
         return part_bounds(extent, dict(self.degrees)[axis])
 
     def __str__(self) -> str:
-        split = " ".join(f"{a}:{d if isinstance(d, int) else '/'.join(f'{f:g}' for f in d)}" for a, d in self.degrees)
+        split = " ".join(
+            f"{a or 'replicas'}:{d if isinstance(d, int) else '/'.join(map('{:g}'.format, d))}" for a, d in self.degrees
+        )
         return f"{split or 'whole'} on {','.join(map(str, self.devices))}"
 
 
-def _degree(axis: str, degree: Any) -> Degree:
+def _degree(axis: str | None, degree: Any) -> Degree:
     if isinstance(degree, int | np.integer) and not isinstance(degree, bool):
         if degree < 1:
             raise ValueError(f"axis '{axis}': a degree is positive, not {degree}")
         return int(degree)
+    if not axis:
+        raise ValueError(f"replicas: a number of them is needed, not {degree!r}")
     if not isinstance(degree, Sequence) or not all(isinstance(f, int | float | np.floating) for f in degree):
         raise TypeError(f"axis '{axis}': a degree is a number of parts or a list of fractions, not {degree!r}")
     fractions = tuple(float(f) for f in degree)
@@ -223,7 +230,7 @@ def completed(graph: Graph, strategy: Strategy) -> Strategy:
     found = strategy.copy()
     for op in graph.operators:
         config = named.get(op.beside or "") if op.name not in strategy else None
-        if config is not None and dict(config.degrees).keys() <= op.extents.keys():
+        if config is not None and dict(config.degrees).keys() - {REPLICAS} <= op.extents.keys():
             found[op.name] = config
     return found
 
@@ -272,6 +279,8 @@ def check_config(op: Operator, config: ParallelConfig, devices: int) -> None:
     """Check a configuration that was named for `op` itself; ValueError with the rule and the values."""
     where = f"operator '{op.name}'"
     for axis, degree in config.degrees:
+        if axis == REPLICAS:
+            continue
         if axis not in op.extents:
             raise ValueError(f"{where}: axis '{axis}' is not in its pattern '{op.pattern}'")
         if axis in op.bound.pattern.fixed and parts(degree) > 1:

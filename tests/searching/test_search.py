@@ -28,6 +28,7 @@ from tests import tiny
 from tests.strategies import graphs
 
 SLOW = Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9)
+GRID = re.compile(r"data,|tensor \d")
 RULES = {"single device", "data parallel", "model parallel", "one weird trick"}
 
 
@@ -130,7 +131,8 @@ def test_rules_are_starts_on_fewer_devices_too():
     graph, machine = small(), MachineModel.uniform(4, SLOW)
     result = find(graph, machine, proposals=1)
     two = {f"{name} on 2 devices" for name in RULES - {"single device"}}
-    assert set(result.baseline_seconds) == RULES | two | {"operator placement"}
+    found = {name for name in result.baseline_seconds if not GRID.match(name)}
+    assert found == RULES | two | {"operator placement"}
     expected = seconds_of(graph, machine, data_parallel(graph, MachineModel.uniform(2)))
     assert result.baseline_seconds["data parallel on 2 devices"] == expected
 
@@ -170,7 +172,8 @@ def test_a_space_with_none_of_the_starts_is_searched_from_a_random_one():
 def test_dynamic_programming_may_be_a_start():
     graph, machine = small(), MachineModel.uniform(2, SLOW, 1e8)
     result = find(graph, machine, dynamic_programming=True, proposals=5)
-    assert set(result.baseline_seconds) == {*RULES, "operator placement", "dynamic programming"}
+    found = {name for name in result.baseline_seconds if not GRID.match(name)}
+    assert found == {*RULES, "operator placement", "dynamic programming"}
     assert result.seconds <= result.baseline_seconds["dynamic programming"] < float("inf")
 
 

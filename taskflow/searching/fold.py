@@ -1,0 +1,111 @@
+"""Folds: operators that are equal across repeated layers, found from the graph, not from names.
+
+Leaders (the operators that a strategy names) in program order are a sequence; what two of them and their followers do
+is equal or not. A run is a stretch of this sequence that repeats with a period: the layers of a transformer, the steps
+of a recurrent layer. Operators at the same place of a period are a class. A search that changes whole classes has as
+many choices as one layer has, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from taskflow.graph.graph import Graph, Operator
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stretch that repeats: `count` periods of `period` leaders each, from leader number `first`."""
+
+    first: int
+    period: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """One after the last leader."""
+        return self.first + self.period * self.count
+
+
+def find_runs(content: Sequence[object]) -> list[Run]:
+    """The runs of a sequence, in order: that which ties most first, then those before and behind it."""
+    numbers = {each: k for k, each in enumerate(dict.fromkeys(content))}
+    return sorted(_runs(np.array([numbers[each] for each in content]), 0), key=lambda run: run.first)
+
+
+def fold(graph: Graph) -> tuple[list[list[str]], list[Run]]:
+    """Classes of leaders, in the order of their first members, and the runs; a leader outside of runs is alone."""
+    members: dict[str, list[Operator]] = {op.name: [op] for op in graph.operators if op.follows is None}
+    for op in graph.operators:
+        if op.follows is not None and not op.is_backward:  # at the ends of a run the backward pass adds up more or less
+            members[op.follows].append(op)
+    names, runs = list(members), find_runs([_content(ops) for ops in members.values()])
+    place = {
+        n: (run.first, k)
+        for run in runs
+        for k in range(run.period)
+        for n in names[run.first + k : run.end : run.period]
+    }
+    classes: dict[object, list[str]] = {}
+    for name in names:
+        classes.setdefault(place.get(name, name), []).append(name)
+    return list(classes.values()), runs
+
+
+def block_interiors(graph: Graph) -> tuple[str, ...]:
+    """Forward operators inside the periods of runs: what they make is read within their period alone.
+
+    To compute them again in the backward pass keeps what enters and leaves each layer: activation checkpointing.
+    """
+    forward = [op for op in graph.operators if not op.is_backward]
+    leaders = [op.name for op in graph.operators if op.follows is None]
+    number = {name: k for k, name in enumerate(leaders)}
+    block: dict[int, int] = {}
+    for run in fold(graph)[1]:
+        block.update((k, run.first + (k - run.first) // run.period * run.period) for k in range(run.first, run.end))
+    home = {op.name: block.get(number[op.follows or op.name], -1) for op in forward}
+    leaving = {r.name for op in forward for r in op.outputs if home[op.name] < 0}
+    maker = {r.name: op.name for op in forward for r in op.outputs}
+    for op in forward:
+        leaving.update(r.name for r in op.inputs if r.name in maker and home[maker[r.name]] != home[op.name])
+    leaving.update(region.name for region in graph.outputs.values())
+    return tuple(
+        op.name for op in forward if op.outputs and not any(r.name in leaving for r in op.outputs) and not op.writes
+    )
+
+
+def _content(operators: Sequence[Operator]) -> object:
+    """What configurations of a family depend on, beside where it stands."""
+    return tuple(
+        (
+            op.pattern,
+            tuple(op.extents.items()),
+            tuple(op.windows.items()),
+            op.flops,
+            tuple((r.dtype, r.role) for r in op.args),
+        )
+        for op in operators
+    )
+
+
+def _runs(content: np.ndarray, first: int) -> Iterator[Run]:
+    best = max(_longest(content), key=lambda run: ((run.count - 1) * run.period, -run.period), default=None)
+    if best is None:
+        return
+    yield Run(best.first + first, best.period, best.count)
+    yield from _runs(content[: best.first], first)
+    yield from _runs(content[best.end :], first + best.end)
+
+
+def _longest(content: np.ndarray) -> Iterator[Run]:
+    """For every period the longest stretch that repeats."""
+    for period in range(1, len(content) // 2 + 1):
+        same = np.flatnonzero(np.append(content[:-period] != content[period:], True))
+        lengths = np.diff(same, prepend=-1) - 1
+        most = int(np.argmax(lengths))
+        count = int(lengths[most]) // period + 1
+        if count > 1:
+            yield Run(int(same[most] - lengths[most]), period, count)

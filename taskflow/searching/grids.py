@@ -1,0 +1,214 @@
+"""The grids of experts, from patterns alone: data, tensor and sequence parallelism, sharded state.
+
+Axes that meet in a dimension of a region are one group, through all of the forward pass: the heads between the
+projections into and out of an attention, the hidden units between two linear layers, the words of a vocabulary. Tensor
+parallelism (Shoeybi et al., "Megatron-LM", arXiv 1909.08053) splits operators with weights along one group each, so
+that what one makes the next reads as it lies, by its output axis, then by its input axis, and one sum follows. Groups
+are taken in the order of how many operators cannot be split along them, and only if all operators that have weights
+along them are still free; so channels of successive convolutions alternate. All other operators are replicas, or split
+along their samples, or along the group that most of them have: sequence parallelism (Korthikanti et al., arXiv
+2205.05198). Tensor parallel devices are neighbours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from taskflow.graph.family import Family, families
+from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.homes import is_home
+from taskflow.graph.samples import sample_axes
+from taskflow.searching.placement import divisors
+from taskflow.strategy.strategy import REPLICAS, ParallelConfig, Strategy
+
+EVEN = 16  # points of each part at least, where an extent has no equal parts
+RESTS = "replicas", "samples", "sequence"  # how operators that tensor parallelism does not split are split
+
+Axis = tuple[str, str]  # leader, axis
+Choice = tuple[int, int]  # degree of tensor parallelism, and the number of a group of axes or WHOLE
+WHOLE = -1  # replicas in the place of tensor parallelism
+
+
+class Grids:
+    """Grids of one graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.families = {family.leader.name: family for family in families(graph)}
+        self.samples = sample_axes(graph)
+        weights = {r.name for r in graph.parameters} | {
+            r.name for op in graph.operators if is_home(op) for r in op.outputs
+        }
+        self._weight_axes = {name: _axes_of(family.leader, weights) for name, family in self.families.items()}
+        self._is_weighted = {
+            n for n, f in self.families.items() if any(r.name in weights and r.ndim > 1 for r in f.leader.inputs)
+        }
+        self._groups = _groups(graph, self.families)
+
+    def strategy(self, devices: Sequence[int], tensor: int, rest: str = "replicas") -> Strategy | None:
+        """Each operator over all devices, `tensor` neighbours for a part of the samples; None: there is no such grid.
+
+        Args:
+            devices: their number is a multiple of `tensor`.
+            tensor: degree of tensor parallelism.
+            rest: one of RESTS.
+        """
+        data = len(devices) // tensor
+        if (tensor > 1 and not self._chosen(tensor)) or data > self._most_samples:
+            return None
+        chosen = {name: self.config(name, devices, data, tensor, rest) for name in self.families}
+        return Strategy.of_graph(self.graph, chosen)
+
+    def choices(self, name: str, devices: Sequence[int]) -> dict[Choice, ParallelConfig]:
+        """The grids that an operator alone may have, on all devices."""
+        family, sample, count = self.families[name], self.samples.get(name), len(devices)
+        found: dict[Choice, ParallelConfig] = {}
+        for tensor in divisors(count):
+            axes = {WHOLE: REPLICAS, **self._group_axes[name]}
+            for number, axis in axes.items():
+                if axis == REPLICAS or (axis != sample and family.most[axis] >= tensor > 1):
+                    data = sample if sample and family.most[sample] >= count // tensor else REPLICAS
+                    config = grid_config(family, devices, ((data, count // tensor), (axis, tensor)))
+                    if config not in found.values():
+                        found[tensor, number] = config
+        return found
+
+    @cached_property
+    def _group_axes(self) -> Mapping[str, Mapping[int, str]]:
+        """Leader -> number of a group -> its axis there along which it can be split."""
+        found: dict[str, dict[int, str]] = {name: {} for name in self.families}
+        for number, group in enumerate(self._groups):
+            for name, axis in group:
+                if axis in self.families[name].leader.split_axes:
+                    found[name][number] = axis
+        return found
+
+    @cached_property
+    def _most_samples(self) -> int:
+        return max(
+            (self.families[name].most[axis] for name, axis in self.samples.items() if name in self.families), default=1
+        )
+
+    def config(self, name: str, devices: Sequence[int], data: int, tensor: int, rest: str) -> ParallelConfig:
+        """The configuration of one operator in a grid of `data` times `tensor` devices."""
+        family, sample = self.families[name], self.samples.get(name)
+        axis = self._chosen(tensor).get(name) if tensor > 1 else None
+        if axis is None and rest == "sequence" and tensor > 1:
+            axis = self._sequence(tensor).get(name)
+        if axis is None and (not sample or (rest == "samples" and family.most[sample] >= data * tensor)):
+            return grid_config(family, devices, ((sample, data * tensor),) if sample else ())
+        if not sample:
+            return self._without_samples(family, devices, str(axis), data, tensor)
+        return grid_config(family, devices, ((sample, data), (axis or REPLICAS, tensor)))
+
+    def _without_samples(
+        self, family: Family, devices: Sequence[int], axis: str, data: int, tensor: int
+    ) -> ParallelConfig:
+        """Along `axis` over all devices, if it has so many points; else along the largest axis of no weights, too."""
+        if self._can((family.leader.name, axis), data * tensor):
+            return grid_config(family, devices, ((axis, data * tensor),))
+        others = [a for a in family.leader.split_axes if a != axis and a not in self._weight_axes[family.leader.name]]
+        other = max(others, key=lambda a: family.most[a], default=REPLICAS)
+        return grid_config(family, devices, ((other, data), (axis, tensor)))
+
+    # -- which axis --------------------------------------------------------------------------------------------------
+
+    def _chosen(self, tensor: int) -> Mapping[str, str]:
+        """Leader -> the axis along which tensor parallelism of that degree splits it."""
+        if tensor not in self._known:
+            self._known[tensor] = self._choose(tensor)
+        return self._known[tensor]
+
+    @cached_property
+    def _known(self) -> dict[int, Mapping[str, str]]:
+        return {}
+
+    def _choose(self, tensor: int) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        order = [(sum(not self._can(axis, tensor) for axis in group), k) for k, group in enumerate(self._groups)]
+        for _, k in sorted(order):
+            group = [axis for axis in self._groups[k] if self._can(axis, tensor)]
+            weighted = [axis for axis in group if axis[1] in self._weight_axes[axis[0]]]
+            if self._is_data(self._groups[k]) or not weighted or any(name in found for name, _ in weighted):
+                continue
+            for name, axis in group:
+                if (name, axis) in weighted or name not in self._is_weighted:
+                    found.setdefault(name, axis)
+        return found
+
+    def _sequence(self, tensor: int) -> Mapping[str, str]:
+        """Leader -> the axis of the group of data, not of samples, that most other operators have."""
+        taken = self._chosen(tensor)
+        data = [group for group in self._groups if self._is_data(group) and not self._is_sample(group)]
+        groups = [[axis for axis in group if axis[0] not in taken and self._can(axis, tensor)] for group in data]
+        if not groups:
+            return {}
+        size = Counter({k: len(group) for k, group in enumerate(groups)})
+        return dict(groups[size.most_common(1)[0][0]])
+
+    def _is_sample(self, group: Iterable[Axis]) -> bool:
+        return any(self.samples.get(name) == axis for name, axis in group)
+
+    def _is_data(self, group: Iterable[Axis]) -> bool:
+        """Whether an operator with weights has the axis and its weights have not, as samples and a sequence."""
+        return any(n in self._is_weighted and axis not in self._weight_axes[n] for n, axis in group)
+
+    def _can(self, axis: Axis, tensor: int) -> bool:
+        """Whether a leader can be split along an axis in so many about equal parts, beside its samples."""
+        family, (name, along) = self.families[axis[0]], axis
+        extent = family.leader.extents[along]
+        is_even = extent % tensor == 0 or extent >= EVEN * tensor
+        return is_even and family.allows({along: tensor}) and self.samples.get(name) != along
+
+
+def grid_config(family: Family, devices: Sequence[int], degrees: Iterable[tuple[str | None, int]]) -> ParallelConfig:
+    """A grid over `devices`, row-major in the order of `degrees`; the axes in the order of the operator.
+
+    Where an operator has no such axis, or too few points along it, there are replicas in its place.
+    """
+    wanted = [(axis, degree) for axis, degree in degrees if degree > 1]
+    able = [(a if a and family.most.get(a, 0) >= n else REPLICAS, n) for a, n in wanted]
+    if not family.allows({a: n for a, n in able if a}):
+        able = [(a if k == 0 else REPLICAS, n) for k, (a, n) in enumerate(able)]
+    points = np.array(devices[: int(np.prod([n for _, n in able]))]).reshape([n for _, n in able])
+    rank = {axis: k for k, axis in enumerate(family.leader.extents)}
+    order = sorted(range(len(able)), key=lambda k: rank.get(able[k][0], len(rank)))
+    points = points.transpose(order)
+    split: dict[str, int] = {}
+    for k in order:
+        split[able[k][0]] = split.get(able[k][0], 1) * able[k][1]
+    return ParallelConfig(split, points.reshape(-1).tolist())
+
+
+def _axes_of(op: Operator, weights: Collection[str]) -> frozenset[str]:
+    """The axes of its weights."""
+    return frozenset(a for k, r in enumerate(op.inputs) if r.name in weights for a in op.bound.term_axes[k])
+
+
+def _groups(graph: Graph, known: Mapping[str, Family]) -> list[list[Axis]]:
+    """Axes of leaders that meet in a dimension of a region of the forward pass; in program order."""
+    parent: dict[object, object] = {}
+
+    def root(x: object) -> object:
+        while parent.setdefault(x, x) != x:
+            x = parent[x]
+        return x
+
+    for op in graph.operators:
+        if op.is_backward:
+            continue
+        leader = op.follows or op.name
+        for term, region in zip(op.bound.terms, op.args, strict=True):
+            for dim, names in enumerate(term.dims):
+                if names:
+                    axis = op.windows[names[0]].axis if names[0] in op.windows else names[0]
+                    parent[root((leader, axis))] = root((region.name, dim))
+    found: dict[object, list[Axis]] = {}
+    for name, family in known.items():
+        for axis in family.leader.extents:
+            found.setdefault(root((name, axis)), []).append((name, axis))
+    return list(found.values())

@@ -1,0 +1,69 @@
+"""What a search returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from taskflow.core.text import list_numbers
+from taskflow.schedule.plan import Plan
+from taskflow.strategy.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        plan: the best plan.
+        seconds: its predicted time of one step.
+        baseline_seconds: start name -> predicted seconds (inf: does not fit into memory). Of an interrupted search
+            perhaps not of all; where time ran out, without waits for memory and fair links.
+        history: (proposal number, seconds) of each improvement, on the rank that found the best strategy.
+        proposals: number of strategies judged, on all ranks together.
+        lower_bound_seconds: no strategy of the space is faster (see `bound`); 0 where the costs prove nothing.
+        is_locally_optimal: whether every change of one operator was tried and none is faster, without waits for memory.
+        left_out: the starts that are not in the space that was given.
+        idle: devices that compute nothing.
+    """
+
+    plan: Plan
+    seconds: float
+    baseline_seconds: Mapping[str, float]
+    history: tuple[tuple[int, float], ...]
+    proposals: int
+    lower_bound_seconds: float = 0.0
+    is_locally_optimal: bool = False
+    left_out: tuple[str, ...] = ()
+    idle: tuple[int, ...] = ()
+
+    @property
+    def strategy(self) -> Strategy:
+        """That of the plan: for the graph as the plan transforms it."""
+        return self.plan.strategy
+
+    def __str__(self) -> str:
+        best = min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
+        gain = self.baseline_seconds[best] / self.seconds
+        text = (
+            f"{self.seconds * 1e3:.3f} ms a step after {self.proposals} proposals, "
+            f"{gain:.2f}x as fast as the best start ({best}, {self.baseline_seconds[best] * 1e3:.3f} ms)"
+        )
+        if self.lower_bound_seconds > 0:
+            text += f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
+        text += ", no change of one operator is faster without waits for memory" if self.is_locally_optimal else ""
+        text += f"; computed again: {len(self.plan.recomputed)} operators" if self.plan.recomputed else ""
+        text += f"; sharded: {len(self.plan.homes)} parameters" if self.plan.homes else ""
+        text += f"; devices that compute nothing: {list_numbers(self.idle)}" if self.idle else ""
+        return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a search; `result` is the best that it had found until then, on all ranks."""
+
+    def __init__(self, result: SearchResult) -> None:
+        super().__init__(result)
+        self.result = result
+
+    def __str__(self) -> str:
+        return f"search: interrupted; {self.result}"

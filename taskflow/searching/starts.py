@@ -1,0 +1,178 @@
+"""Starts of a search: strategies by rule, those of the user, and the grids of experts; what is too large is repaired.
+
+A start is a strategy of a variant of the graph. The rules and the grids with and without sharded state come first.
+Where one of them does not fit into memory there may be a faster one among those that need less: then the grids of
+leaner variants follow, which compute again or gather again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from taskflow.graph.graph import Graph
+from taskflow.machine import MachineModel
+from taskflow.searching.budget import Budget
+from taskflow.searching.grids import RESTS
+from taskflow.searching.judge import Judge
+from taskflow.searching.placement import divisors
+from taskflow.searching.variants import Variant, leaner_variants
+from taskflow.strategy.rules import RULES
+from taskflow.strategy.strategy import Strategy, check_strategy, completed
+from taskflow.tasks.memory import check_memory, plan_memory
+
+HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask a machine only how many devices it has
+RANDOM_STARTS = 20  # tried when no start fits into memory
+STARTING = 0.3  # of the seconds of a budget, as soon as one start fits
+
+
+@dataclass
+class Start:
+    """A strategy, where a search may begin.
+
+    Attributes:
+        name, variant, strategy: what it is.
+        tensor: of a grid, the degree of tensor parallelism; 0: it is none.
+        seconds: without waits for memory; infinite: it does not fit.
+        refusal, excess: why not, and how many bytes are missing, about.
+    """
+
+    name: str
+    variant: Variant
+    strategy: Strategy
+    tensor: int = 0
+    seconds: float = math.inf
+    refusal: str = ""
+    excess: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Into memory."""
+        return math.isfinite(self.seconds)
+
+
+def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget, is_given: bool) -> list[Start]:
+    """The starts that were judged before time ran out, the named ones first.
+
+    Args:
+        first: the graph as it is.
+        named: starts by rule and of the user.
+        budget: of whose seconds these take a part.
+        is_given: whether the space is given: then there are no other starts than the named ones.
+    """
+    found: list[Start] = []
+    for start in _all_starts(first, named, found, is_given):
+        if any(s.fits for s in found) and (budget.is_interrupted or budget.used_seconds > STARTING):
+            break
+        if start.name in named or not _is_there(start, found):
+            start.seconds = start.variant.judge.seconds(start.strategy)
+            if not start.fits:
+                start.refusal, start.excess = start.variant.judge.last_refusal, start.variant.judge.last_excess
+            found.append(start)
+    return found
+
+
+def _is_there(start: Start, found: Sequence[Start]) -> bool:
+    return any(s.variant is start.variant and dict(s.strategy) == dict(start.strategy) for s in found)
+
+
+def _all_starts(
+    first: Variant, named: Mapping[str, Strategy], found: Sequence[Start], is_given: bool
+) -> Iterator[Start]:
+    for name, strategy in named.items():
+        yield Start(name, first, strategy)
+    if is_given:
+        return
+    yield from _grids(first)
+    if all(start.fits for start in found):
+        return
+    for name in named:
+        yield from _repaired(first, name, named[name], found)
+    for variant in leaner_variants(first):
+        yield from _grids(variant)
+
+
+def _grids(variant: Variant) -> Iterator[Start]:
+    """Tensor parallelism of every degree, with sharded state and without."""
+    is_first = not (variant.plan.recomputed or variant.plan.homes)
+    also = ", computed again" * bool(variant.plan.recomputed) + ", sharded parameters" * bool(variant.plan.homes)
+    devices = range(len(variant.machine.devices))
+    for tensor in divisors(len(devices)):
+        for rest in RESTS if tensor > 1 else RESTS[:1]:
+            strategy = variant.grids.strategy(devices, tensor, rest)
+            if strategy is None:
+                continue
+            name = f"tensor {tensor}, {rest}{also}" if tensor > 1 else f"data{also}"
+            if (tensor > 1 or not is_first) and not variant.plan.homes:
+                yield Start(name, variant, strategy, tensor)
+            if (sharded := variant.sharded.of(strategy)) != strategy:
+                yield Start(name if variant.plan.homes else f"{name}, sharded state", variant, sharded, tensor)
+
+
+def _repaired(first: Variant, name: str, strategy: Strategy, found: Sequence[Start]) -> Iterator[Start]:
+    """A start that does not fit with sharded state."""
+    if any(start.name == name and not start.fits for start in found):
+        yield Start(f"{name}, sharded state", first, first.sharded.of(strategy))
+
+
+def random_start(first: Variant, found: list[Start], seed: int) -> bool:
+    """Add a random strategy of the space that fits, if one can be drawn."""
+    generator = np.random.default_rng([seed, RANDOM_STARTS])
+    for k in range(RANDOM_STARTS):
+        strategy = first.space.draw_strategy(generator)
+        if math.isfinite(seconds := first.judge.seconds(strategy)):
+            found.append(Start(f"random {k}", first, strategy, seconds=seconds))
+            return True
+    return False
+
+
+def refuse(found: Sequence[Start], first: Variant) -> None:
+    """Say which start needs least memory, how much, and for what.
+
+    Raises:
+        ValueError: always.
+    """
+    if not found:
+        raise ValueError(f"search: no start fits into memory (random strategy: {first.judge.last_refusal})")
+    least = min(found, key=lambda start: start.excess)
+    rows = least.variant.judge.lowering.lower(least.strategy)
+    try:
+        check_memory(rows, plan_memory(rows))
+        why = least.refusal
+    except ValueError as error:
+        why = str(error)
+    raise ValueError(f"search: no start fits into memory; the least takes {least.name}: {why}")
+
+
+def rule_starts(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
+    """Strategies by rule, also on fewer devices: a small model is slower on all of them."""
+    rules = {name.replace("_", " "): rule for name, rule in RULES.items()}
+    named: dict[str, Strategy] = {}
+    for name, rule in rules.items():
+        found = rule(graph, machine)
+        if name in HALVED or found not in named.values():  # as a placement of one operator is, or one without tables
+            named[name] = found
+    count = len(machine.devices) // 2
+    while count > 1:
+        some = MachineModel.uniform(count)
+        named |= {f"{name} on {count} devices": rules[name](graph, some) for name in HALVED}
+        count //= 2
+    return named
+
+
+def check_starts(judge: Judge, starts: Mapping[str, Strategy]) -> dict[str, Strategy]:
+    """The starts of the user, complete.
+
+    Raises:
+        ValueError: one does not fit the graph or the machine.
+    """
+    for name, strategy in starts.items():
+        try:
+            check_strategy(judge.graph, strategy, len(judge.machine.devices))
+            judge.lowering.numbers(strategy)
+        except ValueError as error:
+            raise ValueError(f"search: the start '{name}': {error}") from error
+    return {name: completed(judge.graph, strategy) for name, strategy in starts.items()}

@@ -1,0 +1,75 @@
+"""Variants of a graph: what is computed again, and what has a home. Each has a judge, a space and grids of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from taskflow.cost.model import CostModel
+from taskflow.graph.graph import Graph
+from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
+from taskflow.searching.fold import block_interiors
+from taskflow.searching.grids import Grids
+from taskflow.searching.judge import Judge
+from taskflow.searching.proposal import Proposals
+from taskflow.searching.space import Space
+from taskflow.strategy.sharded import ShardedState
+from taskflow.strategy.strategy import Strategy
+
+
+class Variant:
+    """One graph that strategies are for; its parts are made when they are first asked for.
+
+    Args:
+        plan: says how the graph is transformed.
+        space: of the graph as it is, if one was given.
+    """
+
+    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel, plan: Plan, space: Space | None) -> None:
+        self.plan, self.machine, self.costs = plan, machine, costs
+        self._given, self._space = graph, space
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph that runs."""
+        return self.plan.transform(self._given)
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Of its strategies."""
+        return Judge(self.graph, self.machine, self.costs)
+
+    @cached_property
+    def space(self) -> Space:
+        """The given one, or all."""
+        return self._space or Space(self.graph, self.machine)
+
+    @cached_property
+    def proposals(self) -> Proposals:
+        """In the space."""
+        return Proposals(self.space)
+
+    @cached_property
+    def grids(self) -> Grids:
+        """Of experts."""
+        return Grids(self.graph)
+
+    @cached_property
+    def sharded(self) -> ShardedState:
+        """Of its strategies."""
+        return ShardedState(self.graph)
+
+    def plan_of(self, strategy: Strategy) -> Plan:
+        """The plan that a strategy of this variant is."""
+        return Plan(strategy, recomputed=self.plan.recomputed, homes=self.plan.homes)
+
+
+def leaner_variants(first: Variant) -> Iterator[Variant]:
+    """Variants that take less memory and more time: what layers make is computed again, parameters have homes, both."""
+    graph, parameters = first.graph, tuple(region.name for region in first.graph.parameters)
+    interiors = block_interiors(graph) if graph.differentiations else ()
+    for key in dict.fromkeys([(interiors, ()), ((), parameters), (interiors, parameters)]):
+        if any(key):
+            plan = Plan(Strategy({}), recomputed=key[0], homes=key[1])
+            yield Variant(graph, first.machine, first.costs, plan, None)

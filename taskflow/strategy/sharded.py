@@ -1,0 +1,133 @@
+"""Sharded state: what is kept of a parameter, and its update, split over the devices that would all hold the same.
+
+An update follows its forward operator, so devices along the axes that the parameter lacks, its samples for example, are
+replicas. Where the update is named and split over these, each keeps a part of the state of the optimizer, gradients
+arrive by reduce-scatter and what is updated leaves by all-gather (ZeRO, stages 1 and 2: a gradient is reduced once it
+is made). Under a precision policy the float32 master is split as well. In a graph with homes these are named instead,
+and what was gathered is dropped after use (stage 3).
+
+Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", SC 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+import numpy as np
+
+from taskflow.graph.family import Family
+from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.homes import is_home
+from taskflow.strategy.strategy import REPLICAS, ParallelConfig, Strategy, completed, effective_config, parts
+
+
+def shard_state(graph: Graph, strategy: Strategy) -> Strategy:
+    """The strategy with the state of every parameter, as far as that can be, split over its replicas.
+
+    Named are homes and casts of parameters where there are any, else updates; those that are named already stay.
+    """
+    return ShardedState(graph).of(strategy)
+
+
+class ShardedState:
+    """`shard_state` of many strategies of one graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self._keepers = graph, list(_keepers(graph))
+        self._beside: dict[str | None, list[Operator]] = {}
+        for op in graph.operators:
+            self._beside.setdefault(op.beside, []).append(op)
+        self._following: dict[str | None, list[Operator]] = {}
+        for op in self._keepers:
+            self._following.setdefault(op.follows, []).append(op)
+        self._known: dict[object, ParallelConfig | None] = {}
+
+    def of(self, strategy: Strategy) -> Strategy:
+        """See `shard_state`."""
+        found = strategy.copy()
+        for op in self._keepers:
+            if op.name not in strategy and (config := self._config(op, effective_config(op, strategy)[0])):
+                found[op.name] = config
+        return completed(self.graph, found)
+
+    def follow(self, strategy: Strategy, changes: Mapping[str, ParallelConfig]) -> dict[str, ParallelConfig]:
+        """The changes, and those that follow for state that `strategy` names: it is split as its replicas are now."""
+        found = dict(changes)
+        for name, config in changes.items():
+            for op in self._following.get(name, ()):
+                if op.name in strategy and op.name not in changes:
+                    own = self._config(op, config) or whole_config(op, config)
+                    found |= {other.name: own for other in self._beside[op.beside] if other.name in strategy}
+        return found
+
+    def _config(self, op: Operator, config: ParallelConfig) -> ParallelConfig | None:
+        key = op.pattern, tuple(op.extents.items()), config
+        if key not in self._known:
+            self._known[key] = sharded_config(op, config)
+        return self._known[key]
+
+
+def whole_config(op: Operator, config: ParallelConfig) -> ParallelConfig:
+    """Of an operator that follows one of `config`, the same said with its own axes: other parts are replicas."""
+    degrees = {axis: parts(degree) for axis, degree in config.degrees}
+    kept = [axis for axis in degrees if axis in op.split_axes]
+    points = np.array(config.devices).reshape(list(degrees.values()))
+    points = np.moveaxis(points, [list(degrees).index(axis) for axis in kept], range(len(kept)))
+    split = {axis: degrees[axis] for axis in kept}
+    return ParallelConfig({**split, REPLICAS: points.size // prod(split.values())}, points.reshape(-1).tolist())
+
+
+def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | None:
+    """Of an operator that has `config`, one without replicas on the same devices; None: there is none.
+
+    Replicas are parts along the largest axis that has equal ones, of those that are whole; else along the first that is
+    split already.
+    """
+    family, degrees = Family.of(op), {axis: parts(degree) for axis, degree in config.degrees}
+    kept = [axis for axis in degrees if axis in op.split_axes and axis in op.extents]
+    held = _holders(degrees, config, kept)
+    if held is None or held.shape[-1] < 2:
+        return None
+    replicas = held.shape[-1]
+    for axis in sorted((a for a in op.split_axes if a not in kept), key=lambda a: -op.extents[a]):
+        split = {**{a: degrees[a] for a in kept}, axis: replicas}
+        if op.extents[axis] % replicas == 0 and family.allows(split):
+            return _ordered(op, split, held)
+    for k, axis in enumerate(kept):
+        split = {**{a: degrees[a] for a in kept}, axis: degrees[axis] * replicas}
+        if op.extents[axis] % split[axis] == 0 and family.allows(split):
+            moved = np.moveaxis(held, -1, k + 1)
+            return _ordered(op, split, moved.reshape([split[a] for a in kept]))
+    return None
+
+
+def _holders(degrees: Mapping[str, int], config: ParallelConfig, kept: list[str]) -> np.ndarray | None:
+    """(parts of every kept axis, replicas): the different devices of each part; None: not the same number of each."""
+    names = list(degrees)
+    points = np.array(config.devices).reshape([degrees[name] for name in names])
+    points = np.moveaxis(points, [names.index(axis) for axis in kept], range(len(kept)))
+    rows = points.reshape(prod(degrees[a] for a in kept), -1)
+    different = [list(dict.fromkeys(row)) for row in rows.tolist()]
+    if len({len(row) for row in different}) > 1 or len({d for row in different for d in row}) < sum(
+        map(len, different)
+    ):
+        return None
+    return np.array(different).reshape([*(degrees[a] for a in kept), -1])
+
+
+def _ordered(op: Operator, split: Mapping[str, int], devices: np.ndarray) -> ParallelConfig:
+    """The axes in the order of the operator."""
+    names = list(split)
+    order = sorted(range(len(names)), key=lambda k: list(op.extents).index(names[k]))
+    turned = devices.reshape([split[name] for name in names]).transpose(order)
+    return ParallelConfig({names[k]: split[names[k]] for k in order}, turned.reshape(-1).tolist())
+
+
+def _keepers(graph: Graph) -> Iterator[Operator]:
+    """The operator of every parameter that decides how its state is kept: its home or cast, else its update."""
+    seen: set[str] = set()
+    for op in sorted(graph.operators, key=lambda op: not is_home(op)):
+        if op.beside and op.beside not in seen and not op.is_backward and op.beside in {r.name for r in op.inputs}:
+            seen.add(op.beside)
+            yield op
