@@ -20,6 +20,16 @@ import numpy as np
 
 from tests.fake_gpu.streams import FakeStreams
 
+# Sources are compiled for all of them by HYPOTHESIS_PROFILE=thorough, else each for one: they are of one generation.
+ARCHITECTURES = ["sm_80", "sm_90", "sm_100"]
+
+
+def architectures_of(sources):
+    """(source, architecture) for every source."""
+    thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+    return [(s, a) for k, s in enumerate(sources) for n, a in enumerate(ARCHITECTURES) if thorough or n == k % 3]
+
+
 COMPILER = shutil.which("g++")
 _KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')
 _CACHE = Path(__file__).parents[1] / ".cache" / "shim"

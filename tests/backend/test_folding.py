@@ -15,8 +15,7 @@ def dtype_of(name):
     return np.dtype(getattr(pytest.importorskip("ml_dtypes"), name) if name == "bfloat16" else name)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype, architecture", shim.architectures_of(DTYPES))
 def test_a_fold_compiles_for_gpus(dtype, architecture):
     core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
     options = core.ProgramOptions(arch=architecture, std="c++17")

@@ -124,9 +124,11 @@ def test_integers_booleans_and_not_a_number():
     np.testing.assert_array_equal(chosen, [0, np.nan, 5])
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-@pytest.mark.parametrize("dtypes", [("float32", "int64"), ("float64", "bool"), ("float16", "bfloat16")])
-def test_sources_compile_for_gpus(architecture, dtypes):
+@pytest.mark.parametrize(
+    "dtypes, architecture",
+    shim.architectures_of([("float32", "int64"), ("float64", "bool"), ("float16", "bfloat16")]),
+)
+def test_sources_compile_for_gpus(dtypes, architecture):
     core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
     names = (("a", ""), ("x", dtypes[0]), ("y", dtypes[1]))
     for source, _ in (

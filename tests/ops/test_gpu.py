@@ -23,8 +23,9 @@ SOURCES = [CudaSource(path) for path in sorted([*(ROOT / "ops/cuda").glob("*.cu"
 needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-@pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.path.name)
+@pytest.mark.parametrize(
+    "source, architecture", shim.architectures_of(SOURCES), ids=lambda s: getattr(s, "path", Path(str(s))).name
+)
 def test_a_source_compiles_for_gpus(source, architecture):
     core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
     options = core.ProgramOptions(arch=architecture, std="c++17")
