@@ -24,16 +24,28 @@ ALIVE, BORN = range(2)
 def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
     """The offset of every instance, on its device, where all before it have been placed.
 
+    Devices whose instances have equal sizes and lives, in the order of their births, are alike: one of them is placed.
+
     Args:
         device: of each.
         size: bytes.
         first, last: rows between which it is alive, both included.
     """
-    rows = int(last.max(initial=0)) + 1
+    rows, found = int(last.max(initial=0)) + 1, np.zeros(len(size), np.int64)
     births = np.unique(device * rows + first)
     born = np.searchsorted(births, device * rows + first)
     until = np.searchsorted(births, device * rows + last, side="right") - 1  # the last birth in its life
-    found: Array = _place(size, born, until, len(births).bit_length())
+    by_device = np.argsort(device, kind="stable")
+    known: dict[bytes, Array] = {}
+    for own in np.split(by_device, np.flatnonzero(np.diff(device[by_device])) + 1):
+        if not len(own):
+            continue
+        begin = born[own].min()
+        lives = np.stack([size[own], born[own] - begin, until[own] - begin])
+        key = lives.tobytes()
+        if key not in known:
+            known[key] = _place(*lives, int(lives[1].max() + 1).bit_length())
+        found[own] = known[key]
     return found
 
 
