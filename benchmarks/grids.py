@@ -1,0 +1,193 @@
+"""Search against the grids of experts: `python benchmarks/grids.py [--rows NAME ...] [--seconds 60] [--seeds 1]`.
+
+One line per model, machine and memory: the best grid, judged with no limit of time, and what `taskflow.search` finds in
+`--seconds` on one core, both as `simulate` predicts them. Grids are tensor x data parallelism, what tensor parallelism
+leaves over replicated, split by samples or by the sequence, with and without sharded state, sharded parameters and
+recomputation of layers (`taskflow.searching.starts`). Models compute in bfloat16, updated by AdamW; a device has one
+sequence of 1,024 (T5: 512 and 512; BERT: 512), of ViT 8 images. Each line has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import ops
+import taskflow
+from taskflow.schedule.plan import Plan
+from taskflow.searching.budget import Budget
+from taskflow.searching.starts import judged_starts, rule_starts
+from taskflow.searching.variants import Variant
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+PREDICTED = 6  # grids, the fastest without waits for memory and fair links, that `simulate` predicts
+MACHINES = {"8 H100": ("h100", 8), "64 H100": ("h100", 64), "16 V100": ("v100", 16), "64 V100": ("v100", 64)}
+NAMED = (  # rows of which the spread over seeds is measured
+    "GPT 4 x 2048, 8 H100",
+    "GPT 4 x 2048, 64 H100",
+    "GPT 12 x 768, 16 V100",
+    "GPT 24 x 2048, 8 H100",
+    "BERT-large, 64 H100",
+    "ViT, 16 V100",
+)
+
+
+def trained(graph: taskflow.Graph) -> taskflow.Graph:
+    """The model in half precision, with its updates."""
+    graph = taskflow.precision(graph, "bfloat16")
+    ops.adamw(graph.outputs["loss"], lr=1e-4)
+    return graph
+
+
+def of_examples(name: str, **sizes: int) -> Callable[[int], taskflow.Graph]:
+    def build(devices: int) -> taskflow.Graph:
+        graph: taskflow.Graph = import_module(f"models.{name}").build(batch=devices, training=False, **sizes)
+        return trained(graph)
+
+    return build
+
+
+def gpt(layers: int, hidden: int) -> Callable[[int], taskflow.Graph]:
+    return of_examples("gpt", layers=layers, hidden=hidden, heads=hidden // (64 if hidden < 2048 else 128))
+
+
+def t5(devices: int, layers: int = 12, hidden: int = 1024, heads: int = 16, words: int = 512) -> taskflow.Graph:
+    """An encoder and a decoder that attends to it (Raffel et al., JMLR 2020), without relative positions."""
+    graph = taskflow.Graph()
+    x, y, t = (graph.input(name, (devices, words), "int32") for name in "xyt")
+    h = ops.embedding(x, 32128, hidden, name="embed")
+    for k in range(layers):
+        h = _block(h, None, heads, f"encoder{k}")
+    memory = ops.layer_norm(h, name="encoded")
+    h = ops.embedding(y, 32128, hidden, name="embed_decoder")
+    for k in range(layers):
+        h = _block(h, memory, heads, f"decoder{k}")
+    scores = ops.linear(ops.layer_norm(h, name="decoded"), 32128, name="words")
+    graph.output("loss", ops.softmax_cross_entropy(scores, t, name="loss"))
+    return trained(graph)
+
+
+def vit(devices: int, layers: int = 24, hidden: int = 1024, heads: int = 16, images: int = 8) -> taskflow.Graph:
+    """ViT-L/16 (Dosovitskiy et al., ICLR 2021), its scores from the mean of all patches."""
+    graph = taskflow.Graph()
+    x, t = graph.input("x", (devices * images, 3, 224, 224)), graph.input("t", (devices * images,), "int32")
+    h = ops.conv2d(x, hidden, 16, stride=16, name="patches")
+    h = ops.transpose(ops.flatten(h, 2), (0, 2, 1))
+    h = ops.position_embedding(h, name="position")
+    for k in range(layers):
+        h = _block(h, None, heads, f"layer{k}")
+    scores = ops.linear(ops.mean(ops.layer_norm(h, name="norm"), 1), 1000, name="head")
+    graph.output("loss", ops.softmax_cross_entropy(scores, t, name="loss"))
+    return trained(graph)
+
+
+def _block(
+    x: taskflow.LogicalRegion, memory: taskflow.LogicalRegion | None, heads: int, name: str
+) -> taskflow.LogicalRegion:
+    """Attention, to a memory as well if there is one, and two linear layers, each behind a norm, with shortcuts."""
+    h = ops.layer_norm(x, name=f"{name}.norm1")
+    x = ops.add(x, ops.multihead_attention(h, heads, None, memory is not None, name=f"{name}.attention"))
+    if memory is not None:
+        h = ops.layer_norm(x, name=f"{name}.norm_cross")
+        x = ops.add(x, ops.multihead_attention(h, heads, memory, name=f"{name}.cross"))
+    h = ops.layer_norm(x, name=f"{name}.norm2")
+    h = ops.gelu(ops.linear(h, 4 * x.shape[-1], name=f"{name}.fc1"), "tanh", name=f"{name}.gelu")
+    return ops.add(x, ops.linear(h, x.shape[-1], name=f"{name}.fc2"))
+
+
+MODELS: dict[str, Callable[[int], taskflow.Graph]] = {
+    "GPT 4 x 2048": gpt(4, 2048),
+    "GPT 12 x 768": gpt(12, 768),
+    "GPT 24 x 2048": gpt(24, 2048),
+    "GPT 32 x 4096": gpt(32, 4096),
+    "BERT-large": of_examples("bert"),
+    "T5": t5,
+    "MoE": of_examples("moe"),
+    "ViT": vit,
+}
+
+
+def machine_of(name: str, part: float) -> taskflow.MachineModel:
+    preset, devices = MACHINES[name]
+    one = taskflow.MachineModel.preset(preset)
+    machine = taskflow.MachineModel.preset(preset, nodes=devices // len(one.devices))
+    return replace(machine, devices=tuple(replace(d, memory_bytes=int(d.memory_bytes * part)) for d in machine.devices))
+
+
+def best_grid(graph: taskflow.Graph, machine: taskflow.MachineModel) -> tuple[str, float]:
+    """Name and seconds; infinite: none fits."""
+    costs = taskflow.CostModel.analytic(machine)
+    first = Variant(graph, machine, costs, Plan(taskflow.Strategy({})), None)
+    named = {name: s for name, s in rule_starts(graph, machine).items() if name in ("single device", "data parallel")}
+    starts = [start for start in judged_starts(first, named, Budget(1, None), is_given=False) if start.fits]
+    found = [("none", math.inf)]
+    for start in sorted(starts, key=lambda start: start.seconds)[:PREDICTED]:
+        found.append((start.name, start.variant.judge.predict(start.strategy)))
+    return min(found, key=lambda each: each[1])
+
+
+def compare(model: str, machine: str, part: float, seconds: float, seeds: int, pipe: Connection) -> None:
+    """Send the line of one row."""
+    here, graph = machine_of(machine, part), MODELS[model](MACHINES[machine][1])
+    name, grid = best_grid(graph, here)
+    found, took = [], []
+    for seed in range(seeds):
+        begin = time.perf_counter()
+        try:
+            found.append(
+                taskflow.search(graph, here, taskflow.CostModel.analytic(here), seconds=seconds, seed=seed).seconds
+            )
+        except ValueError:
+            found.append(math.inf)
+        took.append(time.perf_counter() - begin)
+    middle = statistics.median(found)
+    spread = (max(found) - min(found)) / middle if math.isfinite(middle) else 0.0
+    ratio = middle / grid if math.isfinite(grid) and grid else math.nan
+    pipe.send(
+        f"{model:14s} {machine:8s} {part:4.2f}  {grid * 1e3:9.2f} {middle * 1e3:9.2f}  {ratio:6.3f}  "
+        f"{spread:6.1%} {max(took):6.1f}  {name}"
+    )
+
+
+def rows(wanted: list[str]) -> Iterator[tuple[str, str, float]]:
+    """All of them, or those whose names begin so."""
+    for part in (1.0, 0.5):
+        for machine in MACHINES:
+            for model in MODELS:
+                if not wanted or any(f"{model}, {machine}, {part}".startswith(each) for each in wanted):
+                    yield model, machine, part
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="*", default=[], metavar="NAME", help="such as 'T5, 8 H100'; default: all")
+    parser.add_argument("--named", action="store_true", help="the six rows whose spread over seeds is asked for")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_args()
+    print(f"{'model':14s} {'machine':8s} memory  grid, ms found, ms   ratio  spread  took, s  best grid", flush=True)
+    for model, machine, part in rows(options.rows or [f"{name}, 1.0" for name in NAMED * options.named]):
+        receiving, sending = multiprocessing.Pipe(duplex=False)
+        arguments = model, machine, part, options.seconds, options.seeds, sending
+        process = multiprocessing.Process(target=compare, args=arguments)
+        process.start()
+        sending.close()
+        try:
+            print(receiving.recv(), flush=True)
+        except EOFError:
+            print(f"{model:14s} {machine:8s} {part:4.2f}  failed", flush=True)
+        process.join()
+
+
+if __name__ == "__main__":
+    main()
