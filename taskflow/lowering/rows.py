@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from taskflow.core.columns import Array, gather, pointers, spread
+from taskflow.core.columns import Array, distinct, gather, pointers, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
@@ -216,7 +216,7 @@ class IssueOrder:
         base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
         waiting = row[first[base + edges["issuer"]] + edges["index"]]
         awaited = row[first[base + edges["awaited_issuer"]] + edges["awaited_index"]]
-        key = np.unique(waiting * rows + awaited)
+        key = distinct(waiting * rows + awaited)
         return pointers(np.bincount(key // rows, minlength=rows)), key % rows
 
     def instances(self, found: Found, points: Array, first_instance: Array) -> Array:

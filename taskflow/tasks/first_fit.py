@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, distinct
 from taskflow.core.compiling import inlined, njit
 
 ALIVE, BORN = range(2)
@@ -32,7 +32,7 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
         first, last: rows between which it is alive, both included.
     """
     rows, found = int(last.max(initial=0)) + 1, np.zeros(len(size), np.int64)
-    births = np.unique(device * rows + first)
+    births = distinct(device * rows + first)
     born = np.searchsorted(births, device * rows + first)
     until = np.searchsorted(births, device * rows + last, side="right") - 1  # the last birth in its life
     by_device = np.argsort(device, kind="stable")
