@@ -8,6 +8,8 @@ from itertools import pairwise
 from math import prod
 
 from taskflow.graph.graph import Operator
+from taskflow.schedule.orders import order_name
+from taskflow.schedule.plan import Plan
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
 _SOAP = {"sample": "Sample", "parameter": "Parameter", "attribute": "Attribute", "reduction": "Attribute"}
@@ -44,6 +46,15 @@ def describe_split(config: ParallelConfig) -> str:
     """A configuration in few letters, e.g. `b:4 on 0-3`."""
     split = [f"{axis}:{parts(degree)}" for axis, degree in config.degrees if parts(degree) > 1]
     return f"{' '.join(split) or 'whole'} on {list_numbers(sorted(set(config.devices)))}"
+
+
+def describe_plan(plan: Plan) -> str:
+    """What a plan says beside its strategy, e.g. `4 micro-batches; schedule gpipe; computed again: fc1, fc2`."""
+    parts = [f"{plan.parts} micro-batches"] if plan.parts > 1 else []
+    parts += [f"schedule {order_name(plan.schedule)}"] if plan.schedule is not None else []
+    parts += [f"computed again: {', '.join(plan.recomputed)}"] if plan.recomputed else []
+    parts += [f"homes of {len(plan.homes)} parameters"] if plan.homes else []
+    return "; ".join(parts + [f"{name} by {algorithm}" for name, algorithm in plan.collectives.items()])
 
 
 def describe_devices(devices: Sequence[int]) -> str:

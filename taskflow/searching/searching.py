@@ -27,6 +27,7 @@ from taskflow.comm.transport import Transport, connect
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
 from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget, collect_rarely
@@ -73,6 +74,11 @@ class SearchResult:
     lower_bound_seconds: float = 0.0
     is_locally_optimal: bool = False
     left_out: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        """The strategy as a plan."""
+        return Plan(self.strategy)
 
     def __str__(self) -> str:
         best = min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])

@@ -12,6 +12,7 @@ from taskflow import (
     Graph,
     MachineModel,
     ParallelConfig,
+    Plan,
     Strategy,
     data_parallel,
     explain,
@@ -75,7 +76,7 @@ def test_search(model, graph, capsys, tmp_path):
     starts = [line.split("  ")[0] for line in out.splitlines() if "µs" in line or "ms" in line]
     assert {"data parallel", "model parallel"} <= set(starts)
     assert out.endswith(f"{found}\nwritten: s.json\nwritten: s.dot\nwritten: t.dot\n")
-    assert dict(Strategy.load("s.json")) == dict(found.strategy)
+    assert Plan.load("s.json") == found.plan == Plan(found.strategy)
     assert (tmp_path / "s.dot").read_text() == strategy_dot(graph, found.strategy, 2)
     assert (tmp_path / "t.dot").read_text() == task_graph_dot(lower(graph, found.strategy, MACHINE))
 
@@ -116,7 +117,7 @@ def test_check(model, graph, capsys, monkeypatch):
     line = run(capsys, "check", model, "--strategy", "s.json")
     assert re.fullmatch(rf"proven in \d+\.\d\d s: {len(task_graph)} rows, .* and no race\n", line)
     wrong = lambda *given: replace(lower(*given), uses_tf32=True)
-    monkeypatch.setattr("taskflow.cli.inputs.lower", wrong)
+    monkeypatch.setattr("taskflow.schedule.plan.lower", wrong)
     assert main(["check", model, "--devices", "2"]) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", "taskflow: plan, rule operator: uses_tf32 is True, the graph's precision differs\n")
