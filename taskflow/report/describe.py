@@ -52,7 +52,8 @@ def describe_plan(plan: Plan) -> str:
     """What a plan says beside its strategy, e.g. `4 micro-batches; schedule gpipe; computed again: fc1, fc2`."""
     parts = [f"{plan.parts} micro-batches"] if plan.parts > 1 else []
     parts += [f"schedule {order_name(plan.schedule)}"] if plan.schedule is not None else []
-    parts += [f"computed again: {', '.join(plan.recomputed)}"] if plan.recomputed else []
+    names = plan.recomputed if len(plan.recomputed) <= 6 else [f"{len(plan.recomputed)} operators"]
+    parts += [f"computed again: {', '.join(names)}"] if names else []
     parts += [f"homes of {len(plan.homes)} parameters"] if plan.homes else []
     return "; ".join(parts + [f"{name} by {algorithm}" for name, algorithm in plan.collectives.items()])
 

@@ -149,6 +149,36 @@ def test_pipelines(model, graph, capsys, tmp_path):
         assert capsys.readouterr().err == f"taskflow: {message}\n"
 
 
+def test_a_plan_file(model, graph, capsys, tmp_path):
+    """Wherever a strategy file is taken, and with what it does not set beside it."""
+    fields = {"recomputed": ["tanh"], "homes": ["fc.weight"]}
+    changed = Plan(Strategy(), **fields).transform(graph)
+    pipeline = stages(changed, MACHINE, 2)
+    plan = Plan(fully_sharded(changed, MACHINE, pipeline), 2, "gpipe", **fields, collectives={"all-reduce": "ring"})
+    plan.save("p.json")
+    again, rows = plan.apply(graph, MACHINE, COSTS)
+    step, command = simulate(rows, COSTS), (model, "--strategy", "p.json")
+    out = run(capsys, "simulate", *command, "--dot", "s.dot", "--task-dot", "t.dot").splitlines()
+    assert out[1].endswith(describe_seconds(step.seconds)) and out[-3].startswith(f"  {describe_seconds(step.seconds)}")
+    assert out[6].endswith(describe_memory(max(step.peak_bytes)))
+    assert (tmp_path / "s.dot").read_text() == strategy_dot(again, plan.strategy, 2)
+    assert (tmp_path / "t.dot").read_text() == task_graph_dot(plan.lower(graph, MACHINE)[1])
+    assert run(capsys, "check", *command).startswith(f"proven in {'0.'}")
+    assert run(capsys, "trace", *command, "--out", "v.json") == f"written: v.json ({len(rows)} tasks)\n"
+    out = run(capsys, "explain", *command)
+    assert out == f"{explain(graph, plan, MACHINE, COSTS)}\n"
+    assert "schedule gpipe: 2 micro-batches, 2 stages; computed again: tanh" in out
+    Plan(plan.strategy, homes=plan.homes).save("p.json")
+    beside = run(capsys, "simulate", *command, "--recompute", "tanh", "--schedule", "critical_path")
+    rows = replace_plan(plan).apply(graph, MACHINE, COSTS)[1]
+    assert f"\n  {describe_seconds(simulate(rows, COSTS).seconds)}; " in beside
+
+
+def replace_plan(plan):
+    """In another order, without micro-batches."""
+    return replace(plan, parts=1, schedule="critical_path", collectives={})
+
+
 PLACED = {
     (zb_v,): [(0,), (1,), (1,), (0,)],
     (zb_v, "--stages", "4"): [(0,), (1,), (1,), (0,)],
