@@ -163,7 +163,7 @@ def test_a_plan_file(model, graph, capsys, tmp_path):
     assert out[6].endswith(describe_memory(max(step.peak_bytes)))
     assert (tmp_path / "s.dot").read_text() == strategy_dot(again, plan.strategy, 2)
     assert (tmp_path / "t.dot").read_text() == task_graph_dot(plan.lower(graph, MACHINE)[1])
-    assert run(capsys, "check", *command).startswith(f"proven in {'0.'}")
+    assert run(capsys, "check", *command).startswith("proven in ")
     assert run(capsys, "trace", *command, "--out", "v.json") == f"written: v.json ({len(rows)} tasks)\n"
     out = run(capsys, "explain", *command)
     assert out == f"{explain(graph, plan, MACHINE, COSTS)}\n"
