@@ -84,7 +84,7 @@ def test_a_plan_that_does_not_fit(graph, strategy):
         ("operator 'no': the graph has no operator of this name", Plan(strategy, recomputed=["no"]), TWO),
         ("homes: the graph has no parameter 'no'", Plan(strategy, homes=["no"]), TWO),
         ("micro-batches: the 12 samples of 'fc1' do not divide into 5", Plan(strategy, 5), MachineModel.uniform(2)),
-        ("operator 'fc1': device 1 is not among the machine's 1 devices", Plan(strategy, 2), MachineModel.uniform(1)),
+        ("operator 'fc1': device 1 is not among the machine's 1 devices", Plan(strategy, 5), MachineModel.uniform(1)),
         (
             "machine 'uniform': collectives: 'all-to-all' by 'x': fastest, pairwise, two-level, copies",
             Plan(strategy, collectives={"all-to-all": "x"}),
