@@ -1,8 +1,9 @@
 """Damages files at random and loads them: `python benchmarks/fuzz_files.py --mutations 100000`.
 
-The four formats: strategies (JSON), machines (TOML), costs (JSON) and manifests of checkpoints (JSON, with a new digest
-after the damage, so that it is not the digest that refuses). A mutation flips, cuts, repeats or inserts characters, or
-puts a value that cannot be meant, a renamed, missing or repeated key, or deep brackets in the place of something.
+The five formats: strategies, plans, costs and manifests of checkpoints (JSON; a manifest with a new digest after the
+damage, so that it is not the digest that refuses), and machines (TOML). A mutation flips, cuts, repeats or inserts
+characters, or puts a value that cannot be meant, a renamed, missing or repeated key, or deep brackets in the place of
+something.
 
 What is loaded must be refused by a ValueError of one line with the file in it, or else make sense: numbers finite, in
 range and no booleans, nothing of the file dropped, no path outside of the folder. Prints what was not so, and exits
@@ -27,11 +28,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import taskflow
-from taskflow import CostModel, Graph, MachineModel, Strategy
+from taskflow import CostModel, Graph, MachineModel, Plan, Strategy
 from taskflow.checkpoint import manifest
 from taskflow.checkpoint.history import Position, position_of
 from taskflow.checkpoint.tensorfile import digest_of
 from taskflow.cost.model import MeasuredCosts
+from taskflow.schedule import Schedule
 
 HANG_SECONDS = 5.0
 TEXTS = ["", "x", "1_0", "no", "network", "../../outside.safetensors", "/etc/passwd", "rank-0000.safetensors\0", "a\nb"]
@@ -65,13 +67,19 @@ def model() -> Graph:
 
 
 def formats(folder: Path) -> Iterator[tuple[str, Format]]:
-    """The four, each with a file in `folder`."""
+    """The five, each with a file in `folder`."""
     graph, machine = model(), MachineModel.uniform(2)
     path = folder / "strategy.json"
     strategy = taskflow.data_parallel(graph, machine)
     strategy["again"] = taskflow.ParallelConfig({"b": (0.25, 0.75)}, (1, 0))
     strategy.save(path)
     yield "strategy", Format(path, lambda p=path: Strategy.load(p), complain_of_strategy)
+
+    path = folder / "plan.json"
+    steps = {0: (("F", 0, 0), ("F", 0, 1), ("B", 0, 0), ("B", 0, 1)), 11: (("I", 1, 0), ("W", 1, 0))}
+    names = {"recomputed": ["fc", "again"], "homes": ["fc.weight"], "collectives": {"all-reduce": "ring"}}
+    Plan(strategy, 2, Schedule(steps, "mine"), **names).save(path)
+    yield "plan", Format(path, lambda p=path: Plan.load(p), complain_of_plan)
 
     path = folder / "machine.toml"
     path.write_text(MACHINE)
@@ -85,14 +93,16 @@ def formats(folder: Path) -> Iterator[tuple[str, Format]]:
     one = MachineModel.uniform(1)
     step = taskflow.Executor(taskflow.lower(graph, taskflow.single_device(graph, one), one))
     notes = {"position": {"batches": 5, "epoch": 1, "batch": 2, "sums": {"loss": 0.5}, "history": {"outputs": {}}}}
+    notes["plan"] = Plan(taskflow.single_device(graph, one)).to_table()
     saved = taskflow.checkpoint.save(step, folder / "run", notes=notes)
     path = saved / manifest.NAME
     yield "manifest", Format(path, lambda p=saved: resumed(p), complain_of_manifest, sign)
 
 
 def resumed(path: Path) -> tuple[manifest.Manifest, Position | None]:
-    """What a checkpoint holds, and where its run stood, if it was one."""
+    """What a checkpoint holds, and where its run stood, if it was one; its plan is read, too."""
     found = manifest.check_all(path)
+    taskflow.checkpoint.plan_of(path)
     return found, position_of(path, found) if "position" in found.notes else None
 
 
@@ -155,6 +165,23 @@ def complain_of_strategy(strategy: Strategy, text: str) -> str:
     found = json.loads(text)["operators"]
     given = {n: {k: v for k, v in e.items() if v is not None} for n, e in found.items()}
     return "" if entries == given else "something of it was dropped"
+
+
+def complain_of_plan(plan: Plan, text: str) -> str:
+    """What does not make sense in it, or was dropped."""
+    if type(plan.parts) is not int or not 1 <= plan.parts < 2**31 or type(plan.gathers_again) is not bool:
+        return f"{plan.parts!r} micro-batches, {plan.gathers_again!r}"
+    texts = (*plan.recomputed, *plan.homes, *plan.collectives, *plan.collectives.values())
+    if not all(type(each) is str for each in texts):
+        return f"names {texts}"
+    found, own = json.loads(text), plan.to_table()
+    if isinstance(plan.schedule, Schedule):
+        steps = [step for each in plan.schedule.steps.values() for step in each]
+        if not all(letter in "FIWB" and is_number(s, 0, 2**31) and is_number(p, 0, 2**31) for letter, s, p in steps):
+            return f"steps {steps}"
+    if any(own[name] != value for name, value in found.items() if name not in ("format", "version", "operators")):
+        return "something of it was dropped"
+    return complain_of_strategy(plan.strategy, text)
 
 
 def complain_of_machine(machine: MachineModel, text: str) -> str:
@@ -330,14 +357,14 @@ def verdict(each: Format, text: str) -> tuple[str, str]:
 
 
 def run(mutations: int, seed: int, show: int = 5) -> Counter[str]:
-    """So many mutations over the four formats; what became of them."""
+    """So many mutations over the five formats; what became of them."""
     total: Counter[str] = Counter()
     before = signal.signal(signal.SIGALRM, stop)
     with tempfile.TemporaryDirectory() as base:
         for number, (name, each) in enumerate(formats(Path(base))):
             chance, sound, counts, slowest = random.Random(seed + number), each.path.read_text(), Counter(), 0.0
             assert verdict(each, sound)[0] == "accepted", verdict(each, sound)
-            for _ in range(mutations // 4):
+            for _ in range(mutations // 5):
                 text = each.sign(mutate(sound, chance))
                 begin = time.perf_counter()
                 kind, said = verdict(each, text)

@@ -35,12 +35,12 @@ def main() -> None:
     for name, config in result.strategy.items():
         print(f"  {name:8} {dict(config.degrees)!s:24} on {config.devices}")
 
-    # A strategy is a file that people can read, edit and load again; it is checked when it is lowered.
+    # A plan is a file that people can read, edit and load again; it is checked when it is applied.
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "strategy.json"
-        result.strategy.save(path)
-        again = taskflow.Strategy.load(path)
-    timeline = taskflow.simulate(taskflow.lower(graph, again, machine), costs)
+        path = Path(folder) / "plan.json"
+        result.plan.save(path)
+        _, rows = taskflow.Plan.load(path).apply(graph, machine, costs)
+    timeline = taskflow.simulate(rows, costs)
     assert timeline.seconds == result.seconds <= min(result.baseline_seconds.values())
     print(f"{'searched':16} {timeline.seconds * 1e3:7.3f} ms, {timeline.bytes_moved / 1e6:6.1f} MB moved")
 

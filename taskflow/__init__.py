@@ -38,6 +38,7 @@ from taskflow.machine.device import Device, Link
 from taskflow.report import Explanation, explain
 from taskflow.schedule.found import search_schedule
 from taskflow.schedule.orders import reorder
+from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted, SearchResult, search
 from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
@@ -87,6 +88,7 @@ __all__ = [
     "Optimum",
     "ParallelConfig",
     "Pattern",
+    "Plan",
     "PlanError",
     "Pointwise",
     "Privilege",

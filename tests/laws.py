@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from taskflow import CostModel, Executor, MachineModel, lower, reorder, single_device
+from taskflow import CostModel, Executor, MachineModel, Plan, check_plan, lower, reorder, single_device
 from taskflow.checking.checker import check_own_plan
 from taskflow.schedule.orders import NAMED
+from taskflow.tasks.memory import plan_memory
 from tests.strategies import random_strategy
 
 TOLERANCE = 1e-10  # float64: relative to the largest element
@@ -71,6 +72,21 @@ def any_plan_in_time_is_one_device(model, machine, strategy, expected, seed=0, c
         assert_equal(run(ordered, model.feeds, 2), first)
         laid_out += 1
     return laid_out
+
+
+def any_plan_is_one_device(model, machine, plan, expected, path):
+    """Law 1 for a plan that was saved and loaded; False where the order is refused, for a barrier say."""
+    plan.save(path)
+    loaded = Plan.load(path)
+    assert loaded == plan
+    try:
+        graph, rows = loaded.apply(model.graph, machine, CostModel.analytic(machine))
+    except ValueError as error:
+        assert "schedule '" in str(error)
+        return False
+    check_plan(graph, rows, plan_memory(rows))
+    assert_close(run(rows, model.feeds, 2), expected)
+    return True
 
 
 def runs_are_the_same(model, machine, strategy, steps=2, **options):

@@ -6,14 +6,18 @@ of operators is put to the same laws by another function that draws Models (see 
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy
-from taskflow.graph.family import Family
-from taskflow.strategy.micro_batches import micro_batches
+from taskflow.graph.family import Family, families
+from taskflow.schedule import gpipe
+from taskflow.schedule.orders import NAMED
+from taskflow.schedule.pipeline import pipeline_of
+from taskflow.strategy.micro_batches import micro_batches, most_micro_batches
 from taskflow.strategy.rules import random_config
 from tests import tiny
 
@@ -247,6 +251,40 @@ def plans_in_time(draw, model):
         if generator.random() < 0.4:
             strategy[op.name] = random_config(Family.of(op), machine, generator)
     return Model(graph, model.feeds), machine, strategy
+
+
+@st.composite
+def whole_plans(draw, graph):
+    """A machine and a `Plan`: what is computed again, homes, a random strategy or stages, micro-batches, an order."""
+    seed = draw(st.integers(0, 2**32 - 1))
+    generator = np.random.default_rng(seed)
+    machine = MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
+    plan = taskflow.Plan(
+        Strategy(),
+        homes=[region.name for region in graph.parameters if generator.random() < 0.5],
+        gathers_again=draw(st.booleans()),
+        collectives=draw(st.sampled_from([{}, {"all-reduce": "ring"}, {"all-gather": "fastest"}])),
+    )
+    forward = [op.name for op in graph.operators if not op.is_backward and not op.writes]
+    if draw(st.booleans()):
+        again = replace(plan, recomputed=[name for name in forward if generator.random() < 0.5])
+        with suppress(ValueError):  # it reads what is updated since
+            again.transform(graph)
+            plan = again
+    changed = plan.transform(graph)
+    if draw(st.booleans()):
+        strategy = taskflow.stages(changed, machine, min(len(machine.devices), len(families(changed))))
+    else:
+        strategy = random_strategy(changed, machine, seed)
+    for op in (op for op in changed.operators if op.beside):
+        if generator.random() < 0.4:
+            strategy[op.name] = random_config(Family.of(op), machine, generator)
+    parts = most_micro_batches(changed, strategy, draw(st.integers(1, 6)))
+    plan = replace(plan, strategy=strategy, parts=parts)
+    order = draw(st.sampled_from([None, *NAMED, "list"]))
+    if order == "list":
+        order = gpipe.schedule(pipeline_of(plan.lower(graph, machine)[1]))
+    return machine, replace(plan, schedule=order)
 
 
 def whole(graph, device=0):

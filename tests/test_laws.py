@@ -12,7 +12,7 @@ from taskflow import Graph, MachineModel, PlanError, data_parallel, lower
 from tests import laws, tiny
 from tests.checking.mutations import dependence_missing
 from tests.ops.strategies import operator_graphs
-from tests.strategies import graphs, plans_in_time, strategies
+from tests.strategies import graphs, plans_in_time, strategies, whole_plans
 
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
 
@@ -58,6 +58,18 @@ def test_any_plan_in_time_gives_the_numbers_of_one_device(models, data, seed):
     model = data.draw(GRAPHS[models])
     expected = laws.one_device(model, MachineModel.uniform(1), 2)
     laws.any_plan_in_time_is_one_device(*data.draw(plans_in_time(model)), expected, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", GRAPHS)
+@examples(50)
+@given(data=st.data())
+def test_any_plan_gives_the_numbers_of_one_device(models, data, tmp_path_factory):
+    """Strategy, micro-batches, order, recomputation, homes and collectives, through a file."""
+    model = data.draw(GRAPHS[models])
+    expected = laws.one_device(model, MachineModel.uniform(1), 2)
+    path = tmp_path_factory.getbasetemp() / "plan.json"
+    laws.any_plan_is_one_device(model, *data.draw(whole_plans(model.graph)), expected, path)
 
 
 @pytest.mark.slow

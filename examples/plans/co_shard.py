@@ -8,7 +8,7 @@ import taskflow
 MODEL = {"length": 32}
 
 
-def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel) -> taskflow.TaskGraph:
+def plan(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Plan:
     strategy, devices = taskflow.data_parallel(graph, machine), len(machine.devices)
     inside = []
     for name in strategy:
@@ -18,5 +18,4 @@ def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.
             places = [device for device in range(devices) for _ in range(4)]
             strategy[name] = taskflow.ParallelConfig({"b": devices, axis: 4}, places)
             inside += [name] * any(axis in region.axes for region in op.outputs)
-    rows = taskflow.lower(taskflow.recompute(graph, inside), strategy, machine)
-    return taskflow.reorder(rows, costs, taskflow.schedule.by_ordinal)
+    return taskflow.Plan(strategy, schedule="by_ordinal", recomputed=inside)

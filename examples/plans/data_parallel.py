@@ -5,5 +5,5 @@ import taskflow
 MODEL: dict[str, int] = {}
 
 
-def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel) -> taskflow.TaskGraph:
-    return taskflow.lower(graph, taskflow.data_parallel(graph, machine), machine)
+def plan(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Plan:
+    return taskflow.Plan(taskflow.data_parallel(graph, machine))

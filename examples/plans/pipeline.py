@@ -5,7 +5,6 @@ import taskflow
 MODEL: dict[str, int] = {}
 
 
-def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel) -> taskflow.TaskGraph:
+def plan(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Plan:
     cuts = [f"block{k}.q" for k in range(1, len(machine.devices))]
-    rows = taskflow.lower(graph, taskflow.stages(graph, machine, cuts=cuts, parts=8), machine)
-    return taskflow.reorder(rows, costs, taskflow.schedule.one_f_one_b)
+    return taskflow.Plan(taskflow.stages(graph, machine, cuts=cuts), parts=8, schedule="one_f_one_b")

@@ -62,7 +62,7 @@ def compare(name: str, is_emulated: bool) -> str:
     policy = import_module(name)
     costs = costs_of(getattr(policy, "DEVICES", DEVICES), is_emulated)
     graph, machine = model.build(**policy.MODEL), costs.machine
-    rows = policy.plan(graph, machine, taskflow.CostModel.analytic(machine))
+    _, rows = policy.plan(graph, machine).apply(graph, machine, taskflow.CostModel.analytic(machine))
     found = run(rows, graph, costs)
     alone = run(taskflow.lower(graph, taskflow.single_device(graph, machine), machine), graph, costs)
     difference = max(float(np.abs(found.numbers[each] - value).max()) for each, value in alone.numbers.items())

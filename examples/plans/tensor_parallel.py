@@ -9,9 +9,9 @@ import taskflow
 MODEL: dict[str, int] = {}
 
 
-def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel) -> taskflow.TaskGraph:
+def plan(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Plan:
     strategy, devices = taskflow.single_device(graph, machine), len(machine.devices)
     for name in strategy:
         axis = next((a for a in graph.operator(name).split_axes if a in "hov"), "b")
         strategy[name] = taskflow.ParallelConfig({axis: devices})
-    return taskflow.lower(graph, strategy, machine)
+    return taskflow.Plan(strategy)

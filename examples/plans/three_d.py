@@ -9,12 +9,11 @@ MODEL: dict[str, int] = {}
 DEVICES = 8
 
 
-def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel) -> taskflow.TaskGraph:
+def plan(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Plan:
     data, tensor = len(machine.devices) // 4, 2
     within = {}
     for name in taskflow.single_device(graph, machine):
         axis = next((a for a in graph.operator(name).split_axes if a in "ho"), "s")
         within[name] = taskflow.ParallelConfig({"b": data, axis: tensor})
-    strategy = taskflow.stages(graph, machine, cuts=["block2.q"], parts=4, within=within)
-    rows = taskflow.lower(graph, strategy, machine)
-    return taskflow.reorder(rows, costs, taskflow.schedule.one_f_one_b)
+    strategy = taskflow.stages(graph, machine, cuts=["block2.q"], within=within)
+    return taskflow.Plan(strategy, parts=4, schedule="one_f_one_b")

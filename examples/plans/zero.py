@@ -8,10 +8,10 @@ import taskflow
 MODEL: dict[str, int] = {}
 
 
-def plan(graph: taskflow.Graph, machine: taskflow.MachineModel, costs: taskflow.CostModel) -> taskflow.TaskGraph:
+def plan(graph: taskflow.Graph, machine: taskflow.MachineModel) -> taskflow.Plan:
     strategy, devices = taskflow.data_parallel(graph, machine), len(machine.devices)
     for op in graph.operators:
         if op.writes and op.split_axes:
             axis = max(op.split_axes, key=lambda name: op.extents[name])
             strategy[op.name] = taskflow.ParallelConfig({axis: devices})
-    return taskflow.lower(graph, strategy, machine)
+    return taskflow.Plan(strategy)

@@ -15,7 +15,7 @@ from ops.attention.linear_attention import check_heads, memory_linear_attention
 from ops.building import check_positive, checked, distinct, launch_all, launch_first, parameters, terms
 from ops.cuda import attention as gpu_attention
 from ops.dense.linear import multiply_gradients, multiply_with
-from ops.dense.product import Plan, contract, multiply_matrices
+from ops.dense.product import Layouts, contract, multiply_matrices
 from ops.elementwise.dropout import dropout
 from ops.loss.softmax import softmax
 from ops.tiles import deliver, matrix, result_matrix, work_array
@@ -112,7 +112,7 @@ def scaled_dot_product_attention(
     graph, name = q.graph, q.graph.unique_name(name or "attention")
     b, s, heads, d = distinct(q.axes, ("t",))
     pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
-    kernel = _scores.bind(plan=Plan.of(pattern), scale=q.shape[3] ** -0.5, is_causal=is_causal)
+    kernel = _scores.bind(layouts=Layouts.of(pattern), scale=q.shape[3] ** -0.5, is_causal=is_causal)
     backward = partial(_scores_backward, scale=q.shape[3] ** -0.5)
     scores = launch_first(name, pattern, [q, k], kernel=kernel, backward=backward, flops=2)
     with graph.following(scores.name):
@@ -121,20 +121,22 @@ def scaled_dot_product_attention(
 
 
 @partial(Kernel, takes_half=True)
-def _scores_on_gpu(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+def _scores_on_gpu(
+    ctx: Context, q: Array, k: Array, out: Array, *, layouts: Layouts, scale: float, is_causal: bool
+) -> None:
     work = work_array(ctx, "scores", out)
-    multiply_matrices(ctx, q, k, work, plan=plan)
+    multiply_matrices(ctx, q, k, work, layouts=layouts)
     gpu_attention.scale_and_mask(ctx, work, scale, _seen(ctx, out, is_causal))
     deliver(ctx, work, out)
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=_scores_on_gpu)
-def _scores(ctx: Context, q: Array, k: Array, out: Array, *, plan: Plan, scale: float, is_causal: bool) -> None:
+def _scores(ctx: Context, q: Array, k: Array, out: Array, *, layouts: Layouts, scale: float, is_causal: bool) -> None:
     """Keys behind the query count as minus infinity, in partial sums too."""
     from ops.cpu import rows as cpu_rows
 
     work = work_array(ctx, "scores", out)
-    multiply_matrices(ctx, q, k, work, plan=plan)
+    multiply_matrices(ctx, q, k, work, layouts=layouts)
     ctx.call(
         cpu_rows.scale_and_mask, work.reshape(-1, *out.shape[2:]), out.dtype.type(scale), _seen(ctx, out, is_causal)
     )

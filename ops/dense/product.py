@@ -75,7 +75,7 @@ def einsum(equation: str, x: LogicalRegion, y: LogicalRegion, name: str | None =
 
 def contract(name: str, pattern: str, x: LogicalRegion, y: LogicalRegion, scale: float = 1.0) -> LogicalRegion:
     """`scale` times the sum of products of a pattern without groups whose axes each stand in two terms or in all."""
-    kernel = multiply_matrices.bind(plan=Plan.of(pattern), scale=scale)
+    kernel = multiply_matrices.bind(layouts=Layouts.of(pattern), scale=scale)
     backward = partial(_backward, scale=scale)
     return launch_first(name, pattern, [x, y], kernel=kernel, backward=backward, flops=2)
 
@@ -93,7 +93,7 @@ Layout = tuple[tuple[int, ...], int, int]  # order of the dimensions, how many a
 
 
 @dataclass(frozen=True)
-class Plan:
+class Layouts:
     """How both operands and the result are seen as (batch..., rows, columns)."""
 
     x: Layout
@@ -101,8 +101,8 @@ class Plan:
     z: Layout
 
     @staticmethod
-    def of(pattern: str) -> Plan:
-        """The plan of a product of two terms, `left, right -> result`."""
+    def of(pattern: str) -> Layouts:
+        """Those of a product of two terms, `left, right -> result`."""
         left, _, right = pattern.partition("->")
         x, y = (part.replace(".", "").replace("^", "").split() for part in left.split(","))
         z = right.replace(".", "").replace("^", "").split()
@@ -114,16 +114,16 @@ class Plan:
             order = tuple(axes.index(a) for a in (*batch, *first_axes, *last_axes))
             return order, len(batch), len(first_axes)
 
-        return Plan(layout(x, rows, summed), layout(y, summed, columns), layout(z, rows, columns))
+        return Layouts(layout(x, rows, summed), layout(y, summed, columns), layout(z, rows, columns))
 
 
 @partial(Kernel, is_captured=True, takes_half_on_cuda=True, accumulates=True)
-def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, plan: Plan, scale: float = 1.0) -> None:
+def multiply_matrices(ctx: Context, x: Array, y: Array, z: Array, *, layouts: Layouts, scale: float = 1.0) -> None:
     """One call of matmul; operands are copied where rows or columns of several axes do not merge in memory, and cast
     where they are not of one dtype, as under a precision that makes only one of them half."""
     dtype, made = _dtypes(x, y, z)
-    left, right = _matrices(ctx, "x", x, plan.x, dtype), _matrices(ctx, "y", y, plan.y, dtype)
-    order, batch, rows = plan.z
+    left, right = _matrices(ctx, "x", x, layouts.x, dtype), _matrices(ctx, "y", y, layouts.y, dtype)
+    order, batch, rows = layouts.z
     target = z.transpose(order)
     is_in_place, adds = z.dtype == made and merges(target, batch, rows), ctx.adds_to(0)
     if is_in_place and adds:

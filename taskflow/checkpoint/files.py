@@ -138,7 +138,7 @@ def load(executor: Executor, folder: str | Path, ignore_extra: bool = False) -> 
 def _open(transport: Transport, folder: Path) -> Reader:
     """The checkpoint `folder`, or the newest one in it, its files open on every rank."""
     for _ in range(_TRIES):
-        path = transport.on_rank_0(lambda: _find(folder))
+        path = transport.on_rank_0(lambda: find_checkpoint(folder))
         try:
             reader, error = Reader(path, transport.on_rank_0(partial(read_manifest, path))), None
         except (OSError, ValueError) as problem:
@@ -152,7 +152,8 @@ def _open(transport: Transport, folder: Path) -> Reader:
     raise ValueError(f"load: the checkpoints in '{folder}' go faster than they can be opened")
 
 
-def _find(folder: Path) -> Path:
+def find_checkpoint(folder: Path) -> Path:
+    """The checkpoint `folder`, or the newest one in it; ValueError if there is none."""
     path = folder if is_checkpoint(folder) else latest(folder)
     if path is None:
         raise ValueError(f"load: there is no checkpoint in '{folder}'")

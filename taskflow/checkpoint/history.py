@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from msgspec import Meta, Struct, field, to_builtins
 
-from taskflow.checkpoint.files import load, save_owned
+from taskflow.checkpoint.files import find_checkpoint, load, save_owned
 from taskflow.checkpoint.folder import fall_back, latest, owning
-from taskflow.checkpoint.manifest import Manifest
+from taskflow.checkpoint.manifest import Manifest, read_manifest
 from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming
 from taskflow.core.system import restart_number
 from taskflow.execute import Executor
+from taskflow.schedule.plan import Plan
 
 Count = Annotated[int, Meta(ge=0)]
 
@@ -88,6 +89,28 @@ def position_of(found: Path, manifest: Manifest) -> Position:
         return fit(manifest.notes["position"], Position)
 
 
+def plan_notes(plan: Plan) -> dict[str, Any]:
+    """What a checkpoint keeps of a plan; nothing of one whose schedule is a function, which no file holds."""
+    try:
+        return {"plan": plan.to_table()}
+    except ValueError:
+        return {}
+
+
+def plan_of(folder: str | Path) -> Plan | None:
+    """The plan of the run that saved a checkpoint, or the newest one in a folder; None if it recorded none.
+
+    Raises:
+        ValueError: there is no checkpoint, or it is damaged.
+    """
+    found = find_checkpoint(Path(folder))
+    manifest = read_manifest(found)
+    if "plan" not in manifest.notes:
+        return None
+    with naming(f"checkpoint '{found}': its plan"):
+        return Plan.of_table(fit(manifest.notes["plan"], dict[str, Any]))
+
+
 class Keeper:
     """Keeps the last finite state of a run: in a folder of checkpoints, or else in memory. The folder is
     its own between `with` and its end.
@@ -101,19 +124,26 @@ class Keeper:
         every: steps between two checkpoints; None: one after each epoch.
         keep: checkpoints to leave.
         goes_back: when a number is not finite, go on from the last finite state; else raise.
+        notes: what every checkpoint keeps beside the position.
 
     Raises:
         ValueError: `every` is not positive.
     """
 
     def __init__(
-        self, step: Executor, folder: str | Path | None, every: int | None, keep: int, goes_back: bool = False
+        self,
+        step: Executor,
+        folder: str | Path | None,
+        every: int | None,
+        keep: int,
+        goes_back: bool = False,
+        notes: Mapping[str, Any] | None = None,
     ) -> None:
         if every is not None and every < 1:
             raise ValueError(f"fit: every is at least 1 step, not {every}")
         self.step, self.every, self.keep, self.goes_back = step, every, keep, goes_back
         self.folder = None if folder is None else Path(folder)
-        self._saved, self._owned = -1, ExitStack()
+        self._notes, self._saved, self._owned = notes or {}, -1, ExitStack()
         self._boundless = step.regions.not_finite()
         self._copy: tuple[int, dict[int, Array]] | None = (step.steps, step.regions.keep())
 
@@ -170,7 +200,7 @@ class Keeper:
         elif self.folder is None:
             self._copy = self.step.steps, self.step.regions.keep()
         else:
-            save_owned(self.step, self.folder, self.keep, {"position": to_builtins(position)})
+            save_owned(self.step, self.folder, self.keep, {**self._notes, "position": to_builtins(position)})
             self._copy = None
         self._saved = self.step.steps
 

@@ -7,7 +7,7 @@ import sys
 
 from taskflow.checking.checker import check_plan
 from taskflow.checking.rules import PlanError
-from taskflow.cli.inputs import add_problem, add_schedule, add_strategy, find_plan, find_rows, read_problem
+from taskflow.cli.inputs import add_problem, add_schedule, add_strategy, find_plan, read_problem
 from taskflow.cli.output import show
 from taskflow.cli.types import Commands
 from taskflow.tasks.memory import plan_memory
@@ -25,9 +25,9 @@ def add_parser(commands: Commands) -> None:
 def _check(options: argparse.Namespace) -> int:
     """0 and the proof in one line; 1 and what is wrong in one line."""
     problem = read_problem(options)
-    task_graph = find_rows(options, problem, find_plan(options, problem))
+    graph, rows = find_plan(options, problem).apply(problem.graph, problem.machine, problem.costs)
     try:
-        show(str(check_plan(problem.graph, task_graph, plan_memory(task_graph))))
+        show(str(check_plan(graph, rows, plan_memory(rows))))
     except PlanError as error:
         sys.stderr.write(f"taskflow: {error}\n")
         return 1

@@ -1,9 +1,9 @@
-"""What the subcommands about a strategy share: a model, a machine, costs and a strategy from their options."""
+"""What the subcommands about a plan share: a model, a machine, costs and a plan from their options."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from taskflow.cli.machine import find_machine
@@ -11,17 +11,16 @@ from taskflow.cli.model import build_model
 from taskflow.cli.types import positive
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
-from taskflow.graph.homes import homes
-from taskflow.graph.recompute import recompute
-from taskflow.lowering import lower
+from taskflow.graph.recompute import recompute, recomputed
 from taskflow.machine import MachineModel
-from taskflow.schedule import Schedule, chimera, zb_v
+from taskflow.report.describe import describe_plan
+from taskflow.schedule import Schedule, chimera, program, zb_v
 from taskflow.schedule.found import NAME as SEARCHED
-from taskflow.schedule.orders import NAMED, reorder
+from taskflow.schedule.orders import NAMED
+from taskflow.schedule.plan import Plan
 from taskflow.strategy.rules import RULES
 from taskflow.strategy.stages import stages
-from taskflow.strategy.strategy import Strategy, check_strategy
-from taskflow.tasks.task_graph import TaskGraph
+from taskflow.strategy.strategy import Strategy
 
 DEFAULT = "data_parallel"  # a strategy
 
@@ -59,17 +58,17 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
 
 
 def add_strategy(parser: argparse.ArgumentParser) -> None:
-    """The option that `find_strategy` gets."""
+    """The option that `load_plan` gets, where it is no rule."""
     parser.add_argument(
         "--strategy",
         default=DEFAULT,
         metavar="NAME|FILE",
-        help=f"a strategy file, or {', '.join(RULES)} (default: {DEFAULT})",
+        help=f"a plan file or strategy file, or {', '.join(RULES)} (default: {DEFAULT})",
     )
 
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
-    """The options of `find_rows`."""
+    """The options of `find_plan`."""
     parser.add_argument(
         "--parts", type=positive, metavar="K", help="a pipeline of K micro-batches instead of --strategy"
     )
@@ -93,26 +92,38 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
 def read_problem(options: argparse.Namespace) -> Problem:
     """The graph, machine and costs that the options name; ValueError where they do not fit."""
     machine = find_machine(options.machine, options.nodes, options.devices)
-    graph, again = build_model(options.model, options.arguments), getattr(options, "recompute", None)
-    if again:
-        graph = recompute(graph, again if again == "auto" else again.split(","))
-    if getattr(options, "homes", False):
-        graph = homes(graph)
+    graph = build_model(options.model, options.arguments)
     return Problem(graph, machine, find_costs(options.costs, machine))
 
 
-def find_plan(options: argparse.Namespace, problem: Problem) -> Strategy:
-    """The strategy or pipeline that the options name."""
+def find_plan(options: argparse.Namespace, problem: Problem) -> Plan:
+    """The plan that the options name."""
     if options.parts and options.strategy != DEFAULT:
         instead = f"leave out --strategy {options.strategy}"
         raise ValueError(f"--parts {options.parts} makes a strategy of its own: {instead}")
-    if options.parts:
-        groups = _groups(options.schedule, len(problem.machine.devices), options.stages)
-        count = options.stages or (None if groups is None else len(groups))
-        return stages(problem.graph, problem.machine, count, options.parts, devices=groups)
-    if options.stages:
+    if options.stages and not options.parts:
         raise ValueError(f"--stages {options.stages}: give the micro-batches of the pipeline, too (--parts)")
-    return find_strategy(options.strategy, problem)
+    is_rule = options.strategy in RULES
+    plan = _with_options(Plan(Strategy()) if is_rule else load_plan(options.strategy), options, problem.graph)
+    graph, machine = plan.transform(problem.graph), problem.machine
+    if options.parts:
+        groups = _groups(options.schedule, len(machine.devices), options.stages)
+        count = options.stages or (None if groups is None else len(groups))
+        plan = replace(plan, schedule=plan.schedule or program)
+        return replace(plan, strategy=stages(graph, machine, count, options.parts, devices=groups))
+    return replace(plan, strategy=RULES[options.strategy](graph, machine)) if is_rule else plan
+
+
+def _with_options(plan: Plan, options: argparse.Namespace, graph: Graph) -> Plan:
+    """The plan with what stands beside `--strategy`."""
+    if again := options.recompute:
+        names = recomputed(recompute(graph)) if again == "auto" else again.split(",")
+        plan = plan.with_fields(f"--recompute {again}", recomputed=names)
+    if options.homes:
+        plan = plan.with_fields("--homes", homes=[region.name for region in graph.parameters])
+    if options.schedule:
+        plan = plan.with_fields(f"--schedule {options.schedule}", schedule=find_order(options.schedule))
+    return plan
 
 
 def _groups(schedule: str | None, devices: int, count: int | None) -> list[tuple[int, ...]] | None:
@@ -125,14 +136,6 @@ def _groups(schedule: str | None, devices: int, count: int | None) -> list[tuple
     return [(k % devices,) for k in range(count)] if count and count > devices else None
 
 
-def find_rows(options: argparse.Namespace, problem: Problem, strategy: Strategy) -> TaskGraph:
-    """The rows of a strategy in the order of the schedule that the options name."""
-    rows = lower(problem.graph, strategy, problem.machine)
-    if options.schedule is None:
-        return rows
-    return reorder(rows, problem.costs, find_order(options.schedule))
-
-
 def find_order(name: str) -> Schedule | str:
     """The name of an order or policy, or a schedule from a file."""
     if name in (*NAMED, SEARCHED):
@@ -142,15 +145,19 @@ def find_order(name: str) -> Schedule | str:
     return Schedule.load(name)
 
 
-def find_strategy(name: str, problem: Problem) -> Strategy:
-    """A strategy by rule or from a file, checked against graph and machine."""
-    if name in RULES:
-        return RULES[name](problem.graph, problem.machine)
+def load_plan(name: str) -> Plan:
+    """A plan from a file of one or of a strategy."""
     if not Path(name).is_file():
         raise ValueError(f"strategy '{name}': is neither a file nor one of {', '.join(RULES)}")
-    strategy = Strategy.load(name)
-    check_strategy(problem.graph, strategy, len(problem.machine.devices))
-    return strategy
+    return Plan.load(name)
+
+
+def find_start(name: str, problem: Problem) -> Strategy:
+    """A strategy by rule or from a file, from which a search starts."""
+    plan = Plan(RULES[name](problem.graph, problem.machine)) if name in RULES else load_plan(name)
+    if more := describe_plan(plan):
+        raise ValueError(f"start '{name}': a search starts from strategies; this plan has more: {more}")
+    return plan.strategy
 
 
 def find_costs(name: str, machine: MachineModel) -> CostModel:

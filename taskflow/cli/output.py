@@ -11,11 +11,10 @@ from taskflow.cli.inputs import Problem
 from taskflow.core.files import replace_file
 from taskflow.core.system import world_rank
 from taskflow.core.text import printable
-from taskflow.lowering import lower
 from taskflow.report.console import ShowProgress, make_console, print_table, show_progress
 from taskflow.report.dot import strategy_dot, task_graph_dot
 from taskflow.report.explanation import Table
-from taskflow.strategy.strategy import Strategy
+from taskflow.schedule.plan import Plan
 
 
 def output_file(text: str) -> Path:
@@ -36,12 +35,13 @@ def add_dot(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def write_dot(options: argparse.Namespace, problem: Problem, strategy: Strategy) -> None:
+def write_dot(options: argparse.Namespace, problem: Problem, plan: Plan) -> None:
     """Write the DOT files that the options ask for."""
     if options.dot:
-        write(options.dot, strategy_dot(problem.graph, strategy, len(problem.machine.devices)))
+        graph = plan.transform(problem.graph)
+        write(options.dot, strategy_dot(graph, plan.strategy, len(problem.machine.devices)))
     if options.task_dot:
-        write(options.task_dot, task_graph_dot(lower(problem.graph, strategy, problem.machine)))
+        write(options.task_dot, task_graph_dot(plan.lower(problem.graph, problem.machine)[1]))
 
 
 def write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 
-from taskflow.cli.inputs import Problem, add_problem, find_strategy, read_problem
+from taskflow.cli.inputs import Problem, add_problem, find_start, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
 from taskflow.cli.types import Commands, natural, positive, positive_seconds
 from taskflow.core.system import world_rank
@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--until-local", action="store_true", help="go on beyond the budget until no change of one operator is faster"
     )
-    parser.add_argument("--out", type=output_file, metavar="FILE", help="write the strategy as JSON")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write the plan as JSON")
     add_dot(parser)
     parser.set_defaults(act=_search)
 
@@ -47,15 +47,15 @@ def _search(options: argparse.Namespace) -> int:
     show_table([("start", "a step"), *((name, _described(s)) for name, s in result.baseline_seconds.items())])
     show(f"{'interrupted, the best so far: ' if status else ''}{result}")
     if options.out:
-        result.strategy.save(options.out)
+        result.plan.save(options.out)
         show(f"written: {options.out}")
-    write_dot(options, problem, result.strategy)
+    write_dot(options, problem, result.plan)
     return status
 
 
 def _run_search(problem: Problem, options: argparse.Namespace) -> SearchResult:
     """Search within the budget of the options; what they leave open is `search`'s default."""
-    starts = {name: find_strategy(name, problem) for name in options.start}
+    starts = {name: find_start(name, problem) for name in options.start}
     budget = {name: value for name in ("proposals", "seconds") if (value := getattr(options, name)) is not None}
     with progress_bar() as show_progress:
         begin = time.monotonic()

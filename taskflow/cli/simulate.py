@@ -1,4 +1,4 @@
-"""`taskflow simulate`, `trace` and `explain`: the predicted step of a strategy, with no GPU and no mpirun."""
+"""`taskflow simulate`, `trace` and `explain`: the predicted step of a plan, with no GPU and no mpirun."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from taskflow.cli.inputs import (
     add_problem,
     add_schedule,
     add_strategy,
-    find_order,
     find_plan,
-    find_rows,
     read_problem,
 )
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
@@ -49,18 +47,20 @@ def _add(commands: Commands, name: str, act: Act, help: str) -> argparse.Argumen
 
 def _simulate(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    strategy = find_plan(options, problem)
-    timeline = simulate(find_rows(options, problem, strategy), problem.costs)
-    show_table(step_table(break_down(timeline, problem.graph, lambda op: op.name)))
-    if options.schedule:
+    plan = find_plan(options, problem)
+    graph, rows = plan.apply(problem.graph, problem.machine, problem.costs)
+    timeline = simulate(rows, problem.costs)
+    show_table(step_table(break_down(timeline, graph, lambda op: op.name)))
+    if plan.schedule is not None:
         show(pipeline_diagram(timeline))
-    write_dot(options, problem, strategy)
+    write_dot(options, problem, plan)
     return 0
 
 
 def _trace(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    timeline = simulate(find_rows(options, problem, find_plan(options, problem)), problem.costs)
+    _, rows = find_plan(options, problem).apply(problem.graph, problem.machine, problem.costs)
+    timeline = simulate(rows, problem.costs)
     timeline.save_trace(options.out)
     show(f"written: {options.out} ({len(timeline.task_graph)} tasks)")
     return 0
@@ -68,17 +68,15 @@ def _trace(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     problem = read_problem(options)
-    strategy = find_plan(options, problem)
-    order = find_order(options.schedule) if options.schedule else "program" if options.parts else None
+    plan = find_plan(options, problem)
     with progress_bar() as show_progress:
         found = explain(
             problem.graph,
-            strategy,
+            plan,
             problem.machine,
             problem.costs,
             options.alternatives,
             progress=lambda done, total: show_progress(done, total, "alternatives"),
-            order=order,
         )
     for number, part in enumerate(explanation_parts(found, options.rows)):
         if number:
@@ -87,5 +85,5 @@ def _explain(options: argparse.Namespace) -> int:
             show(part)
         else:
             show_table(part)
-    write_dot(options, problem, strategy)
+    write_dot(options, problem, plan)
     return 0

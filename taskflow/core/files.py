@@ -162,10 +162,10 @@ def _explain(value: Any, kind: Any, message: str) -> str:
     if "unknown field" in rule and not place:
         rule += f"; the fields are {', '.join(kind.__struct_fields__)}"
     if " field " in rule:
-        return f"{place[1:]}: {rule}" if place else rule
+        return f"{place.removeprefix('.')}: {rule}" if place else rule
     for key in re.findall(r"\w+", place or ""):
         value = value[int(key)] if isinstance(value, list) else value[key]
-    return (f"'{place[1:]}' is " if place else "is ") + f"{_shown(value)}: {rule}"
+    return (f"'{place.removeprefix('.')}' is " if place else "is ") + f"{_shown(value)}: {rule}"
 
 
 def _shown(value: object) -> str:

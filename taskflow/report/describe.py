@@ -8,6 +8,8 @@ from math import prod
 
 from taskflow.core.text import list_numbers
 from taskflow.graph.graph import Operator
+from taskflow.schedule.orders import order_name
+from taskflow.schedule.plan import Plan
 from taskflow.strategy.strategy import Degree, ParallelConfig, parts
 
 _SOAP = {"sample": "Sample", "parameter": "Parameter", "attribute": "Attribute", "reduction": "Attribute"}
@@ -46,6 +48,16 @@ def describe_split(config: ParallelConfig) -> str:
     """A configuration in few letters, e.g. `b:4 on 0-3`."""
     split = [f"{axis or 'replicas'}:{parts(degree)}" for axis, degree in config.degrees if parts(degree) > 1]
     return f"{' '.join(split) or 'whole'} on {list_numbers(sorted(set(config.devices)))}"
+
+
+def describe_plan(plan: Plan) -> str:
+    """What a plan says beside its strategy, e.g. `4 micro-batches; schedule gpipe; computed again: fc1, fc2`."""
+    parts = [f"{plan.parts} micro-batches"] if plan.parts > 1 else []
+    parts += [f"schedule {order_name(plan.schedule)}"] if plan.schedule is not None else []
+    names = plan.recomputed if len(plan.recomputed) <= 6 else [f"{len(plan.recomputed)} operators"]
+    parts += [f"computed again: {', '.join(names)}"] if names else []
+    parts += [f"homes of {len(plan.homes)} parameters"] if plan.homes else []
+    return "; ".join(parts + [f"{name} by {algorithm}" for name, algorithm in plan.collectives.items()])
 
 
 def describe_devices(devices: Sequence[int]) -> str:

@@ -23,6 +23,7 @@ from taskflow.report.explanation import Alternative, Explanation, OperatorExplan
 from taskflow.report.plan import explain_plan
 from taskflow.schedule import Policy, Schedule, program
 from taskflow.schedule.orders import Order, order_name, reorder
+from taskflow.schedule.plan import Plan
 from taskflow.searching.judge import Judge
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import axis_kinds, data_parallel
@@ -32,32 +33,37 @@ from taskflow.tasks.timeline import Timeline
 
 def explain(
     graph: Graph,
-    strategy: Strategy,
+    strategy: Strategy | Plan,
     machine: MachineModel,
     costs: CostModel,
     alternatives: int = 16,
     progress: Callable[[int, int], None] | None = None,
     order: Order | Policy | Schedule | str | None = None,
 ) -> Explanation:
-    """Explain a strategy, or a plan: a strategy and an order.
+    """Explain a strategy or a plan.
 
     Args:
         graph, machine, costs: as for `search`.
-        strategy: of that graph.
+        strategy: of that graph, or a plan.
         alternatives: for how many operators other configurations are tried: those that take most of a step, one of
             those that do the same.
         progress: called with (operators done, operators in all).
-        order: what `reorder` takes. No alternatives are tried then: they are of one operator, which has to keep to its
-            stage and its micro-batches.
+        order: what `reorder` takes. No alternatives are tried then, nor where there are micro-batches: they are of one
+            operator, which has to keep to its stage and its micro-batches.
 
     Raises:
-        ValueError: the strategy does not fit the graph or the machine, or the order the rows.
+        ValueError: the strategy does not fit the graph or the machine, or the order the rows; or a plan has an order
+            itself.
     """
-    explainer = _Explainer(graph, strategy, machine, costs, order)
-    found = {op.name: explainer.entry(op) for op in graph.operators if op.name in strategy}
-    chosen = (
-        [same[0] for same in by_label(found.values())[:alternatives]] if len(machine.devices) > 1 and not order else []
-    )
+    plan = strategy if isinstance(strategy, Plan) else Plan(strategy)
+    if order is not None:
+        plan = plan.with_fields("explain: order=", schedule=order)
+    if plan.parts > 1 and plan.schedule is None:
+        plan = replace(plan, schedule=program)
+    explainer = _Explainer(plan, graph, machine, costs)
+    found = {op.name: explainer.entry(op) for op in explainer.graph.operators if op.name in explainer.strategy}
+    is_free = len(machine.devices) > 1 and plan.schedule is None
+    chosen = [same[0] for same in by_label(found.values())[:alternatives]] if is_free else []
     for done, entry in enumerate(chosen, 1):
         found[entry.name] = replace(entry, alternative=explainer.alternative(entry))
         if progress is not None:
@@ -66,16 +72,11 @@ def explain(
 
 
 class _Explainer:
-    """What the entries of one strategy share."""
+    """What the entries of one plan share."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        strategy: Strategy,
-        machine: MachineModel,
-        costs: CostModel,
-        order: Order | Policy | Schedule | str | None,
-    ) -> None:
+    def __init__(self, plan: Plan, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
+        graph, machine = plan.transform(graph), machine.with_collectives(plan.collectives)
+        strategy, order = plan.placement(graph, machine), plan.schedule
         self.graph, self.strategy, self.machine, self.costs = graph, strategy, machine, costs
         self.lowering = Lowering(graph, machine)
         self.data_parallel, self.kinds = data_parallel(graph, machine), axis_kinds(graph)

@@ -63,16 +63,19 @@ def reorder(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Sch
 
 def issue_order(task_graph: TaskGraph, costs: CostModel, order: Order | Policy | Schedule | str | None = None) -> Array:
     """The row numbers in which `reorder` issues them."""
-    if order == NAME:
-        order = search_schedule(task_graph, costs)
-    elif isinstance(order, str):
-        if order not in NAMED:
-            raise ValueError(f"schedule '{order}': is none of {', '.join(NAMED)}, {NAME}")
-        order = NAMED[order]
+    if isinstance(order, str):
+        check_order_name(order)
+        order = search_schedule(task_graph, costs) if order == NAME else NAMED[order]
     seconds = costs.seconds(task_graph)
     if isinstance(order, Policy | Schedule):
         return lay_out(task_graph, seconds, order)
     return (order or critical_path)(task_graph, seconds)
+
+
+def check_order_name(name: str) -> None:
+    """ValueError: nothing has that name."""
+    if name not in (*NAMED, NAME):
+        raise ValueError(f"schedule '{name}': is none of {', '.join(NAMED)}, {NAME}")
 
 
 def order_name(order: Order | Policy | Schedule | str) -> str:

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
+
+from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.graph.homes import homes
 from taskflow.graph.recompute import recompute
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
-from taskflow.schedule.orders import reorder
-from taskflow.schedule.schedule import Schedule
-from taskflow.strategy.micro_batches import micro_batches
-from taskflow.strategy.strategy import Strategy
+from taskflow.schedule.orders import NAMED, Order, by_ordinal, check_order_name, order_name, reorder
+from taskflow.schedule.schedule import Policy, Schedule, ScheduleTable
+from taskflow.strategy import strategy as strategies
+from taskflow.strategy.micro_batches import check_parts, micro_batches, most_micro_batches
+from taskflow.strategy.strategy import Strategy, StrategyTable, check_strategy
 from taskflow.tasks.task_graph import TaskGraph
+
+FORMAT, VERSION = "taskflow-plan", 1
+
+
+class PlanTable(StrategyTable, forbid_unknown_fields=True):
+    """A plan file: that of its strategy, and more; `schedule` is a name or a `ScheduleTable`."""
+
+    parts: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
+    schedule: str | dict[str, Any] | None = None
+    recomputed: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+    gathers_again: bool = True
+    collectives: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -25,20 +46,38 @@ class Plan:
     Attributes:
         strategy: of one micro-batch; it names updates and homes too, where these do not follow.
         parts: micro-batches of each device.
-        schedule: the order of rows, or its name (`taskflow.schedule.NAMED`); None: as lowered.
+        schedule: the order of rows, what `taskflow.reorder` takes; None: as lowered. An order or policy of
+            `taskflow.schedule` becomes its name.
         recomputed: forward operators that are computed again for the backward pass.
         homes: parameters that have a home (see `taskflow.homes`).
         gathers_again: whether the backward pass gathers what homes hold again.
         collectives: kind of collective -> algorithm, see `MachineModel.with_collectives`.
+
+    Raises:
+        ValueError: `parts` is not positive, or no schedule has that name.
+        TypeError: the strategy is none, or names are one text.
     """
 
     strategy: Strategy
     parts: int = 1
-    schedule: Schedule | str | None = None
+    schedule: Schedule | Policy | Order | str | None = None
     recomputed: tuple[str, ...] = ()
     homes: tuple[str, ...] = ()
     gathers_again: bool = True
     collectives: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.strategy, Strategy):
+            raise TypeError(f"plan: strategy is a Strategy, not a {type(self.strategy).__name__}")
+        check_parts(self.parts)
+        for name in ("recomputed", "homes"):
+            if isinstance(names := getattr(self, name), str):
+                raise TypeError(f"plan: {name} are names, not one text '{names}'")
+            object.__setattr__(self, name, tuple(names))
+        if isinstance(self.schedule, str):
+            check_order_name(self.schedule)
+        elif self.schedule is not None and NAMED.get(order_name(self.schedule)) is self.schedule:
+            object.__setattr__(self, "schedule", order_name(self.schedule))
 
     def transform(self, graph: Graph) -> Graph:
         """The graph whose rows run: with homes and with what is computed again."""
@@ -46,12 +85,100 @@ class Plan:
             graph = recompute(graph, self.recomputed)
         return homes(graph, self.homes, again=self.gathers_again) if self.homes else graph
 
+    def placement(self, graph: Graph, machine: MachineModel) -> Strategy:
+        """The strategy of the graph that runs, with all micro-batches; ValueError if it does not fit."""
+        check_strategy(graph, self.strategy, len(machine.devices))
+        return micro_batches(graph, self.strategy, self.parts)
+
+    def lower(self, graph: Graph, machine: MachineModel) -> tuple[Graph, TaskGraph]:
+        """The graph that runs, and its rows as they are lowered; see `apply`."""
+        graph = self.transform(graph)
+        return graph, lower(graph, self.placement(graph, machine), machine, self.collectives)
+
     def apply(self, graph: Graph, machine: MachineModel, costs: CostModel) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and its rows in their order.
 
         Raises:
             ValueError: the plan does not fit the graph or the machine.
         """
-        graph = self.transform(graph)
-        rows = lower(graph, micro_batches(graph, self.strategy, self.parts), machine, self.collectives)
+        graph, rows = self.lower(graph, machine)
         return graph, rows if self.schedule is None else reorder(rows, costs, self.schedule)
+
+    def for_graph(self, graph: Graph) -> Plan:
+        """The plan of an evaluation graph of the same model, see `Strategy.for_graph`.
+
+        It has the homes of the parameters that are there, and as many micro-batches, up to those of this plan, as its
+        samples divide into, one after the other. Nothing is computed again, since there is no backward pass.
+        """
+        known = {region.name for region in graph.parameters}
+        own = tuple(name for name in self.homes if name in known)
+        plan = replace(self, parts=1, schedule=None, recomputed=(), homes=own)
+        graph = plan.transform(graph)
+        strategy = self.strategy.for_graph(graph)
+        parts = most_micro_batches(graph, strategy, self.parts)
+        return replace(plan, strategy=strategy, parts=parts, schedule=by_ordinal if parts > 1 else None)
+
+    def with_fields(self, where: str, **fields: Any) -> Plan:
+        """The plan with fields that it does not set itself.
+
+        Raises:
+            ValueError: it sets one of them; the message begins with `where`.
+        """
+        plain = Plan(self.strategy)
+        for name in fields:
+            if (own := getattr(self, name)) != getattr(plain, name):
+                raise ValueError(f"{where}: the plan sets {name} itself, to {_shown(own)}; leave one of both out")
+        return replace(self, **fields)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def to_table(self) -> dict[str, Any]:
+        """A `PlanTable` as JSON has it.
+
+        Raises:
+            ValueError: the schedule is a function of the user's own, which has no name.
+        """
+        schedule = self.schedule.to_table() if isinstance(self.schedule, Schedule) else self.schedule
+        if not isinstance(schedule, dict | str | None):
+            raise ValueError(
+                f"plan: schedule '{order_name(schedule)}' is a function; a file holds a Schedule or a name"
+            )
+        names = {"recomputed": list(self.recomputed), "homes": list(self.homes)}
+        rest = {"gathers_again": self.gathers_again, "collectives": dict(self.collectives)}
+        return {**self.strategy.to_table(), "parts": self.parts, "schedule": schedule, **names, **rest}
+
+    @staticmethod
+    def of_table(table: Mapping[str, Any]) -> Plan:
+        """The plan of a `PlanTable`; ValueError if it is none (with the place)."""
+        found = fit(dict(table), PlanTable)
+        values = {name: getattr(found, name) for name in PlanTable.__struct_fields__ if name != "operators"}
+        values["collectives"] = fit_each(found.collectives, str, "collective")
+        if isinstance(found.schedule, dict):
+            with naming("schedule"):
+                values["schedule"] = fit(found.schedule, ScheduleTable).schedule()
+        return Plan(found.strategy(), **values)
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON, atomically; see `load`."""
+        text = json.dumps({"format": FORMAT, "version": VERSION, **self.to_table()}, indent=1)
+        replace_file(path, text + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a plan file, or a strategy file; whether it fits a graph is checked when it is lowered.
+
+        Raises:
+            ValueError: the file is no JSON, of another format or version, or an entry is malformed (named).
+        """
+        with naming(f"plan file '{path}'"):
+            table = parse_json(read_text(path))
+            if isinstance(table, dict) and table.get("format") == strategies.FORMAT:
+                return Plan(fit(without_head(table, strategies.FORMAT, strategies.VERSION), StrategyTable).strategy())
+            return Plan.of_table(without_head(table, FORMAT, VERSION))
+
+
+def _shown(value: Any) -> str:
+    """A field in few words."""
+    if isinstance(value, int):
+        return str(value)
+    return ", ".join(value) if isinstance(value, tuple) else order_name(value)

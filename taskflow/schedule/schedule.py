@@ -8,13 +8,14 @@ goes when it can. Numbers do not depend on it (law 3), since partial results are
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from taskflow.core.columns import Array
 from taskflow.core.files import fit, naming, parse_json, read_text, replace_file, without_head
@@ -32,12 +33,28 @@ PHASES = {"F": "F", "I": "I", "W": "W", "B": "IW"}
 # can start: a transfer that is late holds up all behind it (a late receive before a forward pass: pytorch #172668).
 MOVES, POINTS, TRANSFERS, UPDATES = range(4)
 
+_DEVICE = re.compile("0|[1-9][0-9]{0,8}")
+_Number = Annotated[int, Meta(ge=0, lt=1 << 31)]
+
 
 class ScheduleTable(Struct, forbid_unknown_fields=True):
-    """A schedule file."""
+    """A schedule file, and what a plan file says of its schedule."""
 
     name: str
-    devices: dict[str, list[tuple[str, int, int]]]
+    devices: dict[str, Any]
+
+    def schedule(self) -> Schedule:
+        """The schedule; ValueError if an entry is malformed (named)."""
+        found: dict[int, tuple[Step, ...]] = {}
+        for device, value in self.devices.items():
+            if not _DEVICE.fullmatch(device):
+                raise ValueError(f"device '{device}' is no number")
+            steps = fit(value, tuple[tuple[str, _Number, _Number], ...], f"device {device}")
+            for phase, _, _ in steps:
+                if phase not in PHASES:
+                    raise ValueError(f"device {device}: phase '{phase}' is none of {', '.join(PHASES)}")
+            found[int(device)] = steps
+        return Schedule(found, self.name)
 
 
 class Place(NamedTuple):
@@ -97,11 +114,14 @@ class Schedule:
     steps: Mapping[int, Sequence[Step]]
     name: str = "schedule"
 
+    def to_table(self) -> dict[str, Any]:
+        """A `ScheduleTable` as JSON has it."""
+        devices = {str(device): [list(step) for step in steps] for device, steps in self.steps.items()}
+        return {"name": self.name, "devices": devices}
+
     def save(self, path: str | Path) -> None:
         """Write JSON, atomically; see `load`."""
-        devices = {str(device): [list(step) for step in steps] for device, steps in self.steps.items()}
-        head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": self.name}
-        replace_file(path, json.dumps(head | {"devices": devices}) + "\n")
+        replace_file(path, json.dumps({"format": FORMAT, "version": VERSION, **self.to_table()}) + "\n")
 
     @staticmethod
     def load(path: str | Path) -> Schedule:
@@ -111,14 +131,7 @@ class Schedule:
             ValueError: the file is no JSON, of another format or version, or an entry is malformed (named).
         """
         with naming(f"schedule file '{path}'"):
-            table = fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), ScheduleTable)
-            for device, steps in table.devices.items():
-                if not device.isdecimal():
-                    raise ValueError(f"device '{device}' is no number")
-                for step in steps:
-                    if step[0] not in PHASES:
-                        raise ValueError(f"device {device}: phase '{step[0]}' is none of {', '.join(PHASES)}")
-        return Schedule({int(device): tuple(steps) for device, steps in table.devices.items()}, table.name)
+            return fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), ScheduleTable).schedule()
 
 
 def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) -> Array:

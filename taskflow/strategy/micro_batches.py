@@ -8,6 +8,7 @@ without samples, updates say, are left as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 
 import numpy as np
@@ -26,9 +27,8 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
         ValueError: an operator has fewer samples than points along them, cannot be split so, or its samples do not
             divide into `parts`.
     """
-    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
-        raise ValueError(f"micro-batches: {parts!r} of them; a positive number is needed")
-    sample, chosen = sample_groups(graph), dict(strategy)
+    check_parts(parts)
+    sample, chosen = sample_groups(graph), strategy.copy()
     for family in families(graph, strategy) if parts > 1 else []:
         name, extents = family.leader.name, family.leader.extents
         if name not in strategy:
@@ -37,7 +37,22 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
         chosen[name] = in_parts("micro-batches", family, axes, strategy[name], parts)
         if (samples := prod(extents[axis] for axis in axes)) % parts and chosen[name] != strategy[name]:
             raise ValueError(f"micro-batches: the {samples} samples of '{name}' do not divide into {parts}")
-    return Strategy.of_graph(graph, chosen)
+    return chosen
+
+
+def check_parts(parts: int) -> None:
+    """ValueError: this is no number of micro-batches."""
+    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+        raise ValueError(f"micro-batches: {parts!r} of them; a positive number is needed")
+
+
+def most_micro_batches(graph: Graph, strategy: Strategy, parts: int) -> int:
+    """The most micro-batches, up to `parts`, that the graph takes under the strategy."""
+    for count in range(parts, 1, -1):
+        with suppress(ValueError):
+            micro_batches(graph, strategy, count)
+            return count
+    return 1
 
 
 def in_parts(where: str, family: Family, axes: Sequence[str], config: ParallelConfig, parts: int) -> ParallelConfig:

@@ -39,9 +39,22 @@ class OperatorTable(Struct, forbid_unknown_fields=True):
 
 
 class StrategyTable(Struct, forbid_unknown_fields=True):
-    """A strategy file."""
+    """A strategy file, and what a plan file says of its strategy."""
 
     operators: dict[str, Any]
+
+    def strategy(self) -> Strategy:
+        """The strategy; ValueError if an entry is malformed (named)."""
+        configs, signatures = {}, {}
+        for name, value in self.operators.items():
+            with naming(f"operator '{name}'"):
+                entry = fit(value, OperatorTable)
+                configs[name] = ParallelConfig(fit_each(entry.degrees, _Degree, "axis"), entry.devices)
+                if (entry.pattern is None) != (entry.extents is None):
+                    raise ValueError("'pattern' and 'extents' are there together or not at all")
+                if entry.pattern is not None and entry.extents is not None:
+                    signatures[name] = entry.pattern, fit_each(entry.extents, _Extent, "extent of axis")
+        return Strategy(configs, signatures)
 
 
 @dataclass(frozen=True, init=False)
@@ -166,14 +179,18 @@ class Strategy(UserDict[str, ParallelConfig]):
                 configs[name] = ParallelConfig({}, config.devices[:1])
         return Strategy.of_graph(graph, configs)
 
-    def save(self, path: str | Path) -> None:
-        """Write JSON, atomically; see `load`."""
+    def to_table(self) -> dict[str, Any]:
+        """A `StrategyTable` as JSON has it."""
         operators: dict[str, dict[str, Any]] = {}
         for name, config in self.items():
             operators[name] = {"degrees": dict(config.degrees), "devices": list(config.devices)}
             if name in self.signatures:
                 operators[name]["pattern"], operators[name]["extents"] = self.signatures[name]
-        text = json.dumps({"format": FORMAT, "version": VERSION, "operators": operators}, indent=1)
+        return {"operators": operators}
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON, atomically; see `load`."""
+        text = json.dumps({"format": FORMAT, "version": VERSION, **self.to_table()}, indent=1)
         replace_file(path, text + "\n")
 
     @staticmethod
@@ -183,18 +200,8 @@ class Strategy(UserDict[str, ParallelConfig]):
         Raises:
             ValueError: the file is no JSON, of another format or version, or an entry is malformed (named).
         """
-        configs, signatures = {}, {}
         with naming(f"strategy file '{path}'"):
-            table = fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), StrategyTable)
-            for name, value in table.operators.items():
-                with naming(f"operator '{name}'"):
-                    entry = fit(value, OperatorTable)
-                    configs[name] = ParallelConfig(fit_each(entry.degrees, _Degree, "axis"), entry.devices)
-                    if (entry.pattern is None) != (entry.extents is None):
-                        raise ValueError("'pattern' and 'extents' are there together or not at all")
-                    if entry.pattern is not None and entry.extents is not None:
-                        signatures[name] = entry.pattern, fit_each(entry.extents, _Extent, "extent of axis")
-        return Strategy(configs, signatures)
+            return fit(without_head(parse_json(read_text(path)), FORMAT, VERSION), StrategyTable).strategy()
 
 
 _Degree = Annotated[int, Meta(ge=1)] | list[float]

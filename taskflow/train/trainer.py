@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.checking.checker import check_own_plan, compile_check
-from taskflow.checkpoint.history import History, Keeper, Position
+from taskflow.checkpoint.history import History, Keeper, Position, plan_notes
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import Interrupted, Interrupts, noted_interrupt
 from taskflow.comm.transport import LocalTransport, connect
@@ -25,22 +26,22 @@ from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
 from taskflow.graph.graph import Graph
-from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.report.console import make_console, print_table, show_compiling, show_progress
+from taskflow.report.describe import describe_plan
 from taskflow.schedule import Policy, Schedule, by_ordinal
-from taskflow.schedule.orders import Order, issue_order, order_name
+from taskflow.schedule.orders import Order, issue_order
+from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult, search
 from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
-from taskflow.strategy.micro_batches import micro_batches
-from taskflow.strategy.rules import data_parallel, leaders
+from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
-from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.tasks.task_graph import Array
 from taskflow.train.batches import Batches, Feeds
 from taskflow.train.rates import Rate
 
-Rule = Callable[[Graph, MachineModel], Strategy]
+Rule = Callable[[Graph, MachineModel], Strategy | Plan]
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Trainer:
     Args:
         graph: with an optimizer; its outputs are averaged and shown.
         machine: default: the machine at hand, a device for each rank, with measured rates.
-        strategy: a Strategy, a rule `(graph, machine) -> Strategy`, or "search".
+        strategy: a Strategy, a `Plan`, a rule `(graph, machine) -> Strategy or Plan`, or "search".
         seed: of initial values, random operators and the search.
         proposals: budget of the search.
         costs: default: measured, and rehearsed for the strategy that was chosen.
@@ -64,7 +65,7 @@ class Trainer:
             on a machine, goes on beside the search.
         accumulate: micro-batches of every step: gradients of so many equal parts of the samples are added up on the
             devices of the strategy, one part after the other, so that memory holds the activations of one. The result
-            is that of 1. A search does not know of it; evaluation is not cut.
+            is that of 1. A search does not know of it; evaluation has as many, as far as its samples divide so.
         order: what `taskflow.reorder` takes, by name too, such as the policy of a pipeline (`taskflow.stages`).
             Default: `by_ordinal` if there are several micro-batches to accumulate, else as lowered.
         learning_rate: step -> rate (see `taskflow.rates`), written to the region `learning_rate`.
@@ -75,7 +76,7 @@ class Trainer:
     Raises:
         SearchInterrupted: Ctrl-C in the search, on all ranks, with the best strategy so far.
         ValueError: the samples of an operator do not divide into the micro-batches, or are too few; an operator needs
-            several at once; or the order does not fit.
+            several at once; the order does not fit; or a plan has micro-batches or an order itself.
     """
 
     @phase("construction")
@@ -84,7 +85,7 @@ class Trainer:
         graph: Graph,
         *,
         machine: MachineModel | None = None,
-        strategy: Strategy | Rule | str = "search",
+        strategy: Strategy | Plan | Rule | str = "search",
         seed: int = 0,
         proposals: int = 400,
         costs: CostModel | None = None,
@@ -104,15 +105,14 @@ class Trainer:
         self.found: SearchResult | None = None
         if check and self.transport.rank == self.transport.size - 1 > 0:
             compile_check()  # rank 0 searches, or compiles what all need to lower
-        self.strategy = self._choose(strategy, proposals)
-        self.task_graph: TaskGraph = lower(graph, micro_batches(graph, self.strategy, accumulate), self.machine)
+        self.plan = _in_time(self._choose(strategy, proposals), accumulate, order)
+        self.strategy = self.plan.strategy
+        self._graph, self.task_graph = self.plan.lower(graph, self.machine)
         if costs is None and isinstance(self.costs, MeasuredCosts):
             rehearse(self.costs, self.task_graph)
-        order, self._time = order or (by_ordinal if accumulate > 1 else None), ""
-        if order is not None:
-            found = self.transport.on_rank_0(lambda: issue_order(self.task_graph, self.costs, order))
+        if self.plan.schedule is not None:
+            found = self.transport.on_rank_0(lambda: issue_order(self.task_graph, self.costs, self.plan.schedule))
             self.task_graph = self.task_graph.reordered(found)
-            self._time = f"order of a step: {order_name(order)}, {accumulate} micro-batches accumulated"
         # costs are measured on rank 0 only, while the others wait
         self.predicted_seconds = self.transport.on_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
         if check:
@@ -121,15 +121,15 @@ class Trainer:
         self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
         self._evaluators: dict[int, tuple[Graph, Executor]] = {}
 
-    def _choose(self, strategy: Strategy | Rule | str, proposals: int) -> Strategy:
-        if isinstance(strategy, Strategy):
-            return strategy
+    def _choose(self, strategy: Strategy | Plan | Rule | str, proposals: int) -> Plan:
         if callable(strategy):
-            return strategy(self.graph, self.machine)
+            strategy = strategy(self.graph, self.machine)
+        if not isinstance(strategy, str):
+            return strategy if isinstance(strategy, Plan) else Plan(strategy)
         if strategy != "search":
-            raise ValueError(f"trainer: strategy is a Strategy, a rule or 'search', not '{strategy}'")
+            raise ValueError(f"trainer: strategy is a Strategy, a Plan, a rule or 'search', not '{strategy}'")
         if len(self.machine.devices) == 1:
-            return data_parallel(self.graph, self.machine)
+            return Plan(data_parallel(self.graph, self.machine))
         waiting = noted_interrupt(lambda: None) if self.transport.rank else nullcontext()  # rank 0 ends the search
         with show_progress(self.console) as show, waiting:
             result = self.transport.on_rank_0(
@@ -144,7 +144,7 @@ class Trainer:
                 )
             )
         self.found = result
-        return result.strategy
+        return result.plan
 
     def _check_plan(self) -> None:
         """One rank for all: an executor refuses ranks that have different rows."""
@@ -201,7 +201,7 @@ class Trainer:
         if on_nan not in ON_NAN:
             raise ValueError(f"fit: on_nan is one of {', '.join(ON_NAN)}, not '{on_nan}'")
         self.step.guard_updates(on_nan == "skip")
-        keeping = Keeper(self.step, checkpoint, every, keep, goes_back=on_nan == "back")
+        keeping = Keeper(self.step, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan))
         with keeping as keeper, Interrupts(self.transport) as interrupts:
             position = keeper.resume(len(batches), resume)
             if self.step.steps:
@@ -271,7 +271,8 @@ class Trainer:
     ) -> dict[str, float]:
         """`where` begins messages; with `leaves_out`, batches whose loss is not finite do not count."""
         if id(graph) not in self._evaluators:
-            task_graph = lower(graph, self.strategy.for_graph(graph), self.machine)
+            costs = CostModel.analytic(self.machine)  # the order of micro-batches does not depend on it
+            _, task_graph = self.plan.for_graph(graph).apply(graph, self.machine, costs)
             self._evaluators[id(graph)] = (graph, Executor(task_graph, share=self.step, record=self._record))
         step = self._evaluators[id(graph)][1]
         rows, refused = [], 0
@@ -299,11 +300,13 @@ class Trainer:
 
     def report(self, history: History | None = None) -> None:
         """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""
-        rows = [(op.name, str(self.strategy[op.name]), op.pattern) for op in leaders(self.graph)]
+        named = [op for op in self._graph.operators if op.name in self.strategy]
+        rows = [(op.name, str(self.strategy[op.name]), op.pattern) for op in named]
         print_table(self.console, [("operator", "split", "pattern"), *rows])
-        for line in (self._time, f"search: {self.found}" if self.found else ""):
-            if line:
-                self.console.print(line)
+        if more := describe_plan(self.plan):
+            self.console.print(f"plan: {more}")
+        if self.found:
+            self.console.print(f"search: {self.found}")
         measured = history.step_seconds if history else self.step.seconds
         measured = max(self.transport.gather(measured))
         self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")
@@ -318,6 +321,16 @@ class Trainer:
         self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
         for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
             self.console.print(f"peak memory of device {device}: {describe_memory(size)}")
+
+
+def _in_time(plan: Plan, accumulate: int, order: Order | Policy | Schedule | str | None) -> Plan:
+    """The plan with the micro-batches and the order that a trainer was given beside it."""
+    if order is not None:
+        plan = plan.with_fields("trainer: order=", schedule=order)
+    if accumulate != 1:
+        plan = plan.with_fields(f"trainer: accumulate={accumulate}", parts=accumulate)
+        plan = plan if plan.schedule is not None else replace(plan, schedule=by_ordinal)
+    return plan
 
 
 def _ahead(batches: Iterable[Feeds]) -> Iterator[tuple[Feeds | None, Feeds | None]]:

@@ -12,6 +12,7 @@ from taskflow import (
     Graph,
     MachineModel,
     ParallelConfig,
+    Plan,
     Strategy,
     data_parallel,
     explain,
@@ -75,7 +76,7 @@ def test_search(model, graph, capsys, tmp_path):
     starts = [line.split("  ")[0] for line in out.splitlines() if "µs" in line or "ms" in line]
     assert {"data parallel", "model parallel"} <= set(starts)
     assert out.endswith(f"{found}\nwritten: s.json\nwritten: s.dot\nwritten: t.dot\n")
-    assert dict(Strategy.load("s.json")) == dict(found.strategy)
+    assert Plan.load("s.json") == found.plan == Plan(found.strategy)
     assert (tmp_path / "s.dot").read_text() == strategy_dot(graph, found.strategy, 2)
     assert (tmp_path / "t.dot").read_text() == task_graph_dot(lower(graph, found.strategy, MACHINE))
 
@@ -116,7 +117,7 @@ def test_check(model, graph, capsys, monkeypatch):
     line = run(capsys, "check", model, "--strategy", "s.json")
     assert re.fullmatch(rf"proven in \d+\.\d\d s: {len(task_graph)} rows, .* and no race\n", line)
     wrong = lambda *given: replace(lower(*given), uses_tf32=True)
-    monkeypatch.setattr("taskflow.cli.inputs.lower", wrong)
+    monkeypatch.setattr("taskflow.schedule.plan.lower", wrong)
     assert main(["check", model, "--devices", "2"]) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", "taskflow: plan, rule operator: uses_tf32 is True, the graph's precision differs\n")
@@ -146,6 +147,36 @@ def test_pipelines(model, graph, capsys, tmp_path):
     }.items():
         assert main(["simulate", model, "--devices", "2", *given]) == 2
         assert capsys.readouterr().err == f"taskflow: {message}\n"
+
+
+def test_a_plan_file(model, graph, capsys, tmp_path):
+    """Wherever a strategy file is taken, and with what it does not set beside it."""
+    fields = {"recomputed": ["tanh"], "homes": ["fc.weight"]}
+    changed = Plan(Strategy(), **fields).transform(graph)
+    pipeline = stages(changed, MACHINE, 2)
+    plan = Plan(fully_sharded(changed, MACHINE, pipeline), 2, "gpipe", **fields, collectives={"all-reduce": "ring"})
+    plan.save("p.json")
+    again, rows = plan.apply(graph, MACHINE, COSTS)
+    step, command = simulate(rows, COSTS), (model, "--strategy", "p.json")
+    out = run(capsys, "simulate", *command, "--dot", "s.dot", "--task-dot", "t.dot").splitlines()
+    assert out[1].endswith(describe_seconds(step.seconds)) and out[-3].startswith(f"  {describe_seconds(step.seconds)}")
+    assert out[6].endswith(describe_memory(max(step.peak_bytes)))
+    assert (tmp_path / "s.dot").read_text() == strategy_dot(again, plan.strategy, 2)
+    assert (tmp_path / "t.dot").read_text() == task_graph_dot(plan.lower(graph, MACHINE)[1])
+    assert run(capsys, "check", *command).startswith("proven in ")
+    assert run(capsys, "trace", *command, "--out", "v.json") == f"written: v.json ({len(rows)} tasks)\n"
+    out = run(capsys, "explain", *command)
+    assert out == f"{explain(graph, plan, MACHINE, COSTS)}\n"
+    assert "schedule gpipe: 2 micro-batches, 2 stages; computed again: tanh" in out
+    Plan(plan.strategy, homes=plan.homes).save("p.json")
+    beside = run(capsys, "simulate", *command, "--recompute", "tanh", "--schedule", "critical_path")
+    rows = replace_plan(plan).apply(graph, MACHINE, COSTS)[1]
+    assert f"\n  {describe_seconds(simulate(rows, COSTS).seconds)}; " in beside
+
+
+def replace_plan(plan):
+    """In another order, without micro-batches."""
+    return replace(plan, parts=1, schedule="critical_path", collectives={})
 
 
 PLACED = {

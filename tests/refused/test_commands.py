@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from taskflow import MachineModel, Strategy, single_device
+from taskflow import MachineModel, Plan, Strategy, single_device
 from taskflow.cli import main
 from taskflow.cli.model import build_model
 from tests import commands
@@ -115,6 +115,42 @@ def test_an_option(case, capsys):
     Strategy(single_device(build_model(BUILD, []), machine, device=3)).save("far.json")
     arguments, message = OPTIONS[case]
     assert commands.refusal(capsys, "simulate", BUILD, *arguments) == message
+
+
+BESIDE = {
+    "schedule": (["--schedule", "gpipe"], "--schedule gpipe: the plan sets schedule itself, to by_ordinal"),
+    "recompute": (["--recompute", "auto"], "--recompute auto: the plan sets recomputed itself, to tanh"),
+    "homes": (["--homes"], "--homes: the plan sets homes itself, to fc.weight"),
+}
+
+
+@pytest.mark.parametrize("command", ["simulate", "explain", "check"])
+@pytest.mark.parametrize("case", BESIDE)
+def test_what_a_plan_file_sets_itself(case, command, capsys):
+    plan = Plan(Strategy(), 2, "by_ordinal", recomputed=["tanh"], homes=["fc.weight"])
+    plan.save("plan.json")
+    arguments, message = BESIDE[case]
+    found = commands.refusal(capsys, command, BUILD, "--strategy", "plan.json", *arguments)
+    assert found == f"{message}; leave one of both out"
+
+
+def test_micro_batches_beside_a_plan_file(capsys):
+    message = "--parts 2 makes a strategy of its own: leave out --strategy plan.json"
+    assert commands.refusal(capsys, "trace", BUILD, "--strategy", "plan.json", "--parts", 2, "--out", "t") == message
+
+
+def test_a_plan_file_for_another_model(capsys):
+    Plan(single_device(build_model(BUILD, ["width=5"]), MachineModel.uniform(4)), 2).save("wide_plan.json")
+    message = "strategy: operator 'fc': axis 'o' is 4 in the graph and 5 in the strategy"
+    for command in ("simulate", "explain", "check"):
+        assert commands.refusal(capsys, command, BUILD, "--strategy", "wide_plan.json") == message
+
+
+def test_a_plan_as_a_start_of_a_search(capsys):
+    Plan(single_device(build_model(BUILD, []), MachineModel.uniform(4)), 2, "gpipe").save("timed.json")
+    more = "2 micro-batches; schedule gpipe"
+    message = f"start 'timed.json': a search starts from strategies; this plan has more: {more}"
+    assert commands.refusal(capsys, "search", BUILD, "--start", "timed.json") == message
 
 
 def test_a_start_of_a_search(capsys):

@@ -12,7 +12,7 @@ import pytest
 from taskflow import CostModel, MachineModel, SearchInterrupted, lower, search, simulate
 from taskflow.cli import main
 from taskflow.comm import launch
-from taskflow.strategy.strategy import Strategy
+from taskflow.schedule.plan import Plan
 from tests import commands
 from tests.lowered import network
 
@@ -86,7 +86,7 @@ def test_the_command_writes_it(tmp_path, capsys, monkeypatch):
     assert main(["search", model, "--seconds", "600", "--out", "s.json"]) == 130
     out, err = capsys.readouterr()
     assert "interrupted, the best so far: " in out and out.endswith("written: s.json\n") and err == ""
-    assert "fc" in Strategy.load("s.json")
+    assert "fc" in Plan.load("s.json").strategy
 
 
 LAUNCHERS = {
@@ -115,5 +115,5 @@ def test_on_ranks_it_is_written_too(launcher, number, what, tmp_path):
         job.send_signal(number)
         out, err = job.communicate(timeout=30)
     assert job.returncode == 130, out + err
-    assert any(name.startswith("fc") for name in Strategy.load(tmp_path / "s.json"))
+    assert any(name.startswith("fc") for name in Plan.load(tmp_path / "s.json").strategy)
     assert what == "trainer" or out.count("interrupted, the best so far: ") == 1

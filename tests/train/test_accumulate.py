@@ -121,7 +121,7 @@ def test_the_report_says_the_order(capsys):
     trainer, _ = trained(single_device, 1, accumulate=2, quiet=False)
     trainer.report()
     if trainer.transport.rank == 0:
-        assert "order of a step: by_ordinal, 2 micro-batches accumulated" in capsys.readouterr().out
+        assert "plan: 2 micro-batches; schedule by_ordinal\n" in capsys.readouterr().out
 
 
 def trainer_of(graph, strategy=single_device, devices=1, **options):
