@@ -87,4 +87,5 @@ def gather(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:
 def distinct(numbers: Array) -> Array:
     """The different ones, sorted. `np.unique` takes ten times as long for a million integers: it hashes them."""
     ordered = np.sort(numbers, axis=None)
-    return ordered[np.append(np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1])]
+    found: Array = ordered[np.append(np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1])]
+    return found

@@ -13,7 +13,7 @@ along their samples, or along the group that most of them have: sequence paralle
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -129,16 +129,26 @@ class Grids:
 
     def _choose(self, tensor: int) -> Mapping[str, str]:
         found: dict[str, str] = {}
-        order = [(sum(not self._can(axis, tensor) for axis in group), k) for k, group in enumerate(self._groups)]
-        for _, k in sorted(order):
-            group = [axis for axis in self._groups[k] if self._can(axis, tensor)]
-            weighted = [axis for axis in group if axis[1] in self._weight_axes[axis[0]]]
-            if self._is_data(self._groups[k]) or not weighted or any(name in found for name, _ in weighted):
-                continue
-            for name, axis in group:
-                if (name, axis) in weighted or name not in self._is_weighted:
-                    found.setdefault(name, axis)
+        for group, weighted in self._in_order(tensor):
+            if not any(name in found for name, _ in weighted):
+                for name, axis in group:
+                    if (name, axis) in weighted or name not in self._is_weighted:
+                        found.setdefault(name, axis)
         return found
+
+    def _in_order(self, tensor: int) -> Iterator[tuple[list[Axis], list[Axis]]]:
+        """What can be split of groups with weights, and what of it has weights.
+
+        First come those that fewest operators cannot be split along, and those that two operators with weights share.
+        """
+        order = []
+        for k, every in enumerate(self._groups):
+            group = [axis for axis in every if self._can(axis, tensor)]
+            weighted = [axis for axis in group if axis[1] in self._weight_axes[axis[0]]]
+            if weighted and not self._is_data(every):
+                order.append((len(every) - len(group), len(weighted) < 2, k, group, weighted))
+        for *_, group, weighted in sorted(order):
+            yield group, weighted
 
     def _sequence(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis of the group of data, not of samples, that most other operators have."""

@@ -17,8 +17,8 @@ class SearchResult:
     Attributes:
         plan: the best plan.
         seconds: its predicted time of one step.
-        baseline_seconds: start name -> predicted seconds (inf: does not fit into memory). Of an interrupted search
-            perhaps not of all; where time ran out, without waits for memory and fair links.
+        baseline_seconds: start name -> predicted seconds (inf: does not fit into memory); where the search was
+            interrupted or time ran out, of the fastest.
         history: (proposal number, seconds) of each improvement, on the rank that found the best strategy.
         proposals: number of strategies judged, on all ranks together.
         lower_bound_seconds: no strategy of the space is faster (see `bound`); 0 where the costs prove nothing.

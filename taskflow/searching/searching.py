@@ -159,6 +159,7 @@ class _Search:
         self.history: list[tuple[int, float]] = []
         self._kept: list[tuple[Variant, Strategy, float]] = []
         self._predicted: dict[int, Prediction] = {}  # by the identity of a strategy
+        self._each = 0.0  # seconds of one prediction
         self.is_local = False
         self._walks = 0
 
@@ -170,8 +171,8 @@ class _Search:
         if self.budget.seconds is not None:
             begin = self.budget.elapsed
             self._predict(best.variant, best.strategy)
-            each = self.budget.elapsed - begin
-            self.budget.kept_back = min((FINALISTS + 4) * each, PREDICTED * self.budget.seconds)
+            self._each = self.budget.elapsed - begin
+            self.budget.kept_back = min((FINALISTS + 4) * self._each, PREDICTED * self.budget.seconds)
 
     def search(self, starts: Sequence[Start], until_local: bool) -> None:
         """Spend the budget."""
@@ -247,9 +248,9 @@ class _Search:
     # -- predictions ---------------------------------------------------------------------------------------------------
 
     def settle(self, starts: Sequence[Start]) -> dict[str, float]:
-        """Choose what `simulate` says is fastest of the strategies kept last and of the starts; seconds of all starts.
+        """Choose what `simulate` says is fastest of the strategies kept last and of the starts; seconds of the starts.
 
-        Starts come by their seconds without waits; those for which there is no time left have these.
+        Starts come by their seconds without waits; for the slowest there may be no time left.
         """
         best, last = (math.inf, math.inf, 0), 0
         tried, latest = 0, self._kept[-1][1]
@@ -260,7 +261,7 @@ class _Search:
             tried += math.isfinite(found[0])
             if found < best:
                 best, last, self.variant, self.strategy = found, number, variant, strategy
-        baseline = {start.name: start.seconds for start in starts}
+        baseline = {start.name: start.seconds for start in starts if not start.fits}
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             if math.isfinite(best[0]) and self._is_late:
                 break
@@ -282,7 +283,8 @@ class _Search:
 
     @property
     def _is_late(self) -> bool:
-        return self.budget.seconds is not None and self.budget.elapsed > self.budget.seconds
+        """Whether there is no time for one more prediction."""
+        return self.budget.seconds is not None and self.budget.elapsed + self._each > self.budget.seconds
 
     def result(self, baseline: Mapping[str, float], left_out: tuple[str, ...], first: Variant) -> SearchResult:
         """What this rank found."""

@@ -1,0 +1,169 @@
+"""Grids of experts from patterns alone: what they split in models of all kinds, and that numbers stay the same."""
+
+import numpy as np
+import pytest
+
+import ops
+import taskflow
+from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
+from taskflow.searching.fold import block_interiors, find_runs, fold
+from taskflow.searching.grids import RESTS, Grids
+from taskflow.searching.judge import Judge
+from taskflow.searching.tied import TiedDescent
+from taskflow.strategy.sharded import ShardedState, shard_state
+from taskflow.strategy.strategy import REPLICAS, completed
+from tests.laws import assert_close, one_device, run
+from tests.strategies import Model, feeds_of
+
+SLOW = Device(kind="emulated", flops_per_second=1e7, memory_bandwidth=1e9)
+
+
+def transformer(layers=3, batch=4, dtype="float64"):
+    """Two heads of two, four words, six places."""
+    graph = Graph()
+    x, t = graph.input("x", (batch, 6), "int32"), graph.input("t", (batch, 6), "int32")
+    h = ops.embedding(x, 8, 4, name="words", dtype=dtype)
+    for k in range(layers):
+        h = ops.add(h, ops.multihead_attention(ops.layer_norm(h, name=f"a{k}"), 2, name=f"b{k}"), name=f"c{k}")
+        y = ops.gelu(ops.linear(ops.layer_norm(h, name=f"d{k}"), 8, name=f"e{k}"), name=f"f{k}")
+        h = ops.add(h, ops.linear(y, 4, name=f"g{k}"), name=f"h{k}")
+    ops.adam(ops.softmax_cross_entropy(ops.linear(h, 8, name="head"), t), lr=0.01)
+    return Model(graph, feeds_of(graph, classes=8))
+
+
+def degrees(strategy, name):
+    return dict(strategy[name].degrees)
+
+
+def test_heads_hidden_units_and_words_are_split_and_nothing_else():
+    grid = Grids(transformer().graph).strategy(range(4), 2, "replicas")
+    assert degrees(grid, "words") == {"b": 2, "v": 2}
+    assert degrees(grid, "b0.q") == {"b": 2, "k": 2} == degrees(grid, "b0.scores") == degrees(grid, "b0.out")
+    assert degrees(grid, "e0") == {"b": 2, "o": 2} == degrees(grid, "f0") and degrees(grid, "g0") == {"b": 2, "i": 2}
+    assert degrees(grid, "a1") == {"b": 2, REPLICAS: 2} == degrees(grid, "c1")
+    assert grid["e0"].devices == (0, 1, 2, 3)  # neighbours share samples
+
+
+@pytest.mark.parametrize("rest, norm", [("samples", {"b": 4}), ("sequence", {"b": 2, "c": 2})])
+def test_what_is_left_is_split_by_samples_or_along_the_sequence(rest, norm):
+    grid = Grids(transformer().graph).strategy(range(4), 2, rest)
+    assert degrees(grid, "a0") == norm == degrees(grid, "h2") and degrees(grid, "e0") == {"b": 2, "o": 2}
+
+
+def test_casts_of_a_precision_policy_are_weights():
+    graph = Graph()
+    x = graph.input("x", (4, 8))
+    graph.output("loss", ops.mean(ops.linear(ops.relu(ops.linear(x, 8, name="up")), 8, name="down")))
+    grid = Grids(taskflow.precision(graph, "bfloat16")).strategy(range(2), 2)
+    assert degrees(grid, "up") == {"o": 2} and degrees(grid, "down") == {"i": 2}
+
+
+def test_channels_of_successive_convolutions_alternate():
+    graph = Graph()
+    h = graph.input("x", (2, 4, 6, 6), "float64")
+    for k in range(4):
+        h = ops.relu(ops.conv2d(h, 4, 3, padding=1, name=f"conv{k}"))
+    grid = Grids(graph).strategy(range(2), 2)
+    split = [next(iter(degrees(grid, f"conv{k}"))) for k in range(4)]
+    assert split[:2] in (["o", "c"], ["c", "o"]) and all(axis in "oc" for axis in split)
+
+
+def test_there_is_no_grid_of_more_devices_than_samples():
+    grids = Grids(transformer(batch=2).graph)
+    assert grids.strategy(range(4), 1) is None and grids.strategy(range(4), 2) is not None
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+def test_every_grid_gives_the_numbers_of_one_device(tensor):
+    model, machine = transformer(layers=2), MachineModel.uniform(4)
+    expected = one_device(model, machine, 2)
+    graph, grids = model.graph, Grids(model.graph)
+    for rest in RESTS if tensor > 1 else RESTS[:1]:
+        grid = grids.strategy(range(4), tensor, rest)
+        for strategy in (grid, shard_state(graph, grid)):
+            assert_close(run(taskflow.lower(graph, strategy, machine), model.feeds, 2), expected)
+
+
+def test_choices_are_legal_and_different():
+    model, machine = transformer(), MachineModel.uniform(4)
+    grids, costs = Grids(model.graph), CostModel.analytic(machine)
+    judge = Judge(model.graph, machine, costs)
+    judge.start(taskflow.data_parallel(model.graph, machine))
+    for name in grids.families:
+        choices = grids.choices(name, range(4))
+        assert len(set(choices.values())) == len(choices) > 1 or name == "softmax_cross_entropy"
+        assert all(np.isfinite(judge.propose(name, config)) for config in choices.values())
+
+
+# -- sharded state -----------------------------------------------------------------------------------------------------
+
+
+def test_state_is_split_over_replicas_beside_what_is_split_already():
+    model = transformer()
+    grid = Grids(model.graph).strategy(range(4), 2, "replicas")
+    sharded = shard_state(model.graph, grid)
+    assert sharded["e0.weight.adam"] == ParallelConfig({"o": 2, "i": 2}, (0, 2, 1, 3))
+    assert sharded["e0.bias.adam"] == ParallelConfig({"o": 4}, (0, 2, 1, 3))  # within the parts that are there
+    assert sharded["g0.bias.adam"] == ParallelConfig({"o": 4}, (0, 1, 2, 3))
+
+
+def test_it_takes_a_quarter_of_the_memory_on_four_devices():
+    graph = Graph()
+    ops.adam(ops.mean(ops.linear(graph.input("x", (4, 64)), 256, bias=False, name="fc")), lr=0.01)
+    machine = MachineModel.uniform(4)
+    whole = taskflow.data_parallel(graph, machine)
+    held = [
+        int(taskflow.tasks.memory.plan_memory(taskflow.lower(graph, s, machine)).persistent_bytes.max())
+        for s in (whole, shard_state(graph, whole))
+    ]
+    weight = 64 * 256 * 4
+    assert 3 * weight <= held[0] < 3.1 * weight and 1.5 * weight <= held[1] < 1.6 * weight  # the weight, two moments
+
+
+def test_state_follows_an_operator_that_is_changed():
+    model = transformer()
+    sharded, grids = ShardedState(model.graph), Grids(model.graph)
+    strategy = sharded.of(grids.strategy(range(4), 2, "replicas"))
+    whole = grids.choices("e0", range(4))[4, -1]
+    changes = sharded.follow(strategy, {"e0": whole})
+    assert changes.keys() == {"e0", "e0.weight.adam", "e0.bias.adam"}
+    alone = sharded.follow(strategy, {"e0": ParallelConfig({}, (0,))})
+    assert alone["e0.weight.adam"].devices == (0,)  # nothing to split any more
+
+
+# -- folds -------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_found_inside_and_beside_each_other():
+    found = [(run.first, run.period, run.count) for run in find_runs("xabcabcabcyddddz")]
+    assert found == [(1, 3, 3), (11, 1, 4)]
+    assert find_runs("abcd") == [] and [run.count for run in find_runs("aa")] == [2]
+
+
+def test_layers_are_one_class_each_operator():
+    classes, runs = fold(transformer(layers=5).graph)
+    assert [run.count for run in runs] == [5]
+    assert ["e0", "e1", "e2", "e3", "e4"] in classes and ["words"] in classes and ["head"] in classes
+
+
+def test_interiors_are_what_one_layer_alone_reads():
+    found = set(block_interiors(transformer(layers=2).graph))
+    assert {"e0", "f1", "b0.scores", "a0"} <= found and not {"h0", "h1", "words", "head"} & found
+
+
+def test_a_tied_descent_changes_layers_alike_and_never_gets_slower():
+    model = transformer(layers=4, batch=8)
+    machine = MachineModel.uniform(4, SLOW, 1e9)
+    judge, grids = Judge(model.graph, machine, CostModel.analytic(machine)), Grids(model.graph)
+    start = taskflow.single_device(model.graph, machine)
+    descent = TiedDescent(judge, grids, ShardedState(model.graph), start)
+    before = seconds = descent.seconds
+    while not descent.is_done:
+        descent.step()
+        assert descent.seconds <= seconds
+        seconds = descent.seconds
+    assert seconds < before
+    for members in fold(model.graph)[0]:
+        assert len({descent.strategy[name] for name in members}) == 1
+    other = Judge(model.graph, machine, CostModel.analytic(machine))
+    assert other.seconds(completed(model.graph, descent.strategy)) == seconds
