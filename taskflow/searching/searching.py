@@ -201,6 +201,7 @@ class _Search:
             descent = TiedDescent(variant.judge, variant.grids, variant.sharded, strategy)
             while not descent.is_done and self.budget.used < TIED * k / len(chosen):
                 self._step(variant, descent)
+            self._kept.insert(-1, (variant, descent.strategy, descent.seconds))
 
     def _starts(self, fitting: Sequence[Start]) -> Iterator[Strategy]:
         """Different ones of the variant that is walked: the best, the starts, and last a random one."""
@@ -252,29 +253,32 @@ class _Search:
 
         Starts come by their seconds without waits; for the slowest there may be no time left.
         """
-        best, last = (math.inf, math.inf, 0), 0
-        tried, latest = 0, self._kept[-1][1]
-        for number, (variant, strategy, _) in reversed(list(enumerate(self._kept))):
-            if tried == FINALISTS or (math.isfinite(best[0]) and self._is_late):
-                break
-            found = self._predict(variant, strategy)
-            tried += math.isfinite(found[0])
-            if found < best:
-                best, last, self.variant, self.strategy = found, number, variant, strategy
+        best, last, tried, latest = (math.inf, math.inf, 0), 0, 0, self._kept[-1][1]
         baseline = {start.name: start.seconds for start in starts if not start.fits}
-        for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
+        for number, name, variant, strategy in self._finalists(starts):
             if math.isfinite(best[0]) and self._is_late:
                 break
-            found = self._predict(start.variant, start.strategy)
-            baseline[start.name] = found[0]
+            if not name and tried == FINALISTS:
+                continue
+            found = self._predict(variant, strategy)
+            tried += math.isfinite(found[0])
+            if name:
+                baseline[name] = found[0]
             if found < best:
-                best, last, self.variant, self.strategy = found, 0, start.variant, start.strategy
+                best, last, self.variant, self.strategy = found, number, variant, strategy
         self.seconds = best[0]
         if not math.isfinite(self.seconds):
             raise ValueError(f"search: no strategy that fits into memory was found; {self.variant.judge.last_refusal}")
         self.is_local &= self.strategy is latest
         self.history = [*self.history[:last], (self.history[last][0], self.seconds)]
         return baseline
+
+    def _finalists(self, starts: Sequence[Start]) -> Iterator[tuple[int, str, Variant, Strategy]]:
+        """Number among those kept, name of the start if it is one, and the strategy: first what was kept last."""
+        for number, (variant, strategy, _) in reversed(list(enumerate(self._kept))):
+            yield number, "", variant, strategy
+        for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
+            yield 0, start.name, start.variant, start.strategy
 
     def _predict(self, variant: Variant, strategy: Strategy) -> Prediction:
         if id(strategy) not in self._predicted:

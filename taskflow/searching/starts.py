@@ -144,7 +144,7 @@ def refuse(found: Sequence[Start], first: Variant) -> None:
         why = least.refusal
     except ValueError as error:
         why = str(error)
-    raise ValueError(f"search: no start fits into memory; the least takes {least.name}: {why}")
+    raise ValueError(f"search: no start fits into memory; the one that takes least is '{least.name}': {why}")
 
 
 def rule_starts(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:

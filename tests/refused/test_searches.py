@@ -46,9 +46,8 @@ def test_nothing_fits(graph):
     """x 192, weight 96 and y 128 bytes, in places of 64 bytes; whatever the split, a device holds more than 128."""
     machine = MachineModel.uniform(2, Device(memory_bytes=128))
     message = (
-        "search: no start fits into memory (single device: device 0 needs 448 B and has 128 B; data parallel: "
-        "device 0 needs 320 B and has 128 B; model parallel: device 0 needs 320 B and has 128 B; one weird trick: "
-        "device 0 needs 320 B and has 128 B; operator placement: device 1 needs 448 B and has 128 B)"
+        "search: no start fits into memory; the one that takes least is 'data parallel': device 0: the task graph "
+        "needs 320 B (128 B for parameters and state, 192 B at the peak of a step), the device has 128 B"
     )
     assert_refused(message, searching(graph, machine))
 

@@ -37,6 +37,10 @@ CONFIGS = {
         lambda: ParallelConfig({"b": 2, "o": 2}, (0, 1)),
         "ParallelConfig: {'b': 2, 'o': 2} has 4 points, 2 devices were given",
     ),
+    "replicas": (
+        lambda: ParallelConfig({None: (0.5, 0.5)}),
+        "replicas: a number of them is needed, not (0.5, 0.5)",
+    ),
     "degree": (lambda: ParallelConfig({"b": 0}), "axis 'b': a degree is positive, not 0"),
     "sum": (
         lambda: ParallelConfig({"b": (0.5, 0.4)}),

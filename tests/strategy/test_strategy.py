@@ -10,6 +10,7 @@ import ops
 import taskflow
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, axis_kinds, lower
 from taskflow.graph.samples import sample_axes
+from taskflow.strategy.partition import partition
 from taskflow.strategy.rules import leaders
 from taskflow.strategy.strategy import check_strategy, completed, effective_config
 from tests import tiny
@@ -201,3 +202,14 @@ def test_a_training_strategy_serves_the_evaluation_graph(net):
     lower(other, found, FOUR)
     wide = taskflow.model_parallel(net, FOUR).for_graph(other)
     assert wide["fc"] == ParallelConfig({"o": 4})
+
+
+def test_replicas_are_said_saved_and_made(net, tmp_path):
+    """Parts along an axis that no operator has: each device computes the same tile."""
+    strategy = taskflow.data_parallel(net, FOUR)
+    strategy["fc"] = ParallelConfig({"b": 2, None: 2}, (0, 1, 2, 3))
+    assert str(strategy["fc"]) == "b:2 replicas:2 on 0,1,2,3"
+    strategy.save(path := tmp_path / "s.json")
+    assert Strategy.load(path)["fc"] == strategy["fc"]
+    points = partition(net.operator("fc"), strategy["fc"])
+    assert points.devices == (0, 1, 2, 3) and len(set(points.args[-1].rects)) == 2
