@@ -35,6 +35,7 @@ from taskflow.graph.window import Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device, Link
+from taskflow.machine.scaling import scale_machine
 from taskflow.report import Explanation, explain
 from taskflow.schedule.found import search_schedule
 from taskflow.schedule.orders import reorder
@@ -42,6 +43,7 @@ from taskflow.searching import SearchInterrupted, SearchResult, search
 from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
+from taskflow.searching.whatif import Case, what_if
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import (
     axis_kinds,
@@ -67,6 +69,7 @@ await_guard()
 __all__ = [
     "Array",
     "Batches",
+    "Case",
     "ChainOptimum",
     "Constant",
     "Context",
@@ -132,6 +135,7 @@ __all__ = [
     "recompute",
     "reorder",
     "replace_regions",
+    "scale_machine",
     "schedule",
     "search",
     "search_exhaustively",
@@ -140,4 +144,5 @@ __all__ = [
     "single_device",
     "stages",
     "update",
+    "what_if",
 ]

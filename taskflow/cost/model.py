@@ -12,6 +12,7 @@ import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -144,6 +145,13 @@ class CostModel(ABC):
     def _searched(self) -> CollectiveCosts:
         return CollectiveCosts.of_search(self.machine)
 
+    def on(self, machine: MachineModel) -> CostModel:
+        """These costs for a machine with other rates, or of other devices of the same kind."""
+        other = copy(self)
+        other.__dict__.pop("_searched", None)
+        CostModel.__init__(other, machine)
+        return other
+
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:
         """Where the seconds of a row come from."""
@@ -175,7 +183,7 @@ class AnalyticCosts(CostModel):
 
     def __init__(self, machine: MachineModel, use_tf32: bool = False) -> None:
         super().__init__(machine)
-        devices = machine.devices
+        devices, self._use_tf32 = machine.devices, use_tf32
         name = {"float32": "tf32" if use_tf32 else "float32"}
         shares = np.array([d.compute_efficiency for d in devices])
         flops = np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
@@ -184,6 +192,10 @@ class AnalyticCosts(CostModel):
         ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
         self.rates = self.rates._replace(flops=shares * flops, compute_ramp=ramp)
         self._dtype_of: dict[str, int] = {}
+
+    def on(self, machine: MachineModel) -> AnalyticCosts:
+        """A roofline of the machine's own rates."""
+        return AnalyticCosts(machine, self._use_tf32)
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
         """What the seconds of a row consist of, and at what rates."""
@@ -260,6 +272,13 @@ class MeasuredCosts(CostModel):
         self._by_launch: dict[int, tuple[Launch, Array]] = {}
         self._by_move: dict[str, float] = {}
         self._rehearsed: dict[str, Array] = {}  # by the digest of the task graph
+
+    def on(self, machine: MachineModel) -> CostModel:
+        """The same kernels, which are timed once for both; rehearsals are of this machine alone."""
+        other = super().on(machine)
+        assert isinstance(other, MeasuredCosts)
+        other._rehearsed = {}
+        return other
 
     def learn(self, task_graph: TaskGraph, seconds: Array) -> None:
         """Seconds of the rows of `task_graph` from a rehearsal, in place of those learnt before; NaN: none."""

@@ -17,12 +17,13 @@ import numpy as np
 
 from taskflow.core.columns import Array, spread
 from taskflow.core.errors import CostError
-from taskflow.core.text import describe_memory
+from taskflow.core.text import describe_shortage
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.searching.layout import Chosen, lay_out
+from taskflow.searching.outcome import Outcome
 from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
@@ -50,11 +51,14 @@ class _Proposal:
 
 
 class Judge:
-    """See the module. `last_refusal` says why the last strategy was infinitely slow, where it is not the limit."""
+    """See the module. `last_refusal` says why the last strategy was infinitely slow, where it is not the limit.
+
+    `outcomes` are what `predict` was asked for and has room.
+    """
 
     def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
         self.graph, self.machine, self.costs = graph, machine, costs
-        self.last_refusal = ""
+        self.last_refusal, self.outcomes = "", list[Outcome]()
         self._devices = len(machine.devices)
         self._capacity = self._allowed = np.array([d.memory_bytes for d in machine.devices])
         self._known = {op.name: op for op in graph.operators}
@@ -310,8 +314,7 @@ class Judge:
     def _is_within(self, peak: Array, allowed: Array) -> bool:
         device = int(np.argmax(peak - allowed))
         if is_over := bool(peak[device] > allowed[device]):
-            needed, room = describe_memory(peak[device]), describe_memory(self._capacity[device])
-            self.last_refusal = f"device {device} needs {needed} and has {room}"
+            self.last_refusal = describe_shortage(device, peak[device], self._capacity[device])
         return not is_over
 
     def _peak(self, peaks: Array, is_kept: bool = False) -> Array:
@@ -335,4 +338,7 @@ class Judge:
         Links are shared fairly then, and rows wait for memory that they take over.
         """
         timeline = simulate(self.lowering.lower(strategy), self.costs)
-        return timeline.seconds if self._is_within(timeline.peak_bytes, self._capacity) else math.inf
+        if not self._is_within(timeline.peak_bytes, self._capacity):
+            return math.inf
+        self.outcomes.append(Outcome.of(strategy.copy(), timeline))
+        return timeline.seconds

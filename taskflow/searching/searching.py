@@ -24,6 +24,7 @@ import numpy as np
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import Transport, connect
+from taskflow.core.errors import NoRoomError
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -31,6 +32,7 @@ from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.judge import Judge
+from taskflow.searching.outcome import Outcome, named_outcomes, non_dominated
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.walk import LocalDescent, Walk
@@ -63,6 +65,8 @@ class SearchResult:
         lower_bound_seconds: no strategy of the space is faster (see `bound`); 0 where the costs prove nothing.
         is_locally_optimal: whether every change of one operator was tried and none is faster, without waits for memory.
         left_out: the starts that are not in the space that was given.
+        pareto: of the starts and the strategies found last those that no other beats in seconds, bytes moved and peak
+            bytes at once, the fastest first.
     """
 
     strategy: Strategy
@@ -73,9 +77,15 @@ class SearchResult:
     lower_bound_seconds: float = 0.0
     is_locally_optimal: bool = False
     left_out: tuple[str, ...] = ()
+    pareto: tuple[Outcome, ...] = ()
+
+    @property
+    def best_start(self) -> str:
+        """Name of the fastest start."""
+        return min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
 
     def __str__(self) -> str:
-        best = min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
+        best = self.best_start
         gain = self.baseline_seconds[best] / self.seconds
         text = (
             f"{self.seconds * 1e3:.3f} ms a step after {self.proposals} proposals, "
@@ -171,6 +181,7 @@ def search(
             lower_bound(space, costs) if costs.is_shared_out and not budget.is_interrupted else 0.0,
             run.is_local,
             left_out,
+            non_dominated(named_outcomes(judge.outcomes, named)),
         )
         results, are_interrupted = zip(*transport.gather((own, budget.is_interrupted)), strict=True)
     best = _best_of(results)
@@ -199,7 +210,8 @@ def _best_of(results: Sequence[SearchResult]) -> SearchResult:
     """The best, the first of them in the order of ranks."""
     best = min(results, key=lambda r: r.seconds)
     _log.info("search: %d proposals, %.6f s", sum(r.proposals for r in results), best.seconds)
-    return replace(best, proposals=sum(r.proposals for r in results))
+    pareto = non_dominated(each for r in results for each in r.pareto)
+    return replace(best, proposals=sum(r.proposals for r in results), pareto=pareto)
 
 
 def _checked(judge: Judge, starts: Mapping[str, Strategy]) -> Mapping[str, Strategy]:
@@ -245,7 +257,7 @@ def _judge_starts(
             named[f"random {k}"], baseline[f"random {k}"] = strategy, found
             return baseline
     why = "; ".join(refusals) or f"random strategy of the space: {judge.last_refusal}"
-    raise ValueError(f"search: no start fits into memory ({why})")
+    raise NoRoomError(f"search: no start fits into memory ({why})")
 
 
 class _Search:
@@ -340,6 +352,6 @@ class _Search:
         if baseline[start] < self.seconds:
             self.strategy, self.seconds, last = named[start], baseline[start], 0
         if not math.isfinite(self.seconds):
-            raise ValueError(f"search: no strategy that fits into memory was found; {self.judge.last_refusal}")
+            raise NoRoomError(f"search: no strategy that fits into memory was found; {self.judge.last_refusal}")
         self.is_local &= self.strategy is self._kept[-1][0]
         self.history = [*self.history[:last], (self.history[last][0], self.seconds)]
