@@ -53,6 +53,7 @@ from taskflow.strategy.rules import (
     one_weird_trick,
     operator_placement,
     placed_tables,
+    proportional,
     random_strategy,
     single_device,
 )
@@ -130,6 +131,7 @@ __all__ = [
     "placed_tables",
     "power_of_two",
     "precision",
+    "proportional",
     "random_strategy",
     "rates",
     "recompute",

@@ -1,13 +1,16 @@
 """Micro-benchmarks: the rates of the machine at hand, for its machine model.
 
-Under mpirun all ranks call it and get the same answer, that of rank 0; links are timed between ranks, within each host
-and from host to host (`measure_links`). Alone, a transfer between devices is a copy in memory, so links get the copy's
-rate. GPUs are timed by their events (`taskflow.cost.measure_gpu`), by ranks as well as alone.
+Under mpirun all ranks call it and get the same answer. Every device has the rates of its rank where ranks are unequal
+(parts in proportion to them are among the starts of a search), else those of rank 0. Links are timed between ranks,
+within each host and from host to host (`measure_links`). Alone, a transfer between devices is a copy in memory, so
+links get the copy's rate. GPUs are timed by their events (`taskflow.cost.measure_gpu`), by ranks as well as alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +22,9 @@ from taskflow.cost.model import CostModel, task_dtype
 from taskflow.cost.samples import fitted_rates, time_call
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import fit_device
-from taskflow.tasks.task_graph import Kind, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+
+UNEQUAL = 1.5  # times as fast; equal ranks measured up to 1.3 times each other's rates while others used the machine
 
 
 def measure_machine(machine: MachineModel, backend: StreamBackend | None = None) -> MachineModel:
@@ -38,9 +43,22 @@ def measure_machine(machine: MachineModel, backend: StreamBackend | None = None)
     products = {n: _product_seconds(n) for n in (16, 64, 192, 512)}
     copies = {n: _copy_seconds(n) for n in (1 << 12, 1 << 16, 1 << 18, 1 << 20)}
     rates = fitted_rates(machine.devices[0], overhead, products, copies)
-    rates = transport.gather(rates)[0]
-    copying = LinkRate(rates["overhead_seconds"], rates["memory_bandwidth"] * rates["memory_efficiency"])
-    return measure_links(machine.with_rates(**rates), transport, copying)
+    machine = with_rates_of_ranks(machine, transport.gather(rates), transport.ranks_of(len(machine.devices)))
+    first = machine.devices[0]
+    copying = LinkRate(first.overhead_seconds, first.memory_bandwidth * first.memory_efficiency)
+    return measure_links(machine, transport, copying)
+
+
+def with_rates_of_ranks(machine: MachineModel, rates: Sequence[Mapping[str, Any]], ranks: Array) -> MachineModel:
+    """`machine` with the rates that each device's rank has measured; those of rank 0 where none is slower by `UNEQUAL`.
+
+    Equal ranks never measure the same, and equal parts are better than parts that follow noise.
+    """
+    speeds = [each["flops_per_second"] * each["compute_efficiency"] for each in rates]
+    if max(speeds) < UNEQUAL * min(speeds):
+        return machine.with_rates(**rates[0])
+    devices = zip(machine.devices, ranks.tolist(), strict=True)
+    return replace(machine, devices=tuple(replace(d, **rates[rank]) for d, rank in devices))
 
 
 def fit_machine(machine: MachineModel, task_graph: TaskGraph, costs: CostModel) -> MachineModel:

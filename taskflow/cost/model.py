@@ -25,7 +25,7 @@ from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core.errors import CostError
 from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
 from taskflow.cost.measure_gpu import DeviceTimes
-from taskflow.cost.samples import kernel_key, sample_call, sample_move, time_call
+from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
 from taskflow.tasks.exchange import Exchange
@@ -148,7 +148,8 @@ class CostModel(ABC):
     def on(self, machine: MachineModel) -> CostModel:
         """These costs for a machine with other rates, or of other devices of the same kind."""
         other = copy(self)
-        other.__dict__.pop("_searched", None)
+        for derived in ("_searched", "_slower"):
+            other.__dict__.pop(derived, None)
         CostModel.__init__(other, machine)
         return other
 
@@ -280,6 +281,10 @@ class MeasuredCosts(CostModel):
         other._rehearsed = {}
         return other
 
+    @cached_property
+    def _slower(self) -> tuple[Array, Array]:
+        return relative_seconds(self.machine)
+
     def learn(self, task_graph: TaskGraph, seconds: Array) -> None:
         """Seconds of the rows of `task_graph` from a rehearsal, in place of those learnt before; NaN: none."""
         self._rehearsed[task_graph.digest()] = seconds
@@ -323,6 +328,7 @@ class MeasuredCosts(CostModel):
         for number in np.unique(launch):
             here = launch == number
             result[here] = self._of_launch(task_graph, int(number), rows[here])[task_graph.point[rows[here]]]
+        result *= self._slower[0][task_graph.device[rows]]
         if self._path and len(self._known) > known:
             self._write()
         return result
@@ -356,7 +362,8 @@ class MeasuredCosts(CostModel):
         return self._known[key]
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
-        return np.array([self._measure_move(task_graph, row) for row in rows.tolist()])
+        seconds: Array = np.array([self._measure_move(task_graph, row) for row in rows.tolist()])
+        return seconds * self._slower[1][task_graph.device[rows]]
 
     def _measure_move(self, task_graph: TaskGraph, row: int) -> float:
         """A copy, fold or feed is timed on arrays of its size."""

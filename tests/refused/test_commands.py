@@ -10,8 +10,8 @@ from taskflow.cli.model import build_model
 from tests import commands
 
 RULES = (
-    "one of single_device, data_parallel, fully_sharded, model_parallel, one_weird_trick, operator_placement, "
-    "placed_tables"
+    "one of single_device, data_parallel, proportional, fully_sharded, model_parallel, one_weird_trick, "
+    "operator_placement, placed_tables"
 )
 
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 
 import ops
@@ -18,6 +19,7 @@ from taskflow import (
     single_device,
     what_if,
 )
+from taskflow.cost.model import MeasuredCosts
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
@@ -121,17 +123,23 @@ def test_an_interrupted_search_ends_it_with_its_best(graph):
     assert [c.devices for c in cases] == [1, 2] and cases[1].plan is not None
 
 
-def test_measured_costs_are_timed_once(graph):
+def test_measured_costs_are_timed_once(graph, monkeypatch):
     """And only links can be scaled then."""
-    machine = MachineModel.uniform(2)
+    timed, machine = [], MachineModel.uniform(2)
+    monkeypatch.setattr("taskflow.cost.model.time_call", lambda call: timed.append(call) or 1e-4)
     costs = CostModel.measured(machine)
-    find = lambda graph, machine, costs: data_parallel(graph, machine)
-    first, second = what_if(graph, machine, costs, find, scales=[{"links": 1e3}])
+    first, second = what_if(graph, machine, costs, rule, scales=[{"links": 1e3}])
     assert set(first.sensitivities) == {"links", "latency"}
-    rows = lower(graph, data_parallel(graph, machine), scale_machine(machine, {"links": 1e3}))
-    points = rows.kind == 0
-    assert (costs.seconds(rows)[points] == costs.on(rows.machine).seconds(rows)[points]).all()
     assert second.seconds < first.seconds
+    assert len(timed) == len(costs._known) + len(costs._by_move)
+
+
+def test_a_rehearsal_is_of_its_machine_alone(graph):
+    machine = MachineModel.uniform(2)
+    rows, costs = lower(graph, data_parallel(graph, machine), machine), MeasuredCosts(machine)
+    costs.learn(rows, np.full(len(rows), 7.0))
+    assert (costs.seconds(rows) == 7.0).all()
+    assert (costs.on(scale_machine(machine, {"links": 2.0})).seconds(rows) < 7.0).all()
 
 
 def test_costs_on_another_machine_are_those_of_that_machine(graph):
