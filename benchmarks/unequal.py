@@ -2,11 +2,11 @@
 
     mpirun -n 2 python benchmarks/unequal.py [--times 1,2,3,4] [--steps 7]
 
-Rank 1 is slow because all that it computes runs k times: every kernel of the model, and every call that
-`measure_machine` times. Nobody says so: the machine is measured, and its rates give a search the start `proportional`,
-which is compared with data parallelism, and so is what a short search finds; steps in turn. Equal halves take
-(k + 1) / 2 times as long as parts in proportion to speed, if that were all: sums of gradients, and updates, which each
-rank does whole, are in a step, too.
+Rank 1 is slow because all that it computes runs k times: every kernel of the model, and every product by which
+`measure_machine` compares ranks. Nobody says so: the rates that it finds give a search the start `proportional`, which
+is compared with data parallelism, and so is what a short search finds; steps in turn. Equal halves take (k + 1) / 2
+times as long as parts in proportion to speed, if that were all: sums of gradients, and updates, which each rank does
+whole, are in a step, too.
 
 `clock`: medians of steps, of the rank that is last. `work`: the same by seconds of the processor that kernels took,
 which others on the machine disturb less. `predicted`: by `simulate`. `gradients`: the largest difference between both,
@@ -57,12 +57,12 @@ def repeat(kernel: taskflow.Kernel, written: Sequence[int], ctx: taskflow.Contex
 
 def measured_machine() -> taskflow.MachineModel:
     """The machine at hand, on which what is timed runs as many times as kernels do."""
-    true = measure.time_call
-    measure.time_call = lambda call: true(lambda: [call() for _ in range(Slowness.times)])
+    true = measure.calls_per_second
+    measure.calls_per_second = lambda call: true(lambda: [call() for _ in range(Slowness.times)])
     try:
         return taskflow.measure_machine(taskflow.MachineModel.local())
     finally:
-        measure.time_call = true
+        measure.calls_per_second = true
 
 
 def model(batch: int) -> taskflow.Graph:

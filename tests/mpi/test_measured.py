@@ -8,10 +8,11 @@ from taskflow.cost import measure
 
 
 def test_a_slow_rank_is_a_slow_device(comm, monkeypatch):
-    """Each rank finds its calls as many times slower as its number says."""
-    true, times = measure.time_call, 4**comm.rank
-    monkeypatch.setattr(measure, "time_call", lambda call: true(call) * times)
+    """Each rank makes four times the calls of the one before."""
+    true, times = measure.calls_per_second, 4**comm.rank
+    monkeypatch.setattr(measure, "calls_per_second", lambda call: true(lambda: [call() for _ in range(times)]))
     machine = measure_machine(MachineModel.local(comm.size))
-    speeds = [d.flops_per_second for d in machine.devices]
-    assert all(fast > 1.5 * slow for fast, slow in pairwise(speeds))
+    for name in ("flops_per_second", "memory_bandwidth"):
+        speeds = [getattr(d, name) for d in machine.devices]
+        assert all(2.5 * slow < fast < 6 * slow for fast, slow in pairwise(speeds))
     assert connect().gather(machine) == [machine] * comm.size
