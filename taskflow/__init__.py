@@ -35,6 +35,7 @@ from taskflow.graph.window import Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device, Link
+from taskflow.machine.scaling import scale_machine
 from taskflow.report import Explanation, explain
 from taskflow.schedule.found import search_schedule
 from taskflow.schedule.orders import reorder
@@ -43,6 +44,7 @@ from taskflow.searching import SearchInterrupted, SearchResult, search
 from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
+from taskflow.searching.whatif import Case, what_if
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import (
     axis_kinds,
@@ -52,6 +54,7 @@ from taskflow.strategy.rules import (
     one_weird_trick,
     operator_placement,
     placed_tables,
+    proportional,
     random_strategy,
     single_device,
 )
@@ -68,6 +71,7 @@ await_guard()
 __all__ = [
     "Array",
     "Batches",
+    "Case",
     "ChainOptimum",
     "Constant",
     "Context",
@@ -129,11 +133,13 @@ __all__ = [
     "placed_tables",
     "power_of_two",
     "precision",
+    "proportional",
     "random_strategy",
     "rates",
     "recompute",
     "reorder",
     "replace_regions",
+    "scale_machine",
     "schedule",
     "search",
     "search_exhaustively",
@@ -142,4 +148,5 @@ __all__ = [
     "single_device",
     "stages",
     "update",
+    "what_if",
 ]

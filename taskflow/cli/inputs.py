@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,8 +35,8 @@ class Problem:
     costs: CostModel
 
 
-def add_problem(parser: argparse.ArgumentParser) -> None:
-    """The options of `read_problem`."""
+def add_problem(parser: argparse.ArgumentParser, devices: Callable[[str], object] = positive) -> None:
+    """The options of `read_problem`; `devices` reads the number of devices."""
     parser.add_argument("model", metavar="MODULE:FUNCTION", help="a function that builds a Graph (or FILE.py:FUNCTION)")
     parser.add_argument(
         "--arg", dest="arguments", action="append", default=[], metavar="NAME=VALUE", help="an argument of the function"
@@ -47,7 +48,7 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
         help="a preset such as p100, a machine file (.toml), uniform (the default: equal CPU devices) or local",
     )
     parser.add_argument("--nodes", type=positive, help="hosts of a preset")
-    parser.add_argument("--devices", type=positive, help="use that many devices (uniform, local: 4)")
+    parser.add_argument("--devices", type=devices, help="use that many devices (uniform, local: 4)")
     parser.add_argument(
         "--costs",
         default="analytic",

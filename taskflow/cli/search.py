@@ -9,6 +9,7 @@ import time
 
 from taskflow.cli.inputs import Problem, add_problem, find_start, read_problem
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
+from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Commands, natural, positive, positive_seconds
 from taskflow.core.system import world_rank
 from taskflow.report.describe import describe_seconds
@@ -18,7 +19,8 @@ from taskflow.searching import PROPOSALS, SearchInterrupted, SearchResult, searc
 def add_parser(commands: Commands) -> None:
     """Add the subcommand to argparse's `commands`."""
     parser = commands.add_parser("search", help="find a strategy", description=__doc__)
-    add_problem(parser)
+    add_problem(parser, device_counts)
+    add_sweep(parser)
     parser.add_argument("--proposals", type=positive, help=f"budget: strategies to judge (default: {PROPOSALS})")
     parser.add_argument("--seconds", type=positive_seconds, help="budget: seconds to search")
     parser.add_argument("--seed", type=natural, default=0, help="equal seeds give equal results (default: 0)")
@@ -37,6 +39,9 @@ def add_parser(commands: Commands) -> None:
 
 
 def _search(options: argparse.Namespace) -> int:
+    if is_sweep(options):
+        return sweep(options, lambda problem: _run_search(problem, options))
+    options.devices = options.devices and options.devices[0]
     problem, status = read_problem(options), 0
     try:
         result = _run_search(problem, options)

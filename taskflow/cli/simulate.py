@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from taskflow.cli.inputs import (
     add_problem,
@@ -12,6 +13,7 @@ from taskflow.cli.inputs import (
     read_problem,
 )
 from taskflow.cli.output import add_dot, output_file, progress_bar, show, show_table, write_dot
+from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Act, Commands, natural, positive
 from taskflow.report import explain
 from taskflow.report.breakdown import break_down
@@ -22,8 +24,9 @@ from taskflow.simulation.simulate import simulate
 
 def add_parser(commands: Commands) -> None:
     """Add the subcommands to argparse's `commands`."""
-    parser = _add(commands, "simulate", _simulate, "predict the step of a strategy or pipeline")
+    parser = _add(commands, "simulate", _simulate, "predict the step of a strategy or pipeline", device_counts)
     add_schedule(parser)
+    add_sweep(parser)
     add_dot(parser)
     parser = _add(commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto")
     add_schedule(parser)
@@ -37,15 +40,20 @@ def add_parser(commands: Commands) -> None:
     add_dot(parser)
 
 
-def _add(commands: Commands, name: str, act: Act, help: str) -> argparse.ArgumentParser:
+def _add(
+    commands: Commands, name: str, act: Act, help: str, devices: Callable[[str], object] = positive
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=help)
-    add_problem(parser)
+    add_problem(parser, devices)
     add_strategy(parser)
     parser.set_defaults(act=act)
     return parser
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    if is_sweep(options):
+        return sweep(options, lambda problem: find_plan(options, problem))
+    options.devices = options.devices and options.devices[0]
     problem = read_problem(options)
     plan = find_plan(options, problem)
     graph, rows = plan.apply(problem.graph, problem.machine, problem.costs)

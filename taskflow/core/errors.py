@@ -1,4 +1,4 @@
-"""The one error that is ours, and one of the user's that must not be taken for another.
+"""The one error that is ours, and two of the user's that must not be taken for others.
 
 A user's mistake is a `ValueError` or a `TypeError` whose message says where, which rule and which values.
 Whatever else goes wrong inside is an `InternalError`.
@@ -16,3 +16,7 @@ class InternalError(Exception):
 
 class CostError(ValueError):
     """An operator has no cost: no strategy that runs it can be judged."""
+
+
+class NoRoomError(ValueError):
+    """Nothing that was tried fits into the memory of the devices."""

@@ -12,6 +12,7 @@ import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -24,7 +25,7 @@ from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core.errors import CostError
 from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
 from taskflow.cost.measure_gpu import DeviceTimes
-from taskflow.cost.samples import kernel_key, sample_call, sample_move, time_call
+from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
 from taskflow.tasks.exchange import Exchange
@@ -144,6 +145,14 @@ class CostModel(ABC):
     def _searched(self) -> CollectiveCosts:
         return CollectiveCosts.of_search(self.machine)
 
+    def on(self, machine: MachineModel) -> CostModel:
+        """These costs for a machine with other rates, or of other devices of the same kind."""
+        other = copy(self)
+        for derived in ("_searched", "_slower"):
+            other.__dict__.pop(derived, None)
+        CostModel.__init__(other, machine)
+        return other
+
     @abstractmethod
     def source(self, task_graph: TaskGraph, row: int) -> str:
         """Where the seconds of a row come from."""
@@ -175,7 +184,7 @@ class AnalyticCosts(CostModel):
 
     def __init__(self, machine: MachineModel, use_tf32: bool = False) -> None:
         super().__init__(machine)
-        devices = machine.devices
+        devices, self._use_tf32 = machine.devices, use_tf32
         name = {"float32": "tf32" if use_tf32 else "float32"}
         shares = np.array([d.compute_efficiency for d in devices])
         flops = np.array([[d.rate(name.get(dtype, dtype)) for d in devices] for dtype in _DTYPES])
@@ -184,6 +193,10 @@ class AnalyticCosts(CostModel):
         ramp = np.array([d.half_flops / d.rate("float32") for d in devices]) / shares
         self.rates = self.rates._replace(flops=shares * flops, compute_ramp=ramp)
         self._dtype_of: dict[str, int] = {}
+
+    def on(self, machine: MachineModel) -> AnalyticCosts:
+        """A roofline of the machine's own rates."""
+        return AnalyticCosts(machine, self._use_tf32)
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
         """What the seconds of a row consist of, and at what rates."""
@@ -261,6 +274,17 @@ class MeasuredCosts(CostModel):
         self._by_move: dict[str, float] = {}
         self._rehearsed: dict[str, Array] = {}  # by the digest of the task graph
 
+    def on(self, machine: MachineModel) -> CostModel:
+        """The same kernels, which are timed once for both; rehearsals are of this machine alone."""
+        other = super().on(machine)
+        assert isinstance(other, MeasuredCosts)
+        other._rehearsed = {}
+        return other
+
+    @cached_property
+    def _slower(self) -> tuple[Array, Array]:
+        return relative_seconds(self.machine)
+
     def learn(self, task_graph: TaskGraph, seconds: Array) -> None:
         """Seconds of the rows of `task_graph` from a rehearsal, in place of those learnt before; NaN: none."""
         self._rehearsed[task_graph.digest()] = seconds
@@ -304,6 +328,7 @@ class MeasuredCosts(CostModel):
         for number in np.unique(launch):
             here = launch == number
             result[here] = self._of_launch(task_graph, int(number), rows[here])[task_graph.point[rows[here]]]
+        result *= self._slower[0][task_graph.device[rows]]
         if self._path and len(self._known) > known:
             self._write()
         return result
@@ -337,7 +362,8 @@ class MeasuredCosts(CostModel):
         return self._known[key]
 
     def _moves(self, task_graph: TaskGraph, rows: Array) -> Array:
-        return np.array([self._measure_move(task_graph, row) for row in rows.tolist()])
+        seconds: Array = np.array([self._measure_move(task_graph, row) for row in rows.tolist()])
+        return seconds * self._slower[1][task_graph.device[rows]]
 
     def _measure_move(self, task_graph: TaskGraph, row: int) -> float:
         """A copy, fold or feed is timed on arrays of its size."""

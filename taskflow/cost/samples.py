@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend import Context
-from taskflow.comm.transport import Transport
+from taskflow.comm.transport import Transport, connect
 from taskflow.core.dtypes import is_floating
+from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
 from taskflow.machine.efficiency import fit_device
 from taskflow.tasks.task_graph import Array, Kind, Launch, Privilege, TaskGraph
@@ -96,6 +97,20 @@ def time_call(call: Callable[[], object], budget_seconds: float = 0.005, most: i
         call()
         times.append(time.perf_counter() - begin)
     return float(np.median(times))
+
+
+def relative_seconds(machine: MachineModel) -> tuple[Array, Array]:
+    """How many times as long as this rank's first device each one computes, and copies, by its rates.
+
+    A rank times kernels on its own processor alone. GPUs are timed one by one, so there all are 1.
+    """
+    devices, transport = machine.devices, connect()
+    if any(d.kind == "cuda" for d in devices):
+        return np.ones(len(devices)), np.ones(len(devices))
+    own = next((k for k in range(len(devices)) if transport.drives(k)), 0)
+    computes = np.array([d.compute_efficiency * d.flops_per_second for d in devices])
+    copies = np.array([d.memory_efficiency * d.memory_bandwidth for d in devices])
+    return computes[own] / computes, copies[own] / copies
 
 
 def one_way_times(

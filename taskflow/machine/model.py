@@ -209,6 +209,11 @@ class MachineModel:
         """
         return replace(self, collectives={**self.collectives, **collectives})
 
+    def shares(self, devices: Sequence[int]) -> tuple[float, ...] | None:
+        """The part of some work that each of these devices does in equal time, by flop/s; None: they are equal."""
+        rates = [(d := self.devices[k]).compute_efficiency * d.flops_per_second for k in devices]
+        return tuple(r / sum(rates) for r in rates) if len(set(rates)) > 1 else None
+
     def few(self, name: str) -> int:
         """So many devices exchange by copies instead of in a collective of this name."""
         algorithm = self.collectives.get(name)

@@ -17,7 +17,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, spread
 from taskflow.core.errors import CostError
-from taskflow.core.text import describe_memory
+from taskflow.core.text import describe_shortage
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
@@ -28,6 +28,7 @@ from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.strategy import ParallelConfig, Strategy, check_config, check_strategy, completed
+from taskflow.tasks.timeline import Timeline
 
 POOL_BYTES = 2 << 30  # points, packed rows and all about them are forgotten when they take more before a proposal
 MARKS = 40  # groups before which the state is remembered, so that a proposal need not begin at the first row
@@ -315,8 +316,7 @@ class Judge:
     def _is_within(self, peak: Array, allowed: Array) -> bool:
         device = int(np.argmax(peak - allowed))
         if is_over := bool(peak[device] > allowed[device]):
-            needed, room = describe_memory(peak[device]), describe_memory(self._capacity[device])
-            self.last_refusal = f"device {device} needs {needed} and has {room}"
+            self.last_refusal = describe_shortage(device, peak[device], self._capacity[device])
             self.last_excess = int(peak[device] - self._capacity[device])
         return not is_over
 
@@ -340,11 +340,10 @@ class Judge:
 
         Links are shared fairly then, and rows wait for memory that they take over.
         """
-        return self.predictions(strategy)[0]
+        timeline, has_room = self.timeline(strategy)
+        return timeline.seconds if has_room else math.inf
 
-    def predictions(self, strategy: Strategy) -> tuple[float, float, int]:
-        """Seconds as `predict` gives them, bytes moved, and the peak of the fullest device."""
+    def timeline(self, strategy: Strategy) -> tuple[Timeline, bool]:
+        """What `simulate` says of a strategy, and whether there is room for it."""
         timeline = simulate(self.lowering.lower(strategy), self.costs)
-        fits = self._is_within(timeline.peak_bytes, self._capacity)
-        seconds = timeline.seconds if fits else math.inf
-        return seconds, float(timeline.bytes_moved), int(timeline.peak_bytes.max())
+        return timeline, self._is_within(timeline.peak_bytes, self._capacity)

@@ -44,11 +44,10 @@ class Placements:
     """The placements of a machine; or, with `lists`, only these lists of devices."""
 
     def __init__(self, machine: MachineModel, lists: Sequence[Sequence[int]] | None = None) -> None:
-        devices = machine.devices
+        self._machine, devices = machine, machine.devices
         self.count = len(devices)
         self._given = None if lists is None else tuple(tuple(x) for x in lists)
         self._order = sorted(range(self.count), key=lambda d: (devices[d].host, d))
-        self._rates = [d.flops_per_second for d in devices]
         sizes = set(Counter(d.host for d in devices).values())
         self._host_size = sizes.pop() if len(sizes) == 1 else self.count
         self._counts = frozenset(self._useful_counts())
@@ -89,17 +88,13 @@ class Placements:
             yield from (Placement(x, is_turned=True) for x in plain)
         if axes == 1:
             yield from self._repeated(points)
-            yield from (Placement(x, fractions=f) for x in plain if (f := self._fractions(x)))
+            yield from (Placement(x, fractions=f) for x in plain if (f := self._machine.shares(x)))
 
     def _repeated(self, points: int) -> Iterator[Placement]:
         for each in POINTS_PER_DEVICE:
             if points % each == 0:
                 for devices in self._lists(points // each, is_contiguous=True):
                     yield Placement(tuple(d for d in devices for _ in range(each)))
-
-    def _fractions(self, devices: Devices) -> tuple[float, ...] | None:
-        rates = [self._rates[d] for d in devices]
-        return tuple(r / sum(rates) for r in rates) if len(set(rates)) > 1 else None
 
     def _lists(self, count: int, is_contiguous: bool = False) -> list[Devices]:
         """Lists of `count` different devices."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from taskflow.core.text import list_numbers
 from taskflow.schedule.plan import Plan
+from taskflow.searching.outcome import Outcome
 from taskflow.strategy.strategy import Strategy
 
 
@@ -25,6 +26,8 @@ class SearchResult:
         is_locally_optimal: whether every change of one operator was tried and none is faster, without waits for memory.
         left_out: the starts that are not in the space that was given.
         idle: devices that compute nothing.
+        pareto: of the starts and the plans found last those that no other beats in seconds, bytes moved and peak bytes
+            at once, the fastest first.
     """
 
     plan: Plan
@@ -36,14 +39,20 @@ class SearchResult:
     is_locally_optimal: bool = False
     left_out: tuple[str, ...] = ()
     idle: tuple[int, ...] = ()
+    pareto: tuple[Outcome, ...] = ()
 
     @property
     def strategy(self) -> Strategy:
         """That of the plan: for the graph as the plan transforms it."""
         return self.plan.strategy
 
+    @property
+    def best_start(self) -> str:
+        """Name of the fastest start."""
+        return min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
+
     def __str__(self) -> str:
-        best = min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
+        best = self.best_start
         gain = self.baseline_seconds[best] / self.seconds
         text = (
             f"{self.seconds * 1e3:.3f} ms a step after {self.proposals} proposals, "

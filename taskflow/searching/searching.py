@@ -26,6 +26,7 @@ import numpy as np
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import Transport, connect
+from taskflow.core.errors import NoRoomError
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -34,6 +35,7 @@ from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.fold import fold
+from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 from taskflow.searching.result import SearchInterrupted, SearchResult
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.starts import Start, check_starts, judged_starts, random_start, refuse, rule_starts
@@ -53,8 +55,6 @@ WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
 PREDICTED = 0.4  # of the seconds of a budget, at most, are kept back for `simulate`
-
-Prediction = tuple[float, float, int]  # seconds, bytes moved, peak bytes
 
 
 @phase("search")
@@ -123,7 +123,7 @@ def search(
         run.search(found, until_local)
         baseline = run.settle(found)
         results, are_interrupted = zip(
-            *transport.gather((run.result(baseline, left_out, first), budget.is_interrupted)), strict=True
+            *transport.gather((run.result(found, baseline, left_out, first), budget.is_interrupted)), strict=True
         )
     best = _best_of(results)
     if any(are_interrupted):
@@ -135,7 +135,8 @@ def _best_of(results: Sequence[SearchResult]) -> SearchResult:
     """The best, the first of them in the order of ranks."""
     best = min(results, key=lambda r: r.seconds)
     _log.info("search: %d proposals, %.6f s", sum(r.proposals for r in results), best.seconds)
-    return replace(best, proposals=sum(r.proposals for r in results))
+    pareto = non_dominated(each for r in results for each in r.pareto)
+    return replace(best, proposals=sum(r.proposals for r in results), pareto=pareto)
 
 
 def _inside(space: Space, named: Mapping[str, Strategy]) -> tuple[dict[str, Strategy], tuple[str, ...]]:
@@ -158,7 +159,7 @@ class _Search:
         self.strategy, self.seconds = Strategy({}), math.inf
         self.history: list[tuple[int, float]] = []
         self._kept: list[tuple[Variant, Strategy, float]] = []
-        self._predicted: dict[int, Prediction] = {}  # by the identity of a strategy
+        self._predicted: dict[int, Outcome] = {}  # by the identity of a strategy
         self._each = 0.0  # seconds of one prediction
         self.is_local = False
         self._walks = 0
@@ -253,14 +254,14 @@ class _Search:
 
         Starts come by their seconds without waits; for the slowest there may be no time left.
         """
-        best, last, tried, latest = (math.inf, math.inf, 0), 0, 0, self._kept[-1][1]
+        best, last, tried, latest = (math.inf, 0, 0), 0, 0, self._kept[-1][1]
         baseline = {start.name: start.seconds for start in starts if not start.fits}
         for number, name, variant, strategy in self._finalists(starts):
             if math.isfinite(best[0]) and self._is_late:
                 break
             if not name and tried == FINALISTS:
                 continue
-            found = self._predict(variant, strategy)
+            found = self._predict(variant, strategy).figures
             tried += math.isfinite(found[0])
             if name:
                 baseline[name] = found[0]
@@ -268,7 +269,7 @@ class _Search:
                 best, last, self.variant, self.strategy = found, number, variant, strategy
         self.seconds = best[0]
         if not math.isfinite(self.seconds):
-            raise ValueError(f"search: no strategy that fits into memory was found; {self.variant.judge.last_refusal}")
+            raise NoRoomError(f"search: no strategy that fits into memory was found; {self.variant.judge.last_refusal}")
         self.is_local &= self.strategy is latest
         self.history = [*self.history[:last], (self.history[last][0], self.seconds)]
         return baseline
@@ -280,9 +281,12 @@ class _Search:
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             yield 0, start.name, start.variant, start.strategy
 
-    def _predict(self, variant: Variant, strategy: Strategy) -> Prediction:
+    def _predict(self, variant: Variant, strategy: Strategy) -> Outcome:
         if id(strategy) not in self._predicted:
-            self._predicted[id(strategy)] = variant.judge.predictions(strategy)
+            timeline, has_room = variant.judge.timeline(strategy)
+            figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
+            seconds = timeline.seconds if has_room else math.inf
+            self._predicted[id(strategy)] = Outcome(variant.plan_of(strategy), seconds, *figures)
         return self._predicted[id(strategy)]
 
     @property
@@ -290,7 +294,15 @@ class _Search:
         """Whether there is no time for one more prediction."""
         return self.budget.seconds is not None and self.budget.elapsed + self._each > self.budget.seconds
 
-    def result(self, baseline: Mapping[str, float], left_out: tuple[str, ...], first: Variant) -> SearchResult:
+    def _named(self, starts: Sequence[Start]) -> Iterator[Outcome]:
+        """What was predicted; what is a start has its name."""
+        plans = {start.name: start.variant.plan_of(start.strategy) for start in starts}
+        for each in self._predicted.values():
+            yield replace(each, name=next((name for name, plan in plans.items() if plan == each.plan), FOUND))
+
+    def result(
+        self, starts: Sequence[Start], baseline: Mapping[str, float], left_out: tuple[str, ...], first: Variant
+    ) -> SearchResult:
         """What this rank found."""
         is_bounded = first.costs.is_shared_out and not self.budget.is_interrupted and not self._is_late
         used = {device for config in self.strategy.values() for device in config.devices}
@@ -304,4 +316,5 @@ class _Search:
             is_locally_optimal=self.is_local,
             left_out=left_out,
             idle=tuple(sorted(set(range(len(first.machine.devices))) - used)),
+            pareto=non_dominated(self._named(starts)),
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taskflow.core.errors import NoRoomError
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.searching.budget import Budget
@@ -133,10 +134,10 @@ def refuse(found: Sequence[Start], first: Variant) -> None:
     """Say which start needs least memory, how much, and for what.
 
     Raises:
-        ValueError: always.
+        NoRoomError: always.
     """
     if not found:
-        raise ValueError(f"search: no start fits into memory (random strategy: {first.judge.last_refusal})")
+        raise NoRoomError(f"search: no start fits into memory (random strategy: {first.judge.last_refusal})")
     least = min(found, key=lambda start: start.excess)
     rows = least.variant.judge.lowering.lower(least.strategy)
     try:
@@ -144,7 +145,7 @@ def refuse(found: Sequence[Start], first: Variant) -> None:
         why = least.refusal
     except ValueError as error:
         why = str(error)
-    raise ValueError(f"search: no start fits into memory; the one that takes least is '{least.name}': {why}")
+    raise NoRoomError(f"search: no start fits into memory; the one that takes least is '{least.name}': {why}")
 
 
 def rule_starts(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:

@@ -51,6 +51,21 @@ def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
     return Strategy.of_graph(graph, chosen)
 
 
+def proportional(graph: Graph, machine: MachineModel) -> Strategy:
+    """Data parallel with parts in proportion to the rates of their devices; on equal devices it is data parallel.
+
+    A gradient is a sum over all samples, so a device counts as much as it has of them, as by the batch weights of Hong
+    and Chandra, "DLion: decentralized distributed deep learning in micro-clouds", HPDC 2021.
+    """
+    return Strategy.of_graph(graph, {n: _by_rates(c, machine) for n, c in data_parallel(graph, machine).items()})
+
+
+def _by_rates(config: ParallelConfig, machine: MachineModel) -> ParallelConfig:
+    """A configuration along one axis with parts by the rates of their devices."""
+    shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
+    return config if shares is None else ParallelConfig({config.degrees[0][0]: shares}, config.devices)
+
+
 def fully_sharded(graph: Graph, machine: MachineModel, within: Strategy | None = None) -> Strategy:
     """`within` (default: data parallel) with each home split over all devices of the operator that reads it first.
 
@@ -245,6 +260,7 @@ def _flops(op: Operator) -> float:
 RULES: dict[str, Callable[[Graph, MachineModel], Strategy]] = {
     "single_device": single_device,
     "data_parallel": data_parallel,
+    "proportional": proportional,
     "fully_sharded": fully_sharded,
     "model_parallel": model_parallel,
     "one_weird_trick": one_weird_trick,

@@ -10,8 +10,8 @@ from taskflow.cli.model import build_model
 from tests import commands
 
 RULES = (
-    "one of single_device, data_parallel, fully_sharded, model_parallel, one_weird_trick, operator_placement, "
-    "placed_tables"
+    "one of single_device, data_parallel, proportional, fully_sharded, model_parallel, one_weird_trick, "
+    "operator_placement, placed_tables"
 )
 
 
@@ -153,6 +153,28 @@ def test_a_plan_as_a_start_of_a_search(capsys):
     assert commands.refusal(capsys, "search", BUILD, "--start", "timed.json") == message
 
 
+SWEPT = {
+    "a file": (
+        ["--json", "--out", "s.json"],
+        "--out writes one plan; --scale, --sensitivities, --pareto, --json and several --devices print cases",
+    ),
+    "a drawing": (
+        ["--devices", "2,4", "--task-dot", "t.dot"],
+        "--task-dot writes one plan; --scale, --sensitivities, --pareto, --json and several --devices print cases",
+    ),
+    "a scale": (
+        ["--scale", "speed=2"],
+        "scale 'speed': is one of network, links, latency, flops, memory_bandwidth, overhead, memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SWEPT)
+def test_several_cases(case, capsys):
+    arguments, message = SWEPT[case]
+    assert commands.refusal(capsys, "search", BUILD, *arguments) == message
+
+
 def test_a_start_of_a_search(capsys):
     message = f"strategy 'no.json': is neither a file nor {RULES}"
     assert commands.refusal(capsys, "search", BUILD, "--start", "no.json") == message
@@ -168,7 +190,8 @@ PARSED = {
     "proposals": (["--proposals", "0"], "argument --proposals: is a positive number, not '0'"),
     "seconds": (["--seconds", "-1"], "argument --seconds: is a positive number of seconds, not '-1'"),
     "seed": (["--seed", "x"], "argument --seed: is a number, not 'x'"),
-    "devices": (["--devices", "0"], "argument --devices: is a positive number, not '0'"),
+    "devices": (["--devices", "0"], "argument --devices: are positive numbers with commas between, not '0'"),
+    "scale": (["--scale", "flops"], "argument --scale: is NAME=FACTOR, several with commas between, not 'flops'"),
     "folder": (["--out", "no/s.json"], "argument --out: there is no folder 'no'"),
     "a folder": (["--dot", "."], "argument --dot: '.' is a folder"),
 }

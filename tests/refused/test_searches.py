@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, lower, search, simulate, single_device
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    lower,
+    scale_machine,
+    search,
+    simulate,
+    single_device,
+    what_if,
+)
 from taskflow.searching.exhaustive import search_exhaustively
 from tests import tiny
 from tests.refusals import assert_refused
@@ -50,6 +62,24 @@ def test_nothing_fits(graph):
         "needs 320 B (128 B for parameters and state, 192 B at the peak of a step), the device has 128 B"
     )
     assert_refused(message, searching(graph, machine))
+
+
+@pytest.mark.parametrize("factor", [0, -2.0, float("nan"), "2"])
+def test_a_scale_that_is_no_factor(factor):
+    message = f"scale 'flops': its factor is a positive number, not {factor!r}"
+    assert_refused(message, lambda: scale_machine(TWO, {"flops": factor}))
+
+
+def test_a_scale_of_links_that_a_machine_lacks():
+    message = (
+        "scale 'network': multiplies the bandwidth of links between hosts; machine 'uniform' has 2 links and 1 hosts"
+    )
+    assert_refused(message, lambda: scale_machine(TWO, {"network": 2.0}))
+
+
+def test_what_was_measured_is_not_scaled(graph):
+    message = "what if: scale 'flops': costs are measured, on devices as they are; analytic costs scale"
+    assert_refused(message, lambda: next(what_if(graph, TWO, CostModel.measured(TWO), scales=[{"flops": 2.0}])))
 
 
 def test_a_known_strategy_outside_of_the_space(graph):

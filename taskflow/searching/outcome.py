@@ -1,0 +1,44 @@
+"""Outcomes: what a step of a plan takes in seconds, traffic and memory, and which of several none other beats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from taskflow.schedule.plan import Plan
+
+FOUND = "found"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A plan and its predicted step.
+
+    Attributes:
+        plan: what was simulated.
+        seconds: of a step; infinite: a device has no room for it.
+        bytes_moved: between devices.
+        peak_bytes: of the device that needs most.
+        name: of the start that it is, else `found`.
+    """
+
+    plan: Plan
+    seconds: float
+    bytes_moved: int
+    peak_bytes: int
+    name: str = FOUND
+
+    @property
+    def figures(self) -> tuple[float, int, int]:
+        """Seconds, bytes moved, peak bytes: less is better."""
+        return self.seconds, self.bytes_moved, self.peak_bytes
+
+
+def non_dominated(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """Those with room than which no other is as good in everything, the fastest first; of equal ones the first."""
+    kept: list[Outcome] = []
+    for each in sorted((o for o in outcomes if math.isfinite(o.seconds)), key=lambda o: o.figures):
+        if not any(all(a <= b for a, b in zip(k.figures, each.figures, strict=True)) for k in kept):
+            kept.append(each)
+    return tuple(kept)
