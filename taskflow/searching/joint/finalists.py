@@ -73,22 +73,25 @@ class Finalists:
         self.least, self._least_share = "none could be lowered", math.inf
         self.best_seconds, self._point_seconds = math.inf, POINT_SECONDS
         self._best: tuple[TaskGraph, Timeline]
-        self._last_seconds = 0.0
+        self._last_seconds, self._tried = 0.0, set[tuple[PlannedPipeline, str | None]]()
         self._room = np.array([device.memory_bytes for device in machine.devices], np.int64)
 
     def judge(self, pipeline: PlannedPipeline, orders: Iterable[Order]) -> bool:
         """Judge the rows of a pipeline in each of some orders, as far as there is time; whether one of them fits."""
-        fits = False
+        fits, rows = False, None
         points = pipeline.parts * sum(
             stage.devices * sum(self.tables.operators(k, k in stage.again) for k in range(stage.begin, stage.end))
             for stage in pipeline.stages
         )
-        for number, order in enumerate(orders):
+        for order in orders:
             begun = time.perf_counter()
+            if (pipeline, name := order and order_name(order)) in self._tried:
+                continue
+            self._tried.add((pipeline, name))
             if points * self._point_seconds > self.budget.left_seconds:
                 break
             with suppress(ValueError):  # such as a barrier, or samples that do not divide
-                if not number:
+                if rows is None:
                     plan = plan_of(self.graph, self.machine, self.tables, pipeline, None)
                     _, rows = plan.apply(self.graph, self.machine, self.costs)
                 fits |= self._keep(rows, replace(plan, schedule=order), pipeline)

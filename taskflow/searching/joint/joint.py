@@ -1,7 +1,7 @@
 """Joint search: stages, micro-batches, schedules and recomputation, under memory as a hard limit.
 
 Atoms (`atoms`) are priced (`costs`) and stages cut by dynamic programming (`cutting`) for every number of
-micro-batches; what that finds begins a walk. It changes the pipelines that promise most by their blocks (`blocks`),
+micro-batches; what that finds begins a walk. It changes the pipelines that promise most by their blocks (`estimates`),
 lowers the most promising of all, and goes on from what is better than all before. The best are then tried under other
 schedules, a searched one among them (`finalists`).
 """
@@ -22,7 +22,7 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.searching.budget import Budget
 from taskflow.searching.joint.atoms import find_atoms
-from taskflow.searching.joint.blocks import Blocks, Estimate
+from taskflow.searching.joint.estimates import Estimates, Estimate
 from taskflow.searching.joint.cells import Cells, CellTables, Within
 from taskflow.searching.joint.costs import Pricing
 from taskflow.searching.joint.cutting import best_cuts
@@ -32,13 +32,14 @@ from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage, loop
 _log = logging.getLogger(__name__)
 
 PRICED, WALKED = 0.4, 0.85  # of the budget: until then cells are priced, until then pipelines are walked over
-MEMORY_SHARES = 1.0, 0.85  # of the memory of devices, for which stages are cut: estimates are not exact
-OVER = 5.0  # what is expected to need a part more memory than there is is put behind by so many times that part
-DOUBTED = 1.1  # times its memory: what is expected to need more is not lowered
+MEMORY_SHARES = 1.1, 1.0, 0.9  # of the memory of devices, for which stages are cut: estimates are up to 10 % too high
+DOUBTED = 1.1  # times its memory: what is expected to need more is not lowered once something fits
+OVER, FAR_OVER = 0.3, 5.0  # by which part of what is expected beyond its memory, and beyond DOUBTED, it is put behind
 MARGIN = 1.08  # times the best seconds: what is expected to take more is not lowered
 SAME = 0.998  # of the expected seconds of what differs in recomputation alone and fits: else it is not lowered
 PATIENCE = 40  # pipelines are changed without anything better coming of it, before some are lowered
 NO_ATOMS: frozenset[int] = frozenset()
+CHANGED = 0.1  # of the budget: as long at most
 FINALISTS = 3  # pipelines that are tried under every schedule
 
 
@@ -82,7 +83,7 @@ class _Walk:
     """Pipelines that are to be lowered or changed, the most promising first."""
 
     def __init__(self, tables: CellTables, finalists: Finalists, budget: Budget) -> None:
-        self.tables, self.finalists, self.budget, self.blocks = tables, finalists, budget, Blocks(tables)
+        self.tables, self.finalists, self.budget, self.estimates = tables, finalists, budget, Estimates(tables)
         self.devices, self.atoms = len(tables.machine.devices), len(tables.pricing.atoms)
         self._to_lower: list[tuple[float, int, PlannedPipeline, Estimate]] = []
         self._to_change: list[tuple[float, int, PlannedPipeline]] = []
@@ -150,15 +151,15 @@ class _Walk:
             alike = pipeline._replace(stages=tuple(stage._replace(again=NO_ATOMS) for stage in pipeline.stages))
             if estimate.seconds > SAME * self._judged.get(alike, math.inf):
                 continue
-            if self.finalists.judge(pipeline, [self.blocks.order(pipeline, estimate.policy)]):
+            if self.finalists.judge(pipeline, [self.estimates.order(pipeline, estimate.policy)]):
                 self._judged[alike] = estimate.seconds
             if self.finalists.best_seconds < before:
                 self._change()
 
     def _change(self) -> None:
         """Add what moves make of the most promising pipelines, until nothing better comes of it for a while."""
-        left, best = PATIENCE, math.inf
-        while left and self._to_change and self.budget.used < WALKED:
+        left, best, until = PATIENCE, math.inf, min(self.budget.used + CHANGED, WALKED)
+        while left and self._to_change and self.budget.used < until:
             score, _, pipeline = heappop(self._to_change)
             left, best = (PATIENCE, score) if score < best else (left - 1, best)
             for other in moves(pipeline, self.tables):
@@ -168,9 +169,10 @@ class _Walk:
         if pipeline in self._seen:
             return
         self._seen.add(pipeline)
-        estimate = self.blocks.estimate(pipeline)
+        estimate = self.estimates.estimate(pipeline)
         if estimate is not None and math.isfinite(estimate.seconds):
-            score, number = estimate.seconds * max(1.0, 1.0 + OVER * (estimate.share - 1.0)), next(self._number)
+            over = OVER * max(0.0, estimate.share - 1.0) + FAR_OVER * max(0.0, estimate.share - DOUBTED)
+            score, number = estimate.seconds * (1.0 + over), next(self._number)
             heappush(self._to_lower, (score, number, pipeline, estimate))
             heappush(self._to_change, (score, number, pipeline))
 
@@ -180,4 +182,4 @@ class _Walk:
             self.finalists.search()
         best_first = dict.fromkeys(pipeline for _, _, pipeline in sorted(self.finalists.fitting))
         for pipeline in list(best_first)[:FINALISTS]:
-            self.finalists.judge(pipeline, self.blocks.orders(pipeline))
+            self.finalists.judge(pipeline, self.estimates.orders(pipeline))

@@ -55,12 +55,13 @@ class StageCosts(NamedTuple):
 
     spans: Array
     once_seconds: float
+    kept_bytes: float
     fixed_bytes: float
     held_bytes: float
     passed_bytes: float
 
 
-class Blocks:
+class Estimates:
     """Estimates of pipelines of one graph."""
 
     def __init__(self, tables: CellTables) -> None:
@@ -72,14 +73,14 @@ class Blocks:
     def estimate(self, pipeline: PlannedPipeline) -> Estimate | None:
         """None: a stage cannot be split so."""
         with suppress(KeyError):
-            costs = [self._stages(self._moved(stage), pipeline.parts) for stage in pipeline.stages]
+            costs = [self.costs_of(stage, pipeline.parts) for stage in pipeline.stages]
             if all(each is not None for each in costs):
                 return self._best(pipeline, [each for each in costs if each is not None])
         return None
 
-    def _moved(self, stage: PlannedStage) -> PlannedStage:
-        """The stage on the first devices that are alike."""
-        return stage._replace(first=self.tables.like[stage.first, stage.devices])
+    def costs_of(self, stage: PlannedStage, parts: int) -> StageCosts | None:
+        """What a stage costs, and those on devices that are alike; None: it cannot be split so."""
+        return self._stages(stage._replace(first=self.tables.like[stage.first, stage.devices]), parts)
 
     def _stage(self, stage: PlannedStage, parts: int) -> StageCosts | None:
         found, kept, held = list[AtomCosts](), dict[str, int](), dict[str, int]()
@@ -96,7 +97,7 @@ class Blocks:
         late = max(sync - spans[BACKWARD] - spans[WEIGHT], sync / len(found))
         fixed = sum(kept.values()) + sum(p.gradient_bytes for p in found) + max(p.transient_bytes for p in found)
         passed = sum(p.passed_bytes for p in found)
-        return StageCosts(spans, late + sum(p.update_seconds for p in found), fixed, sum(held.values()), passed)
+        return StageCosts(spans, late + sum(p.update_seconds for p in found), sum(kept.values()), fixed, sum(held.values()), passed)
 
     def _best(self, pipeline: PlannedPipeline, costs: Sequence[StageCosts]) -> Estimate:
         groups, parts = pipeline.groups, pipeline.parts
