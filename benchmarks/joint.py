@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import ops
-from taskflow import CostModel, Device, Graph, MachineModel, data_parallel, recompute, simulate, stages
+from taskflow import CostModel, Device, Graph, MachineModel, data_parallel, simulate, stages
 from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
 from taskflow.searching.joint import search_stages
@@ -116,25 +116,27 @@ def compare(cases: int, seconds: float, first: int) -> None:
     ratios: list[float] = []
     for seed in range(first, first + cases):
         graph, machine = case(seed)
-        begun = time.perf_counter()
-        found = math.inf
+        begun, found = time.perf_counter(), math.inf
         with suppress(ValueError):
-            plans = search_stages(graph, machine, CostModel.analytic(machine), seconds)
-            found = plans[0].seconds
+            found = search_stages(graph, machine, CostModel.analytic(machine), seconds)[0].seconds
         taken = time.perf_counter() - begun
         best, many, lowered = brute_force(graph, machine)
         ratios.append(1.0 if found == best else found / best)
         spent = time.perf_counter() - begun - taken
-        says = f"{len(find_atoms(graph)):2} atoms, {len(machine.devices)} devices: {found * 1e6:9.2f} us in {taken:.1f} s"
+        says = (
+            f"{len(find_atoms(graph)):2} atoms, {len(machine.devices)} devices: {found * 1e6:9.2f} us in {taken:.1f} s"
+        )
         print(
-            f"{seed:3} {says}; brute force {best * 1e6:9.2f} us of {many} pipelines, {lowered} plans, in {spent:.1f} s: "
-            f"{ratios[-1]:.4f}",
+            f"{seed:3} {says}; brute force {best * 1e6:9.2f} us of {many} pipelines, {lowered} plans, "
+            f"in {spent:.1f} s: {ratios[-1]:.4f}",
             flush=True,
         )
     equal, worst = np.mean(np.array(ratios) <= 1 + 1e-9), max(ratios)
     verdict = "ok" if equal >= LEAST_SHARE and worst <= MOST_GAP else "MISSED"
-    print(f"{len(ratios)} cases: {equal:.1%} equal or better, {np.mean(np.array(ratios) < 1 - 1e-9):.1%} better, worst "
-          f"{worst:.4f}: {verdict}")
+    print(
+        f"{len(ratios)} cases: {equal:.1%} equal or better, {np.mean(np.array(ratios) < 1 - 1e-9):.1%} better, worst "
+        f"{worst:.4f}: {verdict}"
+    )
 
 
 # -- a GPT-2 -----------------------------------------------------------------------------------------------------------
@@ -148,7 +150,10 @@ def experts(graph: Graph, machine: MachineModel) -> Iterator[tuple[str, Plan]]:
     for parts, (said, names) in product(several, {"nothing": (), "layers": layers}.items()):
         if parts * devices <= samples:
             order = "by_ordinal" if parts > 1 else None
-            yield f"data parallel x {parts}, {said} recomputed", Plan(data_parallel(graph, machine), parts, order, names)
+            yield (
+                f"data parallel x {parts}, {said} recomputed",
+                Plan(data_parallel(graph, machine), parts, order, names),
+            )
         for count in (2, 4, 8, 16, 32, 64):
             if count <= min(devices, len(atoms)) and parts * devices // count <= samples:
                 plan = Plan(stages(graph, machine, count), parts, "one_f_one_b", names)
@@ -176,7 +181,10 @@ def print_gpt(nodes: int, seconds: float, samples: int, hidden: int, sequence: i
             print(f"  {step * 1e3:8.1f} ms {need / (1 << 30):6.2f} GiB  {name}", flush=True)
     ratio = min(best.values()) / found[0].seconds
     verdict = "ok" if ratio >= LEAST_RATIO else "MISSED"
-    print(f"data parallel {best['data parallel']}, 1F1B {best['1F1B']}, found {found[0].seconds}: {ratio:.3f} x: {verdict}")
+    print(
+        f"data parallel {best['data parallel']:.4f} s, 1F1B {best['1F1B']:.4f}, found {found[0].seconds:.4f}: "
+        f"{ratio:.3f} x: {verdict}"
+    )
 
 
 def main() -> None:

@@ -97,7 +97,9 @@ class Estimates:
         late = max(sync - spans[BACKWARD] - spans[WEIGHT], sync / len(found))
         fixed = sum(kept.values()) + sum(p.gradient_bytes for p in found) + max(p.transient_bytes for p in found)
         passed = sum(p.passed_bytes for p in found)
-        return StageCosts(spans, late + sum(p.update_seconds for p in found), sum(kept.values()), fixed, sum(held.values()), passed)
+        return StageCosts(
+            spans, late + sum(p.update_seconds for p in found), sum(kept.values()), fixed, sum(held.values()), passed
+        )
 
     def _best(self, pipeline: PlannedPipeline, costs: Sequence[StageCosts]) -> Estimate:
         groups, parts = pipeline.groups, pipeline.parts

@@ -73,7 +73,7 @@ class Finalists:
         self.least, self._least_share = "none could be lowered", math.inf
         self.best_seconds, self._point_seconds = math.inf, POINT_SECONDS
         self._best: tuple[TaskGraph, Timeline]
-        self._last_seconds, self._tried = 0.0, set[tuple[PlannedPipeline, str | None]]()
+        self._last_seconds, self._tried = 0.0, set[tuple[PlannedPipeline, Order]]()
         self._room = np.array([device.memory_bytes for device in machine.devices], np.int64)
 
     def judge(self, pipeline: PlannedPipeline, orders: Iterable[Order]) -> bool:
@@ -85,9 +85,9 @@ class Finalists:
         )
         for order in orders:
             begun = time.perf_counter()
-            if (pipeline, name := order and order_name(order)) in self._tried:
+            if (pipeline, order and order_name(order)) in self._tried:
                 continue
-            self._tried.add((pipeline, name))
+            self._tried.add((pipeline, order and order_name(order)))
             if points * self._point_seconds > self.budget.left_seconds:
                 break
             with suppress(ValueError):  # such as a barrier, or samples that do not divide

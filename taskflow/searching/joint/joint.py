@@ -22,10 +22,10 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.searching.budget import Budget
 from taskflow.searching.joint.atoms import find_atoms
-from taskflow.searching.joint.estimates import Estimates, Estimate
 from taskflow.searching.joint.cells import Cells, CellTables, Within
 from taskflow.searching.joint.costs import Pricing
 from taskflow.searching.joint.cutting import best_cuts
+from taskflow.searching.joint.estimates import Estimate, Estimates
 from taskflow.searching.joint.finalists import Finalists, Judged
 from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage, loops, moves, pipeline_of_cut
 

@@ -50,12 +50,16 @@ class PlannedPipeline(NamedTuple):
 
     def __str__(self) -> str:
         sizes = sorted({stage.devices for stage in self.stages})
-        many, of = len(self.stages), "-".join(map(str, sizes[:: max(1, len(sizes) - 1)]))
         splits = ", ".join(sorted({stage.split for stage in self.stages}))
-        again = sum(len(stage.again) for stage in self.stages)
-        atoms = sum(stage.end - stage.begin for stage in self.stages)
-        recomputed = f", {again} of {atoms} runs recomputed" if again else ""
-        return f"{many} stages of {of} devices ({splits}) x {self.parts} micro-batches{recomputed}"
+        again, atoms = sum(len(stage.again) for stage in self.stages), sum(s.end - s.begin for s in self.stages)
+        of = "-".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))) + f" of {len(set().union(*self.groups))} devices"
+        recomputed = f", {again} of {_say(atoms, 'atom')} recomputed" if again else ""
+        many = f"{_say(len(self.stages), 'stage')} on {of} ({splits})"
+        return f"{many} x {_say(self.parts, 'micro-batch', 'es')}{recomputed}"
+
+
+def _say(count: int, what: str, several: str = "s") -> str:
+    return f"{count} {what}{several if count > 1 else ''}"
 
 
 def pipeline_of_cut(tables: CellTables, cells: Cells, found: Found, parts: int, devices: int) -> PlannedPipeline:
