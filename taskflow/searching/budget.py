@@ -55,6 +55,13 @@ class Budget:
         """Seconds since it was made."""
         return time.perf_counter() - self._begin
 
+    @property
+    def left_seconds(self) -> float:
+        """Until the clock has spent it."""
+        if self.is_interrupted:
+            return 0.0
+        return math.inf if self.seconds is None else self.seconds - (time.perf_counter() - self._begin)
+
     def interrupt(self) -> None:
         """Spend it, so that no proposal ends half way."""
         self.is_interrupted = True

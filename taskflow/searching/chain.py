@@ -24,7 +24,7 @@ from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
 from taskflow.searching.space import Space, power_of_two
-from taskflow.searching.tables import subgraph
+from taskflow.searching.tables import content, subgraph
 from taskflow.simulation.simulate import busiest, schedule
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.tasks.task_graph import Array, Kind
@@ -67,7 +67,7 @@ def dynamic_programming(
 
 
 class AddedCosts:
-    """Node and edge costs in seconds; operators of equal content (`_content`) are lowered once.
+    """Node and edge costs in seconds; operators of equal content (`tables.content`) are lowered once.
 
     Attributes:
         configs: per operator that a strategy names, the configurations that are considered.
@@ -109,14 +109,7 @@ class AddedCosts:
         return self._known[key]
 
     def _content(self, names: Sequence[str]) -> object:
-        """What costs depend on: patterns, extents, kernels and how the operators share regions; not names."""
-        numbers: dict[str, int] = {}
-        parts = []
-        for op in (op for name in names for op in self.members[name]):
-            shared = tuple(numbers.setdefault(r.name, len(numbers)) for r in op.args)
-            dtypes = tuple((r.dtype, r.role) for r in op.args)
-            parts.append((op.pattern, tuple(op.extents.items()), tuple(op.windows.items()), op.flops, shared, dtypes))
-        return tuple(parts)
+        return content([op for name in names for op in self.members[name]])
 
     def _lowered(self, names: Sequence[str], configs: Sequence[ParallelConfig]) -> float:
         """One operator: simulated seconds. Two: the busiest stream's seconds of moving what both touch."""

@@ -157,6 +157,17 @@ def subgraph(graph: Graph, operators: Sequence[Operator]) -> Graph:
     return part
 
 
+def content(operators: Sequence[Operator]) -> tuple[object, ...]:
+    """What costs depend on: patterns, extents, kernels and how operators share regions; not names."""
+    numbers: dict[str, int] = {}
+    parts = []
+    for op in operators:
+        shared = tuple(numbers.setdefault(r.name, len(numbers)) for r in op.args)
+        dtypes = tuple((r.dtype, r.role) for r in op.args)
+        parts.append((op.pattern, tuple(op.extents.items()), tuple(op.windows.items()), op.flops, shared, dtypes))
+    return tuple(parts)
+
+
 # -- columns that compiled code reads (`boundpass`) -------------------------------------------------------------------
 
 

@@ -61,7 +61,7 @@ def stages(
         for family in found[begin:end]:
             name = family.leader.name
             own = within.get(name) if within is not None else None
-            chosen[name] = _config(family, sample.get(name, ()), list(group), parts, own)
+            chosen[name] = config_in_stage(family, sample.get(name, ()), list(group), parts, own)
     return Strategy.of_graph(graph, chosen)
 
 
@@ -97,10 +97,21 @@ def _cut(graph: Graph, found: Sequence[Family], count: int, cuts: Sequence[str] 
     return bounds
 
 
-def _config(
+def config_in_stage(
     family: Family, axes: Sequence[str], devices: list[int], parts: int, own: ParallelConfig | None
 ) -> ParallelConfig:
-    """The configuration of one operator in a stage: `own`, or along its samples, once for every micro-batch."""
+    """The configuration of one operator in a stage: `own`, or along its samples, once for every micro-batch.
+
+    Args:
+        family: of the operator.
+        axes: of its samples.
+        devices: of the stage.
+        parts: micro-batches.
+        own: as if the devices of the stage were 0, 1, ... and there were one micro-batch.
+
+    Raises:
+        ValueError: it is on no device of the stage, or cannot be split so.
+    """
     name = family.leader.name
     if own is None:
         axes = [axis for axis in axes if axis in family.leader.split_axes]

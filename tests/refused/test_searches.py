@@ -17,6 +17,7 @@ from taskflow import (
     what_if,
 )
 from taskflow.searching.exhaustive import search_exhaustively
+from taskflow.searching.joint import search_stages
 from tests import tiny
 from tests.refusals import assert_refused
 from tests.simple_costs import SimpleCosts
@@ -52,6 +53,16 @@ def test_more_devices_than_the_machine_has(graph):
     start["fc"] = ParallelConfig({"b": 3})
     message = "search: the start 'mine': operator 'fc': device 2 is not among the machine's 2 devices"
     assert_refused(message, searching(graph, starts={"mine": start}))
+
+
+def test_no_plan_of_stages_fits(graph):
+    """As below; with four micro-batches of two samples, and each of them in half, a device holds 64 bytes of `x`."""
+    machine = MachineModel.uniform(2, Device(memory_bytes=128))
+    message = (
+        "search_stages: no plan that fits into memory was found; 1 stage on 2 of 2 devices (data) x 4 micro-batches, "
+        "one_f_one_b: device 0 needs 256 B, it has 128 B"
+    )
+    assert_refused(message, lambda: search_stages(graph, machine, CostModel.analytic(machine), 60.0))
 
 
 def test_nothing_fits(graph):
