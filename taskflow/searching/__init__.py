@@ -2,8 +2,8 @@
 
 `searching` is the whole; it walks (`walk`) over strategies (`space`, `placement`, `proposal`) that a `judge`
 times. The judge keeps packed rows in a `pool` and re-simulates only what changed (`resimulate`). `bound` says what no
-strategy can beat, `exhaustive` proves an optimum (with `tables` and `boundpass`), and `chain` is the
-dynamic programme for chains.
+strategy can beat (with `heads`, `cases` and `splits`), `exhaustive` proves an optimum (with `tables` and `boundpass`),
+and `chain` is the dynamic programme for chains (with `priced`).
 """
 
 from taskflow.searching.searching import PROPOSALS, SearchInterrupted, SearchResult, search
