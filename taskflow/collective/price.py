@@ -117,7 +117,17 @@ class CollectiveCosts:
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What an exchange takes by the algorithm that is chosen, and of the links."""
         outline = exchange.outline(itemsize)
-        algorithm, (prices, links) = self._choose(exchange, outline).algorithm, self._of(tuple(exchange.members))
+        return self._carried(tuple(exchange.members), outline, self._choose(exchange, outline).algorithm)
+
+    def carried_evenly(self, name: str, group: tuple[int, ...], size: float) -> Carried:
+        """What a collective of so many bytes takes where all of a group have, or get, equal parts."""
+        outline = even_outline(name, [self.machine.devices[d].host for d in group], size)
+        return self._carried(
+            group, outline, self.prices(group).best(outline, self.machine.collectives.get(name)).algorithm
+        )
+
+    def _carried(self, group: tuple[int, ...], outline: Outline, algorithm: str) -> Carried:
+        prices, links = self._of(group)
         seconds, load = prices.priced(outline, algorithm)
         crossed = np.argsort(links)
         crossed = crossed[load[crossed] > 0]

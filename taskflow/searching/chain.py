@@ -2,34 +2,41 @@
 
 Jia, Lin, Qi, Aiken, "Exploring hidden dimensions in parallelizing convolutional neural networks", ICML 2018: the cost
 of a strategy is taken as the sum, over the operators that a strategy names, of what each costs by itself (`node`: its
-forward, backward and update points and the synchronisation of its parameters, simulated alone) and, over each two of
-which one reads what the other makes, of what moving it takes (`edge`). A node with two neighbours is eliminated into an
-edge between them, one with one neighbour into that neighbour, parallel edges are added. What is left has nodes with
-more neighbours; of those the one with most is fixed at the configuration that is cheapest with the least that its edges
-can cost, and elimination goes on: then the result need not be a minimum.
+forward, backward and update points and the synchronisation of its parameters) and, over each two of which one reads
+what the other makes, of what moving it takes (`edge`); both are prices of rows of a pool (`priced`). A node with two
+neighbours is eliminated into an edge between them, one with one neighbour into that neighbour, parallel edges are
+added. What is left has nodes with more neighbours; of those the one with most is fixed at the configuration that is
+cheapest with the least that its edges can cost, and elimination goes on: then the result need not be a minimum.
+
+Equal layers are priced once. Where nothing fits into memory, bisection finds a price of every byte at which it does.
 
 Real steps overlap what is added here, so the result is a start for a search, and a peer of it, rather than its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
-from taskflow.lowering import lower
 from taskflow.machine import MachineModel
+from taskflow.searching.judge import Judge
+from taskflow.searching.priced import Prices
 from taskflow.searching.space import Space, power_of_two
-from taskflow.searching.tables import content, subgraph
-from taskflow.simulation.simulate import busiest, schedule
-from taskflow.strategy.strategy import ParallelConfig, Strategy
-from taskflow.tasks.task_graph import Array, Kind
+from taskflow.searching.tables import content
+from taskflow.strategy.strategy import ParallelConfig, Strategy, parts
+from taskflow.tasks.task_graph import Array
 
-CONFIGS = 6  # of an operator, the cheapest by themselves, are considered
+CONFIGS = 12  # of an operator, the cheapest by themselves, are considered
+TRIED = 3  # times as many are priced with their movement
+ALIKE, TINY_SECONDS = 4, 1e-9  # points that differ by less than a fourth of a factor of two are alike
+HIDDEN = 0.0, 0.5, 1.0  # parts of the movement of nodes, above all sums of gradients, that other work may hide
+LEAST_BYTE_SECONDS, MOST_BYTE_SECONDS, BISECTIONS = 1e-15, 1.0, 12  # of the price of memory
 
 
 @dataclass(frozen=True)
@@ -40,17 +47,19 @@ class ChainOptimum:
         strategy: a configuration for every operator that a strategy names.
         added_seconds: its costs added up; not what the simulator predicts.
         is_exact: whether no strategy of the considered configurations has a smaller sum.
+        seconds: what the judge of a search says of it; infinite: it does not fit into memory.
     """
 
     strategy: Strategy
     added_seconds: float
     is_exact: bool
+    seconds: float
 
 
 def dynamic_programming(
     graph: Graph, machine: MachineModel, costs: CostModel, space: Space | None = None, configs: int = CONFIGS
 ) -> ChainOptimum:
-    """The strategy whose added costs are smallest.
+    """The strategy whose added costs are smallest; of several prices of movement and memory, the one judged best.
 
     Args:
         graph, machine, costs: as for `taskflow.search`.
@@ -60,18 +69,39 @@ def dynamic_programming(
     count = len(machine.devices)
     lists = [range(k) for k in range(1, count + 1) if count % k == 0]
     space = space or Space(graph, machine, power_of_two, lists)
-    added = AddedCosts(space, costs, configs)
-    numbers, total, is_exact = minimise(added.nodes, added.edges)
-    chosen = {name: added.configs[k][numbers[k]] for k, name in enumerate(space.names)}
-    return ChainOptimum(Strategy.of_graph(graph, chosen), total, is_exact)
+    added, judge = AddedCosts(space, costs, configs), Judge(graph, machine, costs)
+    found = [_cheapest(added, judge, hidden, 0.0) for hidden in HIDDEN]
+    if not any(math.isfinite(each.seconds) for each in found):
+        found += _within_memory(added, judge)
+    return min(found, key=lambda each: each.seconds)
+
+
+def _cheapest(added: AddedCosts, judge: Judge, hidden: float, byte_seconds: float) -> ChainOptimum:
+    """The minimum where a part of what parameters take is hidden behind other work, and a byte costs so much."""
+    nodes, edges = added.priced(hidden, byte_seconds)
+    numbers, total, is_exact = minimise(nodes, edges)
+    chosen = {name: added.configs[k][numbers[k]] for k, name in enumerate(added.space.names)}
+    strategy = Strategy.of_graph(added.space.graph, chosen)
+    return ChainOptimum(strategy, total, is_exact, judge.seconds(strategy))
+
+
+def _within_memory(added: AddedCosts, judge: Judge) -> Iterator[ChainOptimum]:
+    """Bisection of the price of a byte: what fits at ever lower prices."""
+    low, high = LEAST_BYTE_SECONDS, MOST_BYTE_SECONDS
+    for _ in range(BISECTIONS):
+        middle = math.sqrt(low * high)
+        found = _cheapest(added, judge, 0.0, middle)
+        if math.isfinite(found.seconds):
+            yield found
+        low, high = (low, middle) if math.isfinite(found.seconds) else (middle, high)
 
 
 class AddedCosts:
-    """Node and edge costs in seconds; operators of equal content (`tables.content`) are lowered once.
+    """Node and edge costs; operators of equal content (`tables.content`) are priced once.
 
     Attributes:
         configs: per operator that a strategy names, the configurations that are considered.
-        nodes: per such operator, the cost of each.
+        nodes: per such operator, the cost of each in seconds.
         edges: (operator, later operator) -> (configurations, configurations) costs, where they share a region that
             one of them writes.
     """
@@ -83,46 +113,76 @@ class AddedCosts:
             self.members[op.follows or op.name].append(op)
         self._touched = [frozenset(r.name for op in ops for r in op.args) for ops in self.members.values()]
         self._written = [frozenset(r.name for op in ops for r in op.written) for ops in self.members.values()]
-        self._known: dict[object, float] = {}
-        self.configs, self.nodes = [], []
-        for name in space.names:
-            every = list(space.configs(name))
-            seconds = np.array([self._cost([name], [c]) for c in every])
-            cheapest = np.argsort(seconds, kind="stable")[:most]
-            self.configs.append([every[k] for k in cheapest])
-            self.nodes.append(seconds[cheapest])
+        self._known: dict[object, Array] = {}
+        self.configs, self._nodes = [], []
+        for k, name in enumerate(space.names):
+            likely = self._likely(k, list(space.configs(name)), TRIED * most)
+            prices = self._prices([name], self._own(k), [[c] for c in likely])
+            kept = self._kept(prices[:, 0] + prices[:, 1] + self._surface(k, likely), most)
+            self.configs.append([likely[k] for k in kept])
+            self._nodes.append(prices[kept])
         pairs = combinations(range(len(space.names)), 2)
-        self.edges = {(a, b): self._edge(a, b) for a, b in pairs if self._shared(a, b)}
+        self._edges = {(a, b): self._edge(a, b) for a, b in pairs if self._shared(a, b)}
+        self.nodes, self.edges = self.priced(0.0, 0.0)
+
+    def priced(self, hidden: float, byte_seconds: float) -> tuple[list[Array], dict[tuple[int, int], Array]]:
+        """Nodes and edges: that part of the movement of nodes is `hidden`; every byte costs so many seconds."""
+        weights = np.array([1.0, 1.0 - hidden, byte_seconds]), np.array([0.0, 1.0, byte_seconds])
+        return [node @ weights[0] for node in self._nodes], {k: e @ weights[1] for k, e in self._edges.items()}
+
+    def _likely(self, k: int, configs: Sequence[ParallelConfig], most: int) -> list[ParallelConfig]:
+        """Those whose points take least, about; of these those that split the fewest axes, the first ones most."""
+        points = self._prices([self.space.names[k]], set(), [[c] for c in configs])[:, 0]
+        axes = np.array([len(config.degrees) for config in configs])
+        order = np.lexsort((-np.arange(len(axes)), axes, np.round(np.log2(points + TINY_SECONDS) * ALIKE)))
+        return [configs[k] for k in order[:most]]
+
+    @staticmethod
+    def _kept(seconds: Array, most: int) -> Array:
+        """The first fourth, which suit neighbours that are split along one axis; then the cheapest."""
+        cheapest, first = np.argsort(seconds, kind="stable"), np.arange(min(len(seconds), -(-most // 4)))
+        return np.concatenate([first, cheapest[~np.isin(cheapest, first)][: most - len(first)]])
+
+    def _surface(self, k: int, configs: Sequence[ParallelConfig]) -> Array:
+        """Seconds in which a tile of everything that an operator shares with others would come and go."""
+        own, op, found = self._own(k), self.space.operators[k], np.zeros(len(configs))
+        shared = [j for j, region in enumerate(op.args) if region.name not in own and region.role != "input"]
+        for number, config in enumerate(configs):
+            for j in shared:
+                split = math.prod(parts(d) for a, d in config.degrees if a in op.bound.term_axes[j])
+                found[number] += op.args[j].size_bytes / split
+        surface: Array = found / self.costs.rates.throughput.min()
+        return surface
+
+    def _own(self, k: int) -> set[str]:
+        """The regions that this operator and those that follow it touch alone; inputs are fed in any case."""
+        others = (touched for j, touched in enumerate(self._touched) if j != k)
+        regions = self.space.graph.regions
+        return {name for name in self._touched[k].difference(*others) if regions[name].role != "input"}
 
     def _shared(self, a: int, b: int) -> frozenset[str]:
         """The regions that both operators touch and one of them writes."""
         return self._touched[a] & self._touched[b] & (self._written[a] | self._written[b])
 
     def _edge(self, a: int, b: int) -> Array:
-        names = [self.space.names[a], self.space.names[b]]
-        return np.array([[self._cost(names, [c, d]) for d in self.configs[b]] for c in self.configs[a]])
+        """(configurations, configurations, numbers of a `Price`)."""
+        names, pairs = [self.space.names[a], self.space.names[b]], list(product(self.configs[a], self.configs[b]))
+        prices = self._prices(names, set(self._shared(a, b)), pairs)
+        return prices.reshape(len(self.configs[a]), len(self.configs[b]), -1)
 
-    def _cost(self, names: Sequence[str], configs: Sequence[ParallelConfig]) -> float:
-        key = (self._content(names), *configs)
+    def _prices(self, names: Sequence[str], regions: set[str], configs: Sequence[Sequence[ParallelConfig]]) -> Array:
+        """A `Price` of each of these configurations of some operators, of which equal ones have the same."""
+        key = self._content(names, regions), tuple(map(tuple, configs))
         if key not in self._known:
-            self._known[key] = self._lowered(names, configs)
+            together = [op for op in self.space.graph.operators if (op.follows or op.name) in names]
+            prices = Prices(self.space.graph, self.space.machine, self.costs, together, regions)
+            self._known[key] = np.array([prices.price(dict(zip(names, each, strict=True))) for each in configs])
         return self._known[key]
 
-    def _content(self, names: Sequence[str]) -> object:
-        return content([op for name in names for op in self.members[name]])
-
-    def _lowered(self, names: Sequence[str], configs: Sequence[ParallelConfig]) -> float:
-        """One operator: simulated seconds. Two: the busiest stream's seconds of moving what both touch."""
-        together = [op for op in self.space.graph.operators if (op.follows or op.name) in names]
-        graph = subgraph(self.space.graph, together)
-        task_graph = lower(graph, Strategy(dict(zip(names, configs, strict=True))), self.space.machine)
-        seconds = np.where(task_graph.kind == Kind.FEED, 0.0, self.costs.seconds(task_graph))
-        if len(names) == 1:
-            return schedule(task_graph, seconds)[2]
-        between = self._shared(*(self.space.names.index(name) for name in names))
-        shared = [k for k, region in enumerate(task_graph.regions) if region.name in between]
-        moves = np.isin(task_graph.region, shared)
-        return busiest(task_graph, np.where(moves, seconds, 0.0))
+    def _content(self, names: Sequence[str], regions: set[str]) -> object:
+        """What costs depend on, see `tables.content`, and which regions are priced."""
+        operators = [op for name in names for op in self.members[name]]
+        return content(operators), tuple(r.name in regions for op in operators for r in op.args)
 
 
 def minimise(nodes: Sequence[Array], edges: Mapping[tuple[int, int], Array]) -> tuple[list[int], float, bool]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taskflow.graph.graph import Graph, Operator
+from taskflow.searching.tables import content
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def fold(graph: Graph) -> tuple[list[list[str]], list[Run]]:
     for op in graph.operators:
         if op.follows is not None and not op.is_backward:  # at the ends of a run the backward pass adds up more or less
             members[op.follows].append(op)
-    names, runs = list(members), find_runs([_content(ops) for ops in members.values()])
+    names, runs = list(members), find_runs([content(ops) for ops in members.values()])
     place = {
         n: (run.first, k)
         for run in runs
@@ -74,20 +75,6 @@ def block_interiors(graph: Graph) -> tuple[str, ...]:
     leaving.update(region.name for region in graph.outputs.values())
     return tuple(
         op.name for op in forward if op.outputs and not any(r.name in leaving for r in op.outputs) and not op.writes
-    )
-
-
-def _content(operators: Sequence[Operator]) -> object:
-    """What configurations of a family depend on, beside where it stands."""
-    return tuple(
-        (
-            op.pattern,
-            tuple(op.extents.items()),
-            tuple(op.windows.items()),
-            op.flops,
-            tuple((r.dtype, r.role) for r in op.args),
-        )
-        for op in operators
     )
 
 

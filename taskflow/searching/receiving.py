@@ -21,7 +21,7 @@ from taskflow.cost.model import Rates
 from taskflow.lowering.boxes import overlaps, same, volume
 from taskflow.lowering.life import RegionLife
 from taskflow.lowering.tiles import Points, by_number, tiles_of
-from taskflow.searching.tables import arrival_rates
+from taskflow.searching.cases import arrival_rates
 from taskflow.tasks.streams import StreamSets
 
 

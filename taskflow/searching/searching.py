@@ -87,8 +87,8 @@ def search(
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
             left, a random strategy is the start). Default: `Space(graph, machine)` and what the starts use.
-        dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`). It lowers
-            every two adjacent operators in some forty ways, which takes seconds to minutes, once for equal layers.
+        dynamic_programming: start from what dynamic programming over added costs finds, too (`chain`), which
+            takes seconds, once for equal layers.
         until_local: go on beyond the budget until no change of one operator is faster.
         transport: whose ranks share the search; default: all ranks of this job. All of them call.
 

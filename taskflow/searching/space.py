@@ -10,6 +10,7 @@ are first asked for, and an equal configuration is the same object, for all oper
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
@@ -64,6 +65,7 @@ class Space:
         self._configs: dict[ParallelConfig, ParallelConfig] = {}
         self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
         self._named: set[str] = set()
+        self._cases: dict[object, tuple[tuple[str, ...], Array, Array]] = {}
         placements, known = Placements(machine, device_lists), dict[_Kind, _Choices]()
         self._choices: dict[str, _Choices] = {}
         for name, family in zip(self.names, every, strict=True):
@@ -121,6 +123,17 @@ class Space:
         rows = [d for d, _ in choices.rows] + [tuple(row) for row in extra]
         return choices.axes, np.array(rows, np.int64).reshape(len(rows), len(choices.axes))
 
+    def cases(self, name: str) -> tuple[tuple[str, ...], Array, Array]:
+        """`degrees`, and (rows, 2) the most points of a device and the number of devices; each of several is a row."""
+        choices, extra = self._choices[name], self._extra[name]
+        if (key := (id(choices), tuple(extra))) in self._cases:
+            return self._cases[key]
+        axes, rows = self.degrees(name)
+        crowds = [*(choices.crowds), *({crowd_of(c.devices)} for c in extra)]
+        crowd = np.array([most for each in crowds for most in sorted(each)], np.int64)
+        self._cases[key] = axes, rows[np.repeat(np.arange(len(rows)), [len(each) for each in crowds])], crowd
+        return self._cases[key]
+
     def is_even(self, op: Operator) -> bool:
         """Whether all parts of `op`, which may follow another, are those of `degrees`, cut evenly."""
         leader = op.follows or op.name
@@ -169,6 +182,8 @@ class _Choices:
         found = ((d, placements.of([n for n in d if n > 1])) for d in rows)
         self.rows = [(d, p) for d, p in found if p]
         self.has_fractions = any(p.fractions for _, placements in self.rows for p in placements)
+        repeated = {id(p): {crowd_of(each.devices) for each in p} for p in {id(p): p for _, p in self.rows}.values()}
+        self.crowds = [repeated[id(p)] for _, p in self.rows]
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._placements, self._legal = placements, {degrees for degrees, _ in self.rows}
@@ -234,6 +249,12 @@ def _without_ones(config: ParallelConfig) -> ParallelConfig:
     if all(parts(d) > 1 for _, d in config.degrees):
         return config
     return ParallelConfig({a: d for a, d in config.degrees if parts(d) > 1}, config.devices)
+
+
+def crowd_of(devices: Sequence[int]) -> tuple[int, int]:
+    """How many points one of these devices has at most, and how many devices there are."""
+    count = Counter(devices)
+    return max(count.values()), len(count)
 
 
 def count_strategies(space: Space) -> int:

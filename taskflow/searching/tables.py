@@ -22,27 +22,19 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from taskflow.core.geometry import Rect
-from taskflow.cost.model import CostModel, Rates
+from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
 from taskflow.lowering import lower
-from taskflow.searching.bound import Splits, least_seconds, whole_seconds
+from taskflow.searching.bound import least_seconds, whole_seconds
+from taskflow.searching.cases import Edge, arrival_rates, edges_of
 from taskflow.searching.space import Space
+from taskflow.searching.splits import Splits
 from taskflow.strategy.partition import OperatorPoints, partition
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.streams import StreamTable
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
 NEVER = -1.0  # the delay where one point does not wait for another
-
-
-@dataclass(frozen=True)
-class Edge:
-    """Operator number `reader` reads, as its argument `argument`, what `writer` made as its argument `output`."""
-
-    writer: int
-    output: int
-    reader: int
-    argument: int
 
 
 class SpaceTables:
@@ -62,7 +54,7 @@ class SpaceTables:
         number = {name: k for k, name in enumerate(space.names)}
         self.family = [number[op.follows or op.name] for op in self.operators]
         self.configs = [list(space.configs(name)) for name in space.names]
-        self.edges = list(_edges(self.operators))
+        self.edges = list(edges_of(self.operators))
         self.latency, self.throughput = arrival_rates(costs.rates)
         self.points = [
             [partition(op, config) for config in self.configs[f]]
@@ -128,24 +120,6 @@ def _makers(made: OperatorPoints, output: int) -> tuple[bool, list[tuple[Rect, d
     for q, (result, device) in enumerate(zip(results, made.devices, strict=True)):
         found.setdefault(result, {}).setdefault(device, q)
     return made.is_partial(output), [(tile, holders) for (tile, _), holders in found.items()]
-
-
-def _edges(operators: Sequence[Operator]) -> Iterator[Edge]:
-    """Who reads what whom has made, in program order."""
-    made: dict[str, tuple[int, int]] = {}
-    for number, op in enumerate(operators):
-        for k, region in enumerate(op.inputs):
-            if region.name in made and k not in op.adds:  # of these, only the first part waits
-                writer, output = made[region.name]
-                yield Edge(writer, output, number, k)
-        for k in (*op.writes, *range(len(op.inputs), len(op.args))):
-            made[op.args[k].name] = number, k
-
-
-def arrival_rates(rates: Rates) -> tuple[Array, Array]:
-    """Per device the least latency and the largest throughput of transfers to it."""
-    is_own = np.eye(len(rates.latency), dtype=np.bool_)
-    return np.where(is_own, np.inf, rates.latency).min(axis=0), np.where(is_own, 0.0, rates.throughput).max(axis=0)
 
 
 def subgraph(graph: Graph, operators: Sequence[Operator]) -> Graph:

@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig, Strategy, data_parallel
+from taskflow import (
+    CostModel,
+    Device,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    data_parallel,
+    model_parallel,
+    single_device,
+)
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.judge import Judge
 from taskflow.searching.space import Space, power_of_two
 from tests import tiny
-from tests.strategies import graphs
+from tests.strategies import graphs, random_strategy
 
 FREE_LINKS = {"bandwidth": 1e18, "latency_seconds": 0.0}
 
@@ -92,6 +102,51 @@ def test_below_random_strategies(model, devices, seed):
     bound = lower_bound(space, costs)
     seconds = [judge.seconds(space.draw_strategy(generator)) for _ in range(3)]
     assert 0 < bound <= min(*seconds, judge.seconds(data_parallel(model.graph, machine))) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("case", ["chain", "concat", "stride"])
+@pytest.mark.parametrize("kind", ["cpu", "by link", "cuda"])
+def test_below_the_optimum_where_links_are_slow(case, kind):
+    """What moves is a part of the bound; also where parts share a device, or receive by several links."""
+    device = Device("cpu" if kind == "cpu" else "cuda", flops_per_second=1e7, overhead_seconds=1e-6)
+    device = replace(device, memory_bandwidth=1e8, sends_by_link=kind == "by link")
+    for bandwidth in (1e4, 1e7):
+        machine = MachineModel.uniform(2, device, bandwidth, latency_seconds=1e-5)
+        space = Space(SMALL[case](), machine, device_lists=[(0,), (1,), (0, 1), (0, 0)])
+        costs = CostModel.analytic(machine)
+        assert 0 < lower_bound(space, costs) <= optimum(space, costs) * (1 + 1e-9)
+
+
+@settings(max_examples=20)
+@given(graphs(steps=4), st.integers(1, 8), st.sampled_from([1e3, 1e5, 1e7, 1e9]), st.integers(0, 2**32 - 1))
+def test_below_random_strategies_on_slow_links(model, devices, bandwidth, seed):
+    """Judged, and simulated with fair links; of few devices with collectives as rows of their own."""
+    device = Device(kind="cuda", flops_per_second=1e8, memory_bandwidth=1e8, overhead_seconds=1e-6)
+    generator = np.random.default_rng(seed)
+    machine = MachineModel.uniform(devices, device, bandwidth, latency_seconds=float(generator.choice([0.0, 1e-4])))
+    if generator.random() < 0.5:
+        machine = machine.with_collectives({"all-reduce": "ring", "all-gather": "ring"})
+    space, costs = Space(model.graph, machine), CostModel.analytic(machine)
+    if generator.random() < 0.5:
+        space.include(random_strategy(model.graph, machine, seed))
+    judge, bound = Judge(model.graph, machine, costs), lower_bound(space, costs)
+    every = [data_parallel(model.graph, machine), *(space.draw_strategy(generator) for _ in range(6))]
+    assert 0 < bound <= min(min(judge.seconds(s), judge.predict(s)) for s in every) * (1 + 1e-9)
+
+
+def test_movement_is_a_part_of_it():
+    """Each layer reads all of the one before, more than goes unnoticed, over links that are too slow to split any."""
+    graph, width = Graph(), 1 << 16
+    x = graph.input("x", (1, width), "float32")
+    for _ in range(6):
+        x = tiny.linear(x, width)
+    device = Device("cuda", flops_per_second=1e9, memory_bandwidth=1e12, overhead_seconds=0.0, memory_bytes=1 << 60)
+    slow, free = (MachineModel.uniform(4, device, bandwidth, 0.0) for bandwidth in (1e2, 1e18))
+    known = [lower_bound(Space(graph, m, power_of_two), CostModel.analytic(m)) for m in (free, slow)]
+    judge = Judge(graph, slow, CostModel.analytic(slow))
+    split, alone = (judge.seconds(rule(graph, slow)) for rule in (model_parallel, single_device))
+    assert known[0] == pytest.approx(alone / 4, rel=1e-3) and split > alone
+    assert 1.9 * known[0] < known[1] <= alone
 
 
 def test_what_splits_perfectly_reaches_the_bound():

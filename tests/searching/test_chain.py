@@ -1,5 +1,6 @@
 """Dynamic programming: the minimum of enumeration on chains and series-parallel graphs, honest about others."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import CostModel, Device, Graph, MachineModel, lower
+from taskflow import CostModel, Device, Graph, Kind, MachineModel, Strategy, lower, simulate
 from taskflow.searching.chain import AddedCosts, dynamic_programming, minimise
+from taskflow.searching.priced import Prices
 from taskflow.searching.space import Space, power_of_two
+from taskflow.searching.tables import subgraph
+from taskflow.simulation.simulate import busiest
 from tests import tiny
 
 SLOW = Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9)
@@ -75,6 +79,37 @@ def test_equal_operators_are_lowered_once():
     assert len(few.nodes) == 4 and len(many.nodes) == 7
     assert len(few._known) == len(many._known)
     assert all(np.array_equal(a, b) for a, b in zip(many.nodes[1:-1], many.nodes[2:-1]))
+
+
+def test_prices_are_those_of_lowered_rows():
+    graph = layers(16, 16)
+    machine = MachineModel.uniform(2, SLOW, 1e6)
+    space, costs = Space(graph, machine, power_of_two, [(0,), (0, 1)]), CostModel.analytic(machine)
+    names, values = space.names[:2], {r.name for r in space.operators[0].outputs}
+    together = [op for op in graph.operators if (op.follows or op.name) in names]
+    prices, moved = Prices(graph, machine, costs, together, values), 0
+    for configs in product(*(space.configs(name) for name in names)):
+        chosen = dict(zip(names, configs))
+        task_graph = lower(subgraph(graph, together), Strategy(chosen), machine)
+        seconds = costs.seconds(task_graph)
+        is_moved = np.isin(task_graph.region, [k for k, r in enumerate(task_graph.regions) if r.name in values])
+        expected = busiest(task_graph, np.where(is_moved, seconds, 0.0))
+        price = prices.price(chosen)
+        points = np.where(task_graph.kind == Kind.POINT, seconds, 0.0)
+        assert price.moves == pytest.approx(expected) and price.points >= busiest(task_graph, points) * (1 - 1e-9)
+        moved += expected > 0
+    assert moved
+
+
+def test_what_does_not_fit_is_split_although_links_are_slow():
+    graph, device = layers(256, 256, 256), replace(SLOW, flops_per_second=1e12)
+    roomy = MachineModel.uniform(4, device, 1e5)
+    alone = dynamic_programming(graph, roomy, CostModel.analytic(roomy))
+    needed = max(simulate(lower(graph, alone.strategy, roomy), CostModel.analytic(roomy)).peak_bytes)
+    tight = MachineModel.uniform(4, replace(device, memory_bytes=int(0.7 * needed)), 1e5)
+    plan = dynamic_programming(graph, tight, CostModel.analytic(tight))
+    assert alone.seconds < plan.seconds < np.inf
+    assert max(simulate(lower(graph, plan.strategy, tight), CostModel.analytic(tight)).peak_bytes) <= 0.7 * needed
 
 
 def test_equal_splits_need_no_movement_and_others_do():
