@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -52,16 +53,17 @@ class SearchResult:
         return min(self.baseline_seconds, key=lambda n: self.baseline_seconds[n])
 
     def __str__(self) -> str:
-        best = self.best_start
-        gain = self.baseline_seconds[best] / self.seconds
-        text = (
-            f"{self.seconds * 1e3:.3f} ms a step after {self.proposals} proposals, "
-            f"{gain:.2f}x as fast as the best start ({best}, {self.baseline_seconds[best] * 1e3:.3f} ms)"
-        )
+        text = f"{self.seconds * 1e3:.3f} ms a step after {self.proposals} proposals, "
+        best = self.baseline_seconds[self.best_start]
+        if math.isfinite(best):
+            text += f"{best / self.seconds:.2f}x as fast as the best start ({self.best_start}, {best * 1e3:.3f} ms)"
+        else:
+            text += "where no start fits into memory"
         if self.lower_bound_seconds > 0:
             text += f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
         text += ", no change of one operator is faster without waits for memory" if self.is_locally_optimal else ""
         text += f"; computed again: {len(self.plan.recomputed)} operators" if self.plan.recomputed else ""
+        text += f"; {self.plan.parts} micro-batches" if self.plan.parts > 1 else ""
         text += f"; sharded: {len(self.plan.homes)} parameters" if self.plan.homes else ""
         text += f"; devices that compute nothing: {list_numbers(self.idle)}" if self.idle else ""
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")

@@ -35,7 +35,8 @@ from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.fold import fold
-from taskflow.searching.outcome import FOUND, Outcome, non_dominated
+from taskflow.searching.joint import search_stages
+from taskflow.searching.outcome import Outcome, non_dominated
 from taskflow.searching.result import SearchInterrupted, SearchResult
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.starts import Start, check_starts, judged_starts, random_start, refuse, rule_starts
@@ -54,6 +55,8 @@ WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
+STAGED = 0.25  # of the seconds of a budget, at least, for plans of stages where a start does not fit into memory
+STAGED_PROPOSALS = 30  # of a budget without seconds
 PREDICTED = 0.4  # of the seconds of a budget, at most, are kept back for `simulate`
 
 
@@ -117,10 +120,14 @@ def search(
     run = _Search(budget, progress, (seed, transport.rank))
     with collect_rarely(), noted_interrupt(budget.interrupt):
         found = judged_starts(first, named, budget, is_given=space is not None)
-        if not any(start.fits for start in found) and not random_start(first, found, seed):
+        has_room = any(start.fits for start in found) or random_start(first, found, seed)
+        if has_room:
+            run.prepare(found)
+            run.search(found, until_local)
+        if space is None and not (has_room and all(start.fits for start in found)):
+            run.search_stages(first)
+        if not has_room and not run.staged:
             refuse(found, first)
-        run.prepare(found)
-        run.search(found, until_local)
         baseline = run.settle(found)
         results, are_interrupted = zip(
             *transport.gather((run.result(found, baseline, left_out, first), budget.is_interrupted)), strict=True
@@ -158,9 +165,11 @@ class _Search:
         self.variant: Variant
         self.strategy, self.seconds = Strategy({}), math.inf
         self.history: list[tuple[int, float]] = []
-        self._kept: list[tuple[Variant, Strategy, float]] = []
+        self._kept: list[tuple[int, Variant, Strategy]] = []  # the first: number of the last entry of the history
         self._predicted: dict[int, Outcome] = {}  # by the identity of a strategy
-        self._each = 0.0  # seconds of one prediction
+        self._each = self._predicting = 0.0  # seconds of one prediction, and of all
+        self.staged: list[Outcome] = []  # plans of stages, the best first
+        self.best: Outcome
         self.is_local = False
         self._walks = 0
 
@@ -173,7 +182,9 @@ class _Search:
             begin = self.budget.elapsed
             self._predict(best.variant, best.strategy)
             self._each = self.budget.elapsed - begin
-            self.budget.kept_back = min((FINALISTS + 4) * self._each, PREDICTED * self.budget.seconds)
+            self._predicting = min((FINALISTS + 4) * self._each, PREDICTED * self.budget.seconds)
+            is_staged = not all(start.fits for start in starts)
+            self.budget.kept_back = self._predicting + STAGED * self.budget.seconds * is_staged
 
     def search(self, starts: Sequence[Start], until_local: bool) -> None:
         """Spend the budget."""
@@ -202,7 +213,7 @@ class _Search:
             descent = TiedDescent(variant.judge, variant.grids, variant.sharded, strategy)
             while not descent.is_done and self.budget.used < TIED * k / len(chosen):
                 self._step(variant, descent)
-            self._kept.insert(-1, (variant, descent.strategy, descent.seconds))
+            self._kept.insert(-1, (len(self.history) - 1, variant, descent.strategy))
 
     def _starts(self, fitting: Sequence[Start]) -> Iterator[Strategy]:
         """Different ones of the variant that is walked: the best, the starts, and last a random one."""
@@ -245,38 +256,54 @@ class _Search:
     def _keep(self, variant: Variant, strategy: Strategy, seconds: float) -> None:
         self.variant, self.strategy, self.seconds, self.is_local = variant, strategy.copy(), seconds, False
         self.history.append((self.budget.done, seconds))
-        self._kept.append((variant, self.strategy, seconds))
+        self._kept.append((len(self.history) - 1, variant, self.strategy))
+
+    def search_stages(self, first: Variant) -> None:
+        """Search plans of stages and micro-batches, which take less memory, in what was kept back for it."""
+        budget = self.budget
+        left = None if budget.seconds is None else max(STAGED * budget.seconds, budget.left_seconds - self._predicting)
+        own = Budget(STAGED_PROPOSALS if left is None else None, left)
+        with noted_interrupt(own.interrupt):
+            try:
+                found = search_stages(first.graph, first.machine, first.costs, own, self.seed[0], first.grids.within)
+            except ValueError as error:
+                _log.info("search: %s", error)
+            else:
+                self.staged = [Outcome(j.plan, j.seconds, j.bytes_moved, j.peak_bytes, j.name) for j in found]
+        budget.done += own.done
+        budget.is_interrupted |= own.is_interrupted
 
     # -- predictions ---------------------------------------------------------------------------------------------------
 
     def settle(self, starts: Sequence[Start]) -> dict[str, float]:
-        """Choose what `simulate` says is fastest of the strategies kept last and of the starts; seconds of the starts.
+        """Choose what `simulate` says is fastest of what was kept last, of starts and stages; seconds of the starts.
 
         Starts come by their seconds without waits; for the slowest there may be no time left.
         """
-        best, last, tried, latest = (math.inf, 0, 0), 0, 0, self._kept[-1][1]
+        best, last, tried, latest = self.staged[0] if self.staged else None, 0, 0, None
         baseline = {start.name: start.seconds for start in starts if not start.fits}
         for number, name, variant, strategy in self._finalists(starts):
-            if math.isfinite(best[0]) and self._is_late:
+            if best and self._is_late:
                 break
             if not name and tried == FINALISTS:
                 continue
-            found = self._predict(variant, strategy).figures
-            tried += math.isfinite(found[0])
+            found = self._predict(variant, strategy)
+            tried += math.isfinite(found.seconds)
+            latest = latest or found
             if name:
-                baseline[name] = found[0]
-            if found < best:
-                best, last, self.variant, self.strategy = found, number, variant, strategy
-        self.seconds = best[0]
-        if not math.isfinite(self.seconds):
+                baseline[name] = found.seconds
+            if math.isfinite(found.seconds) and (best is None or found.figures < best.figures):
+                best, last = found, number
+        if best is None:
             raise NoRoomError(f"search: no strategy that fits into memory was found; {self.variant.judge.last_refusal}")
-        self.is_local &= self.strategy is latest
-        self.history = [*self.history[:last], (self.history[last][0], self.seconds)]
+        self.best, self.is_local = best, self.is_local and best is latest
+        if self.history:
+            self.history = [*self.history[:last], (self.history[last][0], best.seconds)]
         return baseline
 
     def _finalists(self, starts: Sequence[Start]) -> Iterator[tuple[int, str, Variant, Strategy]]:
-        """Number among those kept, name of the start if it is one, and the strategy: first what was kept last."""
-        for number, (variant, strategy, _) in reversed(list(enumerate(self._kept))):
+        """Number in the history, name of the start if it is one, and the strategy: first what was kept last."""
+        for number, variant, strategy in reversed(self._kept):
             yield number, "", variant, strategy
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             yield 0, start.name, start.variant, start.strategy
@@ -297,18 +324,18 @@ class _Search:
     def _named(self, starts: Sequence[Start]) -> Iterator[Outcome]:
         """What was predicted; what is a start has its name."""
         plans = {start.name: start.variant.plan_of(start.strategy) for start in starts}
-        for each in self._predicted.values():
-            yield replace(each, name=next((name for name, plan in plans.items() if plan == each.plan), FOUND))
+        for each in (*self._predicted.values(), *self.staged):
+            yield replace(each, name=next((name for name, plan in plans.items() if plan == each.plan), each.name))
 
     def result(
         self, starts: Sequence[Start], baseline: Mapping[str, float], left_out: tuple[str, ...], first: Variant
     ) -> SearchResult:
         """What this rank found."""
         is_bounded = first.costs.is_shared_out and not self.budget.is_interrupted and not self._is_late
-        used = {device for config in self.strategy.values() for device in config.devices}
+        used = {device for config in self.best.plan.strategy.values() for device in config.devices}
         return SearchResult(
-            plan=self.variant.plan_of(self.strategy),
-            seconds=self.seconds,
+            plan=self.best.plan,
+            seconds=self.best.seconds,
             baseline_seconds=baseline,
             history=tuple(self.history),
             proposals=self.budget.done,
