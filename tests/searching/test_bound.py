@@ -149,6 +149,22 @@ def test_movement_is_a_part_of_it():
     assert 1.9 * known[0] < known[1] <= alone
 
 
+@pytest.mark.parametrize(("devices", "share"), [(2, 0.45), (4, 0.3)])
+@pytest.mark.parametrize("algorithm", ["copies", "ring"])
+def test_bytes_that_move_are_not_too_many(devices, share, algorithm):
+    """All operators are on all devices, and tiles are large: the bound lies below the optimum, and not far."""
+    graph, width = Graph(), 1 << 17
+    x = graph.input("x", (1, width), "float32")
+    for _ in range(3):
+        x = tiny.tanh(tiny.linear(x, width))
+    device = Device("cuda", flops_per_second=1e15, memory_bandwidth=1e15, overhead_seconds=0.0, memory_bytes=1 << 60)
+    machine = MachineModel.uniform(devices, device, 1e6, 1e-5)
+    machine = machine.with_collectives({"all-reduce": algorithm, "all-gather": algorithm})
+    space, costs = Space(graph, machine, power_of_two, [range(devices)]), CostModel.analytic(machine)
+    best = optimum(space, costs)
+    assert share * best < lower_bound(space, costs) <= best * (1 + 1e-9)
+
+
 def test_what_splits_perfectly_reaches_the_bound():
     graph, machine = chain(), machine_of(4)
     space, costs = Space(graph, machine, power_of_two), CostModel.analytic(machine)
