@@ -58,6 +58,7 @@ from taskflow.strategy.rules import (
     random_strategy,
     single_device,
 )
+from taskflow.strategy.sharded import shard_state
 from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.tasks.task_graph import Kind, Privilege, Task, TaskGraph
@@ -144,6 +145,7 @@ __all__ = [
     "search",
     "search_exhaustively",
     "search_schedule",
+    "shard_state",
     "simulate",
     "single_device",
     "stages",

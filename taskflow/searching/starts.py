@@ -27,7 +27,7 @@ from taskflow.tasks.memory import check_memory, plan_memory
 
 HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask a machine only how many devices it has
 RANDOM_STARTS = 20  # tried when no start fits into memory
-STARTING = 0.3  # of the seconds of a budget, as soon as one start fits
+STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: as soon as one start fits, and until one does
 
 
 @dataclass
@@ -66,7 +66,8 @@ def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget,
     """
     found: list[Start] = []
     for start in _all_starts(first, named, found, is_given):
-        if any(s.fits for s in found) and (budget.is_interrupted or budget.used_seconds > STARTING):
+        enough = STARTING if any(s.fits for s in found) else FITTING
+        if found and (budget.used_seconds > enough or (budget.is_interrupted and enough == STARTING)):
             break
         if start.name in named or not _is_there(start, found):
             start.seconds = start.variant.judge.seconds(start.strategy)
