@@ -3,8 +3,9 @@
 One line per model, machine and memory: the best grid, judged with no limit of time, and what `taskflow.search` finds in
 `--seconds` on one core, both as `simulate` predicts them. Grids are tensor x data parallelism, what tensor parallelism
 leaves over replicated, split by samples or by the sequence, with and without sharded state, sharded parameters and
-recomputation of layers (`taskflow.searching.starts`). Models compute in bfloat16, updated by AdamW; a device has one
-sequence of 1,024 (T5: 512 and 512; BERT: 512), of ViT 8 images. Each line has a process of its own.
+recomputation of layers (`taskflow.searching.starts`); with `--pipelines` equal stages of 1F1B and interleaved, too.
+Models compute in bfloat16, updated by AdamW; a device has one sequence of 1,024 (T5: 512 and 512; BERT: 512), of ViT 8
+images. Each line has a process of its own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import ops
 import taskflow
 from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
+from taskflow.searching.fold import block_interiors
+from taskflow.searching.grids import Grids
 from taskflow.searching.starts import judged_starts, rule_starts
 from taskflow.searching.variants import Variant
 
@@ -136,10 +139,47 @@ def best_grid(graph: taskflow.Graph, machine: taskflow.MachineModel) -> tuple[st
     return min(found, key=lambda each: each[1])
 
 
-def compare(model: str, machine: str, part: float, seconds: float, seeds: int, pipe: Connection) -> None:
+def pipelines(graph: taskflow.Graph, machine: taskflow.MachineModel) -> Iterator[tuple[str, Plan]]:
+    """Equal stages of 1F1B and interleaved, tensor and sequence parallel within, layers computed again or not."""
+    devices, grids = len(machine.devices), Grids(graph)
+    samples = min(region.shape[0] for region in graph.inputs)
+    for count, each in ((n, k) for n in (2, 4, 8) for k in (2, 4)):
+        size, parts = devices // count, each * count
+        for tensor in (t for t in (1, 2, 4, 8) if size % t == 0 and samples % (parts * size // t) == 0):
+            within = grids.strategy(range(size), tensor, "sequence")
+            if devices % count or within is None:
+                continue
+            groups = [range(k * size, (k + 1) * size) for k in range(count)]
+            for loops, schedule in ((1, "one_f_one_b"), (2, "interleaved")):
+                strategy = taskflow.stages(graph, machine, count * loops, within=within, devices=groups * loops)
+                for again in ((), block_interiors(graph)):
+                    name = f"{schedule}, {count} x {size}, {parts} parts, tensor {tensor}" + ", recomputed" * bool(
+                        again
+                    )
+                    yield name, Plan(strategy, parts, schedule, again)
+
+
+def best_pipeline(graph: taskflow.Graph, machine: taskflow.MachineModel) -> tuple[str, float]:
+    """Name and seconds; infinite: none fits."""
+    costs, found = taskflow.CostModel.analytic(machine), [("none", math.inf)]
+    for name, plan in pipelines(graph, machine):
+        try:
+            _, rows = plan.apply(graph, machine, costs)
+        except ValueError:
+            continue  # a schedule that cannot be
+        timeline = taskflow.simulate(rows, costs)
+        if all(peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, machine.devices, strict=True)):
+            found.append((name, timeline.seconds))
+    return min(found, key=lambda each: each[1])
+
+
+def compare(row: tuple[str, str, float], seconds: float, seeds: int, with_pipelines: bool, pipe: Connection) -> None:
     """Send the line of one row."""
+    model, machine, part = row
     here, graph = machine_of(machine, part), MODELS[model](MACHINES[machine][1])
     name, grid = best_grid(graph, here)
+    if with_pipelines:
+        name, grid = min((name, grid), best_pipeline(graph, here), key=lambda each: each[1])
     found, took = [], []
     for seed in range(seeds):
         begin = time.perf_counter()
@@ -172,13 +212,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="*", default=[], metavar="NAME", help="such as 'T5, 8 H100'; default: all")
     parser.add_argument("--named", action="store_true", help="the six rows whose spread over seeds is asked for")
+    parser.add_argument("--pipelines", action="store_true", help="judge grids of 1F1B and interleaved, too (minutes)")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
     print(f"{'model':14s} {'machine':8s} memory  grid, ms found, ms   ratio  spread  took, s  best grid", flush=True)
     for model, machine, part in rows(options.rows or [f"{name}, 1.0" for name in NAMED * options.named]):
         receiving, sending = multiprocessing.Pipe(duplex=False)
-        arguments = model, machine, part, options.seconds, options.seeds, sending
+        arguments = (model, machine, part), options.seconds, options.seeds, options.pipelines, sending
         process = multiprocessing.Process(target=compare, args=arguments)
         process.start()
         sending.close()
