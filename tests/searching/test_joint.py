@@ -258,3 +258,16 @@ def test_splits_within_a_stage_are_taken():
     assert other.stages[0].split == "data"
     found = search_stages(graph, FOUR, tables.pricing.costs, Budget(20, 60.0), within=lambda count: named[count])
     assert any("tensor" in each.name for each in found)
+
+
+def test_moves_keep_groups_apart_and_atoms_together():
+    tables = tables_of(blocks())
+    for pipeline in PIPELINES.values():
+        for other in moves(pipeline, tables):
+            assert [s.begin for s in other.stages] == [0, *(s.end for s in other.stages[:-1])]
+            assert other.stages[-1].end == 6 and all(s.begin < s.end for s in other.stages)
+            groups = set(other.groups)
+            assert len({d for group in groups for d in group}) == sum(map(len, groups))
+            assert all(s.again <= set(range(s.begin, s.end)) for s in other.stages)
+    around = {tuple(s.end for s in other.stages) for other in moves(PIPELINES["around"], tables)}
+    assert {(1, 2, 4, 6), (1, 3, 4, 6), (2, 3, 4, 6), (1, 3, 5, 6)} <= around

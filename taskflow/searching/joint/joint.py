@@ -146,7 +146,7 @@ class _Walk:
             before = self.finalists.best_seconds
             if score > MARGIN * before:
                 break
-            if self.finalists.judged and (estimate.share > DOUBTED or estimate.least_seconds > before):
+            if self.finalists.judged and estimate.share > DOUBTED:
                 continue
             alike = pipeline._replace(stages=tuple(stage._replace(again=NO_ATOMS) for stage in pipeline.stages))
             if estimate.seconds > SAME * self._judged.get(alike, math.inf):
