@@ -204,6 +204,7 @@ def test_cuts_are_the_least_by_enumeration(seed):
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_plans_are_what_their_rows_are():
     """With memory for which data parallelism has no plan; sorted, right, and of one and several stages."""
     graph = blocks(batch=16, width=128)
@@ -223,6 +224,7 @@ def test_plans_are_what_their_rows_are():
     assert len({each.plan.parts for each in found}) > 1 or len({each.name for each in found}) > 1
 
 
+@pytest.mark.slow
 def test_memory_asks_for_recomputation_and_micro_batches():
     """One device: a plan with neither does not fit, and the result has one of them."""
     graph, one = blocks(8, batch=2048, width=16), MachineModel.uniform(1, DEVICE)
@@ -242,6 +244,7 @@ def grids(count):
     return {"tensor": split}
 
 
+@pytest.mark.slow
 def test_splits_within_a_stage_are_taken():
     graph = blocks(width=256, batch=8)
     operators = {op.name for op in graph.operators}
