@@ -32,10 +32,10 @@ from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage, loop
 _log = logging.getLogger(__name__)
 
 PRICED, WALKED = 0.35, 0.7  # of the budget: until then cells are priced, until then pipelines are walked over
-MEMORY_SHARES = 1.1, 1.0, 0.9  # of the memory of devices, for which stages are cut: estimates are up to 10 % too high
-DOUBTED = 1.1  # times its memory: what is expected to need more is not lowered once something fits
-OVER, FAR_OVER = 0.3, 5.0  # by which part of what is expected beyond its memory, and beyond DOUBTED, it is put behind
-MARGIN = 1.08  # times the best seconds: what is expected to take more is not lowered
+MEMORY_SHARES = 1.1, 1.0, 0.9  # of the memory of devices, for which stages are cut: estimates are rather too high
+DOUBTED = 1.3  # times its memory: what is expected to need more is not lowered once something fits
+OVER, FAR_OVER = 1.0, 5.0  # by which part of what is expected beyond its memory, and beyond DOUBTED, it is put behind
+MARGIN = 1.25  # times the best seconds: what is expected to take more is not lowered
 SAME = 0.998  # of the expected seconds of what differs in recomputation alone and fits: else it is not lowered
 PATIENCE = 40  # pipelines are changed without anything better coming of it, before some are lowered
 NO_ATOMS: frozenset[int] = frozenset()
