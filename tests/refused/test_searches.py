@@ -44,7 +44,7 @@ def test_more_devices_than_the_machine_has(graph):
 
 
 def test_no_plan_of_stages_fits(graph):
-    """As below; half of a micro-batch of four samples is 48 bytes of `x`, 96 of weight and 32 of y, each in places of 64."""
+    """As below; half of a micro-batch of four samples is 48 bytes of `x` and 32 of y, beside 96 of weight."""
     machine = MachineModel.uniform(2, Device(memory_bytes=128))
     message = (
         "search_stages: no plan that fits into memory was found; 1 stage on 2 of 2 devices (data) x 2 micro-batches, "
