@@ -204,6 +204,7 @@ def test_cuts_are_the_least_by_enumeration(seed):
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_plans_are_what_their_rows_are():
     """With memory for which data parallelism has no plan; sorted, right, and of one and several stages."""
     graph = blocks(batch=16, width=128)
@@ -223,6 +224,7 @@ def test_plans_are_what_their_rows_are():
     assert len({each.plan.parts for each in found}) > 1 or len({each.name for each in found}) > 1
 
 
+@pytest.mark.slow
 def test_memory_asks_for_recomputation_and_micro_batches():
     """One device: a plan with neither does not fit, and the result has one of them."""
     graph, one = blocks(8, batch=2048, width=16), MachineModel.uniform(1, DEVICE)
@@ -242,6 +244,7 @@ def grids(count):
     return {"tensor": split}
 
 
+@pytest.mark.slow
 def test_splits_within_a_stage_are_taken():
     graph = blocks(width=256, batch=8)
     operators = {op.name for op in graph.operators}
@@ -258,3 +261,16 @@ def test_splits_within_a_stage_are_taken():
     assert other.stages[0].split == "data"
     found = search_stages(graph, FOUR, tables.pricing.costs, Budget(20, 60.0), within=lambda count: named[count])
     assert any("tensor" in each.name for each in found)
+
+
+def test_moves_keep_groups_apart_and_atoms_together():
+    tables = tables_of(blocks())
+    for pipeline in PIPELINES.values():
+        for other in moves(pipeline, tables):
+            assert [s.begin for s in other.stages] == [0, *(s.end for s in other.stages[:-1])]
+            assert other.stages[-1].end == 6 and all(s.begin < s.end for s in other.stages)
+            groups = set(other.groups)
+            assert len({d for group in groups for d in group}) == sum(map(len, groups))
+            assert all(s.again <= set(range(s.begin, s.end)) for s in other.stages)
+    around = {tuple(s.end for s in other.stages) for other in moves(PIPELINES["around"], tables)}
+    assert {(1, 2, 4, 6), (1, 3, 4, 6), (2, 3, 4, 6), (1, 3, 5, 6)} <= around

@@ -19,7 +19,7 @@ from taskflow.searching.joint.costs import AtomCosts, Pricing
 from taskflow.strategy.strategy import ParallelConfig
 
 Within = Callable[[int], Mapping[str, Mapping[str, ParallelConfig]]]
-NOTHING = AtomCosts(np.zeros(3), 0.0, 0.0, 0, 0, 0, {}, {})
+NOTHING = AtomCosts(np.zeros(3), 0.0, 0.0, 0.0, 0, 0, 0, {}, {})
 DATA = "data"  # the split along samples
 FEW = 4  # so few devices may be grouped in any sizes
 
@@ -70,8 +70,8 @@ class CellTables:
         self.splits = cache(self._splits)
         self.regions = [[atom.regions for atom in atoms] for atoms in (pricing.atoms, pricing.again)]
         self.like: dict[tuple[int, int], int] = {}  # first device and size of a group -> first of one that is alike
-        self._groups = self._ways()
         self.recomputable = frozenset(k for k, atom in enumerate(pricing.atoms) if atom.inner)
+        self._groups = self._ways()
 
     def _splits(self, count: int) -> dict[str, Mapping[str, ParallelConfig]]:
         return {DATA: {}, **self._within(count)} if count > 1 else {DATA: {}}
@@ -86,7 +86,7 @@ class CellTables:
                     continue
                 like = self.like[first, size] = known.setdefault(_alike(group), first)
                 for split in self.splits(size):
-                    for is_again in (False, True):
+                    for is_again in sorted({False, bool(self.recomputable)}):
                         found.setdefault(StageWay(size, split, is_again, like), []).append(first)
         return found
 

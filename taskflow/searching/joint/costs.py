@@ -8,6 +8,7 @@ a price does not grow with their number. What moves within the stage counts as i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ class AtomCosts(NamedTuple):
     Attributes:
         spans: seconds of a micro-batch, by PASSES.
         sync_seconds, update_seconds: once a step, of what moves gradients and of updates.
+        moving_seconds: the part of `spans` in which values move within the stage.
         gradient_bytes: from the first backward pass to the update.
         transient_bytes: at most, within a micro-batch, beside all else.
         passed_bytes: of a micro-batch, from gradients of activations to those of weights.
@@ -47,6 +49,7 @@ class AtomCosts(NamedTuple):
     spans: Array
     sync_seconds: float
     update_seconds: float
+    moving_seconds: float
     gradient_bytes: int
     transient_bytes: int
     passed_bytes: int
@@ -96,11 +99,25 @@ class Pricing:
             if atom.kind not in self._lowerings:
                 graph = subgraph(self.again_graph if is_again else self.graph, atom.operators)
                 self._lowerings[atom.kind] = atom, Lowering(graph, self.machine)
-            try:
-                self._known[key] = self._lowered(*self._lowerings[atom.kind], own, followers, devices, parts)
-            except ValueError:
-                self._known[key] = None
+            self._known[key] = None
+            with suppress(ValueError):
+                shared = self._shared(number, devices, within, parts, is_again) if set(key[1]) == {None} else None
+                self._known[key] = shared or self._lowered(*self._lowerings[atom.kind], own, followers, devices, parts)
         return self._known[key]
+
+    def _shared(
+        self, number: int, devices: Sequence[int], within: Mapping[str, ParallelConfig], parts: int, is_again: bool
+    ) -> AtomCosts | None:
+        """Where nothing moves within a stage of equal devices, its points are those of one with more micro-batches."""
+        if min(parts, len(devices)) < 2 or len({replace(self.machine.devices[d], host=0) for d in devices}) > 1:
+            return None
+        once = self.price(number, devices, within, 1, is_again)
+        if once is None or once.moving_seconds:
+            return None
+        if (each := self.price(number, devices[:1], within, parts * len(devices), is_again)) is None:
+            return None
+        late = once.sync_seconds, once.update_seconds, 0.0, once.gradient_bytes
+        return AtomCosts(each.spans, *late, each.transient_bytes, each.passed_bytes, once.kept, each.held)
 
     def _lowered(
         self,
@@ -156,14 +173,16 @@ def _can_be_again(graph: Graph, name: str) -> bool:
 
 
 def _with_clones(graph: Graph, atoms: Sequence[Atom]) -> list[Atom]:
-    phases = phases_of(graph.operators)
+    """The atoms in the graph with clones; one without them is as it was."""
+    phases, members = phases_of(graph.operators), [list[int]() for _ in atoms]
     atom_of = {family.leader.name: k for k, atom in enumerate(atoms) for family in atom.families}
+    for number, op in enumerate(graph.operators):
+        members[atom_of[op.follows or op.name]].append(number)
     found = []
-    own = [atom_of[op.follows or op.name] for op in graph.operators]
-    for k, atom in enumerate(atoms):
-        here = [n for n, each in enumerate(own) if each == k]
+    for atom, here in zip(atoms, members, strict=True):
         operators, each = tuple(graph.operators[n] for n in here), tuple(phases[n] for n in here)
-        found.append(replace(atom, operators=operators, phases=each, kind=(content(operators), each, "again")))
+        kind = content(operators), each, "again"
+        found.append(replace(atom, operators=operators, phases=each, kind=kind) if atom.inner else atom)
     return found
 
 
@@ -182,6 +201,7 @@ class _Read:
         self.update = (phase == Phase.UPDATE) & ~is_sync
         self.sync, self.phase = is_sync, phase
         self.each = (rows.ordinal == 0) & ~is_sync & (phase != Phase.UPDATE) & (rows.kind != Kind.FEED)
+        self.moving = self.each & ~is_point & ~((rows.region >= 0) & is_gradient[rows.region])
         self.size, self.region, self.device = rows.instance_bytes(), rows.instance_region, rows.instance_device
         persistent = np.array([r.is_persistent for r in rows.regions], np.bool_)
         self.persistent, self.gradient = persistent[self.region], is_gradient[self.region]
@@ -204,6 +224,7 @@ class _Read:
             np.array([self._seconds(self.each & (self.phase == phase)) for phase in PASSES]),
             self._seconds(self.sync),
             self._seconds(self.update),
+            self._seconds(self.moving),
             sum(self._by_region(self.gradient).values()),
             self._transient(row, instance, passing),
             sum(self._by_region(passing & ~early & late & weight).values()),

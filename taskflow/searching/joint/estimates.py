@@ -41,13 +41,11 @@ class Estimate(NamedTuple):
         seconds: of a step.
         share: of its memory that the fullest device needs.
         policy: its name, and whether stages whose atoms are computed again do their backward passes whole.
-        least_seconds: for which a device computes at least.
     """
 
     seconds: float
     share: float
     policy: tuple[str, bool]
-    least_seconds: float
 
 
 class StageCosts(NamedTuple):
@@ -117,7 +115,7 @@ class Estimates:
             tried.append((float((ends + once).max()), self._share(groups, fixed, levels), policy))
         fitting = [each for each in tried if each[1] <= 1.0]
         seconds, share, policy = min(fitting or tried, key=lambda each: each[:2] if fitting else each[1::-1])
-        return Estimate(seconds, share, policy, parts * float(spans.sum(axis=1).max()))
+        return Estimate(seconds, share, policy)
 
     def order(self, pipeline: PlannedPipeline, policy: tuple[str, bool]) -> Schedule | str | None:
         """What a plan says of it; one stage with one micro-batch is in the order of the program."""

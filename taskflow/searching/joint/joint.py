@@ -31,11 +31,11 @@ from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage, loop
 
 _log = logging.getLogger(__name__)
 
-PRICED, WALKED = 0.4, 0.85  # of the budget: until then cells are priced, until then pipelines are walked over
-MEMORY_SHARES = 1.1, 1.0, 0.9  # of the memory of devices, for which stages are cut: estimates are up to 10 % too high
-DOUBTED = 1.1  # times its memory: what is expected to need more is not lowered once something fits
-OVER, FAR_OVER = 0.3, 5.0  # by which part of what is expected beyond its memory, and beyond DOUBTED, it is put behind
-MARGIN = 1.08  # times the best seconds: what is expected to take more is not lowered
+PRICED, WALKED = 0.35, 0.7  # of the budget: until then cells are priced, until then pipelines are walked over
+MEMORY_SHARES = 1.1, 1.0, 0.9  # of the memory of devices, for which stages are cut: estimates are rather too high
+DOUBTED = 1.3  # times its memory: what is expected to need more is not lowered once something fits
+OVER, FAR_OVER = 1.0, 5.0  # by which part of what is expected beyond its memory, and beyond DOUBTED, it is put behind
+MARGIN = 1.25  # times the best seconds: what is expected to take more is not lowered
 SAME = 0.998  # of the expected seconds of what differs in recomputation alone and fits: else it is not lowered
 PATIENCE = 40  # pipelines are changed without anything better coming of it, before some are lowered
 NO_ATOMS: frozenset[int] = frozenset()
@@ -94,14 +94,17 @@ class _Walk:
     # -- where it begins ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Add all that dynamic programming finds, and all of one stage."""
+        """Add all of one stage, then all that dynamic programming finds."""
         taken = 0.0
+        for pipeline in (each for parts in self._parts() for each in self._one_stage(parts)):
+            if self.budget.used < PRICED / 2 or not self._to_lower:
+                self._add(pipeline)
         for parts in self._parts():
             if self._to_lower and (self.budget.used > PRICED or self.budget.left_seconds * (1 - PRICED) < taken):
                 break
             begun = time.perf_counter()
             cells = self.tables.cells(parts)
-            for pipeline in (*self._one_stage(parts), *self._cut(cells, parts), *self._looped(cells, parts)):
+            for pipeline in (*self._cut(cells, parts), *self._looped(cells, parts)):
                 self._add(pipeline)
             taken = time.perf_counter() - begun
 
@@ -146,7 +149,7 @@ class _Walk:
             before = self.finalists.best_seconds
             if score > MARGIN * before:
                 break
-            if self.finalists.judged and (estimate.share > DOUBTED or estimate.least_seconds > before):
+            if self.finalists.judged and estimate.share > DOUBTED:
                 continue
             alike = pipeline._replace(stages=tuple(stage._replace(again=NO_ATOMS) for stage in pipeline.stages))
             if estimate.seconds > SAME * self._judged.get(alike, math.inf):

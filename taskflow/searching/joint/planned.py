@@ -108,16 +108,16 @@ def plan_of(
 
 
 def moves(pipeline: PlannedPipeline, tables: CellTables) -> Iterator[PlannedPipeline]:
-    """All that one move makes of it, legal or not."""
+    """All that one move makes of it; stages have the same devices, or none in common."""
     old, parts = pipeline.stages, pipeline.parts
     yield from (PlannedPipeline(old, many) for many in (2 * parts, parts // 2) if many)
-    for k, stage in enumerate(old):
-        for other in _alone(stage, tables):
-            yield PlannedPipeline((*old[:k], *other, *old[k + 1 :]), parts)
+    changed = [(*old[:k], *other, *old[k + 1 :]) for k, stage in enumerate(old) for other in _alone(stage, tables)]
     for k, (left, right) in enumerate(pairwise(old)):
-        if left.first + left.devices == right.first:
-            for pair in _together(left, right, tables):
-                yield PlannedPipeline((*old[:k], *pair, *old[k + 2 :]), parts)
+        changed += [(*old[:k], *pair, *old[k + 2 :]) for pair in _together(left, right, tables)]
+    for each in changed:
+        found = PlannedPipeline(each, parts)
+        if sum(map(len, set(found.groups))) == len(set().union(*found.groups)):
+            yield found
 
 
 def _alone(stage: PlannedStage, tables: CellTables) -> Iterator[Sequence[PlannedStage]]:
@@ -159,6 +159,8 @@ def _together(left: PlannedStage, right: PlannedStage, tables: CellTables) -> It
         if left.begin < middle < right.end:
             early = frozenset(k for k in again if k < middle)
             yield [left._replace(end=middle, again=early), right._replace(begin=middle, again=again - early)]
+    if left.first + left.devices != right.first:
+        return
     for size in tables.sizes:
         if size != left.devices and many - size in tables.sizes:
             yield _halves(both, left.end, size)
