@@ -121,15 +121,18 @@ class CollectiveCosts:
 
     def algorithm(self, exchange: Exchange, itemsize: int) -> str:
         """The algorithm that `choose` gives it, of which no seconds are asked."""
+        return self._algorithm(exchange, exchange.outline(itemsize))
+
+    def _algorithm(self, exchange: Exchange, outline: Outline) -> str:
         if not exchange.is_regular:
             return ""
         given = self.machine.collectives.get(exchange.name)
-        return self.prices(tuple(exchange.members)).algorithm(exchange.outline(itemsize), given)
+        return self.prices(tuple(exchange.members)).algorithm(outline, given)
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What an exchange takes by the algorithm that is chosen, and of the links."""
         outline, (prices, links) = exchange.outline(itemsize), self._of(tuple(exchange.members))
-        algorithm = self.algorithm(exchange, itemsize)
+        algorithm = self._algorithm(exchange, outline)
         seconds, load = prices.priced(outline, algorithm)
         crossed = np.argsort(links)
         crossed = crossed[load[crossed] > 0]
@@ -215,8 +218,8 @@ class GroupPrices:
         return self._choices[key]
 
     def algorithm(self, outline: Outline, algorithm: str | None = None) -> str:
-        """The algorithm of `best`; nothing is priced where there is but one."""
-        able = self._able(outline, algorithm)
+        """The algorithm of `best`; among many members nothing is priced where one is left."""
+        able = self._able(outline, algorithm) if self.group.count > MANY else ()
         return able[0] if len(able) == 1 else self.best(outline, algorithm).algorithm
 
     def _able(self, outline: Outline, algorithm: str | None) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ def select(parts: Sequence[Array], which: Array) -> tuple[Selected, Array]:
 
 
 def distinct(values: Array) -> Array:
-    """The values in order, each once; they are sorted where they are. `np.unique` hashes them, for three times as long."""
+    """The values in order, each once; they are sorted where they are. (`np.unique` hashes: three times as long.)"""
     values.sort()
     is_new = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=is_new[1:])
