@@ -40,10 +40,10 @@ def with_algorithms(task_graph: TaskGraph, costs: CollectiveCosts) -> TaskGraph:
     for row in rows.tolist():
         key = row_digest(task_graph, row)
         if key not in numbers:
-            algorithm = costs.of_row(task_graph, row).algorithm
+            exchange, itemsize = task_graph.exchange(row), task_graph.regions[int(task_graph.region[row])].itemsize
+            algorithm = costs.algorithm(exchange, itemsize)
             numbers[key] = len(ways) if algorithm else -1
             if algorithm:
-                itemsize = task_graph.regions[int(task_graph.region[row])].itemsize
-                ways.append(Way(algorithm, costs.messages(task_graph.exchange(row), itemsize, algorithm)))
+                ways.append(Way(algorithm, costs.messages(exchange, itemsize, algorithm)))
         column[row] = numbers[key]
     return replace(task_graph, algorithm=column, ways=tuple(ways)) if len(rows) else task_graph

@@ -77,15 +77,29 @@ def spread(first: Array, count: Array) -> Array:
 
 def gather(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:
     """`parts[k]` for every k of `which` in turn, one after the other; and their lengths."""
+    found, count = select(parts, which)
+    return found.values[found.at], count
+
+
+class Selected(NamedTuple):
+    """`values[at]`, which is not made before all that is done with `at` alone."""
+
+    values: Array
+    at: Array
+
+
+def select(parts: Sequence[Array], which: Array) -> tuple[Selected, Array]:
+    """See `gather`."""
     if not parts:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return Selected(np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.int64)
     length = np.array([len(part) for part in parts], np.int64)
     first, count = (np.cumsum(length) - length)[which], length[which]
-    return np.concatenate(parts)[spread(first, count)], count
+    return Selected(np.concatenate(parts), spread(first, count)), count
 
 
-def distinct(numbers: Array) -> Array:
-    """The different ones, sorted. `np.unique` takes ten times as long for a million integers: it hashes them."""
-    ordered = np.sort(numbers, axis=None)
-    found: Array = ordered[np.append(np.ones(min(len(ordered), 1), np.bool_), ordered[1:] != ordered[:-1])]
-    return found
+def distinct(values: Array) -> Array:
+    """The values in order, each once; they are sorted where they are. (`np.unique` hashes: three times as long.)"""
+    values.sort()
+    is_new = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=is_new[1:])
+    return values[is_new]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, gather
+from taskflow.core.columns import Array, Selected, gather, select
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
 from taskflow.strategy.partition import OperatorPoints
@@ -37,6 +37,10 @@ class Found(NamedTuple):
     def gather(self, read: Callable[[Fragment], Array]) -> tuple[Array, Array]:
         """What is read of every region's fragment, one after the other; and the lengths."""
         return gather([read(fragment) for fragment in self.fragments], self.which)
+
+    def select(self, read: Callable[[Fragment], Array]) -> Selected:
+        """The same, which is not made yet."""
+        return select([read(fragment) for fragment in self.fragments], self.which)[0]
 
 
 class Fragments:

@@ -25,6 +25,7 @@ from taskflow.graph.pattern import Order
 from taskflow.graph.phases import phases_of
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.fragments import Found, Fragments
+from taskflow.lowering.homes import Homes
 from taskflow.lowering.life import lives, tabulate
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.pointstore import PointStore
@@ -112,6 +113,7 @@ class Lowering:
         self.fragments = Fragments(self.mover, self.store, self.life_kind)
         self.order = IssueOrder(table, self._args)
         self._launches: dict[tuple[int, ParallelConfig], Launch] = {}
+        self._splits: dict[ParallelConfig, str] = {}
         self._shapes: dict[int, Shape] = {}  # by the model of points
 
     def lower(self, strategy: Strategy) -> TaskGraph:
@@ -175,12 +177,10 @@ class Lowering:
         return with_algorithms(task_graph, self._prices)
 
     def _task_graph(
-        self, parts: Sequence[dict[str, Array]], row: Array, launches: tuple[Launch, ...], **rest: Any
+        self, parts: Sequence[dict[str, Any]], row: Array, launches: tuple[Launch, ...], **rest: Any
     ) -> TaskGraph:
         """The task graph where number k of the parts is row `row[k]`; what is not given is empty."""
-        columns: dict[str, Any] = in_order(
-            {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, row
-        )
+        columns: dict[str, Any] = in_order(parts, row)
         kind, source, device, arg_ptr = (columns[name] for name in ("kind", "source", "device", "arg_ptr"))
         instance, device_of = columns["arg_instance"], rest["instance_device"]
         streams, groups = self._streams.of_rows(
@@ -203,7 +203,7 @@ class Lowering:
             **columns,
         )
 
-    def _points(self, ops: Array, numbers: Array) -> dict[str, Array]:
+    def _points(self, ops: Array, numbers: Array) -> dict[str, Any]:
         """The rows of operators with points of these numbers, instances left open."""
         models, which = np.unique([self.store.model(number) for number in numbers.tolist()], return_inverse=True)
         shapes = [self._shape(model) for model in models.tolist()]
@@ -224,15 +224,11 @@ class Lowering:
             "instance_partial": found.gather(lambda f: f.instance_partial)[0].astype(np.bool_),
         }
 
-    def _homes(self, found: Found, first: Array) -> dict[str, tuple[tuple[int, Rect], ...]]:
-        """Region name -> instance and box of every home; `first`: the first instance of every region."""
-        rects = [to_rects(fragment.home_box) for fragment in found.fragments]
-        homes = [fragment.homes for fragment in found.fragments]
-        return {
-            r.name: tuple(zip((homes[which] + begin).tolist(), rects[which], strict=True))
-            for r, which, begin in zip(self.regions, found.which.tolist(), first.tolist(), strict=True)
-            if r.is_persistent
-        }
+    def _homes(self, found: Found, first: Array) -> Homes:
+        """See `TaskGraph`; `first`: the first instance of every region."""
+        parts = [(fragment.homes, to_rects(fragment.home_box)) for fragment in found.fragments]
+        of_regions = zip(self.regions, found.which.tolist(), first.tolist(), strict=True)
+        return Homes({r.name: (*parts[which], begin) for r, which, begin in of_regions if r.is_persistent})
 
     def _fetches(self, found: Found, first: Array) -> dict[str, tuple[tuple[int, int, Rect], ...]]:
         """Output name -> device, instance and box of every fetch; `first`: the first instance of every region."""
@@ -246,7 +242,8 @@ class Lowering:
     def _launch(self, which: int, number: int) -> Launch:
         config = self.store.config(number)
         if (key := (which, config)) not in self._launches:
-            op = self.operators[which]
+            op, split = self.operators[which], self._splits.setdefault(config, "") or str(config)
+            self._splits[config] = split
             self._launches[key] = Launch(
                 op.name,
                 op.kernel,
@@ -255,7 +252,7 @@ class Lowering:
                 tuple(self.number[r.name] for r in op.args),
                 self._identities[which],
                 op.follows or op.name,
-                str(config),
+                split,
                 op.bound,
                 op.members,
                 op.step,

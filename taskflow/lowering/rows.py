@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from taskflow.core.columns import Array, distinct, gather, pointers, spread
+from taskflow.core.columns import Array, distinct, gather, pointers, select, spread
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
@@ -51,12 +52,13 @@ def _privileges(points: OperatorPoints) -> Array:
     return found
 
 
-def note_later_parts(points: dict[str, Array]) -> None:
+def note_later_parts(points: dict[str, Any]) -> None:
     """Of the parts that share an instance, the first is written and the others are added to it."""
     row = np.repeat(np.arange(len(points["launch"])), points["arg_count"])
     instance, privilege = points["arg_instance"], points["arg_privilege"]
     parts = np.flatnonzero((instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE)))
-    box = points["arg_box"][parts].reshape(len(parts), 2 * points["arg_box"].shape[2])
+    boxes, at = points["arg_box"]
+    box = boxes[at[parts]].reshape(len(parts), 2 * boxes.shape[2])
     where = np.column_stack([points["launch"][row[parts]], instance[parts], box])
     _, first = np.unique(where, axis=0, return_index=True)
     privilege[np.delete(parts, first)] = Privilege.READ_WRITE
@@ -71,7 +73,7 @@ def padded(boxes: Array, ndim: int) -> Array:
 
 def point_columns(
     args: Array, numbers: Array, store: PointStore, shapes: Sequence[Shape], which: Array
-) -> dict[str, Array]:
+) -> dict[str, Any]:
     """The rows of operators with so many arguments and points of these numbers, whose shape is `shapes[which]`."""
     table = store.table
     records = table.record[numbers]
@@ -84,15 +86,24 @@ def point_columns(
         "region": np.full(len(at), -1, np.int64),
         "device": device,
         "source": device,
-        "ordinal": ordinals(device, count),
+        "ordinal": _ordinals(store, numbers),
         "collective": np.zeros(len(at), np.uint8),
         "bytes": table.bytes[at],
         "flops": table.flops[at],
         "arg_count": np.repeat(args, count),
         "arg_instance": np.full((count * args).sum(), -1, np.int64),
-        "arg_box": gather([shape.arg_box for shape in shapes], which)[0],
+        "arg_box": select([shape.arg_box for shape in shapes], which)[0],
         "arg_privilege": gather([shape.arg_privilege for shape in shapes], which)[0],
     }
+
+
+def _ordinals(store: PointStore, numbers: Array) -> Array:
+    """See `ordinals`, of the points of these numbers: each number is looked at once."""
+    different, which = np.unique(numbers, return_inverse=True)
+    records = store.table.record[different]
+    count = records["points"]
+    found = ordinals(store.table.device[spread(records["first_device"], count)], count)
+    return found[spread((np.cumsum(count) - count)[which], count[which])]
 
 
 def ordinals(device: Array, count: Array) -> Array:
@@ -106,7 +117,7 @@ def ordinals(device: Array, count: Array) -> Array:
     return found
 
 
-def move_columns(found: Found, regions: Array, itemsize: Array, first_instance: Array, ndim: int) -> dict[str, Array]:
+def move_columns(found: Found, regions: Array, itemsize: Array, first_instance: Array, ndim: int) -> dict[str, Any]:
     """The rows of the fragments of some regions, of which these are the first instances."""
     row, rows = found.gather(lambda f: f.row)
     arg, args = found.gather(lambda f: f.arg)
@@ -125,23 +136,34 @@ def move_columns(found: Found, regions: Array, itemsize: Array, first_instance: 
         "flops": np.zeros(len(row)),
         "arg_count": found.gather(lambda f: np.diff(f.row["arg_end"], prepend=0))[0],
         "arg_instance": arg["instance"] + np.repeat(first_instance, args),
-        "arg_box": found.gather(lambda f: padded(f.arg_box, ndim))[0],
+        "arg_box": found.select(lambda f: padded(f.arg_box, ndim)),
         "arg_privilege": arg["privilege"].astype(np.uint8),
     }
 
 
-def in_order(columns: dict[str, Array], row: Array) -> dict[str, Array]:
-    """The columns of a task graph, where what was found as number k becomes row `row[k]`."""
-    count = columns.pop("arg_count")
-    arg_ptr = pointers(_reordered(count, row))
+def in_order(parts: Sequence[dict[str, Any]], row: Array) -> dict[str, Array]:
+    """The columns of a task graph, where number k of the parts becomes row `row[k]`.
+
+    The parts lose their columns one by one, so that few are there twice.
+    """
+    count = np.concatenate([part.pop("arg_count") for part in parts])
+    arg_ptr = pointers(_reordered([count], row))
     arg = spread(arg_ptr[row], count)
-    found = {name: _reordered(values, arg if name.startswith("arg_") else row) for name, values in columns.items()}
-    return found | {"arg_ptr": arg_ptr}
+    boxes = [part.pop("arg_box") for part in parts]
+    begin = pointers([len(of.values) for of in boxes])
+    at = _reordered([of.at + b for of, b in zip(boxes, begin.tolist(), strict=False)], arg)
+    found = {
+        name: _reordered([part.pop(name) for part in parts], arg if name.startswith("arg_") else row)
+        for name in [*parts[0]]
+    }
+    return found | {"arg_ptr": arg_ptr, "arg_box": np.concatenate([of.values for of in boxes])[at]}
 
 
-def _reordered(values: Array, row: Array) -> Array:
-    found = np.empty_like(values)
-    found[row] = values
+def _reordered(parts: Sequence[Array], row: Array) -> Array:
+    found, begin = np.empty(len(row), parts[0].dtype), 0
+    for values in parts:
+        found[row[begin : begin + len(values)]] = values
+        begin += len(values)
     return found
 
 

@@ -268,14 +268,13 @@ class MachineModel:
     @cached_property
     def doors(self) -> Array:
         """(devices, devices) by which of its links a transfer comes to a device, from 0; 0 if that has one queue."""
-        found, seen, number = np.zeros(self.routes.shape[:2], np.int64), dict[int | str, int](), [0] * len(self.links)
+        seen, number = dict[int | str, int](), [0] * (len(self.links) + 1)  # the last one for none
         for k, link in enumerate(self.links):
             number[k] = seen[link.ends[1]] = seen.get(link.ends[1], -1) + 1
-        for device in np.flatnonzero([d.sends_by_link for d in self.devices]).tolist():
-            for source in range(len(self.devices)):
-                if source != device:
-                    found[source, device] = number[self.route(source, device)[-1]]
-        return found
+        last = np.full(self.routes.shape[:2], -1)
+        for links in np.moveaxis(self.routes, 2, 0):
+            last = np.where(links < 0, last, links)
+        return np.where([d.sends_by_link for d in self.devices], np.array(number)[last], 0)
 
     @cached_property
     def bandwidth(self) -> Array:

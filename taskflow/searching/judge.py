@@ -23,6 +23,7 @@ from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.searching.layout import Chosen, lay_out
+from taskflow.searching.least import least_bytes
 from taskflow.searching.pool import Index, Pool
 from taskflow.searching.program import JudgedProgram
 from taskflow.searching.resimulate import alive_peak, resimulate
@@ -36,7 +37,9 @@ GROUPS = 4  # at least, between two marks
 # Times of other work, in rows: as many are passed meanwhile.
 SKETCH_ROWS = 800  # a third of the movement of a region on one device: what a sketch may take of it
 CALL_ROWS = 12000  # asking for a sketch
+PLANNED = 1.1  # times its memory a device may need by a quick look, before a whole strategy is refused without a plan
 SLACK = 1e-9  # of what is summed in another order
+MANY = 64  # devices of a machine on which what a whole strategy moves may take long, or much memory, to find out
 PREPARED = 1 << 18  # changes of one operator that are remembered
 
 
@@ -221,6 +224,9 @@ class Judge:
         known, proposed = self.pool.fragments, self.index.proposed
         missing = self.index.find(joined, known, self.lowering.store)
         if len(missing):
+            if isinstance(p.changes, Strategy) and self._devices > MANY and not is_forced and not self._may_fit():
+                self.index.forget(known, known + len(missing))
+                return math.inf
             if math.isfinite(limit) and self._is_hopeless(p, limit, missing):
                 self.index.forget(known, known + len(missing))
                 return math.inf
@@ -309,9 +315,18 @@ class Judge:
         allowed = self._capacity if isinstance(p.changes, Strategy) else self._allowed
         if np.all(peak <= allowed):
             return True
-        if isinstance(p.changes, Strategy) and np.all(peak <= 1.1 * self._capacity):
+        if isinstance(p.changes, Strategy) and np.all(peak <= PLANNED * self._capacity):
             return math.isfinite(self.predict(p.changes))
         return self._is_within(peak, allowed)
+
+    def _may_fit(self) -> bool:
+        """Whether a whole strategy may fit, as far as its points tell: nobody has looked at what it moves."""
+        lowering, every = self.lowering, np.arange(len(self.layout.kind))
+        known = tuple(lowering.mover.table), tuple(lowering.store.table), self.index.proposed.points
+        sizes, none, peak = least_bytes(*known, self._devices), np.full_like(every, -1), np.zeros_like(self._peaks)
+        alive, affected = np.zeros_like(self._alive), np.zeros_like(self._affected)
+        alive_peak(alive, self.layout.alive, every, none, every, sizes, peak, affected, True)
+        return self._is_within(peak, PLANNED * self._capacity)
 
     def _is_within(self, peak: Array, allowed: Array) -> bool:
         device = int(np.argmax(peak - allowed))

@@ -55,7 +55,8 @@ WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
-STAGED = 0.25  # of the seconds of a budget, at least, for plans of stages where a start does not fit into memory
+# Of the seconds of a budget for plans of stages: where a start does not fit, and where the best one is leaner for that.
+STAGED, STAGED_LEAN = 0.15, 0.5
 STAGED_PROPOSALS = 30  # of a budget without seconds
 PREDICTED = 0.4  # of the seconds of a budget, at most, are kept back for `simulate`
 
@@ -167,7 +168,7 @@ class _Search:
         self.history: list[tuple[int, float]] = []
         self._kept: list[tuple[int, Variant, Strategy]] = []  # the first: number of the last entry of the history
         self._predicted: dict[int, Outcome] = {}  # by the identity of a strategy
-        self._each = self._predicting = 0.0  # seconds of one prediction, and of all
+        self._each = self._predicting = self._staging = 0.0  # seconds of one prediction, of all, and of stages
         self.staged: list[Outcome] = []  # plans of stages, the best first
         self.best: Outcome
         self.is_local = False
@@ -183,8 +184,9 @@ class _Search:
             self._predict(best.variant, best.strategy)
             self._each = self.budget.elapsed - begin
             self._predicting = min((FINALISTS + 4) * self._each, PREDICTED * self.budget.seconds)
-            is_staged = not all(start.fits for start in starts)
-            self.budget.kept_back = self._predicting + STAGED * self.budget.seconds * is_staged
+            is_lean, is_staged = bool(best.variant.plan.recomputed), not all(start.fits for start in starts)
+            self._staging = (STAGED_LEAN if is_lean else STAGED * is_staged) * self.budget.seconds
+            self.budget.kept_back = self._predicting + self._staging
 
     def search(self, starts: Sequence[Start], until_local: bool) -> None:
         """Spend the budget."""
@@ -261,7 +263,7 @@ class _Search:
     def search_stages(self, first: Variant) -> None:
         """Search plans of stages and micro-batches, which take less memory, in what was kept back for it."""
         budget = self.budget
-        left = None if budget.seconds is None else max(STAGED * budget.seconds, budget.left_seconds - self._predicting)
+        left = None if budget.seconds is None else max(self._staging, budget.left_seconds - self._predicting)
         own = Budget(STAGED_PROPOSALS if left is None else None, left)
         with noted_interrupt(own.interrupt):
             try:

@@ -68,7 +68,7 @@ def reuse_edges(
     used = np.flatnonzero((last >= 0) & (size > 0) & (lies_in == number))
     births = used[np.argsort(first[used], kind="stable")]
     begin = graph.instance_device * (int((offset + size).max(initial=0)) + 1) + offset
-    bounds = distinct(np.stack([begin[used], begin[used] + size[used]]))
+    bounds = distinct(np.concatenate([begin[used], begin[used] + size[used]]))
     low, high = np.searchsorted(bounds, begin), np.searchsorted(bounds, begin + size)
     taken = _taken_over(births, low, high, len(bounds).bit_length())
     instance = np.where(graph.arg_instance < 0, -1, lies_in[graph.arg_instance])

@@ -107,3 +107,23 @@ def test_what_is_forgotten_costs_the_same_again(monkeypatch):
             found = costs.prices(tuple(range(count))).choose("all-reduce", 1 << 20)
             assert found == CollectiveCosts(machine).prices(tuple(range(count))).choose("all-reduce", 1 << 20)
             assert len(costs._models) <= 3
+
+
+@pytest.mark.parametrize("name", ["all-reduce", "reduce-scatter", "all-gather", "reduce", "broadcast"])
+@pytest.mark.parametrize("size", [1 << 12, 1 << 20, 1 << 26])
+def test_among_many_few_algorithms_are_looked_at_and_one_is_nearly_the_fastest(name, size):
+    machine = MachineModel.preset("h100", nodes=17)  # of 8 devices
+    prices = CollectiveCosts(machine).prices(tuple(range(136)))
+    outline = even_outline(name, prices.group.hosts, size)
+    found = prices.algorithm(outline)
+    every = {each: prices.seconds_of(outline, each) for each in serving(name) if each != "multitree"}
+    assert found in collective_cost.WITH_MANY
+    assert every[found] <= 1.3 * min(every.values())
+    assert prices.choose(name, size) == (every[found], found)
+    assert prices.algorithm(outline, "ring" if "ring" in every else "straight") in ("ring", "straight")
+
+
+def test_the_algorithm_of_many_is_chosen_without_a_price():
+    prices = CollectiveCosts(MachineModel.preset("h100", nodes=17)).prices(tuple(range(136)))
+    prices.algorithm(even_outline("all-reduce", prices.group.hosts, 1 << 20))
+    assert not prices._priced

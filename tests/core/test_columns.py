@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskflow.core.columns import Column, gather, spread
+from taskflow.core.columns import Column, distinct, gather, select, spread
 
 
 def test_a_column_keeps_what_was_added_while_it_grows():
@@ -28,3 +28,15 @@ def test_gather():
     assert counts.tolist() == [1, 2, 0, 1]
     values, counts = gather([], np.zeros(0, np.int64))
     assert not len(values) and not len(counts)
+
+
+def test_distinct_values_are_in_order_and_each_once():
+    assert distinct(np.array([3, 1, 3, 2, 1])).tolist() == [1, 2, 3]
+    assert distinct(np.zeros(0, np.int64)).tolist() == []
+
+
+def test_what_is_selected_is_what_is_gathered():
+    parts, which = [np.arange(3), np.arange(10, 12)], np.array([1, 0, 1])
+    (values, at), count = select(parts, np.array(which))
+    assert values[at].tolist() == gather(parts, np.array(which))[0].tolist() == [10, 11, 0, 1, 2, 10, 11]
+    assert count.tolist() == [2, 3, 2]

@@ -95,3 +95,13 @@ def test_names_that_are_none():
         assert_refused(f"machine '{name}': fat_tree takes {rule}", lambda name=name: of_name(name))
     rule = "machine topology 'torus:4x4': says itself how many hosts there are; --nodes is for presets"
     assert_refused(rule, lambda: find_machine("torus:4x4", nodes=2))
+
+
+@pytest.mark.parametrize("machine", [torus((3, 4)), fat_tree(2, 4), torus((2,))])
+def test_a_door_is_the_number_of_the_last_link_among_those_that_end_there(machine):
+    for device in range(len(machine.devices)):
+        ends = [k for k, link in enumerate(machine.links) if link.ends[1] == device]
+        for source in {*range(len(machine.devices))} - {device}:
+            door = ends.index(machine.route(source, device)[-1]) if machine.devices[device].sends_by_link else 0
+            assert machine.doors[source, device] == door
+        assert machine.doors[device, device] == 0

@@ -15,12 +15,13 @@ from taskflow.searching import judge as judging
 from taskflow.searching import packed
 from taskflow.searching import pool as pools
 from taskflow.searching.judge import Judge
+from taskflow.searching.least import least_bytes
 from taskflow.simulation.simulate import schedule
 from taskflow.strategy.rules import leaders, random_config
 from taskflow.tasks.memory import plan_memory
 from tests import tiny
 from tests.lowered import network
-from tests.strategies import graphs
+from tests.strategies import graphs, random_strategy
 from tests.test_laws import examples
 
 PROPOSALS = 80  # one after the other: what is left of one must not disturb the next
@@ -192,3 +193,27 @@ def test_a_graph_of_one_operator():
     graph, machine = tiny.copy(taskflow.Graph().input("x", (8, 6), "float64"), "h").graph, MachineModel.uniform(2)
     judge = Judge(graph, machine, CostModel.analytic(machine))
     assert math.isfinite(judge.start(taskflow.data_parallel(graph, machine)))
+
+
+@examples(30)
+@given(graphs(), st.integers(0, 1000))
+def test_no_device_takes_less_than_its_points_tell(model, seed):
+    graph, machine = model.graph, MachineModel.uniform(3)
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    judge.start(random_strategy(graph, machine, seed))
+    tables = tuple(judge.lowering.mover.table), tuple(judge.lowering.store.table)
+    least = least_bytes(*tables, judge.index.current.points, 3)
+    taken = judge.pool.packed.bytes[judge.index.current.fragment]
+    assert (least <= taken).all() and least.any()
+
+
+def test_on_many_devices_a_strategy_is_refused_before_it_is_known_what_it_moves():
+    machine = MachineModel.uniform(72, Device(memory_bytes=1 << 20))
+    graph = network(batch=144, width=288)
+    judge = Judge(graph, machine, CostModel.analytic(machine))
+    assert math.isinf(judge.seconds(taskflow.single_device(graph, machine)))
+    assert judge.last_refusal.startswith("device 0 needs ") and judge.last_refusal.endswith(" and has 1.000 MiB")
+    assert judge.pool.fragments == 0
+    strategy = taskflow.data_parallel(graph, machine)
+    assert math.isinf(judge.start(strategy))  # which looks all the same
+    assert judge.pool.fragments > 0

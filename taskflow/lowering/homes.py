@@ -1,0 +1,31 @@
+"""The homes of a task graph: where persistent regions live between steps. On many devices there are a million."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from taskflow.core.columns import Array
+from taskflow.core.geometry import Rect
+
+
+class Homes(Mapping[str, tuple[tuple[int, Rect], ...]]):
+    """Region name -> instance and box of every home, made when they are asked for.
+
+    Args:
+        parts: region name -> instances, their boxes, and what is added to the number of each instance.
+    """
+
+    def __init__(self, parts: Mapping[str, tuple[Array, tuple[Rect, ...], int]]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, name: str) -> tuple[tuple[int, Rect], ...]:
+        """Of one region."""
+        instances, boxes, first = self._parts[name]
+        return tuple(zip((instances + first).tolist(), boxes, strict=True))
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the regions."""
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
