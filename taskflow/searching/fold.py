@@ -18,7 +18,7 @@ from taskflow.searching.tables import content
 
 
 @dataclass(frozen=True)
-class Run:
+class Repetition:
     """A stretch that repeats: `count` periods of `period` leaders each, from leader number `first`."""
 
     first: int
@@ -31,13 +31,13 @@ class Run:
         return self.first + self.period * self.count
 
 
-def find_runs(content: Sequence[object]) -> list[Run]:
+def find_runs(content: Sequence[object]) -> list[Repetition]:
     """The runs of a sequence, in order: that which ties most first, then those before and behind it."""
     numbers = {each: k for k, each in enumerate(dict.fromkeys(content))}
     return sorted(_runs(np.array([numbers[each] for each in content]), 0), key=lambda run: run.first)
 
 
-def fold(graph: Graph) -> tuple[list[list[str]], list[Run]]:
+def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
     """Classes of leaders, in the order of their first members, and the runs; a leader outside of runs is alone."""
     members: dict[str, list[Operator]] = {op.name: [op] for op in graph.operators if op.follows is None}
     for op in graph.operators:
@@ -78,16 +78,16 @@ def block_interiors(graph: Graph) -> tuple[str, ...]:
     )
 
 
-def _runs(content: np.ndarray, first: int) -> Iterator[Run]:
+def _runs(content: np.ndarray, first: int) -> Iterator[Repetition]:
     best = max(_longest(content), key=lambda run: ((run.count - 1) * run.period, -run.period), default=None)
     if best is None:
         return
-    yield Run(best.first + first, best.period, best.count)
+    yield Repetition(best.first + first, best.period, best.count)
     yield from _runs(content[: best.first], first)
     yield from _runs(content[best.end :], first + best.end)
 
 
-def _longest(content: np.ndarray) -> Iterator[Run]:
+def _longest(content: np.ndarray) -> Iterator[Repetition]:
     """For every period the longest stretch that repeats."""
     for period in range(1, len(content) // 2 + 1):
         same = np.flatnonzero(np.append(content[:-period] != content[period:], True))
@@ -95,4 +95,4 @@ def _longest(content: np.ndarray) -> Iterator[Run]:
         most = int(np.argmax(lengths))
         count = int(lengths[most]) // period + 1
         if count > 1:
-            yield Run(int(same[most] - lengths[most]), period, count)
+            yield Repetition(int(same[most] - lengths[most]), period, count)

@@ -55,8 +55,8 @@ WALKS = 3  # from starts; of each rank
 WALKING = 0.75  # of the budget, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
-# Of the seconds of a budget for plans of stages: where a start does not fit, and where the best one is leaner for that.
-STAGED, STAGED_LEAN = 0.15, 0.5
+# Of the seconds of a budget for plans of stages: where a start does not fit, where the best one is leaner, at least.
+STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
 STAGED_PROPOSALS = 30  # of a budget without seconds
 PREDICTED = 0.4  # of the seconds of a budget, at most, are kept back for `simulate`
 
@@ -263,8 +263,8 @@ class _Search:
     def search_stages(self, first: Variant) -> None:
         """Search plans of stages and micro-batches, which take less memory, in what was kept back for it."""
         budget = self.budget
-        left = None if budget.seconds is None else max(self._staging, budget.left_seconds - self._predicting)
-        own = Budget(STAGED_PROPOSALS if left is None else None, left)
+        left = budget.seconds and max(self._staging, budget.left_seconds - self._predicting, LEAST * budget.seconds)
+        own = Budget(None if left else STAGED_PROPOSALS, left)
         with noted_interrupt(own.interrupt):
             try:
                 found = search_stages(first.graph, first.machine, first.costs, own, self.seed[0], first.grids.within)
