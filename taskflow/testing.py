@@ -22,6 +22,7 @@ from taskflow.graph.family import families
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.rebuild import replace_regions
 from taskflow.lowering import lower
+from taskflow.lowering.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.strategy.rules import leaders
 from taskflow.strategy.strategy import ParallelConfig, Strategy
@@ -83,7 +84,8 @@ def check_operator(
     given = {name: np.asarray(value, twin[name].dtype) for name, value in narrow.items()}
     expected = None if reference is None else np.asarray(reference(given))
     graph, names = _with_gradients(build, given, differentiable)
-    base = _run(graph, given, _whole(graph))
+    lowering = Lowering(graph, MachineModel.uniform(max(degrees, default=1)))  # once: splits share most of their rows
+    base = _run(lowering, given, _whole(graph))
     if expected is not None:
         _assert_close(base.outputs["checked"], expected, tolerance, f"value of '{output.name}'")
     _assert_numbers(base, output.name, expected)
@@ -97,7 +99,7 @@ def check_operator(
             for degree in degrees:
                 if not family.allows({axis: degree}):  # too short, or an inner axis of a group
                     continue
-                split = _run(graph, given, Strategy({**_whole(graph), op.name: ParallelConfig({axis: degree})}))
+                split = _run(lowering, given, Strategy({**_whole(graph), op.name: ParallelConfig({axis: degree})}))
                 _assert_same(split, base, tolerance, f"'{op.name}' split {axis}:{degree}")
                 checked.append((op.name, axis, degree))
     return checked
@@ -132,7 +134,7 @@ def _check_rounded(build: Build, values: dict[str, Array], base: _Results, diffe
     if not tolerance:
         return
     graph, _ = _with_gradients(build, values, differentiable)
-    found = _run(graph, values, _whole(graph)).outputs
+    found = _run(Lowering(graph, MachineModel.uniform(1)), values, _whole(graph)).outputs
     for name, wide in base.outputs.items():
         if name != "probed":
             what = f"value of '{output.name}'" if name == "checked" else name
@@ -199,14 +201,12 @@ def _scale(ctx: Context, factor: Array, probe: Array, out: Array) -> None:
     ctx.xp.multiply(probe, factor, out=out, casting="same_kind")
 
 
-def _run(graph: Graph, values: Values, strategy: Strategy) -> _Results:
-    devices = 1 + max(d for c in strategy.values() for d in c.devices)
-    task_graph = lower(graph, strategy, MachineModel.uniform(devices))
-    with Executor(task_graph, check=True, allow_nan=True) as step:
+def _run(lowering: Lowering, values: Values, strategy: Strategy) -> _Results:
+    with Executor(lowering.lower(strategy), check=True, allow_nan=True) as step:
         for name in step.persistent:
             if name in values:
                 step.write(name, values[name])
-        outputs = step({r.name: values[r.name] for r in graph.inputs})
+        outputs = step({r.name: values[r.name] for r in lowering.graph.inputs})
         return _Results(outputs, {name: step.read(name) for name in step.persistent})
 
 

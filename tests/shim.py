@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.fake_gpu.streams import FakeStreams
 
@@ -28,6 +29,13 @@ def architectures_of(sources):
     """(source, architecture) for every source."""
     thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
     return [(s, a) for k, s in enumerate(sources) for n, a in enumerate(ARCHITECTURES) if thorough or n == k % 3]
+
+
+def compile_for(text, architecture):
+    """Code for a GPU, or what is wrong with the source; its speed is not asked for, which takes 5 times as long."""
+    core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed")
+    options = core.ProgramOptions(arch=architecture, std="c++17", ofast_compile="max")
+    return core.Program(text, "c++", options).compile("cubin").code
 
 
 COMPILER = shutil.which("g++")

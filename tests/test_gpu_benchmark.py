@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from taskflow.backend import timing
+
 PATH = Path(__file__).parents[1] / "benchmarks/gpu.py"
 
 
@@ -15,7 +17,9 @@ def gpu():
     module = importlib.util.module_from_spec(spec)
     sys.modules["gpu_benchmark"] = module
     spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:  # times of a fake mean nothing: a few calls will do
+        patch.setattr(timing, "_MOST_CALLS", 3)
+        yield module
 
 
 LINES = {

@@ -10,11 +10,16 @@ from tests.sources import ROOT, parse
 CHECKS = {"raises", "warns", "fail", "assert_allclose", "assert_array_equal", "assert_array_less"}
 BY_A_LIBRARY = {"test_the_real_frontend_validates_every_graph"}  # cuDNN raises what it finds
 
-FUNCTIONS = defaultdict(list)  # name -> (file, definition)
-for path in [*sorted((ROOT / "tests").rglob("*.py")), ROOT / "taskflow" / "testing.py"]:
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.FunctionDef):
-            FUNCTIONS[node.name].append((path, node))
+
+@cache
+def functions() -> defaultdict[str, list[tuple[Path, ast.FunctionDef]]]:
+    """Name -> (file, definition). Not of the module, which every process of pytest imports: it takes seconds."""
+    found = defaultdict(list)
+    for path in [*sorted((ROOT / "tests").rglob("*.py")), ROOT / "taskflow" / "testing.py"]:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef):
+                found[node.name].append((path, node))
+    return found
 
 
 @cache
@@ -29,14 +34,14 @@ def checks(path: Path, function: ast.FunctionDef, seen: set[str]) -> bool:
     if called(function) & CHECKS or any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function)):
         return True
     for name in called(function) - seen:
-        found = [each for each in FUNCTIONS[name] if each[0] == path] or FUNCTIONS[name]
+        found = [each for each in functions()[name] if each[0] == path] or functions()[name]
         if any(checks(*each, seen) for each in found):
             return True
     return False
 
 
 def test_every_test_checks_something():
-    tests = [each for name, found in FUNCTIONS.items() if name.startswith("test") for each in found]
+    tests = [each for name, found in [*functions().items()] if name.startswith("test") for each in found]
     assert len(tests) > 900
     missing = [f"{path}:{test.lineno} {test.name}" for path, test in tests if not checks(path, test, set())]
     assert not [each for each in missing if each.split()[-1] not in BY_A_LIBRARY]

@@ -68,6 +68,10 @@ if UNDER_MPIRUN:
         if hypothesis := getattr(getattr(item, "obj", None), "hypothesis", None):
             hypothesis.inner_test = stopping(hypothesis.inner_test, item.config)
 
+    def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+        if world().size > 2:
+            items[:] = [item for item in items if not item.get_closest_marker("two_ranks")]
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(item: pytest.Item):
         report = yield

@@ -6,6 +6,8 @@ import pytest
 from tests.mpi.test_laws import SIZE, TRANSPORTS
 from tests.train.test_on_nan import BAD, Spoilt, Without, kept, trainer
 
+pytestmark = pytest.mark.two_ranks  # on more: test_laws, a step that is given up
+
 WAYS = [("cpu", way, record) for way in TRANSPORTS for record in (False, True)]
 WAYS += [("emulated", "auto", True), *(("cuda", way, False) for way in (*TRANSPORTS, "nccl"))]
 

@@ -45,6 +45,7 @@ def late(call, seconds):
 
 
 @pytest.mark.slow
+@pytest.mark.two_ranks
 def test_executors_that_end_leave_nothing_in_mpi(monkeypatch):
     """Every second one is closed, the others are dropped; most of these messages have pieces, hence types."""
     transport, held = connect(), []

@@ -86,7 +86,7 @@ wide(ops.lstm_cell, {"x": (5, 7), "h": (5, 5), "c": (5, 5)}, pick=0)
 wide(ops.gru_cell, {"x": (5, 7), "h": (5, 5)})
 wide(ops.rnn_cell, {"x": (5, 7), "h": (5, 5)})
 for sequence in (ops.lstm, ops.gru, ops.rnn):
-    wide(sequence, CUBE, 5, group=7, pick=0)
+    wide(sequence, {"x": (5, 5, 7)}, 5, group=5, pick=0)
 wide(ops.lstm, CUBE, 5, fused=True, pick=0, name="lstm fused")
 wide(ops.scaled_dot_product_attention, HEADS)
 wide(ops.memory_linear_attention, HEADS)
