@@ -39,7 +39,7 @@ from taskflow.report import Explanation, explain
 from taskflow.schedule.found import search_schedule
 from taskflow.schedule.orders import reorder
 from taskflow.schedule.plan import Plan
-from taskflow.searching import SearchInterrupted, SearchResult, search
+from taskflow.searching import SearchInterrupted, SearchResult, search, search_at_home
 from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
@@ -136,6 +136,7 @@ __all__ = [
     "replace_regions",
     "schedule",
     "search",
+    "search_at_home",
     "search_exhaustively",
     "search_schedule",
     "simulate",

@@ -3,10 +3,11 @@
 `searching` is the whole; it walks (`walk`) over strategies (`space`, `placement`, `proposal`) that a `judge`
 times. The judge keeps packed rows in a `pool` and re-simulates only what changed (`resimulate`). `bound` says what no
 strategy can beat, `exhaustive` proves an optimum (with `tables` and `boundpass`), and `chain` is the
-dynamic programme for chains.
+dynamic programme for chains. `at_home` chooses by rehearsals (`rehearsal`) on the ranks of this job.
 """
 
+from taskflow.searching.at_home import search_at_home
 from taskflow.searching.result import SearchInterrupted, SearchResult
 from taskflow.searching.searching import PROPOSALS, search
 
-__all__ = ["PROPOSALS", "SearchInterrupted", "SearchResult", "search"]
+__all__ = ["PROPOSALS", "SearchInterrupted", "SearchResult", "search", "search_at_home"]

@@ -34,7 +34,7 @@ from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.fold import fold
-from taskflow.searching.result import SearchInterrupted, SearchResult
+from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.starts import Start, check_starts, judged_starts, random_start, refuse, rule_starts
 from taskflow.searching.tied import TiedDescent
@@ -159,6 +159,7 @@ class _Search:
         self.history: list[tuple[int, float]] = []
         self._kept: list[tuple[Variant, Strategy, float]] = []
         self._predicted: dict[int, Prediction] = {}  # by the identity of a strategy
+        self._plans: list[tuple[Prediction, str, Plan]] = []
         self.is_local = False
         self._walks = 0
 
@@ -256,7 +257,7 @@ class _Search:
         for number, (variant, strategy, _) in reversed(list(enumerate(self._kept))):
             if tried == FINALISTS or (math.isfinite(best[0]) and self._is_late):
                 break
-            found = self._predict(variant, strategy)
+            found = self._predict(variant, strategy, f"found {tried + 1}")
             tried += math.isfinite(found[0])
             if found < best:
                 best, last, self.variant, self.strategy = found, number, variant, strategy
@@ -264,7 +265,7 @@ class _Search:
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             if math.isfinite(best[0]) and self._is_late:
                 break
-            found = self._predict(start.variant, start.strategy)
+            found = self._predict(start.variant, start.strategy, start.name)
             baseline[start.name] = found[0]
             if found < best:
                 best, last, self.variant, self.strategy = found, 0, start.variant, start.strategy
@@ -275,10 +276,14 @@ class _Search:
         self.history = [*self.history[:last], (self.history[last][0], self.seconds)]
         return baseline
 
-    def _predict(self, variant: Variant, strategy: Strategy) -> Prediction:
+    def _predict(self, variant: Variant, strategy: Strategy, name: str = "") -> Prediction:
+        """What `simulate` says; with a name, it is one of the plans of the result."""
         if id(strategy) not in self._predicted:
             self._predicted[id(strategy)] = variant.judge.predictions(strategy)
-        return self._predicted[id(strategy)]
+        found = self._predicted[id(strategy)]
+        if name and math.isfinite(found[0]):
+            self._plans.append((found, name, variant.plan_of(strategy)))
+        return found
 
     @property
     def _is_late(self) -> bool:
@@ -287,7 +292,6 @@ class _Search:
     def result(self, baseline: Mapping[str, float], left_out: tuple[str, ...], first: Variant) -> SearchResult:
         """What this rank found."""
         is_bounded = first.costs.is_shared_out and not self.budget.is_interrupted and not self._is_late
-        used = {device for config in self.strategy.values() for device in config.devices}
         return SearchResult(
             plan=self.variant.plan_of(self.strategy),
             seconds=self.seconds,
@@ -297,5 +301,6 @@ class _Search:
             lower_bound_seconds=lower_bound(first.space, first.costs) if is_bounded else 0.0,
             is_locally_optimal=self.is_local,
             left_out=left_out,
-            idle=tuple(sorted(set(range(len(first.machine.devices))) - used)),
+            idle=idle_devices(self.strategy, len(first.machine.devices)),
+            plans={name: plan for _, name, plan in sorted(self._plans, key=lambda each: each[0])},
         )
