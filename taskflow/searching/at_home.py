@@ -10,10 +10,11 @@ seconds of its rehearsal: `simulate` and `explain` give the same by the same cos
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import noted_interrupt
@@ -22,7 +23,8 @@ from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
-from taskflow.searching.rehearsal import rehearse
+from taskflow.searching.budget import Budget
+from taskflow.searching.rehearsal import FEWEST, rehearse
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.searching import PROPOSALS, search
 from taskflow.simulation.simulate import simulate
@@ -33,6 +35,7 @@ from taskflow.tasks.task_graph import TaskGraph
 SHARES = 0.5, 0.25, 0.25  # of the budget: that of each search and the rehearsals after it
 SEARCHING = 0.5  # of the seconds of a share
 FOUND, OTHERS = 3, 4  # plans that are rehearsed: of those found last, and of starts that are no rule
+SLOWER = 3.0  # a rehearsal than predicted, at most
 ALONE = "single device"
 BEFORE = "rehearsed before"  # a start of the second search and the third
 
@@ -68,17 +71,17 @@ def search_at_home(
         costs: from `CostModel.measured`; they learn from the rehearsals.
         proposals: budget in strategies judged; default 10,000 if `seconds` are not given.
         progress: called on rank 0 with (proposals done, best seconds).
-        seconds: budget of searches and rehearsals, of which the first plan has at least one.
+        seconds: budget of searches and rehearsals, of which the best plan found has one in any case.
 
     Returns:
         The result, the same on every rank. `seconds` and those of `baseline_seconds` that were rehearsed are
         predictions by rehearsed rows; `history` has an entry for each time that the fastest changed.
 
     Raises:
-        ValueError, SearchInterrupted: as `search` does.
+        ValueError, SearchInterrupted: as `search` does. An interrupted one has the best in rehearsal so far, too.
     """
     proposals = PROPOSALS if proposals is None and seconds is None else proposals
-    home = _Home(graph, machine, costs, (proposals, seconds), seed, starts or {}, progress)
+    home = _Home(graph, machine, costs, Budget(proposals, seconds), seed, starts or {}, progress)
     if not isinstance(costs, MeasuredCosts) or any(d.kind == "cuda" for d in machine.devices):
         return home.search(1.0, searching=1.0)
     for share in SHARES:
@@ -96,7 +99,7 @@ class _Home:
         graph: Graph,
         machine: MachineModel,
         costs: CostModel,
-        budget: tuple[int | None, float | None],
+        budget: Budget,
         seed: int,
         starts: Mapping[str, Strategy],
         progress: Callable[[int, float], None] | None,
@@ -106,9 +109,8 @@ class _Home:
         self.transport = connect()
         self.known: dict[str, _Rehearsed] = {}  # by the digest of the rows
         self._digests: dict[str, str] = {}  # name of a start -> that of its rows
-        self._proposals, self._seconds = budget
-        self._begin, self._until = time.monotonic(), 0.0  # the part of the seconds when the present share ends
-        self._done, self._history = 0, list[tuple[int, float]]()
+        self.budget, self._until = budget, 0.0  # the part of it when the present share ends
+        self._history: list[tuple[int, float]] = []
 
     @property
     def best(self) -> _Rehearsed:
@@ -123,39 +125,45 @@ class _Home:
             with waiting:
                 result = self.transport.on_rank_0(lambda: self._search(share, searching))
         except SearchInterrupted as stop:
-            self._done += stop.result.proposals
+            self.budget.done += stop.result.proposals
             raise SearchInterrupted(self.settle(stop.result)) from None
-        self._done += result.proposals
+        self.budget.done += result.proposals
         return result
 
     def _search(self, share: float, searching: float) -> SearchResult:
-        starts, seconds, fastest = dict(self.starts), None, math.inf
+        starts, fastest, proposals, seconds = dict(self.starts), math.inf, self.budget.proposals, self.budget.seconds
         if self.known and isinstance(self.costs, MeasuredCosts):
             self.costs.correct([each.rows for each in self.known.values()])
             fastest = self.best.prediction[0]
             if self.best.plan == Plan(self.best.plan.strategy):
                 starts[BEFORE] = self.best.plan.strategy
-        if self._seconds is not None:
+        if seconds is not None:
             seconds = searching * max(self._left(self._until), 1e-3)
         return search(
             self.graph,
             self.machine,
             self.costs,
-            self._proposals and max(1, round(share * self._proposals)),
-            self.seed,
-            starts,
-            lambda done, best: self.progress(self._done + done, min(best, fastest)),
+            proposals=proposals and max(1, round(share * proposals)),
+            seed=self.seed,
+            starts=starts,
+            progress=lambda done, best: self.progress(self.budget.done + done, min(best, fastest)),
             seconds=seconds,
             transport=LocalTransport(),
         )
 
     def _left(self, until: float) -> float:
         """Seconds until that part of the budget is spent."""
-        return math.inf if self._seconds is None else self._begin + until * self._seconds - time.monotonic()
+        return math.inf if self.budget.seconds is None else until * self.budget.seconds - self.budget.elapsed
+
+    def _affordable(self, names: Sequence[str], result: SearchResult) -> int:
+        """For how many of the plans there is time: one at least."""
+        each = [SLOWER * (FEWEST + 1) * result.baseline_seconds.get(name, result.seconds) for name in names]
+        return max(1, int(np.searchsorted(np.cumsum(each), self._left(self._until))))
 
     def rehearse(self, costs: MeasuredCosts, result: SearchResult) -> bool:
         """Rehearse the best plans of a search and its starts; whether another search may find a better one."""
         names = _chosen(result, self.starts)
+        names = names[: self.transport.on_rank_0(lambda: self._affordable(names, result))]
         made = [_Rehearsed(result.plans[n], result.plans[n].lower(self.graph, self.machine)[1]) for n in names]
         digests = {name: each.rows.digest() for name, each in zip(names, made, strict=True)}
         self._digests |= digests
@@ -170,7 +178,7 @@ class _Home:
         for digest, prediction in zip(rehearsed, found, strict=True):
             known[digest].prediction = prediction
         if known:
-            self._history.append((self._done, self.best.prediction[0]))
+            self._history.append((self.budget.done, self.best.prediction[0]))
         return bool(known) and self.transport.on_rank_0(lambda: self._left(1.0) > 0)
 
     def settle(self, result: SearchResult) -> SearchResult:
@@ -187,7 +195,7 @@ class _Home:
             seconds=best.prediction[0],
             baseline_seconds=baseline,
             history=tuple(self._history),
-            proposals=self._done,
+            proposals=self.budget.done,
             is_locally_optimal=result.is_locally_optimal and best.plan == result.plan,
             idle=idle_devices(best.plan.strategy, len(self.machine.devices)),
             rehearsed=len(self.known),

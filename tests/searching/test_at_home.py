@@ -16,6 +16,7 @@ from taskflow import (
     single_device,
 )
 from taskflow.searching import at_home, rehearsal
+from taskflow.searching.budget import Budget
 from tests.fake_home import SAMPLES, FakeCosts, TrueCosts, fake_rehearsals, home, network, slow_samples, slow_together
 
 RULES = {"single device": single_device, "data parallel": data_parallel, "model parallel": model_parallel}
@@ -29,7 +30,7 @@ def true_of(plan, truth):
 def clock(monkeypatch):
     """Seconds that a test sets, in a list."""
     now = [0.0]
-    monkeypatch.setattr(at_home.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Budget, "elapsed", property(lambda self: now[0]))
     return now
 
 
@@ -93,6 +94,19 @@ def test_what_was_late_is_not_rehearsed(monkeypatch, clock):
     found = search_at_home(network(), home(), FakeCosts(home()), proposals=60, seconds=10.0)
     assert len(made) == found.rehearsed == 1 and clock[0] == 100.0
     assert found.seconds == pytest.approx(true_of(found.plan, slow_samples))
+
+
+def test_no_more_is_rehearsed_than_there_is_time_for(monkeypatch, clock):
+    """What was found in 10 ms, one device in 20: six rounds take 0.54 s if they are three times as slow."""
+    made = fake_rehearsals(monkeypatch, slow_samples)
+    monkeypatch.setattr(at_home, "SHARES", (1.0,))
+    monkeypatch.setattr(at_home, "search", lambda *args, **options: search(*args, **{**options, "seconds": None}))
+    counts = []
+    for seconds in (1e-9, 0.6, 60.0):
+        search_at_home(network(), home(), FakeCosts(home()), proposals=60, seconds=seconds)
+        counts.append(len(made))
+        made.clear()
+    assert counts[0] == 1 and counts[1] == 2 and counts[2] > 7
 
 
 def test_searches_get_a_part_of_the_seconds_that_are_left(monkeypatch, clock):
