@@ -40,7 +40,7 @@ from taskflow.report import Explanation, explain
 from taskflow.schedule.found import search_schedule
 from taskflow.schedule.orders import reorder
 from taskflow.schedule.plan import Plan
-from taskflow.searching import SearchInterrupted, SearchResult, search
+from taskflow.searching import SearchInterrupted, SearchResult, search, search_at_home
 from taskflow.searching.chain import ChainOptimum, dynamic_programming
 from taskflow.searching.exhaustive import Optimum, search_exhaustively
 from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
@@ -143,6 +143,7 @@ __all__ = [
     "scale_machine",
     "schedule",
     "search",
+    "search_at_home",
     "search_exhaustively",
     "search_schedule",
     "shard_state",

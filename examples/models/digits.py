@@ -4,16 +4,21 @@ import ops
 from taskflow import Graph, LogicalRegion
 
 
-def cnn(batch: int = 64, training: bool = True, dtype: str = "float32", is_trained: bool | None = None) -> Graph:
-    """Two convolutions with batch norm and pooling, two dense layers; `is_trained`: with updates, as in training."""
+def cnn(
+    batch: int = 64, training: bool = True, dtype: str = "float32", is_trained: bool | None = None, width: int = 16
+) -> Graph:
+    """Two convolutions with batch norm and pooling, two dense layers; `is_trained`: with updates, as in training.
+
+    `width`: channels of the first one; the second has twice as many, the dense layer eight times.
+    """
     graph = Graph()
     x, t = graph.input("x", (batch, 1, 8, 8), dtype), graph.input("t", (batch,), "int32")
-    h = ops.relu(ops.conv2d(x, 16, 3, padding=1, name="conv1"), name="relu1")
+    h = ops.relu(ops.conv2d(x, width, 3, padding=1, name="conv1"), name="relu1")
     h = ops.max_pool2d(h, 2, name="pool1")
-    h = ops.conv2d(h, 32, 3, padding=1, bias=False, name="conv2")
+    h = ops.conv2d(h, 2 * width, 3, padding=1, bias=False, name="conv2")
     h = ops.relu(ops.batch_norm(h, training=training, name="norm2"), name="relu2")
     h = ops.flatten(ops.max_pool2d(h, 2, name="pool2"), name="flat")
-    h = ops.relu(ops.linear(h, 128, name="fc1"), name="relu3")
+    h = ops.relu(ops.linear(h, 8 * width, name="fc1"), name="relu3")
     return _finish(graph, ops.linear(h, 10, name="fc2"), t, training if is_trained is None else is_trained)
 
 

@@ -2,8 +2,8 @@
 
 Two models with one interface. `analytic` is a roofline from the machine's rates. `measured` runs each kernel once per
 tile shape on the device at hand and remembers the result, in a file if one is given; transfers come from the links of
-the machine model. The rows of a task graph that had a rehearsal have their seconds from there. `source(row)` says where
-a number came from.
+the machine model. The rows of a task graph that had a rehearsal have their seconds from there, and those of others may
+take as many times longer than alone as these did (`factors`). `source(row)` says where a number came from.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from taskflow.backend import StreamBackend, make_backend
 from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core.errors import CostError
 from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
+from taskflow.cost.factors import Factors, row_keys
 from taskflow.cost.measure_gpu import DeviceTimes
 from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
@@ -277,6 +278,7 @@ class MeasuredCosts(CostModel):
         self._by_launch: dict[int, tuple[Launch, Array]] = {}
         self._by_move: dict[str, float] = {}
         self._rehearsed: dict[str, Array] = {}  # by the digest of the task graph
+        self._factors = Factors()
 
     def on(self, machine: MachineModel) -> CostModel:
         """The same kernels, which are timed once for both; rehearsals are of this machine alone."""
@@ -293,14 +295,31 @@ class MeasuredCosts(CostModel):
         """Seconds of the rows of `task_graph` from a rehearsal, in place of those learnt before; NaN: none."""
         self._rehearsed[task_graph.digest()] = seconds
 
+    def correct(self, task_graphs: Sequence[TaskGraph]) -> None:
+        """Take other graphs to be as many times slower than kernels alone as the rehearsals of these graphs were."""
+        self._factors, keys, rehearsed, alone = Factors(), [], [], []
+        self._by_launch.clear()
+        for task_graph in task_graphs:
+            rows = np.flatnonzero(task_graph.kind != Kind.COLLECTIVE)
+            keys += row_keys(task_graph, rows)
+            rehearsed += self.seconds(task_graph)[rows].tolist()
+            alone += super().seconds(task_graph)[rows].tolist()
+        self._factors = Factors(keys, rehearsed, alone)
+        self._by_launch.clear()
+
+    def is_rehearsed(self, task_graph: TaskGraph) -> bool:
+        """Whether this graph had a rehearsal."""
+        return self._of_rehearsal(task_graph) is not None
+
     def seconds(self, task_graph: TaskGraph) -> Array:
         """Seconds of every row: those of a rehearsal where this graph had one."""
         rehearsed = self._of_rehearsal(task_graph)
-        if rehearsed is None:
-            return super().seconds(task_graph)
-        if not np.any(np.isnan(rehearsed)):
+        if rehearsed is not None and not np.any(np.isnan(rehearsed)):
             return rehearsed.copy()
-        return np.where(np.isnan(rehearsed), super().seconds(task_graph), rehearsed)
+        seconds = super().seconds(task_graph)
+        moves = np.flatnonzero((task_graph.kind != Kind.POINT) & (task_graph.kind != Kind.COLLECTIVE))
+        seconds[moves] *= self._factors.of(task_graph, moves)
+        return seconds if rehearsed is None else np.where(np.isnan(rehearsed), seconds, rehearsed)
 
     def source(self, task_graph: TaskGraph, row: int) -> str:
         """`rehearsed on` or `measured on` a processor, or `link`."""
@@ -343,8 +362,8 @@ class MeasuredCosts(CostModel):
         held = self._by_launch.get(id(launch))
         if held is None:
             seconds = np.zeros(len(launch.spans))
-            for row in rows.tolist():
-                seconds[task_graph.point[row]] = self._measure_point(task_graph, launch, row)
+            for row, factor in zip(rows.tolist(), self._factors.of(task_graph, rows), strict=True):
+                seconds[task_graph.point[row]] = self._measure_point(task_graph, launch, row) * factor
             held = self._by_launch[id(launch)] = (launch, seconds)
         return held[1]
 

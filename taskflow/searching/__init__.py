@@ -6,9 +6,11 @@ strategy can beat (with `heads`, `cases` and `splits`), `exhaustive` proves an o
 and `chain` is the dynamic programme for chains (with `priced`). Starts are in `starts`, with the grids of experts
 (`grids`); repeated layers are tied (`fold`, `tied`); a graph with recomputation or homes is a variant (`variants`).
 `joint` searches for plans: stages, micro-batches, schedules and recomputation.
+`at_home` chooses by rehearsals (`rehearsal`) on the ranks of this job.
 """
 
+from taskflow.searching.at_home import search_at_home
 from taskflow.searching.result import SearchInterrupted, SearchResult
 from taskflow.searching.searching import PROPOSALS, search
 
-__all__ = ["PROPOSALS", "SearchInterrupted", "SearchResult", "search"]
+__all__ = ["PROPOSALS", "SearchInterrupted", "SearchResult", "search", "search_at_home"]

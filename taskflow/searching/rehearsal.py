@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,12 +42,65 @@ from taskflow.tasks.threads.crew import crew
 
 _log = logging.getLogger(__name__)
 
+ROUNDS = 15
+FEWEST = 5  # rounds, however long they take
+LONG_SECONDS = 1.0  # of the rounds of a rehearsal
 
-def rehearse(costs: MeasuredCosts, task_graph: TaskGraph, rounds: int = 15) -> None:
-    """Let `costs` learn the seconds of the rows of `task_graph`, if a rehearsal fits into memory."""
-    if can_rehearse(task_graph):
-        waiting = with_reuse(task_graph, plan_memory(task_graph))
-        costs.learn(task_graph, typical_seconds(waiting, Rehearsal(task_graph).time_rows(rounds)))
+
+def rehearse(
+    costs: MeasuredCosts, *task_graphs: TaskGraph, rounds: int = ROUNDS, is_late: Callable[[], bool] = lambda: False
+) -> list[TaskGraph]:
+    """Let `costs` learn the seconds of the rows of task graphs.
+
+    They take turns, so that what slows the machine down for a while slows all of them.
+
+    Args:
+        costs: what learns.
+        task_graphs: those whose rehearsals fit into memory are rehearsed, as many at a time as fit together.
+        rounds: of each; FEWEST if they take long.
+        is_late: asked on rank 0; if so, no further rehearsal is made, and those that are made end soon.
+
+    Returns:
+        What was rehearsed: the first that fits, whatever `is_late` says.
+    """
+    done: list[TaskGraph] = []
+    for group in _groups([each for each in task_graphs if can_rehearse(each)]):
+        rehearsals: list[Rehearsal] = []
+        for task_graph in group:
+            if not (done or rehearsals) or not connect().on_rank_0(is_late):
+                rehearsals.append(Rehearsal(task_graph))
+        for rehearsal, times in zip(rehearsals, _take_turns(rehearsals, rounds, is_late), strict=True):
+            waiting = with_reuse(rehearsal.task_graph, plan_memory(rehearsal.task_graph))
+            costs.learn(rehearsal.task_graph, typical_seconds(waiting, times))
+            done.append(rehearsal.task_graph)
+    return done
+
+
+def _groups(task_graphs: Sequence[TaskGraph]) -> Iterator[list[TaskGraph]]:
+    """Those that follow each other whose arenas fit into memory together, beside the largest of an executor."""
+    group: list[TaskGraph] = []
+    for task_graph in task_graphs:
+        peaks = np.array([plan_memory(each).peak_bytes for each in [*group, task_graph]])
+        memory = [d.memory_bytes for d in task_graph.machine.devices]
+        if group and np.any(peaks.sum(axis=0) + peaks.max(axis=0) > memory):
+            yield group
+            group = []
+        group.append(task_graph)
+    if group:
+        yield group
+
+
+def _take_turns(rehearsals: Sequence[Rehearsal], rounds: int, is_late: Callable[[], bool]) -> list[Array]:
+    """Seconds of the rows of each, (rounds, rows)."""
+    turns: list[list[Array]] = []
+    begin = time.perf_counter()
+
+    def is_enough() -> bool:
+        return is_late() or time.perf_counter() - begin > LONG_SECONDS * len(rehearsals)
+
+    while len(turns) < rounds and (len(turns) < FEWEST or not connect().on_rank_0(is_enough)):
+        turns.append([rehearsal.time_rows(1) for rehearsal in rehearsals])
+    return [np.concatenate(times) for times in zip(*turns, strict=True)]
 
 
 def can_rehearse(task_graph: TaskGraph) -> bool:
@@ -68,7 +121,7 @@ class Rehearsal:
     """The calls of this rank's rows, bound to memory of their own, which is as much as an executor takes."""
 
     def __init__(self, task_graph: TaskGraph) -> None:
-        self._graph, self._transport = task_graph, connect().over(task_graph.devices_used)
+        self.task_graph, self._transport = task_graph, connect().over(task_graph.devices_used)
         self._program = _compile(task_graph, self._transport)
         _time_all(self._program.calls)  # compiled, and their memory touched
 
@@ -78,7 +131,7 @@ class Rehearsal:
         A transfer takes the latency of its link, and its copy where no fold makes it. NaN for collectives and for
         transfers between hosts: what many do together, and what a network does, has a formula.
         """
-        graph = self._graph
+        graph = self.task_graph
         mine = np.zeros((rounds, len(graph)))
         for number in range(rounds):
             self._transport.barrier()

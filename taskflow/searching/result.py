@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from taskflow.core.text import list_numbers
 from taskflow.schedule.plan import Plan
@@ -29,6 +29,8 @@ class SearchResult:
         idle: devices that compute nothing.
         pareto: of the starts and the plans found last those that no other beats in seconds, bytes moved and peak bytes
             at once, the fastest first.
+        plans: name -> plan, the fastest first by predicted seconds: the starts, and what was found last.
+        rehearsed: number of plans that were rehearsed (see `search_at_home`).
     """
 
     plan: Plan
@@ -41,6 +43,8 @@ class SearchResult:
     left_out: tuple[str, ...] = ()
     idle: tuple[int, ...] = ()
     pareto: tuple[Outcome, ...] = ()
+    plans: Mapping[str, Plan] = field(default_factory=dict, repr=False)
+    rehearsed: int = 0
 
     @property
     def strategy(self) -> Strategy:
@@ -61,12 +65,21 @@ class SearchResult:
             text += "where no start fits into memory"
         if self.lower_bound_seconds > 0:
             text += f", at most {self.seconds / self.lower_bound_seconds:.2f}x the time of the optimum"
+        text += f", the fastest of {self.rehearsed} plans in rehearsal" if self.rehearsed else ""
         text += ", no change of one operator is faster without waits for memory" if self.is_locally_optimal else ""
         text += f"; computed again: {len(self.plan.recomputed)} operators" if self.plan.recomputed else ""
         text += f"; {self.plan.parts} micro-batches" if self.plan.parts > 1 else ""
         text += f"; sharded: {len(self.plan.homes)} parameters" if self.plan.homes else ""
         text += f"; devices that compute nothing: {list_numbers(self.idle)}" if self.idle else ""
+        is_alone = self.idle and len({d for config in self.strategy.values() for d in config.devices}) == 1
+        text += "; one device alone is the fastest" if is_alone else ""
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
+
+
+def idle_devices(strategy: Strategy, devices: int) -> tuple[int, ...]:
+    """Of so many devices, those that compute nothing."""
+    used = {device for config in strategy.values() for device in config.devices}
+    return tuple(sorted(set(range(devices)) - used))
 
 
 class SearchInterrupted(KeyboardInterrupt):

@@ -37,7 +37,7 @@ from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.fold import fold
 from taskflow.searching.joint import search_stages
 from taskflow.searching.outcome import Outcome, non_dominated
-from taskflow.searching.result import SearchInterrupted, SearchResult
+from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.starts import Start, check_starts, judged_starts, random_start, refuse, rule_starts
 from taskflow.searching.tied import TiedDescent
@@ -334,7 +334,7 @@ class _Search:
     ) -> SearchResult:
         """What this rank found."""
         is_bounded = first.costs.is_shared_out and not self.budget.is_interrupted and not self._is_late
-        used = {device for config in self.best.plan.strategy.values() for device in config.devices}
+        outcomes = sorted((o for o in self._named(starts) if math.isfinite(o.seconds)), key=lambda o: o.figures)
         return SearchResult(
             plan=self.best.plan,
             seconds=self.best.seconds,
@@ -344,6 +344,7 @@ class _Search:
             lower_bound_seconds=lower_bound(first.space, first.costs) if is_bounded else 0.0,
             is_locally_optimal=self.is_local,
             left_out=left_out,
-            idle=tuple(sorted(set(range(len(first.machine.devices))) - used)),
-            pareto=non_dominated(self._named(starts)),
+            idle=idle_devices(self.best.plan.strategy, len(first.machine.devices)),
+            pareto=non_dominated(outcomes),
+            plans={each.name if each.name in baseline else f"found {k}": each.plan for k, each in enumerate(outcomes)},
         )

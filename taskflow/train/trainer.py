@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -19,8 +18,8 @@ import numpy as np
 from taskflow.checking.checker import check_own_plan, compile_check
 from taskflow.checkpoint.history import History, Keeper, Position, plan_notes
 from taskflow.comm.ending import phase
-from taskflow.comm.interrupt import Interrupted, Interrupts, noted_interrupt
-from taskflow.comm.transport import LocalTransport, connect
+from taskflow.comm.interrupt import Interrupted, Interrupts
+from taskflow.comm.transport import connect
 from taskflow.core.text import describe_memory, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
@@ -32,7 +31,8 @@ from taskflow.report.describe import describe_plan
 from taskflow.schedule import Policy, Schedule, by_ordinal
 from taskflow.schedule.orders import Order, issue_order
 from taskflow.schedule.plan import Plan
-from taskflow.searching import SearchResult, search
+from taskflow.searching import SearchResult, search_at_home
+from taskflow.searching.at_home import ALONE
 from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import data_parallel
@@ -59,7 +59,8 @@ class Trainer:
         strategy: a Strategy, a `Plan`, a rule `(graph, machine) -> Strategy or Plan`, or "search".
         seed: of initial values, random operators and the search.
         proposals: budget of the search.
-        costs: default: measured, and rehearsed for the strategy that was chosen.
+        costs: default: measured; those that are measured learn from rehearsals of what the search finds, or of the
+            strategy that was given (see `search_at_home`).
         check: prove before the first step that the plan computes what the graph says, see `taskflow.check_plan`: the
             last rank does so for all, and what it takes is printed where that is over a second. Its compilation, once
             on a machine, goes on beside the search.
@@ -108,11 +109,11 @@ class Trainer:
         self.plan = _in_time(self._choose(strategy, proposals), accumulate, order)
         self.strategy = self.plan.strategy
         self._graph, self.task_graph = self.plan.lower(graph, self.machine)
-        if costs is None and isinstance(self.costs, MeasuredCosts):
-            rehearse(self.costs, self.task_graph)
+        self._rehearse()
         if self.plan.schedule is not None:
             found = self.transport.on_rank_0(lambda: issue_order(self.task_graph, self.costs, self.plan.schedule))
             self.task_graph = self.task_graph.reordered(found)
+            self._rehearse()
         # costs are measured on rank 0 only, while the others wait
         self.predicted_seconds = self.transport.on_rank_0(lambda: simulate(self.task_graph, self.costs).seconds)
         if check:
@@ -130,21 +131,22 @@ class Trainer:
             raise ValueError(f"trainer: strategy is a Strategy, a Plan, a rule or 'search', not '{strategy}'")
         if len(self.machine.devices) == 1:
             return Plan(data_parallel(self.graph, self.machine))
-        waiting = noted_interrupt(lambda: None) if self.transport.rank else nullcontext()  # rank 0 ends the search
-        with show_progress(self.console) as show, waiting:
-            result = self.transport.on_rank_0(
-                lambda: search(
-                    self.graph,
-                    self.machine,
-                    self.costs,
-                    proposals=proposals,
-                    seed=self.seed,
-                    transport=LocalTransport(),
-                    progress=lambda done, best: show(done, proposals, f"search {best * 1e3:.3f} ms"),
-                )
+        with show_progress(self.console) as show:
+            result = search_at_home(
+                self.graph,
+                self.machine,
+                self.costs,
+                proposals,
+                self.seed,
+                progress=lambda done, best: show(done, proposals, f"search {best * 1e3:.3f} ms"),
             )
         self.found = result
         return result.plan
+
+    def _rehearse(self) -> None:
+        """What is predicted is what a search by rehearsal has chosen by."""
+        if isinstance(self.costs, MeasuredCosts) and not self.costs.is_rehearsed(self.task_graph):
+            rehearse(self.costs, self.task_graph)
 
     def _check_plan(self) -> None:
         """One rank for all: an executor refuses ranks that have different rows."""
@@ -307,6 +309,8 @@ class Trainer:
             self.console.print(f"plan: {more}")
         if self.found:
             self.console.print(f"search: {self.found}")
+            if (alone := self.found.baseline_seconds.get(ALONE)) is not None:
+                self.console.print(f"one device alone:    {alone * 1e3:.3f} ms, predicted")
         measured = history.step_seconds if history else self.step.seconds
         measured = max(self.transport.gather(measured))
         self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")

@@ -10,7 +10,7 @@ import taskflow
 from taskflow import cli
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.core.system import world_rank
-from taskflow.train import trainer
+from taskflow.searching import at_home
 from tests.lowered import network
 
 ROOT = Path(__file__).parents[2]
@@ -42,8 +42,8 @@ def waiting(note):
 
 def main() -> int:
     """Search; write what is found."""
-    cli.search.search = trainer.search = endless
-    trainer.noted_interrupt = waiting
+    cli.search.search = at_home.search = endless
+    at_home.noted_interrupt = waiting
     if WHAT == "command":
         return cli.main(["search", f"{ROOT}/tests/lowered.py:network", "--devices", "4", "--out", str(FOUND)])
     machine = taskflow.MachineModel.uniform(4)

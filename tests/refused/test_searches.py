@@ -12,6 +12,7 @@ from taskflow import (
     lower,
     scale_machine,
     search,
+    search_at_home,
     simulate,
     single_device,
     what_if,
@@ -32,20 +33,22 @@ def graph():
     return graph
 
 
-def searching(graph, machine=TWO, **options):
-    return lambda: search(graph, machine, CostModel.analytic(machine), **options)
+def searching(graph, machine=TWO, find=search, **options):
+    return lambda: find(graph, machine, CostModel.analytic(machine), **options)
 
 
 @pytest.mark.parametrize("proposals", [0, -3])
 def test_no_proposals(graph, proposals):
     message = f"search: the budget is at least one proposal, not {proposals}"
     assert_refused(message, searching(graph, proposals=proposals))
+    assert_refused(message, searching(graph, find=search_at_home, proposals=proposals))
 
 
 @pytest.mark.parametrize("seconds", [0, -1.5, float("nan")])
 def test_no_seconds(graph, seconds):
     message = f"search: the budget is a positive number of seconds, not {seconds}"
     assert_refused(message, searching(graph, seconds=seconds, proposals=10))
+    assert_refused(message, searching(graph, find=search_at_home, seconds=seconds))
 
 
 def test_more_devices_than_the_machine_has(graph):

@@ -6,9 +6,11 @@ import pytest
 import ops
 from taskflow import Graph, MachineModel, data_parallel, lower, model_parallel, simulate, single_device
 from taskflow.cost.model import MeasuredCosts
-from taskflow.searching.rehearsal import Rehearsal, can_rehearse, rehearse, typical_seconds
+from taskflow.searching import rehearsal
+from taskflow.searching.rehearsal import FEWEST, Rehearsal, can_rehearse, rehearse, typical_seconds
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks import exchange
+from taskflow.tasks.memory import plan_memory
 from taskflow.tasks.task_graph import Kind
 from tests.collectives import by_copies
 
@@ -98,3 +100,28 @@ def test_arenas_that_would_take_half_of_the_memory_are_not_made():
     assert not can_rehearse(task_graph)
     rehearse(costs, task_graph)
     assert costs.source(task_graph, 0).startswith("measured")
+
+
+def test_several_take_turns_as_many_at_a_time_as_fit(monkeypatch):
+    turns = []
+
+    class Noted:
+        def __init__(self, task_graph):
+            self.task_graph = task_graph
+
+        def time_rows(self, rounds):
+            turns.append(self.task_graph)
+            return np.ones((rounds, len(self.task_graph)))
+
+    monkeypatch.setattr(rehearsal, "Rehearsal", Noted)
+    graphs = [task_graph_of(rule) for rule in (single_device, data_parallel, model_parallel)]
+    costs = MeasuredCosts(MACHINE)
+    assert rehearse(costs, *graphs, rounds=2) == graphs
+    assert turns == graphs * 2 and all(costs.is_rehearsed(each) for each in graphs)
+    peaks = max(int(plan_memory(each).peak_bytes.max()) for each in graphs)
+    tight = MACHINE.with_rates(memory_bytes=2 * peaks)
+    turns.clear()
+    graphs = [task_graph_of(rule, tight) for rule in (single_device, data_parallel)]
+    assert rehearse(costs, *graphs, rounds=2) == graphs and turns == [graphs[0]] * 2 + [graphs[1]] * 2
+    turns.clear()
+    assert rehearse(costs, *graphs, is_late=lambda: True) == graphs[:1] and turns == graphs[:1] * FEWEST

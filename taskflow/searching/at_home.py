@@ -1,0 +1,217 @@
+"""Search at home: on a machine that is at hand, choose by what was measured with all ranks at work.
+
+A search judges by kernels timed alone, and steps take 1.2 to 2.4 times as long as it says, some plans more and some
+less. So what it found and its starts are rehearsed (`rehearsal`), one device among them. The rehearsals say how many
+times longer kernels, copies and messages take than alone. The next search is by costs that are corrected so, and is
+rehearsed again, until what it finds best was rehearsed before. What was fastest in rehearsal is returned, with the
+seconds of its rehearsal: `simulate` and `explain` give the same by the same costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from taskflow.comm.ending import phase
+from taskflow.comm.interrupt import noted_interrupt
+from taskflow.comm.transport import LocalTransport, connect
+from taskflow.cost.model import CostModel, MeasuredCosts
+from taskflow.graph.graph import Graph
+from taskflow.machine import MachineModel
+from taskflow.schedule.plan import Plan
+from taskflow.searching.budget import Budget
+from taskflow.searching.rehearsal import FEWEST, rehearse
+from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
+from taskflow.searching.searching import PROPOSALS, search
+from taskflow.simulation.simulate import simulate
+from taskflow.strategy.rules import RULES
+from taskflow.strategy.strategy import Strategy
+from taskflow.tasks.task_graph import TaskGraph
+
+SHARES = 0.5, 0.25, 0.25  # of the budget: that of each search and the rehearsals after it
+SEARCHING = 0.5  # of the seconds of a share
+FOUND, OTHERS = 3, 4  # plans that are rehearsed: of those found last, and of starts that are no rule
+SLOWER = 3.0  # a rehearsal than predicted, at most
+ALONE = "single device"
+BEFORE = "rehearsed before"  # a start of the second search and the third
+
+
+@dataclass
+class _Rehearsed:
+    """A plan with its rows, and what was predicted by their rehearsal: seconds, bytes moved, and the highest peak."""
+
+    plan: Plan
+    rows: TaskGraph
+    prediction: tuple[float, float, int] = (math.inf, 0.0, 0)
+
+
+@phase("search")
+def search_at_home(
+    graph: Graph,
+    machine: MachineModel,
+    costs: CostModel,
+    proposals: int | None = None,
+    seed: int = 0,
+    starts: Mapping[str, Strategy] | None = None,
+    progress: Callable[[int, float], None] | None = None,
+    *,
+    seconds: float | None = None,
+) -> SearchResult:
+    """Find the plan that is fastest in rehearsal, on the ranks of this job; all of them call.
+
+    Rank 0 searches, all rehearse. By costs that are not measured, on GPUs, and where nothing can be rehearsed beside an
+    executor, it is the `search` of rank 0.
+
+    Args:
+        graph, machine, seed, starts: as for `search`.
+        costs: from `CostModel.measured`; they learn from the rehearsals.
+        proposals: budget in strategies judged; default 10,000 if `seconds` are not given.
+        progress: called on rank 0 with (proposals done, best seconds).
+        seconds: budget of searches and rehearsals, of which the best plan found has one in any case.
+
+    Returns:
+        The result, the same on every rank. `seconds` and those of `baseline_seconds` that were rehearsed are
+        predictions by rehearsed rows; `history` has an entry for each time that the fastest changed.
+
+    Raises:
+        ValueError, SearchInterrupted: as `search` does. An interrupted one has the best in rehearsal so far, too.
+    """
+    proposals = PROPOSALS if proposals is None and seconds is None else proposals
+    home = _Home(graph, machine, costs, Budget(proposals, seconds), seed, starts or {}, progress)
+    if not isinstance(costs, MeasuredCosts) or any(d.kind == "cuda" for d in machine.devices):
+        return home.search(1.0, searching=1.0)
+    for share in SHARES:
+        result = home.search(share)
+        if not home.rehearse(costs, result):
+            break
+    return home.settle(result)
+
+
+class _Home:
+    """What is known of one call, the same on every rank."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        machine: MachineModel,
+        costs: CostModel,
+        budget: Budget,
+        seed: int,
+        starts: Mapping[str, Strategy],
+        progress: Callable[[int, float], None] | None,
+    ) -> None:
+        self.graph, self.machine, self.costs, self.seed, self.starts = graph, machine, costs, seed, starts
+        self.progress = progress or (lambda done, best: None)
+        self.transport = connect()
+        self.known: dict[str, _Rehearsed] = {}  # by the digest of the rows
+        self._digests: dict[str, str] = {}  # name of a start -> that of its rows
+        self.budget, self._until = budget, 0.0  # the part of it when the present share ends
+        self._history: list[tuple[int, float]] = []
+
+    @property
+    def best(self) -> _Rehearsed:
+        """The fastest in rehearsal; of equal ones that which moves fewer bytes, then that which needs less memory."""
+        return min(self.known.values(), key=lambda each: each.prediction)
+
+    def search(self, share: float, searching: float = SEARCHING) -> SearchResult:
+        """A search of rank 0, whose Ctrl-C ends it, by what is known."""
+        self._until += share
+        waiting = noted_interrupt(lambda: None) if self.transport.rank else nullcontext()
+        try:
+            with waiting:
+                result = self.transport.on_rank_0(lambda: self._search(share, searching))
+        except SearchInterrupted as stop:
+            self.budget.done += stop.result.proposals
+            raise SearchInterrupted(self.settle(stop.result)) from None
+        self.budget.done += result.proposals
+        return result
+
+    def _search(self, share: float, searching: float) -> SearchResult:
+        starts, fastest, proposals, seconds = dict(self.starts), math.inf, self.budget.proposals, self.budget.seconds
+        if self.known and isinstance(self.costs, MeasuredCosts):
+            self.costs.correct([each.rows for each in self.known.values()])
+            fastest = self.best.prediction[0]
+            if self.best.plan == Plan(self.best.plan.strategy):
+                starts[BEFORE] = self.best.plan.strategy
+        if seconds is not None:
+            seconds = searching * max(self._left(self._until), 1e-3)
+        return search(
+            self.graph,
+            self.machine,
+            self.costs,
+            proposals=proposals and max(1, round(share * proposals)),
+            seed=self.seed,
+            starts=starts,
+            progress=lambda done, best: self.progress(self.budget.done + done, min(best, fastest)),
+            seconds=seconds,
+            transport=LocalTransport(),
+        )
+
+    def _left(self, until: float) -> float:
+        """Seconds until that part of the budget is spent."""
+        return math.inf if self.budget.seconds is None else until * self.budget.seconds - self.budget.elapsed
+
+    def _affordable(self, names: Sequence[str], result: SearchResult) -> int:
+        """For how many of the plans there is time: one at least."""
+        each = [SLOWER * (FEWEST + 1) * result.baseline_seconds.get(name, result.seconds) for name in names]
+        return max(1, int(np.searchsorted(np.cumsum(each), self._left(self._until))))
+
+    def rehearse(self, costs: MeasuredCosts, result: SearchResult) -> bool:
+        """Rehearse the best plans of a search and its starts; whether another search may find a better one."""
+        names = _chosen(result, self.starts)
+        names = names[: self.transport.on_rank_0(lambda: self._affordable(names, result))]
+        made = [_Rehearsed(result.plans[n], result.plans[n].apply(self.graph, self.machine, costs)[1]) for n in names]
+        digests = {name: each.rows.digest() for name, each in zip(names, made, strict=True)}
+        self._digests |= digests
+        if all(digests[name] in self.known for name in names[:2]):  # the best, and one device alone
+            return False
+        known, before = self.known, [self.best] if self.known else []
+        new = {digests[name]: each for name, each in zip(names, made, strict=True) if digests[name] not in known}
+        turns = [each.rows for each in (*before, *new.values())]
+        rehearsed = [rows.digest() for rows in rehearse(costs, *turns, is_late=lambda: self._left(self._until) < 0)]
+        known |= {digest: new[digest] for digest in rehearsed if digest in new}
+        found = self.transport.on_rank_0(lambda: [_predict(known[digest].rows, costs) for digest in rehearsed])
+        for digest, prediction in zip(rehearsed, found, strict=True):
+            known[digest].prediction = prediction
+        if known:
+            self._history.append((self.budget.done, self.best.prediction[0]))
+        return bool(known) and self.transport.on_rank_0(lambda: self._left(1.0) > 0)
+
+    def settle(self, result: SearchResult) -> SearchResult:
+        """The result of the last search, with the plan that is fastest in rehearsal and what rehearsals say."""
+        if not self.known:
+            return result
+        digests = {name: self._digests.get(name) for name in result.baseline_seconds}
+        of_starts = {name: self.known[d].prediction[0] for name, d in digests.items() if d in self.known}
+        baseline = {name: of_starts.get(name, s) for name, s in result.baseline_seconds.items() if name != BEFORE}
+        best = self.best
+        return replace(
+            result,
+            plan=best.plan,
+            seconds=best.prediction[0],
+            baseline_seconds=baseline,
+            history=tuple(self._history),
+            proposals=self.budget.done,
+            is_locally_optimal=result.is_locally_optimal and best.plan == result.plan,
+            idle=idle_devices(best.plan.strategy, len(self.machine.devices)),
+            rehearsed=len(self.known),
+        )
+
+
+def _chosen(result: SearchResult, starts: Mapping[str, Strategy]) -> list[str]:
+    """The plans of a search that are rehearsed: the best, one device alone, then as they are predicted."""
+    rules = {ALONE, *starts, *(name.replace("_", " ") for name in RULES)}
+    found = [name for name in result.plans if name not in result.baseline_seconds][:FOUND]
+    others = [name for name in result.plans if name in result.baseline_seconds and name not in rules][:OTHERS]
+    taken = [name for name in result.plans if name in {*rules, *found, *others}]
+    return [name for name in dict.fromkeys([*list(result.plans)[:1], ALONE, *taken]) if name in result.plans]
+
+
+def _predict(rows: TaskGraph, costs: CostModel) -> tuple[float, float, int]:
+    """Seconds, bytes moved, and the highest peak."""
+    timeline = simulate(rows, costs)
+    return timeline.seconds, float(timeline.bytes_moved), int(timeline.peak_bytes.max())
