@@ -76,7 +76,8 @@ def _speeds(machine: MachineModel, transport: Transport) -> list[float]:
     out = np.empty_like(a)
     transport.barrier()
     found = transport.gather(calls_per_second(lambda: np.matmul(a, a, out=out)))
-    return [found[rank] for rank in transport.ranks_of(len(machine.devices)).tolist()]
+    devices = range(len(machine.devices))
+    return [found[rank] for rank in transport.over(devices).ranks_of(len(devices)).tolist()]
 
 
 def calls_per_second(call: Callable[[], object]) -> float:

@@ -8,22 +8,20 @@ take as many times longer than alone as these did (`factors`). `source(row)` say
 
 from __future__ import annotations
 
-import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Meta, Struct
 
 from taskflow.backend import StreamBackend, make_backend
 from taskflow.collective.price import Carried, CollectiveCosts
 from taskflow.core.errors import CostError
-from taskflow.core.files import fit, fit_each, naming, parse_json, read_text, replace_file, without_head
+from taskflow.cost.costfile import read_costs, write_costs
 from taskflow.cost.factors import Factors, row_keys
 from taskflow.cost.measure_gpu import DeviceTimes
 from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sample_move, time_call
@@ -32,16 +30,6 @@ from taskflow.machine.efficiency import curve_seconds
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
-
-FORMAT, VERSION = "taskflow-costs", 1
-_Seconds = Annotated[float, Meta(ge=0, le=86_400)]  # of one kernel
-
-
-class CostTable(Struct, forbid_unknown_fields=True):
-    """A cost file."""
-
-    kernels: dict[str, Any]
-    processor: str = ""
 
 
 class Rates(NamedTuple):
@@ -274,7 +262,7 @@ class MeasuredCosts(CostModel):
         self._backend = backend
         self._times: DeviceTimes | None = None  # made on first use
         self._path = Path(cache) if cache else None
-        self._known: dict[str, float] = self._read() if self._path and self._path.exists() else {}
+        self._known: dict[str, float] = read_costs(self._path) if self._path and self._path.exists() else {}
         self._by_launch: dict[int, tuple[Launch, Array]] = {}
         self._by_move: dict[str, float] = {}
         self._rehearsed: dict[str, Array] = {}  # by the digest of the task graph
@@ -400,15 +388,8 @@ class MeasuredCosts(CostModel):
             self._by_move[key] = found
         return self._by_move[key]
 
-    def _read(self) -> dict[str, float]:
-        assert self._path is not None
-        with naming(f"cost file '{self._path}'"):
-            table = fit(without_head(parse_json(read_text(self._path)), FORMAT, VERSION), CostTable)
-            return fit_each(table.kernels, _Seconds, "kernel")
-
     def _write(self) -> None:
         """Write what is known, and what another process has written since."""
         assert self._path is not None
-        self._known = (self._read() if self._path.is_file() else {}) | self._known
-        table = {"format": FORMAT, "version": VERSION, "processor": platform.processor(), "kernels": self._known}
-        replace_file(self._path, json.dumps(table, indent=0) + "\n")
+        self._known = (read_costs(self._path) if self._path.is_file() else {}) | self._known
+        write_costs(self._path, self._known)

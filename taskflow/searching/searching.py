@@ -57,7 +57,7 @@ AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
 # Of the seconds of a budget for plans of stages: where a start does not fit, where the best one is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
-STAGED_PROPOSALS = 30  # of a budget without seconds
+STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
 PREDICTED = 0.4  # of the seconds of a budget, at most, are kept back for `simulate`
 
 
@@ -125,7 +125,7 @@ def search(
         if has_room:
             run.prepare(found)
             run.search(found, until_local)
-        if space is None and not (has_room and all(start.fits for start in found)):
+        if space is None and (not has_room or (seconds and not all(start.fits for start in found))):
             run.search_stages(first)
         if not has_room and not run.staged:
             refuse(found, first)
@@ -264,7 +264,7 @@ class _Search:
         """Search plans of stages and micro-batches, which take less memory, in what was kept back for it."""
         budget = self.budget
         left = budget.seconds and max(self._staging, budget.left_seconds - self._predicting, LEAST * budget.seconds)
-        own = Budget(None if left else STAGED_PROPOSALS, left)
+        own = Budget(None if left else STAGED_PROPOSALS, left or STAGED_SECONDS)
         with noted_interrupt(own.interrupt):
             try:
                 found = search_stages(first.graph, first.machine, first.costs, own, self.seed[0], first.grids.within)
