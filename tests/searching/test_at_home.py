@@ -56,7 +56,7 @@ def test_factors_of_rehearsals_lead_to_what_a_search_by_true_costs_finds(monkeyp
     assert true_of(alone.plan, slow_samples) > 2 * found.seconds
     assert found.seconds == pytest.approx(best.seconds)
     assert len(found.history) > 1 and found.history[-1][1] < found.history[0][1]
-    assert found.seconds < 0.99 * min(found.baseline_seconds.values())
+    assert found.seconds < min(found.baseline_seconds.values())
 
 
 def test_search_report_and_explain_say_the_same(monkeypatch, capsys):
@@ -137,7 +137,8 @@ def test_interrupted_the_best_in_rehearsal_is_returned(monkeypatch):
     with pytest.raises(SearchInterrupted) as stop:
         search_at_home(network(), home(), FakeCosts(home()), proposals=800)
     found = stop.value.result
-    assert found.seconds == pytest.approx(true_of(found.plan, slow_samples)) <= min(found.baseline_seconds.values())
+    assert found.seconds == pytest.approx(true_of(found.plan, slow_samples))
+    assert found.seconds <= min(found.baseline_seconds.values())
     assert found.rehearsed > 1 and found.proposals == sum(each.proposals for each in calls)
 
 
