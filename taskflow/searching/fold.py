@@ -1,9 +1,9 @@
 """Folds: operators that are equal across repeated layers, found from the graph, not from names.
 
 Leaders (the operators that a strategy names) in program order are a sequence; what two of them and their followers do
-is equal or not. A run is a stretch of this sequence that repeats with a period: the layers of a transformer, the steps
-of a recurrent layer. Operators at the same place of a period are a class. A search that changes whole classes has as
-many choices as one layer has, however many there are.
+is equal or not. A repetition is a stretch of this sequence that repeats with a period: the layers of a transformer,
+the steps of a recurrent layer. Operators at the same place of a period are a class. A search that changes whole classes
+has as many choices as one layer has, however many there are.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Repetition:
         return self.first + self.period * self.count
 
 
-def find_runs(content: Sequence[object]) -> list[Repetition]:
-    """The runs of a sequence, in order: that which ties most first, then those before and behind it."""
+def find_repetitions(content: Sequence[object]) -> list[Repetition]:
+    """The repetitions in a sequence, in order: that which ties most first, then those before and behind it."""
     numbers = {each: k for k, each in enumerate(dict.fromkeys(content))}
-    return sorted(_runs(np.array([numbers[each] for each in content]), 0), key=lambda run: run.first)
+    return sorted(_repetitions(np.array([numbers[each] for each in content]), 0), key=lambda run: run.first)
 
 
 def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
-    """Classes of leaders, in the order of their first members, and the runs; a leader outside of runs is alone."""
+    """Classes of leaders, in the order of their first members, and the repetitions; any other leader is alone."""
     members: dict[str, list[Operator]] = {op.name: [op] for op in graph.operators if op.follows is None}
     for op in graph.operators:
-        if op.follows is not None and not op.is_backward:  # at the ends of a run the backward pass adds up more or less
+        if op.follows is not None and not op.is_backward:  # of these, those at the ends have more or fewer
             members[op.follows].append(op)
-    names, runs = list(members), find_runs([content(ops) for ops in members.values()])
+    names, runs = list(members), find_repetitions([content(ops) for ops in members.values()])
     place = {
         n: (run.first, k)
         for run in runs
@@ -57,7 +57,7 @@ def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
 
 
 def block_interiors(graph: Graph) -> tuple[str, ...]:
-    """Forward operators inside the periods of runs: what they make is read within their period alone.
+    """Forward operators inside the periods of repetitions: what they make is read within their period alone.
 
     To compute them again in the backward pass keeps what enters and leaves each layer: activation checkpointing.
     """
@@ -78,13 +78,13 @@ def block_interiors(graph: Graph) -> tuple[str, ...]:
     )
 
 
-def _runs(content: np.ndarray, first: int) -> Iterator[Repetition]:
+def _repetitions(content: np.ndarray, first: int) -> Iterator[Repetition]:
     best = max(_longest(content), key=lambda run: ((run.count - 1) * run.period, -run.period), default=None)
     if best is None:
         return
     yield Repetition(best.first + first, best.period, best.count)
-    yield from _runs(content[: best.first], first)
-    yield from _runs(content[best.end :], first + best.end)
+    yield from _repetitions(content[: best.first], first)
+    yield from _repetitions(content[best.end :], first + best.end)
 
 
 def _longest(content: np.ndarray) -> Iterator[Repetition]:

@@ -48,6 +48,7 @@ class Grids:
             n for n, f in self.families.items() if any(r.name in weights and r.ndim > 1 for r in f.leader.inputs)
         }
         self._groups = _groups(graph, self.families)
+        self._known: dict[int, Mapping[str, str]] = {}  # by degree, see `_chosen`
 
     def strategy(self, devices: Sequence[int], tensor: int, rest: str = "replicas") -> Strategy | None:
         """Each operator over all devices, `tensor` neighbours for a part of the samples; None: there is no such grid.
@@ -131,10 +132,6 @@ class Grids:
         if tensor not in self._known:
             self._known[tensor] = self._choose(tensor)
         return self._known[tensor]
-
-    @cached_property
-    def _known(self) -> dict[int, Mapping[str, str]]:
-        return {}
 
     def _choose(self, tensor: int) -> Mapping[str, str]:
         found: dict[str, str] = {}

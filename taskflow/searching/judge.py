@@ -10,6 +10,7 @@ What `predict` gives is what `simulate` says: with a memory plan, its waits, and
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -123,7 +124,7 @@ class Judge:
         except CostError:
             raise
         except ValueError as error:
-            self.last_refusal = str(error)
+            self.last_refusal, self.last_excess = str(error), sys.maxsize  # memory would be of no help
             return math.inf
         return self._judge(proposal, columns, limit)
 

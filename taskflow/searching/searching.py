@@ -77,7 +77,7 @@ def search(
     until_local: bool = False,
     transport: Transport | None = None,
 ) -> SearchResult:
-    """Find a strategy that the simulator predicts to be fast.
+    """Find a plan that the simulator predicts to be fast.
 
     Args:
         graph: with its backward and update operators, so that all of a step is judged.
@@ -85,8 +85,8 @@ def search(
         costs: seconds of every task.
         proposals: budget of every rank, in strategies judged; default 10,000 if `seconds` are not given.
         seed: equal seeds give equal results, if the budget is in proposals alone.
-        starts: name -> strategy, besides single device, operator placement, placed tables, and data parallel, model
-            parallel and one weird trick on all devices, a half, a quarter and so on.
+        starts: name -> strategy, besides single device, operator placement, placed tables, data parallel, model
+            parallel and one weird trick on all devices, a half, a quarter and so on, and the grids of experts.
         progress: called with (proposals done, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
@@ -97,7 +97,7 @@ def search(
         transport: whose ranks share the search; default: all ranks of this job. All of them call.
 
     Returns:
-        The result, the same on every rank; its strategy is never slower than the best start.
+        The result, the same on every rank; its plan is never slower than the best start.
 
     Raises:
         ValueError: the budget is empty, a start does not fit the graph or the machine, or no start fits into the
@@ -123,7 +123,7 @@ def search(
         found = judged_starts(first, named, budget, is_given=space is not None)
         has_room = any(start.fits for start in found) or random_start(first, found, seed)
         if has_room:
-            run.prepare(found)
+            run.prepare(found, may_stage=space is None)
             run.search(found, until_local)
         if space is None and (not has_room or (seconds and not all(start.fits for start in found))):
             run.search_stages(first)
@@ -174,8 +174,8 @@ class _Search:
         self.is_local = False
         self._walks = 0
 
-    def prepare(self, starts: Sequence[Start]) -> None:
-        """Begin with the best start, and keep back what predictions take."""
+    def prepare(self, starts: Sequence[Start], may_stage: bool) -> None:
+        """Begin with the best start, and keep back what predictions take, and plans of stages where these may be."""
         best = min(starts, key=lambda start: start.seconds)
         self._keep(best.variant, best.strategy, best.seconds)
         self.beta = BETA / self.seconds
@@ -185,7 +185,7 @@ class _Search:
             self._each = self.budget.elapsed - begin
             self._predicting = min((FINALISTS + 4) * self._each, PREDICTED * self.budget.seconds)
             is_lean, is_staged = bool(best.variant.plan.recomputed), not all(start.fits for start in starts)
-            self._staging = (STAGED_LEAN if is_lean else STAGED * is_staged) * self.budget.seconds
+            self._staging = may_stage * (STAGED_LEAN if is_lean else STAGED * is_staged) * self.budget.seconds
             self.budget.kept_back = self._predicting + self._staging
 
     def search(self, starts: Sequence[Start], until_local: bool) -> None:

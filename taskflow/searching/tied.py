@@ -3,8 +3,7 @@
 What is chosen is a configuration for every class (see `fold`) instead of every operator, so a descent is over in some
 hundred proposals, however many layers there are. A choice is a degree and a group of axes (see `grids`): samples over
 some devices, the axis of that group over their neighbours. A move gives one choice to a window of up to WINDOW classes
-that follow each other, or to all classes that have an axis in the group. Sharded
-state follows.
+that follow each other, or to all classes that have an axis in the group. State that is sharded follows.
 """
 
 from __future__ import annotations

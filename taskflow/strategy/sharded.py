@@ -74,12 +74,13 @@ def whole_config(op: Operator, config: ParallelConfig) -> ParallelConfig:
     kept = [axis for axis in degrees if axis in op.split_axes]
     points = np.array(config.devices).reshape(list(degrees.values()))
     points = np.moveaxis(points, [list(degrees).index(axis) for axis in kept], range(len(kept)))
-    split = {axis: degrees[axis] for axis in kept}
-    return ParallelConfig({**split, REPLICAS: points.size // prod(split.values())}, points.reshape(-1).tolist())
+    replicas = points.size // prod(degrees[axis] for axis in kept)
+    split = {axis: degree for axis, degree in config.degrees if axis in kept}
+    return ParallelConfig({**split, REPLICAS: replicas}, points.reshape(-1).tolist())
 
 
 def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | None:
-    """Of an operator that has `config`, one without replicas on the same devices; None: there is none.
+    """Of an operator that has `config`, one without replicas on the same devices; None: none, or its parts are unequal.
 
     Replicas are parts along the largest axis that has equal ones, of those that are whole; else along the first that is
     split already.
@@ -87,6 +88,8 @@ def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | Non
     family, degrees = Family.of(op), {axis: parts(degree) for axis, degree in config.degrees}
     kept = [axis for axis in degrees if axis in op.split_axes and axis in op.extents]
     held = _holders(degrees, config, kept)
+    if any(not isinstance(degree, int) for axis, degree in config.degrees if axis in kept):
+        return None
     if held is None or held.shape[-1] < 2:
         return None
     replicas = held.shape[-1]

@@ -6,7 +6,7 @@ import pytest
 import ops
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
-from taskflow.searching.fold import block_interiors, find_runs, fold
+from taskflow.searching.fold import block_interiors, find_repetitions, fold
 from taskflow.searching.grids import RESTS, Grids
 from taskflow.searching.judge import Judge
 from taskflow.searching.tied import TiedDescent
@@ -135,9 +135,9 @@ def test_state_follows_an_operator_that_is_changed():
 
 
 def test_runs_are_found_inside_and_beside_each_other():
-    found = [(run.first, run.period, run.count) for run in find_runs("xabcabcabcyddddz")]
+    found = [(run.first, run.period, run.count) for run in find_repetitions("xabcabcabcyddddz")]
     assert found == [(1, 3, 3), (11, 1, 4)]
-    assert find_runs("abcd") == [] and [run.count for run in find_runs("aa")] == [2]
+    assert find_repetitions("abcd") == [] and [run.count for run in find_repetitions("aa")] == [2]
 
 
 def test_layers_are_one_class_each_operator():
