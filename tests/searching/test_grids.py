@@ -10,7 +10,7 @@ from taskflow.searching.fold import block_interiors, find_repetitions, fold
 from taskflow.searching.grids import RESTS, Grids
 from taskflow.searching.judge import Judge
 from taskflow.searching.tied import TiedDescent
-from taskflow.strategy.sharded import ShardedState, shard_state
+from taskflow.strategy.sharded import ShardedState, shard_state, sharded_config, whole_config
 from taskflow.strategy.strategy import REPLICAS, completed
 from tests.laws import assert_close, one_device, run
 from tests.strategies import Model, feeds_of
@@ -129,6 +129,13 @@ def test_state_follows_an_operator_that_is_changed():
     assert changes.keys() == {"e0", "e0.weight.adam", "e0.bias.adam"}
     alone = sharded.follow(strategy, {"e0": ParallelConfig({}, (0,))})
     assert alone["e0.weight.adam"].devices == (0,)  # nothing to split any more
+
+
+def test_unequal_parts_stay_as_they_are():
+    model = transformer()
+    update, uneven = model.graph.operator("e0.weight.adam"), ParallelConfig({"b": 2, "o": (0.75, 0.25)}, range(4))
+    assert sharded_config(update, uneven) is None
+    assert whole_config(update, uneven) == ParallelConfig({"o": (0.75, 0.25), None: 2}, (0, 2, 1, 3))
 
 
 # -- folds -------------------------------------------------------------------------------------------------------------
