@@ -91,12 +91,15 @@ class Mover:
     ) -> None:
         self.hosts, self.few, self.doors, self.streams = hosts, few, doors, streams
         self.lives, self.table, self.piece_bytes = lives, table, piece_bytes
+        compute, receiving, _, sending = streams
+        self.is_queued = bool(((sending >= 0) | (receiving == compute)).all())
         self.memory, self.room = np.empty(0, np.int64), 1
 
     def world(self, points_of: Array, used: Array, store: PointStore) -> tuple[Any, ...]:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
         tables = tuple(self.table), tuple(store.table)
-        return *tables, points_of, used, self.hosts, *self.few, self.doors, exchange.SMALL_BYTES, self.piece_bytes
+        arriving = self.doors, int(self.is_queued)
+        return *tables, points_of, used, self.hosts, *self.few, *arriving, exchange.SMALL_BYTES, self.piece_bytes
 
     def move(self, number: int, points_of: Array, used: Array, store: PointStore) -> Fragment:
         """The fragment of one region.

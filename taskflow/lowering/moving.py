@@ -41,7 +41,7 @@ class World(NamedTuple):
         points_of: number of the points of every operator.
         used: the devices that fetch what is fetched.
         hosts: of all devices.
-        few_sums, few_gathers, exchanges, doors, small_bytes, piece_bytes: see `State`.
+        few_sums, few_gathers, exchanges, doors, is_queued, small_bytes, piece_bytes: see `State`.
     """
 
     lives: Lives
@@ -53,6 +53,7 @@ class World(NamedTuple):
     few_gathers: int
     exchanges: int
     doors: int
+    is_queued: int
     small_bytes: int
     piece_bytes: int
 
@@ -99,9 +100,7 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
 @inner
 def world_of(plain: Any) -> World:
     """A world of plain tuples."""
-    lives, table, points_of, used, hosts, few_sums, few_gathers, exchanges, doors, small_bytes, piece_bytes = plain
-    few = few_sums, few_gathers, exchanges
-    return World(Lives(*lives), PointTable(*table), points_of, used, hosts, *few, doors, small_bytes, piece_bytes)
+    return World(Lives(*plain[0]), PointTable(*plain[1]), *plain[2:])
 
 
 @inner
@@ -124,6 +123,7 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
         return Played(NO_MEMORY, taken, s, life, points, none, none)
     clear(s, memory, len(life.whole), world.hosts)
     s.few_sums, s.few_gathers, s.exchanges, s.doors = world.few_sums, world.few_gathers, world.exchanges, world.doors
+    s.is_queued = world.is_queued
     s.small_bytes, s.piece_bytes, s.is_brief = world.small_bytes, world.piece_bytes, is_brief and not has_parts
     s.itemsize, s.is_scalar = life.itemsize, life.is_scalar
     version_row, homes = play(s, life, points, fetch, ordinal if has_parts else ordinal[:0])

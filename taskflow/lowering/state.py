@@ -27,6 +27,7 @@ class State(Tables):
         few_sums, few_gathers: so many devices sum, and gather, row by row.
         exchanges: how all-to-alls are carried out, see `tasks.all_to_all`.
         doors: how many messages can arrive at a device at once.
+        is_queued: whether what arrives at a device, and what is copied within it, is in one stream.
         small_bytes: of a sum of less, all can arrive at once where it is added.
         piece_bytes: a sum of more, in a row of its own that many read whole, is several rows; 0: it is one.
         itemsize, is_scalar: of the region; a scalar has no dimension, its boxes have one of one point.
@@ -54,7 +55,7 @@ class State(Tables):
     """
 
     numbers: ClassVar = (
-        *("width", "devices", "few_sums", "few_gathers", "exchanges", "doors", "small_bytes"),
+        *("width", "devices", "few_sums", "few_gathers", "exchanges", "doors", "is_queued", "small_bytes"),
         *("piece_bytes", "itemsize", "is_scalar", "is_brief", "version", "issuer", "first"),
         *("instances", "accesses", "edges", "rows", "args", "held_boxes", "needs", "copies", "sums", "summands"),
         *("is_full", "lost"),
@@ -191,13 +192,12 @@ def add_edge(s: State, issuer: int, index: int, access: int) -> None:
 def wait_for(s: State, latest: int, box: Any, issuer: int, index: int) -> None:
     """Edges to all accesses, latest first, that overlap the box.
 
-    What arrives in an instance by one door arrives in one stream: of that the latest is enough, where edges may be left
-    out.
+    Of what arrives in an instance in one stream the latest is enough, where edges may be left out.
     """
     k, is_told = latest, False
     while k >= 0:
         if overlaps(s.access_box[k], box):
-            arrives = s.is_brief > 0 and s.doors == 1 and is_arrival(s, k)
+            arrives = s.is_brief > 0 and s.is_queued > 0 and is_arrival(s, k)
             if not (arrives and is_told):
                 add_edge(s, issuer, index, k)
             is_told = is_told or arrives

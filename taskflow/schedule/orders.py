@@ -156,20 +156,31 @@ def first_readers(task_graph: TaskGraph) -> Array:
     np.minimum.at(found, row[updates], rows + first[instance[updates]])
     hands_on = ~point
     hands_on[row[updates]] = True
-    for number in reversed(range(rows)):
-        reader = found[number] if hands_on[number] else number
-        for before in task_graph.deps(number):
-            found[before] = min(found[before], reader)
+    _hand_back(task_graph.dep_ptr, task_graph.dep_row, hands_on, found)
     return found
+
+
+@njit
+def _hand_back(dep_ptr: Array, dep_row: Array, hands_on: Array, found: Array) -> None:
+    """To all rows that a row waits for: its number, or what it got itself if it hands that on; the least is kept."""
+    for number in range(len(found) - 1, -1, -1):
+        reader = found[number] if hands_on[number] else number
+        for before in dep_row[dep_ptr[number] : dep_ptr[number + 1]]:
+            found[before] = min(found[before], reader)
 
 
 def bottom_levels(task_graph: TaskGraph, seconds: Array) -> Array:
     """Seconds of the longest chain of dependences from the start of each row to the end of the step."""
     level = np.array(seconds, float)
-    for row in reversed(range(len(task_graph))):
-        for before in task_graph.deps(row):
-            level[before] = max(level[before], seconds[before] + level[row])
+    _add_up(task_graph.dep_ptr, task_graph.dep_row, level.copy(), level)
     return level
+
+
+@njit
+def _add_up(dep_ptr: Array, dep_row: Array, seconds: Array, level: Array) -> None:
+    for row in range(len(level) - 1, -1, -1):
+        for before in dep_row[dep_ptr[row] : dep_ptr[row + 1]]:
+            level[before] = max(level[before], seconds[before] + level[row])
 
 
 _ORDERS = (program, by_ordinal, first_ready, critical_path, depth_first, forward_first)

@@ -135,7 +135,7 @@ class _Home:
         if self.known and isinstance(self.costs, MeasuredCosts):
             self.costs.correct([each.rows for each in self.known.values()])
             fastest = self.best.prediction[0]
-            if self.best.plan == Plan(self.best.plan.strategy):
+            if replace(self.best.plan, schedule=None) == Plan(self.best.plan.strategy):
                 starts[BEFORE] = self.best.plan.strategy
         if seconds is not None:
             seconds = searching * max(self._left(self._until), 1e-3)

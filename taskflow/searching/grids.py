@@ -49,6 +49,7 @@ class Grids:
         }
         self._groups = _groups(graph, self.families)
         self._known: dict[int, Mapping[str, str]] = {}  # by degree, see `_chosen`
+        self._sequences: dict[int, Mapping[str, str]] = {}  # by degree, see `_sequence`
 
     def strategy(self, devices: Sequence[int], tensor: int, rest: str = "replicas") -> Strategy | None:
         """Each operator over all devices, `tensor` neighbours for a part of the samples; None: there is no such grid.
@@ -158,6 +159,11 @@ class Grids:
 
     def _sequence(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis of the group of data, not of samples, that most other operators have."""
+        if tensor not in self._sequences:
+            self._sequences[tensor] = self._find_sequence(tensor)
+        return self._sequences[tensor]
+
+    def _find_sequence(self, tensor: int) -> Mapping[str, str]:
         taken = self._chosen(tensor)
         data = [group for group in self._groups if self._is_data(group) and not self._is_sample(group)]
         groups = [[axis for axis in group if axis[0] not in taken and self._can(axis, tensor)] for group in data]
@@ -210,8 +216,8 @@ def _groups(graph: Graph, known: Mapping[str, Family]) -> list[list[Axis]]:
     parent: dict[object, object] = {}
 
     def root(x: object) -> object:
-        while parent.setdefault(x, x) != x:
-            x = parent[x]
+        while (above := parent.setdefault(x, x)) != x:
+            parent[x] = x = parent[above]  # path halving
         return x
 
     for op in graph.operators:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,7 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
+from taskflow.schedule.orders import reorder
 from taskflow.searching.layout import Chosen, lay_out
 from taskflow.searching.least import least_bytes
 from taskflow.searching.pool import Index, Pool
@@ -131,6 +132,12 @@ class Judge:
     def seconds(self, strategy: Strategy, limit: float = math.inf) -> float:
         """Seconds of any strategy; `limit` as for `propose`. It counts as proposed."""
         return self.propose_all(strategy.copy(), limit)
+
+    def seconds_with_room(self, strategy: Strategy) -> float:
+        """Seconds of a strategy if memory were no limit, at least; -inf: to find out would take long."""
+        if self._devices > MANY:
+            return -math.inf
+        return self._judge(*self._read(strategy.copy()), math.inf, is_forced=True)
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""
@@ -356,10 +363,12 @@ class Judge:
 
         Links are shared fairly then, and rows wait for memory that they take over.
         """
-        timeline, has_room = self.timeline(strategy)
+        timeline, has_room = next(self.timelines(strategy, [None]))
         return timeline.seconds if has_room else math.inf
 
-    def timeline(self, strategy: Strategy) -> tuple[Timeline, bool]:
-        """What `simulate` says of a strategy, and whether there is room for it."""
-        timeline = simulate(self.lowering.lower(strategy), self.costs)
-        return timeline, self._is_within(timeline.peak_bytes, self._capacity)
+    def timelines(self, strategy: Strategy, orders: Iterable[str | None]) -> Iterator[tuple[Timeline, bool]]:
+        """What `simulate` says of a strategy in each order (None: as lowered), and whether there is room for it."""
+        rows = self.lowering.lower(strategy)
+        for order in orders:
+            timeline = simulate(reorder(rows, self.costs, order) if order else rows, self.costs)
+            yield timeline, self._is_within(timeline.peak_bytes, self._capacity)

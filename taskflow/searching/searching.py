@@ -8,9 +8,10 @@ MLSys 2019): propose another configuration for one random operator, accept with 
 
 Three quarters of the budget go to what is tied and to walks from the best strategies and from a random one, the rest
 to a descent from the best found, until no change of one operator helps; what is left then goes to further walks from
-there and descents. A walk takes links for queues, and leaves out that rows wait for memory which they take over; the
-last ones it kept and the best starts are judged by `simulate`, whose seconds are those of a result. Of equal ones that
-which moves fewer bytes, then that which needs less memory, is returned.
+there and descents. A walk takes links for queues, rows as they are lowered, and leaves out that rows wait for memory
+which they take over; the last ones it kept and the best starts are judged by `simulate`, in other orders of their rows
+as well (`taskflow.schedule`), and its seconds are those of a result. Of equal ones that which moves fewer bytes, then
+that which needs less memory, is returned.
 Under mpirun every rank walks with random numbers of its own, and all return the best result of any. Needs no GPU.
 """
 
@@ -37,9 +38,10 @@ from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.fold import fold
 from taskflow.searching.joint import search_stages
 from taskflow.searching.outcome import Outcome, non_dominated
+from taskflow.searching.pipelines import pipelines
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.starts import Start, check_starts, judged_starts, random_start, refuse, rule_starts
+from taskflow.searching.starts import Start, check_starts, is_short, judged_starts, random_start, refuse, rule_starts
 from taskflow.searching.tied import TiedDescent
 from taskflow.searching.variants import Variant
 from taskflow.searching.walk import LocalDescent, Walk
@@ -50,14 +52,19 @@ _log = logging.getLogger(__name__)
 PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum; of 2000, 1 of 8
 BETA = 100.0  # a strategy slower by a part d of the best start's time is accepted with probability exp(-BETA * d)
 TIED_STARTS = 3  # of tied descents
-TIED = 0.4  # of the budget, at most
+TENSORS = 2  # degrees of tensor parallelism in pipelines
+TIED = 0.5  # of what starts leave of the budget, at most
 WALKS = 3  # from starts; of each rank
-WALKING = 0.75  # of the budget, before the first descent
+WALKING = 0.6  # of what is left then, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
-# Of the seconds of a budget for plans of stages: where a start does not fit, where the best one is leaner, at least.
+# What overlaps depends on the order of rows: the best start is judged in all, what is found in the best of these.
+ORDERS: tuple[str | None, ...] = None, "critical_path", "forward_first", "first_ready"
+# Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
+PIPED = 0.25  # of the seconds of a budget for pipelines of experts, where there are several hosts, at most
+PIPELINE = 3.0  # times a prediction such a one takes, until one is known
 PREDICTED = 0.4  # of the seconds of a budget, at most, are kept back for `simulate`
 
 
@@ -124,8 +131,10 @@ def search(
         has_room = any(start.fits for start in found) or random_start(first, found, seed)
         if has_room:
             run.prepare(found, may_stage=space is None)
+            if space is None:
+                run.judge_pipelines(found, first)
             run.search(found, until_local)
-        if space is None and (not has_room or (seconds and not all(start.fits for start in found))):
+        if space is None and (not has_room or (seconds and is_short(found))):
             run.search_stages(first)
         if not has_room and not run.staged:
             refuse(found, first)
@@ -167,9 +176,11 @@ class _Search:
         self.strategy, self.seconds = Strategy({}), math.inf
         self.history: list[tuple[int, float]] = []
         self._kept: list[tuple[int, Variant, Strategy]] = []  # the first: number of the last entry of the history
-        self._predicted: dict[int, Outcome] = {}  # by the identity of a strategy
+        self._predicted: dict[int, list[Outcome]] = {}  # by the identity of a strategy, in one order or in several
+        self._order = ORDERS[0]
         self._each = self._predicting = self._staging = 0.0  # seconds of one prediction, of all, and of stages
         self.staged: list[Outcome] = []  # plans of stages, the best first
+        self.piped: list[Outcome] = []  # pipelines of experts
         self.best: Outcome
         self.is_local = False
         self._walks = 0
@@ -179,14 +190,27 @@ class _Search:
         best = min(starts, key=lambda start: start.seconds)
         self._keep(best.variant, best.strategy, best.seconds)
         self.beta = BETA / self.seconds
+        begin, orders = self.budget.elapsed, ORDERS if may_stage else ORDERS[:1]
+        found = self._predict(best.variant, best.strategy, orders)
+        self._order = min(zip(found, orders, strict=True), key=lambda each: each[0].figures)[1]
         if self.budget.seconds is not None:
-            begin = self.budget.elapsed
-            self._predict(best.variant, best.strategy)
-            self._each = self.budget.elapsed - begin
+            self._each = (self.budget.elapsed - begin) / len(orders)
             self._predicting = min((FINALISTS + 4) * self._each, PREDICTED * self.budget.seconds)
-            is_lean, is_staged = bool(best.variant.plan.recomputed), not all(start.fits for start in starts)
-            self._staging = may_stage * (STAGED_LEAN if is_lean else STAGED * is_staged) * self.budget.seconds
+            part = STAGED_LEAN if best.variant.plan.recomputed else STAGED * is_short(starts)
+            self._staging = may_stage * part * self.budget.seconds
             self.budget.kept_back = self._predicting + self._staging
+
+    def judge_pipelines(self, starts: Sequence[Start], first: Variant) -> None:
+        """Pipelines of experts over several hosts, with the best degrees of tensor parallelism of the grids."""
+        hosts, budget = len({d.host for d in first.machine.devices}), self.budget
+        if hosts < 2 or budget.seconds is None:
+            return
+        tensors = list(dict.fromkeys(s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor))
+        begin, end, each = budget.elapsed, budget.elapsed + PIPED * budget.seconds, PIPELINE * self._each
+        found = pipelines(first, tensors[:TENSORS], list(dict.fromkeys([hosts, 2])))
+        while not budget.is_interrupted and budget.elapsed + each < end and (outcome := next(found, None)):
+            self.piped.append(outcome)
+            each = (budget.elapsed - begin) / len(self.piped)
 
     def search(self, starts: Sequence[Start], until_local: bool) -> None:
         """Spend the budget."""
@@ -194,26 +218,31 @@ class _Search:
         if count_strategies(self.variant.space) < 2:
             self.is_local = True
             return
-        self._descend_tied(fitting)
-        begin, walked = self.budget.used, list(self._starts(fitting))
+        self._descend_tied(fitting, self._part(TIED))
+        begin, walking, walked = self.budget.used, self._part(WALKING), list(self._starts(fitting))
         for k, start in enumerate(walked, 1):
-            self._walk(start, begin + (WALKING - begin) * k / len(walked))
+            self._walk(start, begin + walking * k / len(walked))
         end = math.inf if until_local else 1.0
         while not self.is_local and self.budget.used < end:
             self._descend(end)
             while self.is_local and self.budget.used < 1:
                 self._walk(self.strategy, min(self.budget.used + AGAIN, 1.0))
 
-    def _descend_tied(self, fitting: Sequence[Start]) -> None:
+    def _part(self, part: float) -> float:
+        """Of the budget that is left."""
+        return part * max(1.0 - self.budget.used, 0.0)
+
+    def _descend_tied(self, fitting: Sequence[Start], part: float) -> None:
         """From the best starts of different degrees of tensor parallelism, where layers repeat."""
         if not any(len(members) > 1 for members in fold(self.variant.graph)[0]):
             return
         different = {start.tensor: start for start in reversed(fitting) if start.tensor}
         chosen = sorted(different.values(), key=lambda start: start.seconds)[:TIED_STARTS]
+        begin = self.budget.used
         for k, start in enumerate(chosen, 1):
             variant, strategy = start.variant, start.variant.space.include(start.strategy)
             descent = TiedDescent(variant.judge, variant.grids, variant.sharded, strategy)
-            while not descent.is_done and self.budget.used < TIED * k / len(chosen):
+            while not descent.is_done and self.budget.used < begin + part * k / len(chosen):
                 self._step(variant, descent)
             self._kept.insert(-1, (len(self.history) - 1, variant, descent.strategy))
 
@@ -252,11 +281,11 @@ class _Search:
             return
         self.budget.done += 1
         if walk.seconds < self.seconds:
-            self._keep(variant, walk.strategy, walk.seconds)
+            self._keep(variant, walk.strategy.copy(), walk.seconds)
         self.progress(self.budget.done, self.seconds)
 
     def _keep(self, variant: Variant, strategy: Strategy, seconds: float) -> None:
-        self.variant, self.strategy, self.seconds, self.is_local = variant, strategy.copy(), seconds, False
+        self.variant, self.strategy, self.seconds, self.is_local = variant, strategy, seconds, False
         self.history.append((self.budget.done, seconds))
         self._kept.append((len(self.history) - 1, variant, self.strategy))
 
@@ -282,18 +311,21 @@ class _Search:
 
         Starts come by their seconds without waits; for the slowest there may be no time left.
         """
-        best, last, tried, latest = self.staged[0] if self.staged else None, 0, 0, None
+        pipelines = [each for each in (*self.staged, *self.piped) if math.isfinite(each.seconds)]
+        best, last, tried, latest = min(pipelines, key=lambda each: each.figures, default=None), 0, 0, None
         baseline = {start.name: start.seconds for start in starts if not start.fits}
+        baseline |= {each.name: each.seconds for each in self.piped}
         for number, name, variant, strategy in self._finalists(starts):
             if best and self._is_late:
                 break
             if not name and tried == FINALISTS:
                 continue
-            found = self._predict(variant, strategy)
+            predicted = self._predict(variant, strategy, ORDERS[:1] if name else (self._order,))
+            found = min(predicted, key=lambda each: each.figures)
             tried += math.isfinite(found.seconds)
             latest = latest or found
             if name:
-                baseline[name] = found.seconds
+                baseline[name] = predicted[0].seconds
             if math.isfinite(found.seconds) and (best is None or found.figures < best.figures):
                 best, last = found, number
         if best is None:
@@ -310,12 +342,15 @@ class _Search:
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             yield 0, start.name, start.variant, start.strategy
 
-    def _predict(self, variant: Variant, strategy: Strategy) -> Outcome:
+    def _predict(self, variant: Variant, strategy: Strategy, orders: Sequence[str | None]) -> list[Outcome]:
+        """What comes of a strategy in these orders, or in those in which it was predicted before."""
         if id(strategy) not in self._predicted:
-            timeline, has_room = variant.judge.timeline(strategy)
-            figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
-            seconds = timeline.seconds if has_room else math.inf
-            self._predicted[id(strategy)] = Outcome(variant.plan_of(strategy), seconds, *figures)
+            found = self._predicted[id(strategy)] = []
+            timelines = variant.judge.timelines(strategy, orders)
+            for order, (timeline, has_room) in zip(orders, timelines, strict=True):
+                figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
+                seconds = timeline.seconds if has_room else math.inf
+                found.append(Outcome(variant.plan_of(strategy, order), seconds, *figures))
         return self._predicted[id(strategy)]
 
     @property
@@ -326,7 +361,7 @@ class _Search:
     def _named(self, starts: Sequence[Start]) -> Iterator[Outcome]:
         """What was predicted; what is a start has its name."""
         plans = {start.name: start.variant.plan_of(start.strategy) for start in starts}
-        for each in (*self._predicted.values(), *self.staged):
+        for each in (*(each for found in self._predicted.values() for each in found), *self.staged, *self.piped):
             yield replace(each, name=next((name for name, plan in plans.items() if plan == each.plan), each.name))
 
     def result(

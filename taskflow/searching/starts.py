@@ -1,8 +1,8 @@
 """Starts of a search: strategies by rule, those of the user, and the grids of experts; what is too large is repaired.
 
 A start is a strategy of a variant of the graph. The rules and the grids with and without sharded state come first.
-Where one of them does not fit into memory there may be a faster one among those that need less: then the grids of
-leaner variants follow, which compute again or gather again.
+Of the grids that do not fit into memory, and would be faster than all that do if they did, those of leaner variants
+follow, which compute again or gather again: they take longer than the grid itself would.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class Start:
 
     Attributes:
         name, variant, strategy: what it is.
-        tensor: of a grid, the degree of tensor parallelism; 0: it is none.
+        tensor, rest: of a grid, the degree of tensor parallelism (0: it is none) and what is split otherwise.
         seconds: without waits for memory; infinite: it does not fit.
+        with_room: the same if memory were no limit, of a grid.
         refusal, excess: why not, and how many bytes are missing, about.
     """
 
@@ -45,7 +46,9 @@ class Start:
     variant: Variant
     strategy: Strategy
     tensor: int = 0
+    rest: str = ""
     seconds: float = math.inf
+    with_room: float = math.inf
     refusal: str = ""
     excess: int = 0
 
@@ -69,16 +72,23 @@ def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget,
         enough = STARTING if any(s.fits for s in found) else FITTING
         if found and (budget.used_seconds > enough or (budget.is_interrupted and enough == STARTING)):
             break
-        if start.name in named or not _is_there(start, found):
-            start.seconds = start.variant.judge.seconds(start.strategy)
-            if not start.fits:
-                start.refusal, start.excess = start.variant.judge.last_refusal, start.variant.judge.last_excess
-            found.append(start)
+        twin = None if start.name in named else _twin(start, found)
+        if twin:
+            start.seconds, start.with_room = twin.seconds, twin.with_room
+            continue
+        judge = start.variant.judge
+        start.seconds = start.with_room = judge.seconds(start.strategy)
+        if not start.fits:
+            start.refusal, start.excess = judge.last_refusal, judge.last_excess
+            if start.tensor:
+                start.with_room = judge.seconds_with_room(start.strategy)
+        found.append(start)
     return found
 
 
-def _is_there(start: Start, found: Sequence[Start]) -> bool:
-    return any(s.variant is start.variant and dict(s.strategy) == dict(start.strategy) for s in found)
+def _twin(start: Start, found: Sequence[Start]) -> Start | None:
+    """The same strategy of the same graph, under another name."""
+    return next((s for s in found if s.variant is start.variant and s.strategy == start.strategy), None)
 
 
 def _all_starts(
@@ -88,30 +98,45 @@ def _all_starts(
         yield Start(name, first, strategy)
     if is_given:
         return
-    yield from _grids(first)
+    shapes = [(t, rest) for t in divisors(len(first.machine.devices)) for rest in (RESTS if t > 1 else RESTS[:1])]
+    made: list[Start] = []
+    for start in _grids(first, shapes):
+        yield start  # it is judged meanwhile
+        made.append(start)
     if all(start.fits for start in found):
         return
     for name in named:
         yield from _repaired(first, name, named[name], found)
-    for variant in leaner_variants(first):
-        yield from _grids(variant)
+    fitting = {(start.tensor, start.rest) for start in made if start.fits}
+    faster = {(start.tensor, start.rest) for start in made if _would_win(start, found)} - fitting
+    for variant in leaner_variants(first) if faster else ():
+        yield from _grids(variant, [shape for shape in shapes if shape in faster])
 
 
-def _grids(variant: Variant) -> Iterator[Start]:
-    """Tensor parallelism of every degree, with sharded state and without."""
-    is_first = not (variant.plan.recomputed or variant.plan.homes)
+def is_short(found: Sequence[Start]) -> bool:
+    """Whether a grid that does not fit would be the fastest."""
+    return any(_would_win(start, found) for start in found)
+
+
+def _would_win(start: Start, found: Sequence[Start]) -> bool:
+    """Whether a grid does not fit, and would be faster with room for it than any other that does."""
+    best = min((start.seconds for start in found), default=math.inf)
+    return bool(start.tensor) and not start.fits and start.with_room < best
+
+
+def _grids(variant: Variant, shapes: Sequence[tuple[int, str]]) -> Iterator[Start]:
+    """Tensor parallelism of some degrees, and what is split otherwise, with sharded state and without."""
     also = ", computed again" * bool(variant.plan.recomputed) + ", sharded parameters" * bool(variant.plan.homes)
     devices = range(len(variant.machine.devices))
-    for tensor in divisors(len(devices)):
-        for rest in RESTS if tensor > 1 else RESTS[:1]:
-            strategy = variant.grids.strategy(devices, tensor, rest)
-            if strategy is None:
-                continue
-            name = f"tensor {tensor}, {rest}{also}" if tensor > 1 else f"data{also}"
-            if (tensor > 1 or not is_first) and not variant.plan.homes:
-                yield Start(name, variant, strategy, tensor)
-            if (sharded := variant.sharded.of(strategy)) != strategy:
-                yield Start(name if variant.plan.homes else f"{name}, sharded state", variant, sharded, tensor)
+    for tensor, rest in shapes:
+        strategy = variant.grids.strategy(devices, tensor, rest)
+        if strategy is None:
+            continue
+        name = f"tensor {tensor}, {rest}{also}" if tensor > 1 else f"data{also}"
+        if not variant.plan.homes:
+            yield Start(name, variant, strategy, tensor, rest)
+        if (sharded := variant.sharded.of(strategy)) != strategy:
+            yield Start(name if variant.plan.homes else f"{name}, sharded state", variant, sharded, tensor, rest)
 
 
 def _repaired(first: Variant, name: str, strategy: Strategy, found: Sequence[Start]) -> Iterator[Start]:

@@ -60,9 +60,9 @@ class Variant:
         """Of its strategies."""
         return ShardedState(self.graph)
 
-    def plan_of(self, strategy: Strategy) -> Plan:
-        """The plan that a strategy of this variant is."""
-        return Plan(strategy, recomputed=self.plan.recomputed, homes=self.plan.homes)
+    def plan_of(self, strategy: Strategy, order: str | None = None) -> Plan:
+        """The plan that a strategy of this variant is, its rows in that order."""
+        return Plan(strategy, schedule=order, recomputed=self.plan.recomputed, homes=self.plan.homes)
 
 
 def leaner_variants(first: Variant) -> Iterator[Variant]:

@@ -16,7 +16,7 @@ from enum import IntEnum
 import numpy as np
 
 from taskflow.core.columns import Array as Array
-from taskflow.core.columns import pointers
+from taskflow.core.columns import pointers, spread
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
 from taskflow.core.text import contents
@@ -362,22 +362,24 @@ class TaskGraph:
             place[order] = np.arange(count)
         if count and place.min() < 0:
             raise ValueError(f"order: is no permutation of {count} rows")
-        deps = [np.sort(place[self.dep_row[self.dep_ptr[r] : self.dep_ptr[r + 1]]]) for r in order]
-        for row, waits in enumerate(deps):
-            if len(waits) and waits[-1] >= row:
-                raise ValueError(f"order: row {order[row]} stands before row {order[waits[-1]]}, for which it waits")
-        arg_index = [np.arange(self.arg_ptr[r], self.arg_ptr[r + 1]) for r in order]
+        waits, args = np.diff(self.dep_ptr)[order], np.diff(self.arg_ptr)[order]
+        row, awaited = np.repeat(np.arange(count), waits), place[self.dep_row[spread(self.dep_ptr[order], waits)]]
+        awaited = awaited[np.lexsort((awaited, row))]
+        if len(late := np.flatnonzero(awaited >= row)):
+            first = row[late[0]]
+            last = awaited[row == first][-1]
+            raise ValueError(f"order: row {order[first]} stands before row {order[last]}, for which it waits")
         columns = {n: getattr(self, n)[order] for n in ROW_COLUMNS}
-        flat = np.concatenate([np.zeros(0, np.int64), *arg_index])
+        flat = spread(self.arg_ptr[order], args)
         return replace(
             self,
             **columns,
-            arg_ptr=pointers([len(a) for a in arg_index]),
+            arg_ptr=pointers(args),
             arg_instance=self.arg_instance[flat],
             arg_box=self.arg_box[flat],
             arg_privilege=self.arg_privilege[flat],
-            dep_ptr=pointers([len(d) for d in deps]),
-            dep_row=np.concatenate([np.zeros(0, np.int64), *deps]),
+            dep_ptr=pointers(waits),
+            dep_row=awaited,
         )
 
     def check(self) -> None:

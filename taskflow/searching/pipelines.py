@@ -1,0 +1,77 @@
+"""Pipelines of experts: equal stages, one for each host or several for one, tensor parallelism within.
+
+As Megatron-LM lays out large models (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters
+Using Megatron-LM", SC 2021): tensor parallelism stays within a host, stages pass activations between hosts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from taskflow.schedule.plan import Plan
+from taskflow.searching.fold import block_interiors
+from taskflow.searching.outcome import Outcome
+from taskflow.searching.variants import Variant
+from taskflow.simulation.simulate import simulate
+from taskflow.strategy.stages import stages
+
+MICRO_BATCHES = 2, 4, 1  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
+SCHEDULES = ("one_f_one_b", 1), ("interleaved", 2)  # and the stages of each group of devices
+
+
+def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> Iterator[Outcome]:
+    """Judge pipelines of a graph as it is, likely ones first; those that do not fit also with layers computed again.
+
+    Args:
+        tensors: degrees of tensor parallelism, the best first.
+        counts: of groups of devices, each with a stage or several.
+    """
+    shapes = [shape for shape in product(MICRO_BATCHES, counts, tensors) if _is_even(first, *shape)]
+    again, is_roomy = block_interiors(first.graph) if first.graph.differentiations else (), set[object]()
+    for interiors in dict.fromkeys([(), again]):
+        for (schedule, loops), (parts, count, tensor) in product(SCHEDULES, shapes):
+            if (schedule, parts, count, tensor) not in is_roomy:
+                plan = _plan(first, parts, count, tensor, (schedule, loops), interiors)
+                name = f"{schedule}, {count} stages, {parts * count} micro-batches, tensor {tensor}"
+                found = plan and _judge(first, plan, name + ", computed again" * bool(interiors))
+                if found:
+                    if math.isfinite(found.seconds):
+                        is_roomy.add((schedule, parts, count, tensor))
+                    yield found
+
+
+def _is_even(first: Variant, parts: int, count: int, tensor: int) -> bool:
+    """Whether all groups of devices are equal, and all micro-batches."""
+    devices, samples = len(first.machine.devices), [region.shape[0] for region in first.graph.inputs if region.shape]
+    if count < 2 or devices % count or (devices // count) % tensor:
+        return False
+    return min(samples, default=1) % (parts * count * (devices // count // tensor)) == 0
+
+
+def _plan(
+    first: Variant, parts: int, count: int, tensor: int, schedule: tuple[str, int], again: tuple[str, ...]
+) -> Plan | None:
+    size, (name, loops) = len(first.machine.devices) // count, schedule
+    within = first.grids.strategy(range(size), tensor, "sequence" if tensor > 1 else "replicas")
+    if within is None:
+        return None
+    groups = [range(k * size, (k + 1) * size) for k in range(count)]
+    try:
+        strategy = stages(first.graph, first.machine, count * loops, within=within, devices=groups * loops)
+    except ValueError:  # fewer operators than stages
+        return None
+    return Plan(strategy, parts * count, name, again)
+
+
+def _judge(first: Variant, plan: Plan, name: str) -> Outcome | None:
+    """What `simulate` says; None: its micro-batches or its schedule cannot be."""
+    try:
+        _, rows = plan.apply(first.graph, first.machine, first.costs)
+    except ValueError:
+        return None
+    timeline = simulate(rows, first.costs)
+    has_room = all(peak <= d.memory_bytes for peak, d in zip(timeline.peak_bytes, first.machine.devices, strict=True))
+    figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
+    return Outcome(plan, timeline.seconds if has_room else math.inf, *figures, name)
