@@ -49,6 +49,21 @@ class Heap(NamedTuple):
     size: Array
 
 
+class Parked(NamedTuple):
+    """Rows that wait for a stream behind one in the heap which goes before them: a heap for every stream.
+
+    Attributes:
+        left, right: of every row.
+        top: of every stream.
+        first: of every stream, the row in the heap; -1: none.
+    """
+
+    left: Array
+    right: Array
+    top: Array
+    first: Array
+
+
 def list_schedule(
     task_graph: TaskGraph, seconds: Array, moment: int, priority: Array, following: Array | None = None
 ) -> Array:
@@ -100,28 +115,33 @@ def issue(rows: Waiting, moment: int, streams: int, order: Array) -> int:
     count = len(rows.seconds)
     ready, free, waiting = np.zeros(count), np.zeros(streams), rows.waiting.copy()
     heap = Heap(np.empty(count, np.int64), np.empty(count), np.empty(count), np.zeros(1, np.int64))
+    none, of_streams = np.full(count, -1), np.full(streams, -1)
+    parked = Parked(none, none.copy(), of_streams, of_streams.copy())
     for row in range(count):
         if waiting[row] == 0:
-            push(heap, row, moment_of(rows, row, ready, free, moment), priority_of(rows, row, ready))
+            offer(row, rows, heap, parked, ready, free, moment)
     issued = 0
     while heap.size[0]:
         row, then = heap.row[0], heap.moment[0]
         pop(heap)
-        now = moment_of(rows, row, ready, free, moment)
-        if now > then:  # its streams have filled up
-            push(heap, row, now, priority_of(rows, row, ready))
+        if moment_of(rows, row, ready, free, moment) > then:  # its streams have filled up
+            leave(row, rows, parked)
+            wake(row, rows, heap, parked, ready, free)
+            offer(row, rows, heap, parked, ready, free, moment)
             continue
         end = moment_of(rows, row, ready, free, BY_START) + rows.seconds[row]
         for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
             free[rows.stream[k]] = end
         order[issued] = row
         issued += 1
+        leave(row, rows, parked)
+        wake(row, rows, heap, parked, ready, free)
         for k in range(rows.ptr[row], rows.ptr[row + 1]):
             after = rows.follower[k]
             ready[after] = max(ready[after], end)
-            release(rows, after, heap, waiting, ready, free, moment)
+            release(rows, after, heap, parked, waiting, ready, free, moment)
         if rows.next[row] >= 0:
-            release(rows, rows.next[row], heap, waiting, ready, free, moment)
+            release(rows, rows.next[row], heap, parked, waiting, ready, free, moment)
     return issued
 
 
@@ -143,11 +163,83 @@ def priority_of(rows: Waiting, row: int, ready: Array) -> float:
 
 
 @leaf
-def release(rows: Waiting, row: int, heap: Heap, waiting: Array, ready: Array, free: Array, moment: int) -> None:
+def release(
+    rows: Waiting, row: int, heap: Heap, parked: Parked, waiting: Array, ready: Array, free: Array, moment: int
+) -> None:
     """One of the rows that `row` waits for has been issued."""
     waiting[row] -= 1
     if waiting[row] == 0:
-        push(heap, row, moment_of(rows, row, ready, free, moment), priority_of(rows, row, ready))
+        offer(row, rows, heap, parked, ready, free, moment)
+
+
+# -- rows that wait for a stream -----------------------------------------------------------------------------------
+
+
+@leaf
+def offer(row: int, rows: Waiting, heap: Heap, parked: Parked, ready: Array, free: Array, moment: int) -> None:
+    """A row may be issued: into the heap, or beside the stream that it waits for if one there goes before it."""
+    now, stream = moment_of(rows, row, ready, free, moment), -1
+    if moment == BY_START and now > ready[row]:
+        for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
+            if free[rows.stream[k]] == now:
+                stream = rows.stream[k]
+                break
+    if stream >= 0:
+        ahead = parked.first[stream]
+        if ahead >= 0 and goes_before(rows, ready, ahead, row):
+            parked.left[row] = parked.right[row] = -1
+            parked.top[stream] = meld(rows, ready, parked, parked.top[stream], row)
+            return
+        parked.first[stream] = row
+    push(heap, row, now, priority_of(rows, row, ready))
+
+
+@leaf
+def leave(row: int, rows: Waiting, parked: Parked) -> None:
+    """The row is in the heap no more."""
+    for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
+        if parked.first[rows.stream[k]] == row:
+            parked.first[rows.stream[k]] = -1
+
+
+@leaf
+def wake(row: int, rows: Waiting, heap: Heap, parked: Parked, ready: Array, free: Array) -> None:
+    """Those of the row's streams of which no row is in the heap put there the one that goes first."""
+    for k in range(rows.stream_ptr[row], rows.stream_ptr[row + 1]):
+        stream = rows.stream[k]
+        while parked.first[stream] < 0 and parked.top[stream] >= 0:
+            next_row = parked.top[stream]
+            parked.top[stream] = meld(rows, ready, parked, parked.left[next_row], parked.right[next_row])
+            offer(next_row, rows, heap, parked, ready, free, BY_START)
+
+
+@inlined
+def goes_before(rows: Waiting, ready: Array, a: int, b: int) -> bool:
+    """Whether row `a` goes before row `b` when both can start at the same moment."""
+    first, second = priority_of(rows, a, ready), priority_of(rows, b, ready)
+    return bool(first < second or (first == second and a < b))
+
+
+@leaf
+def meld(rows: Waiting, ready: Array, parked: Parked, a: int, b: int) -> int:
+    """The top of two skew heaps together (Sleator and Tarjan 1986)."""
+    if a < 0 or b < 0:
+        return max(a, b)
+    if goes_before(rows, ready, b, a):
+        a, b = b, a
+    top, child = a, parked.right[a]
+    parked.right[a] = parked.left[a]
+    while child >= 0:
+        if goes_before(rows, ready, b, child):
+            child, b = b, child
+        parked.left[a] = child
+        a, child = child, parked.right[child]
+        parked.right[a] = parked.left[a]
+    parked.left[a] = b
+    return int(top)
+
+
+# -- the heap --------------------------------------------------------------------------------------------------------
 
 
 @inlined

@@ -50,7 +50,9 @@ from taskflow.strategy.strategy import Strategy, completed
 _log = logging.getLogger(__name__)
 
 PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum; of 2000, 1 of 8
-BETA = 100.0  # a strategy slower by a part d of the best start's time is accepted with probability exp(-BETA * d)
+# A strategy slower by a part d of the best start's time is accepted with probability exp(-BETA * d) for every operator
+# that a strategy names: of many any single one matters little, and a walk that accepts all of those goes astray.
+BETA = 30.0
 TIED_STARTS = 3  # of tied descents
 TENSORS = 2  # degrees of tensor parallelism in pipelines
 TIED = 0.5  # of what starts leave of the budget, at most
@@ -189,7 +191,7 @@ class _Search:
         """Begin with the best start, and keep back what predictions take, and plans of stages where these may be."""
         best = min(starts, key=lambda start: start.seconds)
         self._keep(best.variant, best.strategy, best.seconds)
-        self.beta = BETA / self.seconds
+        self.beta = BETA * len(best.variant.space.names) / self.seconds
         begin, orders = self.budget.elapsed, ORDERS if may_stage else ORDERS[:1]
         found = self._predict(best.variant, best.strategy, orders)
         self._order = min(zip(found, orders, strict=True), key=lambda each: each[0].figures)[1]
@@ -238,11 +240,12 @@ class _Search:
             return
         different = {start.tensor: start for start in reversed(fitting) if start.tensor}
         chosen = sorted(different.values(), key=lambda start: start.seconds)[:TIED_STARTS]
-        begin = self.budget.used
+        end = self.budget.used + part
         for k, start in enumerate(chosen, 1):
+            until = end if k == len(chosen) else (self.budget.used + end) / 2
             variant, strategy = start.variant, start.variant.space.include(start.strategy)
             descent = TiedDescent(variant.judge, variant.grids, variant.sharded, strategy)
-            while not descent.is_done and self.budget.used < begin + part * k / len(chosen):
+            while not descent.is_done and self.budget.used < until:
                 self._step(variant, descent)
             self._kept.insert(-1, (len(self.history) - 1, variant, descent.strategy))
 
