@@ -21,7 +21,7 @@ export HOME                         ?= $(CACHE)
 # Some hundred processes import the packages; where this is set, as in containers, each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs warm peers test lint check format clean
+.PHONY: demo docs warm collect peers test lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
@@ -33,6 +33,10 @@ docs: $(STAMP)
 # Lowering and search are compiled once, here, and not by every worker of pytest.
 warm: $(STAMP)
 	$(VENV)/taskflow search examples/models/lenet.py:build --devices 2 --proposals 100 --dynamic-programming > /dev/null
+
+# Python and pytest compile the tests once, here: each worker then collects in 5 s of the processor instead of 12.
+collect: $(STAMP)
+	$(PYTEST) --collect-only -q -p no:cacheprovider > /dev/null
 
 # What some tests compare with, and nothing needs: without it they skip by name.
 peers: $(STAMP)

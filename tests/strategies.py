@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import taskflow
@@ -22,6 +23,11 @@ from taskflow.strategy.rules import random_config
 from tests import tiny
 
 DEVICES = 8
+
+
+def examples(percent):
+    """That share of the profile's examples."""
+    return settings(max_examples=max(1, settings().max_examples * percent // 100))
 
 
 class Model:

@@ -40,6 +40,7 @@ def test_a_file_gets_lines(command, tmp_path):
     assert ESCAPE not in text and "\r" not in text
     assert len(text) < EPOCHS * 5000
     assert [f"epoch {k}" in text for k in (1, 2, 3)] == [True] * EPOCHS
+    assert text.count("fc1.weight is (64, 20)") == 1  # rank 0 alone prints
 
 
 @pytest.mark.mpi

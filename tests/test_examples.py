@@ -1,4 +1,4 @@
-"""The numbered examples: short, and each runs and says what it is meant to show."""
+"""The numbered examples: short, and each runs and says what it is meant to show. On two ranks: test_console.py."""
 
 import re
 import runpy
@@ -31,12 +31,3 @@ def test_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert len((EXAMPLES / name).read_text().splitlines()) <= 60
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert re.search(SAYS[name], capsys.readouterr().out)
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_the_same_file_runs_on_two_ranks(mpirun) -> None:
-    done = mpirun(2, EXAMPLES / "05_mpirun.py", timeout=100)
-    assert done.returncode == 0, done.stderr
-    plain = re.sub(r"\x1b\[[?\d;]*\w", "", done.stdout)
-    assert plain.count("fc1.weight is (64, 20)") == 1  # rank 0 alone prints

@@ -1,25 +1,20 @@
 """Laws 1 to 3 of design.md on random graphs, random strategies and random orders.
 
-HYPOTHESIS_PROFILE=thorough draws 20 times as many examples.
+HYPOTHESIS_PROFILE=thorough draws 80 times as many examples.
 """
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Graph, MachineModel, PlanError, data_parallel, lower
 from tests import laws, tiny
 from tests.checking.mutations import dependence_missing
 from tests.ops.strategies import operator_graphs
-from tests.strategies import graphs, plans_in_time, strategies, whole_plans
+from tests.strategies import examples, graphs, plans_in_time, strategies, whole_plans
 
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
-
-
-def examples(percent):
-    """That share of the profile's examples."""
-    return settings(max_examples=max(1, settings().max_examples * percent // 100))
 
 
 @pytest.mark.slow

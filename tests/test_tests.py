@@ -28,10 +28,15 @@ def called(function: ast.FunctionDef) -> set[str]:
     return {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
 
 
+@cache
+def asserts(function: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function))
+
+
 def checks(path: Path, function: ast.FunctionDef, seen: set[str]) -> bool:
     """Whether a function of that file checks something; one that it calls is looked for in its own file first."""
     seen.add(function.name)
-    if called(function) & CHECKS or any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(function)):
+    if called(function) & CHECKS or asserts(function):
         return True
     for name in called(function) - seen:
         found = [each for each in functions()[name] if each[0] == path] or functions()[name]

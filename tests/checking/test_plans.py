@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from taskflow import PlanError, check_plan
@@ -12,13 +12,9 @@ from taskflow.tasks.memory import plan_memory
 from tests.checking.mutations import CLASSES, must_wait, row_of, without_dependence
 from tests.checking.plans import plans
 from tests.checking.reuse import as_lists, reuse_edges, with_memory, without_reuse
+from tests.strategies import examples
 
 ROWS = 1500  # of a plan that is looked at in Python
-
-
-def examples(percent):
-    """That share of the profile's examples."""
-    return settings(max_examples=max(1, settings().max_examples * percent // 100))
 
 
 @pytest.mark.slow

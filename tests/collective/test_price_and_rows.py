@@ -15,8 +15,7 @@ from taskflow.tasks import exchange
 from tests import tiny
 from tests.collectives import NAMED, by_copies, one_collective
 from tests.lowered import matrix
-from tests.strategies import graphs, random_strategy
-from tests.test_laws import examples
+from tests.strategies import examples, graphs, random_strategy
 
 MACHINES = [
     MachineModel.preset("v100", nodes=2).take(11),

@@ -15,8 +15,7 @@ from tests import laws
 from tests.collectives import by_copies
 from tests.lowered import network, row_text
 from tests.lowering.test_collective import gathered
-from tests.strategies import feeds_of, graphs, random_strategy
-from tests.test_laws import examples
+from tests.strategies import examples, feeds_of, graphs, random_strategy
 
 
 def machine_of(devices, each=8, kind="cpu", direct=4):

@@ -13,8 +13,7 @@ from taskflow.lowering import Lowering
 from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
 from tests.lowered import network
-from tests.strategies import graphs
-from tests.test_laws import examples
+from tests.strategies import examples, graphs
 
 HOSTS = MachineModel.preset("p100", nodes=4)  # of 4 devices each
 

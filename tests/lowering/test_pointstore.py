@@ -11,8 +11,7 @@ from taskflow.lowering import Lowering
 from taskflow.strategy.partition import partition
 from taskflow.strategy.rules import leaders, random_config
 from tests.lowered import network
-from tests.strategies import graphs
-from tests.test_laws import examples
+from tests.strategies import examples, graphs
 
 
 def columns_of(store, number):

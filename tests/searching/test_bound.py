@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import (
@@ -23,7 +23,7 @@ from taskflow.searching.bound import lower_bound
 from taskflow.searching.judge import Judge
 from taskflow.searching.space import Space, power_of_two
 from tests import tiny
-from tests.strategies import graphs, random_strategy
+from tests.strategies import examples, graphs, random_strategy
 
 FREE_LINKS = {"bandwidth": 1e18, "latency_seconds": 0.0}
 
@@ -93,7 +93,7 @@ def test_below_the_optimum_of_all_strategies(case, slow, kind):
         assert 0 < lower_bound(space, costs) <= optimum(space, costs) * (1 + 1e-9)
 
 
-@settings(max_examples=15)
+@examples(60)
 @given(graphs(steps=3), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_below_random_strategies(model, devices, seed):
     machine, generator = machine_of(devices, overhead_seconds=1e-7), np.random.default_rng(seed)
@@ -117,7 +117,7 @@ def test_below_the_optimum_where_links_are_slow(case, kind):
         assert 0 < lower_bound(space, costs) <= optimum(space, costs) * (1 + 1e-9)
 
 
-@settings(max_examples=20)
+@examples(60)
 @given(graphs(steps=4), st.integers(1, 8), st.sampled_from([1e3, 1e5, 1e7, 1e9]), st.integers(0, 2**32 - 1))
 def test_below_random_strategies_on_slow_links(model, devices, bandwidth, seed):
     """Judged, and simulated with fair links; of few devices with collectives as rows of their own."""

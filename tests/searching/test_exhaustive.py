@@ -38,8 +38,7 @@ def seconds_of_all(space, costs):
         yield judge.seconds(Strategy.of_graph(space.graph, dict(zip(space.names, chosen, strict=True))))
 
 
-@pytest.mark.parametrize("kind", ["cpu", "emulated"])
-@pytest.mark.parametrize("bandwidth", [1e7, 1e10])
+@pytest.mark.parametrize(("kind", "bandwidth"), [("cpu", 1e7), ("emulated", 1e10)])
 @pytest.mark.parametrize("case", GRAPHS)
 def test_the_optimum_of_enumeration(case, bandwidth, kind):
     machine = MachineModel.uniform(2, Device(kind, 0, 1 << 30, 1e8, 1e9), bandwidth)

@@ -21,8 +21,7 @@ from taskflow.strategy.rules import leaders, random_config
 from taskflow.tasks.memory import plan_memory
 from tests import tiny
 from tests.lowered import network
-from tests.strategies import graphs, random_strategy
-from tests.test_laws import examples
+from tests.strategies import examples, graphs, random_strategy
 
 PROPOSALS = 80  # one after the other: what is left of one must not disturb the next
 
@@ -67,7 +66,7 @@ def test_proposals_are_what_lowering_and_simulating_from_scratch_give(model, mac
             strategy, seconds = proposed, found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(100)
 @given(model=graphs(), machine=clusters(), seed=st.integers(0, 99), part=st.sampled_from([0.9, 1.0, 1.5, 4.0, 20.0]))
 def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
     """Waits for memory included, whether it is planned or has so much room that nobody waits."""

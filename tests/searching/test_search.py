@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import (
@@ -26,7 +26,7 @@ from taskflow.searching.judge import Judge
 from taskflow.searching.space import Space, power_of_two
 from taskflow.tasks.memory import plan_memory
 from tests import tiny
-from tests.strategies import graphs
+from tests.strategies import examples, graphs
 
 SLOW = Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9)
 GRID = re.compile(r"data,|tensor \d")
@@ -67,7 +67,7 @@ def of_memory(machine, graph, part):
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@examples(100)
 @given(graphs(steps=2), machines(), st.sampled_from([9.0, 9.0, 0.9, 0.6, 0.4, 0.1]), st.integers(0, 99))
 def test_never_slower_than_the_best_start_nor_faster_than_the_bound_nor_too_large(model, machine, part, seed):
     graph, machine = model.graph, of_memory(machine, model.graph, part)

@@ -16,8 +16,7 @@ from taskflow.searching.judge import SLACK, Judge
 from taskflow.strategy.rules import leaders, random_config
 from tests import tiny
 from tests.lowered import network
-from tests.strategies import graphs
-from tests.test_laws import examples
+from tests.strategies import examples, graphs
 
 
 def sketched_and_true(judge, changes):
@@ -71,10 +70,9 @@ def test_below_the_true_seconds(model, machine, seed):
     assert_below(model.graph, machine, seed, 20)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize(("seed", "hosts"), [(0, 2), (1, 4), (2, 4)])
 def test_below_the_true_seconds_of_a_network_that_moves_much(seed, hosts):
-    assert_below(network(layers=3), MachineModel.preset("p100", nodes=hosts), seed, 60)
+    assert_below(network(layers=3), MachineModel.preset("p100", nodes=hosts), seed, 40)
 
 
 def two_layers(batch=64, width=512):

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Graph, Kind, MachineModel, Strategy, lower
 from taskflow.searching.space import Space, power_of_two
 from taskflow.searching.tables import NEVER, SpaceTables, movements
 from tests import tiny
-from tests.strategies import graphs
+from tests.strategies import examples, graphs
 
 MACHINE = MachineModel.uniform(2, Device("emulated", 0, 1 << 30, 1e8, 1e9, 1e-6), 1e6, 1e-5)
 COSTS = CostModel.analytic(MACHINE)
@@ -27,7 +27,7 @@ def drawn(tables, seed):
     return numbers, lower(tables.space.graph, strategy, MACHINE)
 
 
-@settings(max_examples=15)
+@examples(50)
 @given(graphs(steps=3), st.integers(0, 2**32 - 1))
 def test_points_take_what_they_take_in_the_whole_graph(model, seed):
     tables = tables_of(model.graph)
@@ -40,7 +40,7 @@ def test_points_take_what_they_take_in_the_whole_graph(model, seed):
         assert tables.device[k][config, p] == task_graph.device[row]
 
 
-@settings(max_examples=8)
+@examples(25)
 @given(graphs(steps=2), st.integers(0, 2**32 - 1))
 def test_movement_is_that_of_the_whole_graph(model, seed):
     tables = tables_of(model.graph, [(0,), (0, 1)])

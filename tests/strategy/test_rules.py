@@ -150,8 +150,9 @@ def test_a_training_strategy_serves_a_graph_whose_groups_forbid_it():
 
 @pytest.mark.parametrize("seed", range(LOWERED))
 def test_every_rule_lowers_every_graph(seed):
-    graph = random_graph(seed)
-    for machine, rule in product(MACHINES, RULES.values()):
+    """On one machine each: `benchmarks/rules.py` has all of them."""
+    graph, machine = random_graph(seed), MACHINES[seed % len(MACHINES)]
+    for rule in RULES.values():
         lower(graph, rule(graph, machine), machine)
     for k in range(3):
         lower(graph, taskflow.random_strategy(graph, FOUR, k), FOUR)

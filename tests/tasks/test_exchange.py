@@ -13,7 +13,7 @@ from taskflow.collective.algorithms import serving
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.geometry import Rect, balanced_bounds
 from taskflow.tasks.exchange import Exchange, ring_order
-from tests.test_laws import examples
+from tests.strategies import examples
 
 SIZE = 24
 WHOLE = Rect.of_shape((SIZE,))

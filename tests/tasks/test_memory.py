@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import taskflow
 from taskflow import Device, Executor, Graph, Kind, MachineModel, ParallelConfig, Strategy, lower
 from taskflow.tasks.memory import ALIGNMENT, check_memory, plan_memory
 from tests import laws, tiny
-from tests.strategies import graphs, strategies
+from tests.strategies import examples, graphs, strategies
 
 
 def lifetimes(task_graph, plan):
@@ -43,7 +43,7 @@ def assert_nothing_shares_bytes(task_graph, plan):
         assert plan.offset[a] % ALIGNMENT == 0
 
 
-@settings(max_examples=40)
+@examples(100)
 @given(data=st.data())
 def test_what_lives_together_lies_apart(data):
     model = data.draw(graphs())
@@ -54,7 +54,7 @@ def test_what_lives_together_lies_apart(data):
     assert_nothing_shares_bytes(again := task_graph.reordered(order), plan_memory(again))
 
 
-@settings(max_examples=40)
+@examples(100)
 @given(data=st.data())
 def test_the_peak_is_between_what_lives_at_once_and_all_there_is(data):
     model = data.draw(graphs())

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Device, Executor, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
@@ -17,7 +17,7 @@ from taskflow.tasks.timeline import RowsBefore
 from tests import laws, tiny
 from tests.checking.reuse import tight, with_memory
 from tests.collectives import by_copies
-from tests.strategies import graphs, strategies
+from tests.strategies import examples, graphs, strategies
 
 FAST = {"flops_per_second": 1e15, "memory_bandwidth": 1e15, "overhead_seconds": 0.0}
 
@@ -69,7 +69,7 @@ def assert_memory_is_in_order(task_graph, plan, lies_in=None):
     return len(shared)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(60)
 @given(data=st.data(), is_cpu=st.booleans(), small=st.sampled_from([0, 1 << 20]))
 def test_who_takes_over_memory_comes_after_all_who_use_it(data, is_cpu, small):
     model = data.draw(graphs())
@@ -87,7 +87,7 @@ def test_who_takes_over_memory_comes_after_all_who_use_it(data, is_cpu, small):
         assert_memory_is_in_order(expansion.task_graph, expanded, expansion.lies_in)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_no_edge_says_what_the_rows_say(data):
     model = data.draw(graphs())
@@ -130,7 +130,7 @@ def test_edges_of_two_chains_by_hand():
     assert plan.share_bytes(task_graph, np.array(used[::2]), np.array(used[1::2])).all()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(60)
 @given(data=st.data(), is_cpu=st.booleans(), seed=st.integers(0, 99))
 def test_nobody_waits_for_memory_while_there_is_enough(data, is_cpu, seed):
     """Whatever rows take; and at most half of what a tight plan leaves is taken for that, on CPUs nothing."""
@@ -161,7 +161,7 @@ def test_waits_for_memory_are_simulated_and_on_the_critical_path():
     assert any(other in timeline.task_graph.deps(row) for row, other in waited)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(60)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_any_order_that_the_waits_allow_gives_the_same_numbers(data, seed):
     """Rows of one process, made in a random order that keeps to dependences and streams, in the memory of the plan."""

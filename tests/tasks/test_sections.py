@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Device, Executor, Graph, MachineModel, lower, single_device
@@ -14,7 +14,7 @@ from taskflow.tasks.task_graph import Kind, access
 from taskflow.tasks.threads.division import MEETING_SECONDS, best_alone, options
 from taskflow.tasks.threads.sections import PlannedBytes, sections
 from tests.ops.strategies import operator_graphs
-from tests.strategies import graphs, random_strategy
+from tests.strategies import examples, graphs, random_strategy
 
 SLOW = Device(flops_per_second=1.0, memory_bandwidth=1.0)  # every point takes long enough to be divided
 
@@ -123,7 +123,7 @@ def uses(graph, section, views):
 
 
 @pytest.mark.parametrize("models", [graphs(), operator_graphs()], ids=["tiny", "operators"])
-@settings(max_examples=15)
+@examples(50)
 @given(data=st.data())
 def test_no_thread_writes_what_another_touches_in_a_section(models, data):
     model, machine = data.draw(models), MachineModel.uniform(data.draw(st.integers(1, 2)), SLOW)

@@ -57,14 +57,19 @@ def test_micro_batches_and_an_order_beside_a_plan(expected):
     assert trained(rule, accumulate=4)[0].plan.schedule == "by_ordinal"
 
 
+@pytest.fixture(scope="module")
+def trainers():
+    return trained(everything)[0], trained(taskflow.single_device)[0]
+
+
 @pytest.mark.parametrize(("batch", "parts"), [(64, 4), (30, 3), (6, 3), (1, 1)])
-def test_evaluation_graphs_of_any_batch(batch, parts):
-    trainer, _ = trained(everything)
+def test_evaluation_graphs_of_any_batch(batch, parts, trainers):
+    trainer, on_one_device = trainers
     graph = network(training=False, parts=1, batch=batch)
     random = np.random.default_rng(5)
     feeds = {"x": random.standard_normal((batch, 16)), "t": random.integers(0, 16, batch).astype("int32")}
     found = trainer.evaluate(graph, taskflow.Batches(feeds, batch))["loss"]
-    alone = trained(taskflow.single_device)[0].evaluate(graph, taskflow.Batches(feeds, batch))["loss"]
+    alone = on_one_device.evaluate(graph, taskflow.Batches(feeds, batch))["loss"]
     assert abs(found - alone) <= 1e-10
     assert trainer.plan.for_graph(graph).parts == parts
     rows = trainer._evaluators[id(graph)][1].task_graph

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ops
@@ -18,7 +18,7 @@ from taskflow.execute.gpu import replay
 from tests import laws, tiny
 from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
-from tests.strategies import graphs, random_strategy, strategies
+from tests.strategies import examples, graphs, random_strategy, strategies
 
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
 NAMES = ("compute", "receiving", "host copies", "outputs", "next feeds")
@@ -27,11 +27,6 @@ STARVED = (None, *NAMES, *(f"{name} {device}" for name in NAMES for device in (0
 
 def on_gpus(machine):
     return machine.with_rates(kind="cuda")
-
-
-def examples(percent):
-    """That share of the profile's examples."""
-    return settings(max_examples=max(1, settings().max_examples * percent // 100))
 
 
 def run(task_graph, feeds, backend, **options):
