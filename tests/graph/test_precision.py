@@ -130,3 +130,12 @@ def test_other_dtypes_stay():
     tiny.tanh(graph.input("x", (4, 3), "float64"))
     graph = taskflow.precision(graph, "float16")
     assert graph.regions["tanh"].dtype == "float64"
+
+
+def test_gradients_of_casts_come_last(half):
+    """They wait for sums over devices, and no other operator of the backward pass waits for them."""
+    graph, loss = net(half)
+    first = len(graph.operators)
+    differentiate(loss, graph.parameters)
+    made = [op.name for op in graph.operators[first:]]
+    assert made[-2:] == ["second.weight.gradient", "first.weight.gradient"]

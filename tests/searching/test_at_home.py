@@ -23,7 +23,8 @@ RULES = {"single device": single_device, "data parallel": data_parallel, "model 
 
 
 def true_of(plan, truth):
-    return simulate(plan.lower(network(), home())[1], TrueCosts(home(), truth)).seconds
+    costs = TrueCosts(home(), truth)
+    return simulate(plan.apply(network(), home(), costs)[1], costs).seconds
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_no_more_is_rehearsed_than_there_is_time_for(monkeypatch, clock):
         search_at_home(network(), home(), FakeCosts(home()), proposals=60, seconds=seconds)
         counts.append(len(made))
         made.clear()
-    assert counts == [1, 2, 7]
+    assert counts == [1, 2, 9]
 
 
 def test_searches_get_a_part_of_the_seconds_that_are_left(monkeypatch, clock):

@@ -33,9 +33,10 @@ def judged_from_scratch(graph, strategy, machine, costs):
 
 
 def clusters():
-    """Equal devices, or hosts with shared links."""
+    """Equal devices, hosts with shared links, or devices that send by link, through one door or several."""
     few = st.integers(1, 6).map(MachineModel.uniform)
-    return st.one_of(few, st.sampled_from(["p100", "k80"]).map(lambda name: MachineModel.preset(name, nodes=2)))
+    hosts = st.sampled_from(["p100", "k80"]).map(lambda name: MachineModel.preset(name, nodes=2))
+    return st.one_of(few, hosts, st.sampled_from(["h100", "v100"]).map(MachineModel.preset))
 
 
 @examples(8)

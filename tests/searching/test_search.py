@@ -113,10 +113,11 @@ def test_a_local_optimum_is_found_within_a_budget_and_what_is_left_is_spent():
     assert "no change of one operator is faster" in str(result)
 
 
-def test_one_device_leaves_no_choice():
+def test_one_device_leaves_no_choice_but_that_of_an_order():
     result = find(small(), MachineModel.uniform(1, SLOW))
     assert result.is_locally_optimal and result.proposals == 0
-    assert result.seconds == result.baseline_seconds["single device"]
+    assert result.plan.strategy == result.plans["single device"].strategy
+    assert result.seconds <= result.baseline_seconds["single device"]
 
 
 def test_a_start_of_the_user_counts():
@@ -190,7 +191,9 @@ def test_a_budget_in_seconds_ends():
 def test_progress_is_told():
     told = []
     result = find(small(), MachineModel.uniform(2, SLOW), progress=lambda done, best: told.append((done, best)))
-    assert [done for done, _ in told] == list(range(1, 31)) and told[-1][1] <= result.seconds
+    assert [done for done, _ in told] == list(range(1, 31))
+    assert [best for _, best in told] == sorted((best for _, best in told), reverse=True)
+    assert told[-1][1] == pytest.approx(result.seconds, rel=0.05)  # as lowered, without waits for memory
 
 
 def test_memory_is_a_hard_limit():

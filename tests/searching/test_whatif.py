@@ -55,7 +55,8 @@ def test_every_case_is_what_a_search_of_its_own_finds(graph):
         found = SHORT(graph, machine, CostModel.analytic(machine))
         assert (case.seconds, case.start, case.pareto) == (found.seconds, found.best_start, found.pareto)
         assert case.speedup == cases[0].seconds / case.seconds
-        timeline = simulate(lower(graph, found.plan.strategy, machine), CostModel.analytic(machine))
+        costs = CostModel.analytic(machine)
+        timeline = simulate(found.plan.apply(graph, machine, costs)[1], costs)
         assert (case.bytes_moved, case.peak_bytes) == (timeline.bytes_moved, timeline.peak_bytes.max())
 
 

@@ -1,0 +1,63 @@
+"""Orders of rows and pipelines of experts in a search: what is found is what its plan gives, and no start is faster."""
+
+import math
+
+import pytest
+
+import taskflow
+from taskflow import CostModel, MachineModel, lower, simulate
+from taskflow.searching.pipelines import pipelines
+from taskflow.searching.variants import Variant
+from tests.searching.test_grids import transformer
+
+HOSTS = MachineModel.preset("v100", nodes=2)
+
+
+def first_of(graph, machine=HOSTS):
+    return Variant(graph, machine, CostModel.analytic(machine), taskflow.Plan(taskflow.Strategy({})), None)
+
+
+def seconds_of(plan, graph, machine=HOSTS):
+    costs = CostModel.analytic(machine)
+    return simulate(plan.apply(graph, machine, costs)[1], costs)
+
+
+def test_pipelines_have_a_stage_for_each_group_and_are_what_simulate_says():
+    graph = transformer(4, 64, "float32").graph
+    found = list(pipelines(first_of(graph), [2, 1], [2]))
+    assert {(each.plan.schedule, each.plan.parts) for each in found} == {
+        (schedule, parts) for schedule in ("one_f_one_b", "interleaved") for parts in (2, 4, 8)
+    }
+    for each in found:
+        hosts = [{d // 8 for d in each.plan.strategy[name].devices} for name in ("words", "head")]
+        assert hosts == ([{0}, {1}])
+        assert each.seconds == seconds_of(each.plan, graph).seconds
+
+
+def test_what_does_not_fit_is_judged_again_with_layers_computed_again():
+    graph = transformer(4, 64, "float32").graph
+    tight = HOSTS.with_rates(memory_bytes=24_000)  # with room enough they take from 28,160 to 42,176 bytes
+    found = list(pipelines(first_of(graph, tight), [1], [2]))
+    too_large = [each.name for each in found if not math.isfinite(each.seconds) and not each.plan.recomputed]
+    assert too_large
+    again = {each.name for each in found if each.plan.recomputed}
+    assert again <= {f"{name}, computed again" for name in too_large}
+    assert {name for name in again if "one_f_one_b" in name} == {
+        f"{name}, computed again" for name in too_large if "one_f_one_b" in name
+    }
+
+
+@pytest.mark.parametrize("count, tensor", [(1, 1), (3, 1), (2, 16), (16, 2)])
+def test_unequal_groups_are_left_out(count, tensor):
+    assert not list(pipelines(first_of(transformer(4, 64).graph), [tensor], [count]))
+
+
+def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
+    graph = transformer(4, 64, "float32").graph
+    found = taskflow.search(graph, HOSTS, CostModel.analytic(HOSTS), seconds=4.0)
+    assert any(name.startswith("one_f_one_b") for name in found.baseline_seconds)
+    assert found.seconds == seconds_of(found.plan, graph).seconds <= min(found.baseline_seconds.values())
+    alone = taskflow.search(graph, HOSTS.take(8), CostModel.analytic(HOSTS.take(8)), proposals=50)
+    assert not any(name.startswith("one_f_one_b") for name in alone.baseline_seconds)
+    as_lowered = simulate(lower(graph, alone.plan.strategy, HOSTS.take(8)), CostModel.analytic(HOSTS.take(8)))
+    assert alone.plan.schedule and alone.seconds < as_lowered.seconds
