@@ -45,7 +45,7 @@ CHAINS: dict[str, tuple[int, dict[int, tuple[int, int]]]] = {
     "inception_v3": (64, {4: (2784, 2500), 16: (331, 1200), 64: (41, 400)}),
     "alexnet": (256, {4: (60800, 8000), 16: (6375, 6000), 64: (688, 3000)}),
 }
-BETA = 100.0  # as in a search
+BETA = 100.0  # the same for all graphs, so that rates can be compared
 MEMORY_BYTES = 8 << 30  # of one figure
 PROCESSES = multiprocessing.get_context("fork")
 
