@@ -41,7 +41,7 @@ def write_dot(options: argparse.Namespace, problem: Problem, plan: Plan) -> None
         graph = plan.transform(problem.graph)
         write(options.dot, strategy_dot(graph, plan.strategy, len(problem.machine.devices)))
     if options.task_dot:
-        write(options.task_dot, task_graph_dot(plan.lower(problem.graph, problem.machine)[1]))
+        write(options.task_dot, task_graph_dot(plan.apply(problem.graph, problem.machine, problem.costs)[1]))
 
 
 def write(path: Path, text: str) -> None:

@@ -62,6 +62,7 @@ AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
 # What overlaps depends on the order of rows: the best start is judged in all, what is found in the best of these.
 ORDERS: tuple[str | None, ...] = None, "critical_path", "forward_first", "first_ready"
+ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
 # Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
@@ -194,9 +195,9 @@ class _Search:
         self.beta = BETA * len(best.variant.space.names) / self.seconds
         begin, orders = self.budget.elapsed, ORDERS if may_stage else ORDERS[:1]
         found = self._predict(best.variant, best.strategy, orders)
-        self._order = min(zip(found, orders, strict=True), key=lambda each: each[0].figures)[1]
+        self._order = min(zip(found, orders, strict=False), key=lambda each: each[0].figures)[1]
         if self.budget.seconds is not None:
-            self._each = (self.budget.elapsed - begin) / len(orders)
+            self._each = (self.budget.elapsed - begin) / len(found)
             self._predicting = min((FINALISTS + 4) * self._each, PREDICTED * self.budget.seconds)
             part = STAGED_LEAN if best.variant.plan.recomputed else STAGED * is_short(starts)
             self._staging = may_stage * part * self.budget.seconds
@@ -354,6 +355,8 @@ class _Search:
                 figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
                 seconds = timeline.seconds if has_room else math.inf
                 found.append(Outcome(variant.plan_of(strategy, order), seconds, *figures))
+                if self.budget.seconds is not None and self.budget.elapsed > ORDERING * self.budget.seconds:
+                    break
         return self._predicted[id(strategy)]
 
     @property

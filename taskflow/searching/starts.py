@@ -8,6 +8,7 @@ follow, which compute again or gather again: they take longer than the grid itse
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,7 +81,7 @@ def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget,
         start.seconds = start.with_room = judge.seconds(start.strategy)
         if not start.fits:
             start.refusal, start.excess = judge.last_refusal, judge.last_excess
-            if start.tensor:
+            if start.tensor and start.excess < sys.maxsize:  # it is legal
                 start.with_room = judge.seconds_with_room(start.strategy)
         found.append(start)
     return found

@@ -76,9 +76,9 @@ def test_search(model, graph, capsys, tmp_path):
     starts = [line.split("  ")[0] for line in out.splitlines() if "µs" in line or "ms" in line]
     assert {"data parallel", "model parallel"} <= set(starts)
     assert out.endswith(f"{found}\nwritten: s.json\nwritten: s.dot\nwritten: t.dot\n")
-    assert Plan.load("s.json") == found.plan == Plan(found.strategy)
+    assert Plan.load("s.json") == found.plan == Plan(found.strategy, schedule=found.plan.schedule)
     assert (tmp_path / "s.dot").read_text() == strategy_dot(graph, found.strategy, 2)
-    assert (tmp_path / "t.dot").read_text() == task_graph_dot(lower(graph, found.strategy, MACHINE))
+    assert (tmp_path / "t.dot").read_text() == task_graph_dot(found.plan.apply(graph, MACHINE, COSTS)[1])
 
 
 def test_search_by_the_default_budget(model, capsys, monkeypatch):
@@ -162,7 +162,7 @@ def test_a_plan_file(model, graph, capsys, tmp_path):
     assert out[1].endswith(describe_seconds(step.seconds)) and out[-3].startswith(f"  {describe_seconds(step.seconds)}")
     assert out[6].endswith(describe_memory(max(step.peak_bytes)))
     assert (tmp_path / "s.dot").read_text() == strategy_dot(again, plan.strategy, 2)
-    assert (tmp_path / "t.dot").read_text() == task_graph_dot(plan.lower(graph, MACHINE)[1])
+    assert (tmp_path / "t.dot").read_text() == task_graph_dot(plan.apply(graph, MACHINE, COSTS)[1])
     assert run(capsys, "check", *command).startswith("proven in ")
     assert run(capsys, "trace", *command, "--out", "v.json") == f"written: v.json ({len(rows)} tasks)\n"
     out = run(capsys, "explain", *command)
