@@ -39,6 +39,7 @@ from taskflow.searching.fold import fold
 from taskflow.searching.joint import search_stages
 from taskflow.searching.outcome import Outcome, non_dominated
 from taskflow.searching.pipelines import pipelines
+from taskflow.searching.predictions import AS_LOWERED, ORDERS, Predictions
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.space import Space, count_strategies
 from taskflow.searching.starts import Start, check_starts, is_short, judged_starts, random_start, refuse, rule_starts
@@ -59,10 +60,8 @@ TIED = 0.5  # of what starts leave of the budget, at most
 WALKS = 3  # from starts; of each rank
 WALKING = 0.6  # of what is left then, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
-FINALISTS = 8  # strategies that `simulate` judges when a walk is over: those kept last
-# What overlaps depends on the order of rows: the best start is judged in all, what is found in the best of these.
-ORDERS: tuple[str | None, ...] = None, "critical_path", "forward_first", "first_ready"
-ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
+FINALISTS = 12  # strategies that `simulate` judges when all is over: LAST of those kept last, ends of tied descents
+LAST = 4
 # Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
@@ -179,9 +178,9 @@ class _Search:
         self.strategy, self.seconds = Strategy({}), math.inf
         self.history: list[tuple[int, float]] = []
         self._kept: list[tuple[int, Variant, Strategy]] = []  # the first: number of the last entry of the history
-        self._predicted: dict[int, list[Outcome]] = {}  # by the identity of a strategy, in one order or in several
-        self._order = ORDERS[0]
-        self._each = self._predicting = self._staging = 0.0  # seconds of one prediction, of all, and of stages
+        self._ends: list[tuple[float, int, Variant, Strategy]] = []  # of tied descents, with their seconds
+        self.predictions = Predictions(budget)
+        self._predicting = self._staging = 0.0  # seconds of predictions, and of stages
         self.staged: list[Outcome] = []  # plans of stages, the best first
         self.piped: list[Outcome] = []  # pipelines of experts
         self.best: Outcome
@@ -190,15 +189,11 @@ class _Search:
 
     def prepare(self, starts: Sequence[Start], may_stage: bool) -> None:
         """Begin with the best start, and keep back what predictions take, and plans of stages where these may be."""
-        best = min(starts, key=lambda start: start.seconds)
+        best = self.predictions.begin(starts, ORDERS if may_stage else AS_LOWERED)
         self._keep(best.variant, best.strategy, best.seconds)
         self.beta = BETA * len(best.variant.space.names) / self.seconds
-        begin, orders = self.budget.elapsed, ORDERS if may_stage else ORDERS[:1]
-        found = self._predict(best.variant, best.strategy, orders)
-        self._order = min(zip(found, orders, strict=False), key=lambda each: each[0].figures)[1]
         if self.budget.seconds is not None:
-            self._each = (self.budget.elapsed - begin) / len(found)
-            self._predicting = min((FINALISTS + 4) * self._each, PREDICTED * self.budget.seconds)
+            self._predicting = min((FINALISTS + 4) * self.predictions.each_seconds, PREDICTED * self.budget.seconds)
             part = STAGED_LEAN if best.variant.plan.recomputed else STAGED * is_short(starts)
             self._staging = may_stage * part * self.budget.seconds
             self.budget.kept_back = self._predicting + self._staging
@@ -209,7 +204,8 @@ class _Search:
         if hosts < 2 or budget.seconds is None:
             return
         tensors = list(dict.fromkeys(s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor))
-        begin, end, each = budget.elapsed, budget.elapsed + PIPED * budget.seconds, PIPELINE * self._each
+        begin, each = budget.elapsed, PIPELINE * self.predictions.each_seconds
+        end = begin + PIPED * budget.seconds
         found = pipelines(first, tensors[:TENSORS], list(dict.fromkeys([hosts, 2])))
         while not budget.is_interrupted and budget.elapsed + each < end and (outcome := next(found, None)):
             self.piped.append(outcome)
@@ -241,14 +237,27 @@ class _Search:
             return
         different = {start.tensor: start for start in reversed(fitting) if start.tensor}
         chosen = sorted(different.values(), key=lambda start: start.seconds)[:TIED_STARTS]
-        end = self.budget.used + part
+        end, best = self.budget.used + part, None
         for k, start in enumerate(chosen, 1):
             until = end if k == len(chosen) else (self.budget.used + end) / 2
-            variant, strategy = start.variant, start.variant.space.include(start.strategy)
-            descent = TiedDescent(variant.judge, variant.grids, variant.sharded, strategy)
-            while not descent.is_done and self.budget.used < until:
-                self._step(variant, descent)
-            self._kept.insert(-1, (len(self.history) - 1, variant, descent.strategy))
+            descent = self._descend_from(start.variant, start.variant.space.include(start.strategy), until)
+            if best is None or descent.seconds < best[1].seconds:
+                best = start.variant, descent
+        generator = self._generator()
+        while best and best[1].is_done and self.budget.used < end:
+            strategy = best[1].kicked(generator)
+            if math.isfinite(best[0].judge.seconds(strategy)):
+                descent = self._descend_from(best[0], strategy, end)
+                best = min(best, (best[0], descent), key=lambda each: each[1].seconds)
+            self.budget.done += 1
+
+    def _descend_from(self, variant: Variant, strategy: Strategy, until: float) -> TiedDescent:
+        """A tied descent, until that part of the budget is used; what it found is kept."""
+        descent = TiedDescent(variant.judge, variant.grids, variant.sharded, strategy)
+        while not descent.is_done and self.budget.used < until:
+            self._step(variant, descent)
+        self._ends.append((descent.seconds, len(self.history) - 1, variant, descent.strategy))
+        return descent
 
     def _starts(self, fitting: Sequence[Start]) -> Iterator[Strategy]:
         """Different ones of the variant that is walked: the best, the starts, and last a random one."""
@@ -315,16 +324,19 @@ class _Search:
 
         Starts come by their seconds without waits; for the slowest there may be no time left.
         """
-        pipelines = [each for each in (*self.staged, *self.piped) if math.isfinite(each.seconds)]
-        best, last, tried, latest = min(pipelines, key=lambda each: each.figures, default=None), 0, 0, None
+        known = (*self.predictions.all, *self.staged, *self.piped)
+        fitting = [each for each in known if math.isfinite(each.seconds)]
+        best, last, tried, latest = min(fitting, key=lambda each: each.figures, default=None), 0, 0, None
         baseline = {start.name: start.seconds for start in starts if not start.fits}
         baseline |= {each.name: each.seconds for each in self.piped}
         for number, name, variant, strategy in self._finalists(starts):
-            if best and self._is_late:
+            if best and self.predictions.is_late:
                 break
             if not name and tried == FINALISTS:
                 continue
-            predicted = self._predict(variant, strategy, ORDERS[:1] if name else (self._order,))
+            predicted = self.predictions.of(variant, strategy, AS_LOWERED if name else self.predictions.orders)
+            if not predicted:
+                continue
             found = min(predicted, key=lambda each: each.figures)
             tried += math.isfinite(found.seconds)
             latest = latest or found
@@ -341,40 +353,24 @@ class _Search:
 
     def _finalists(self, starts: Sequence[Start]) -> Iterator[tuple[int, str, Variant, Strategy]]:
         """Number in the history, name of the start if it is one, and the strategy: first what was kept last."""
-        for number, variant, strategy in reversed(self._kept):
+        latest = self._kept[: -LAST - 1 : -1]
+        ends = {seconds: (k, of, found) for seconds, k, of, found in reversed(self._ends)}  # of equal ones the first
+        for number, variant, strategy in (*latest, *(ends[seconds] for seconds in sorted(ends))):
             yield number, "", variant, strategy
         for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             yield 0, start.name, start.variant, start.strategy
 
-    def _predict(self, variant: Variant, strategy: Strategy, orders: Sequence[str | None]) -> list[Outcome]:
-        """What comes of a strategy in these orders, or in those in which it was predicted before."""
-        if id(strategy) not in self._predicted:
-            found = self._predicted[id(strategy)] = []
-            timelines = variant.judge.timelines(strategy, orders)
-            for order, (timeline, has_room) in zip(orders, timelines, strict=True):
-                figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
-                seconds = timeline.seconds if has_room else math.inf
-                found.append(Outcome(variant.plan_of(strategy, order), seconds, *figures))
-                if self.budget.seconds is not None and self.budget.elapsed > ORDERING * self.budget.seconds:
-                    break
-        return self._predicted[id(strategy)]
-
-    @property
-    def _is_late(self) -> bool:
-        """Whether there is no time for one more prediction."""
-        return self.budget.seconds is not None and self.budget.elapsed + self._each > self.budget.seconds
-
     def _named(self, starts: Sequence[Start]) -> Iterator[Outcome]:
         """What was predicted; what is a start has its name."""
         plans = {start.name: start.variant.plan_of(start.strategy) for start in starts}
-        for each in (*(each for found in self._predicted.values() for each in found), *self.staged, *self.piped):
+        for each in (*self.predictions.all, *self.staged, *self.piped):
             yield replace(each, name=next((name for name, plan in plans.items() if plan == each.plan), each.name))
 
     def result(
         self, starts: Sequence[Start], baseline: Mapping[str, float], left_out: tuple[str, ...], first: Variant
     ) -> SearchResult:
         """What this rank found."""
-        is_bounded = first.costs.is_shared_out and not self.budget.is_interrupted and not self._is_late
+        is_bounded = first.costs.is_shared_out and not self.budget.is_interrupted and not self.predictions.is_late
         outcomes = sorted((o for o in self._named(starts) if math.isfinite(o.seconds)), key=lambda o: o.figures)
         return SearchResult(
             plan=self.best.plan,

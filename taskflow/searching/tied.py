@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from taskflow.searching.fold import fold
 from taskflow.searching.grids import Choice, Grids
 from taskflow.searching.judge import Judge
@@ -18,6 +20,7 @@ from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import ParallelConfig, Strategy, completed
 
 WINDOW = 3  # singles, pairs and triples of neighbouring classes
+KICKS = 3  # random moves, from which another descent begins
 
 Move = Mapping[str, ParallelConfig]  # leader -> configuration
 
@@ -54,6 +57,13 @@ class TiedDescent:
             self.strategy.update(changes)
             self.seconds, self._left = seconds, len(self._moves)
         return True
+
+    def kicked(self, generator: np.random.Generator) -> Strategy:
+        """The strategy after some random moves, from which a descent may end elsewhere (iterated local search)."""
+        found = self.strategy.copy()
+        for number in generator.integers(len(self._moves), size=KICKS).tolist():
+            found.update(self._sharded.follow(found, self._moves[number]))
+        return found
 
 
 def _moves(grids: Grids, classes: Sequence[Sequence[str]], devices: Sequence[int]) -> Iterator[Move]:

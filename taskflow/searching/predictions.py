@@ -1,0 +1,85 @@
+"""What `simulate` says of strategies, in several orders of their rows.
+
+What overlaps depends on the order of rows. The best start is predicted in all ORDERS, other strategies as lowered and
+in that which was best for the start.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+from taskflow.searching.budget import Budget
+from taskflow.searching.outcome import Outcome
+from taskflow.searching.starts import Start
+from taskflow.searching.variants import Variant
+from taskflow.strategy.strategy import Strategy
+
+_log = logging.getLogger(__name__)
+
+AS_LOWERED = (None,)
+ORDERS: tuple[str | None, ...] = None, "critical_path", "forward_first", "first_ready"
+ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
+
+
+class Predictions:
+    """Predictions, each made once.
+
+    Attributes:
+        orders: in which a strategy is predicted.
+        each_seconds: that this takes, about.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.orders: tuple[str | None, ...] = AS_LOWERED
+        self.each_seconds = 0.0
+        self._budget = budget
+        self._known: dict[int, list[Outcome]] = {}  # by the identity of a strategy
+
+    def begin(self, starts: Sequence[Start], orders: tuple[str | None, ...]) -> Start:
+        """Predict the best start in all of `orders`; which is best is known from then on.
+
+        One that is too large to be lowered counts as one that does not fit.
+        """
+        until = ORDERING * (self._budget.seconds or math.inf)
+        for best in sorted(starts, key=lambda start: start.seconds):
+            begin = self._budget.elapsed
+            if found := self.of(best.variant, best.strategy, orders, until):
+                break
+            best.seconds = math.inf
+        fastest = min(zip(found, orders, strict=False), key=lambda each: each[0].figures, default=(None, None))
+        self.orders = tuple(dict.fromkeys([None, fastest[1]]))
+        self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / max(len(found), 1)
+        return best
+
+    def of(
+        self, variant: Variant, strategy: Strategy, orders: Sequence[str | None], until: float = math.inf
+    ) -> list[Outcome]:
+        """What comes of a strategy in these orders, or in those in which it was predicted before.
+
+        Of those after the first only what is begun before `until`; none where there is too little memory for all rows.
+        """
+        if id(strategy) not in self._known:
+            found = self._known[id(strategy)] = []
+            timelines = variant.judge.timelines(strategy, orders)
+            try:
+                for order, (timeline, has_room) in zip(orders, timelines, strict=True):
+                    figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
+                    seconds = timeline.seconds if has_room else math.inf
+                    found.append(Outcome(variant.plan_of(strategy, order), seconds, *figures))
+                    if self._budget.elapsed > until:
+                        break
+            except MemoryError as error:
+                _log.info("search: a strategy is left out, since its rows do not fit into memory here: %s", error)
+        return self._known[id(strategy)]
+
+    @property
+    def all(self) -> tuple[Outcome, ...]:
+        """Of all strategies so far."""
+        return tuple(each for found in self._known.values() for each in found)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether there is no time for one more."""
+        return self._budget.seconds is not None and self._budget.elapsed + self.each_seconds > self._budget.seconds
