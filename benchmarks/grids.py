@@ -149,7 +149,7 @@ def best_pipeline(first: Variant) -> tuple[str, float]:
     devices = len(first.machine.devices)
     counts = [count for count in (2, 4, 8) if devices % count == 0]
     found = [("none", math.inf)]
-    found += [(each.name, each.seconds) for each in pipelines(first, divisors(min(devices, 8)), counts)]
+    found += [(each.name, each.seconds) for each in pipelines(first, divisors(min(devices, 8)), counts) if each]
     return min(found, key=lambda each: each[1])
 
 

@@ -21,8 +21,10 @@ MICRO_BATCHES = 2, 4, 1  # of each stage; with fewer a pipeline is idle at its e
 SCHEDULES = ("one_f_one_b", 1), ("interleaved", 2)  # and the stages of each group of devices
 
 
-def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> Iterator[Outcome]:
+def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> Iterator[Outcome | None]:
     """Judge pipelines of a graph as it is, likely ones first; those that do not fit also with layers computed again.
+
+    None stands for one that cannot be.
 
     Args:
         tensors: degrees of tensor parallelism, the best first.
@@ -35,11 +37,10 @@ def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> 
             if (schedule, parts, count, tensor) not in is_roomy:
                 plan = _plan(first, parts, count, tensor, (schedule, loops), interiors)
                 name = f"{schedule}, {count} stages, {parts * count} micro-batches, tensor {tensor}"
-                found = plan and _judge(first, plan, name + ", computed again" * bool(interiors))
-                if found:
-                    if math.isfinite(found.seconds):
-                        is_roomy.add((schedule, parts, count, tensor))
-                    yield found
+                found = _judge(first, plan, name + ", computed again" * bool(interiors)) if plan else None
+                if found and math.isfinite(found.seconds):
+                    is_roomy.add((schedule, parts, count, tensor))
+                yield found
 
 
 def _is_even(first: Variant, parts: int, count: int, tensor: int) -> bool:

@@ -28,7 +28,7 @@ from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import Transport, connect
 from taskflow.core.errors import NoRoomError
-from taskflow.cost.model import CostModel
+from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
@@ -64,6 +64,9 @@ FINALISTS = 12  # strategies that `simulate` judges when all is over: LAST of th
 LAST = 4
 # Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
+STAGED_EACH = (
+    1.0  # seconds a device that plans of stages take at least, about; where there is less, only if nothing fits
+)
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
 PIPED = 0.25  # of the seconds of a budget for pipelines of experts, where there are several hosts, at most
 PIPELINE = 3.0  # times a prediction such a one takes, until one is known
@@ -136,7 +139,7 @@ def search(
             if space is None:
                 run.judge_pipelines(found, first)
             run.search(found, until_local)
-        if space is None and (not has_room or (seconds and is_short(found))):
+        if space is None and (not has_room or run.staging > 0):
             run.search_stages(first)
         if not has_room and not run.staged:
             refuse(found, first)
@@ -180,7 +183,7 @@ class _Search:
         self._kept: list[tuple[int, Variant, Strategy]] = []  # the first: number of the last entry of the history
         self._ends: list[tuple[float, int, Variant, Strategy]] = []  # of tied descents, with their seconds
         self.predictions = Predictions(budget)
-        self._predicting = self._staging = 0.0  # seconds of predictions, and of stages
+        self._predicting = self.staging = 0.0  # seconds of predictions, and of stages
         self.staged: list[Outcome] = []  # plans of stages, the best first
         self.piped: list[Outcome] = []  # pipelines of experts
         self.best: Outcome
@@ -189,14 +192,18 @@ class _Search:
 
     def prepare(self, starts: Sequence[Start], may_stage: bool) -> None:
         """Begin with the best start, and keep back what predictions take, and plans of stages where these may be."""
-        best = self.predictions.begin(starts, ORDERS if may_stage else AS_LOWERED)
+        # Rehearsals change measured costs, and by other costs an order is another one.
+        is_fixed = not may_stage or isinstance(starts[0].variant.costs, MeasuredCosts)
+        best = self.predictions.begin(starts, AS_LOWERED if is_fixed else ORDERS)
         self._keep(best.variant, best.strategy, best.seconds)
         self.beta = BETA * len(best.variant.space.names) / self.seconds
         if self.budget.seconds is not None:
             self._predicting = min((FINALISTS + 4) * self.predictions.each_seconds, PREDICTED * self.budget.seconds)
             part = STAGED_LEAN if best.variant.plan.recomputed else STAGED * is_short(starts)
-            self._staging = may_stage * part * self.budget.seconds
-            self.budget.kept_back = self._predicting + self._staging
+            self.staging = may_stage * part * self.budget.seconds
+            if self.staging < STAGED_EACH * len(best.variant.machine.devices):
+                self.staging = 0.0
+            self.budget.kept_back = self._predicting + self.staging
 
     def judge_pipelines(self, starts: Sequence[Start], first: Variant) -> None:
         """Pipelines of experts over several hosts, with the best degrees of tensor parallelism of the grids."""
@@ -205,11 +212,15 @@ class _Search:
             return
         tensors = list(dict.fromkeys(s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor))
         begin, each = budget.elapsed, PIPELINE * self.predictions.each_seconds
-        end = begin + PIPED * budget.seconds
+        if each > PIPED * budget.seconds:
+            return
         found = pipelines(first, tensors[:TENSORS], list(dict.fromkeys([hosts, 2])))
-        while not budget.is_interrupted and budget.elapsed + each < end and (outcome := next(found, None)):
-            self.piped.append(outcome)
-            each = (budget.elapsed - begin) / len(self.piped)
+        for tried, outcome in enumerate(found, 1):
+            self.piped += [outcome] if outcome else []
+            elapsed = budget.elapsed - begin
+            is_over = elapsed * (tried + 1) / tried > PIPED * budget.seconds
+            if is_over or budget.is_interrupted or (tried > 1 and not self.piped):  # a graph that can have none
+                break
 
     def search(self, starts: Sequence[Start], until_local: bool) -> None:
         """Spend the budget."""
@@ -305,7 +316,7 @@ class _Search:
     def search_stages(self, first: Variant) -> None:
         """Search plans of stages and micro-batches, which take less memory, in what was kept back for it."""
         budget = self.budget
-        left = budget.seconds and max(self._staging, budget.left_seconds - self._predicting, LEAST * budget.seconds)
+        left = budget.seconds and max(self.staging, budget.left_seconds - self._predicting, LEAST * budget.seconds)
         own = Budget(None if left else STAGED_PROPOSALS, left or STAGED_SECONDS)
         with noted_interrupt(own.interrupt):
             try:
