@@ -11,14 +11,41 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from taskflow.schedule.plan import Plan
+from taskflow.searching.budget import Budget
 from taskflow.searching.fold import block_interiors
 from taskflow.searching.outcome import Outcome
+from taskflow.searching.starts import Start
 from taskflow.searching.variants import Variant
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.stages import stages
 
 MICRO_BATCHES = 2, 4, 1  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
+TENSORS = 2  # degrees of tensor parallelism, the best of the grids
+PART = 0.25  # of the seconds of a budget, at most
+TIMES = 3.0  # a prediction of a strategy such a one takes, until one is known
 SCHEDULES = ("one_f_one_b", 1), ("interleaved", 2)  # and the stages of each group of devices
+
+
+def judged_pipelines(
+    first: Variant, starts: Sequence[Start], budget: Budget, each_seconds: float = 0.0
+) -> list[Outcome]:
+    """Pipelines between the hosts of a machine, as many as there is time for; none without a budget in seconds.
+
+    Args:
+        starts: whose best degrees of tensor parallelism are taken.
+        each_seconds: that a prediction takes.
+    """
+    hosts, found = len({d.host for d in first.machine.devices}), list[Outcome]()
+    if hosts < 2 or budget.seconds is None or TIMES * each_seconds > PART * budget.seconds:
+        return found
+    tensors = list(dict.fromkeys(s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor))
+    begin = budget.elapsed
+    for tried, outcome in enumerate(pipelines(first, tensors[:TENSORS] or [1], list(dict.fromkeys([hosts, 2]))), 1):
+        found += [outcome] if outcome else []
+        is_over = (budget.elapsed - begin) * (tried + 1) / tried > PART * budget.seconds
+        if is_over or budget.is_interrupted or (tried > 1 and not found):  # a graph that can have none
+            break
+    return found
 
 
 def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> Iterator[Outcome | None]:

@@ -41,16 +41,21 @@ class Predictions:
         """Predict the best start in all of `orders`; which is best is known from then on.
 
         One that is too large to be lowered counts as one that does not fit.
+
+        Raises:
+            MemoryError: so are all that fit.
         """
         until = ORDERING * (self._budget.seconds or math.inf)
-        for best in sorted(starts, key=lambda start: start.seconds):
+        for best in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
             begin = self._budget.elapsed
             if found := self.of(best.variant, best.strategy, orders, until):
                 break
             best.seconds = math.inf
-        fastest = min(zip(found, orders, strict=False), key=lambda each: each[0].figures, default=(None, None))
+        else:
+            raise MemoryError("search: of no start that fits the devices is there memory here for all rows")
+        fastest = min(zip(found, orders, strict=False), key=lambda each: each[0].figures)
         self.orders = tuple(dict.fromkeys([None, fastest[1]]))
-        self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / max(len(found), 1)
+        self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / len(found)
         return best
 
     def of(

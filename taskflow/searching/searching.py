@@ -38,7 +38,7 @@ from taskflow.searching.budget import Budget, collect_rarely
 from taskflow.searching.fold import fold
 from taskflow.searching.joint import search_stages
 from taskflow.searching.outcome import Outcome, non_dominated
-from taskflow.searching.pipelines import pipelines
+from taskflow.searching.pipelines import judged_pipelines
 from taskflow.searching.predictions import AS_LOWERED, ORDERS, Predictions
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.space import Space, count_strategies
@@ -55,7 +55,6 @@ PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum; of 20
 # that a strategy names: of many any single one matters little, and a walk that accepts all of those goes astray.
 BETA = 30.0
 TIED_STARTS = 3  # of tied descents
-TENSORS = 2  # degrees of tensor parallelism in pipelines
 TIED = 0.5  # of what starts leave of the budget, at most
 WALKS = 3  # from starts; of each rank
 WALKING = 0.6  # of what is left then, before the first descent
@@ -64,12 +63,8 @@ FINALISTS = 12  # strategies that `simulate` judges when all is over: LAST of th
 LAST = 4
 # Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
-STAGED_EACH = (
-    1.0  # seconds a device that plans of stages take at least, about; where there is less, only if nothing fits
-)
+STAGED_EACH = 1.0  # seconds a device that these take, about; with less they are searched only where nothing fits
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
-PIPED = 0.25  # of the seconds of a budget for pipelines of experts, where there are several hosts, at most
-PIPELINE = 3.0  # times a prediction such a one takes, until one is known
 PREDICTED = 0.4  # of the seconds of a budget, at most, are kept back for `simulate`
 
 
@@ -98,7 +93,8 @@ def search(
         proposals: budget of every rank, in strategies judged; default 10,000 if `seconds` are not given.
         seed: equal seeds give equal results, if the budget is in proposals alone.
         starts: name -> strategy, besides single device, operator placement, placed tables, data parallel, model
-            parallel and one weird trick on all devices, a half, a quarter and so on, and the grids of experts.
+            parallel and one weird trick on all devices, a half, a quarter and so on, the grids of experts and, on
+            several hosts and with a budget in seconds, their pipelines.
         progress: called with (proposals done, best seconds), both of this rank.
         seconds: budget in seconds; with `proposals`, whichever is spent sooner ends the search.
         space: what to search, and nothing else: starts that are not in it are left out (`left_out`; where none is
@@ -137,12 +133,14 @@ def search(
         if has_room:
             run.prepare(found, may_stage=space is None)
             if space is None:
-                run.judge_pipelines(found, first)
+                run.piped = judged_pipelines(first, found, budget, run.predictions.each_seconds)
             run.search(found, until_local)
         if space is None and (not has_room or run.staging > 0):
             run.search_stages(first)
         if not has_room and not run.staged:
-            refuse(found, first)
+            run.piped = judged_pipelines(first, found, budget) if space is None else []
+            if not any(math.isfinite(each.seconds) for each in run.piped):
+                refuse(found, first)
         baseline = run.settle(found)
         results, are_interrupted = zip(
             *transport.gather((run.result(found, baseline, left_out, first), budget.is_interrupted)), strict=True
@@ -204,23 +202,6 @@ class _Search:
             if self.staging < STAGED_EACH * len(best.variant.machine.devices):
                 self.staging = 0.0
             self.budget.kept_back = self._predicting + self.staging
-
-    def judge_pipelines(self, starts: Sequence[Start], first: Variant) -> None:
-        """Pipelines of experts over several hosts, with the best degrees of tensor parallelism of the grids."""
-        hosts, budget = len({d.host for d in first.machine.devices}), self.budget
-        if hosts < 2 or budget.seconds is None:
-            return
-        tensors = list(dict.fromkeys(s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor))
-        begin, each = budget.elapsed, PIPELINE * self.predictions.each_seconds
-        if each > PIPED * budget.seconds:
-            return
-        found = pipelines(first, tensors[:TENSORS], list(dict.fromkeys([hosts, 2])))
-        for tried, outcome in enumerate(found, 1):
-            self.piped += [outcome] if outcome else []
-            elapsed = budget.elapsed - begin
-            is_over = elapsed * (tried + 1) / tried > PIPED * budget.seconds
-            if is_over or budget.is_interrupted or (tried > 1 and not self.piped):  # a graph that can have none
-                break
 
     def search(self, starts: Sequence[Start], until_local: bool) -> None:
         """Spend the budget."""

@@ -6,6 +6,7 @@ import pytest
 
 import taskflow
 from taskflow import CostModel, MachineModel, lower, simulate
+from taskflow.lowering import Lowering
 from taskflow.searching.pipelines import pipelines
 from taskflow.searching.variants import Variant
 from tests.searching.test_grids import transformer
@@ -54,10 +55,48 @@ def test_unequal_groups_are_left_out(count, tensor):
 
 def test_a_search_finds_an_order_and_judges_pipelines_between_hosts():
     graph = transformer(4, 64, "float32").graph
-    found = taskflow.search(graph, HOSTS, CostModel.analytic(HOSTS), seconds=4.0)
+    found = taskflow.search(graph, HOSTS, CostModel.analytic(HOSTS), proposals=20, seconds=120.0)
     assert any(name.startswith("one_f_one_b") for name in found.baseline_seconds)
     assert found.seconds == seconds_of(found.plan, graph).seconds <= min(found.baseline_seconds.values())
     alone = taskflow.search(graph, HOSTS.take(8), CostModel.analytic(HOSTS.take(8)), proposals=50)
     assert not any(name.startswith("one_f_one_b") for name in alone.baseline_seconds)
     as_lowered = simulate(lower(graph, alone.plan.strategy, HOSTS.take(8)), CostModel.analytic(HOSTS.take(8)))
     assert alone.plan.schedule and alone.seconds < as_lowered.seconds
+
+
+def test_where_nothing_else_fits_a_pipeline_of_experts_is_the_answer(monkeypatch):
+    graph = transformer(4, 64, "float32").graph
+    machine = HOSTS.with_rates(memory_bytes=24_000)
+    monkeypatch.setattr("taskflow.searching.searching.judged_starts", lambda *args, **options: [])
+    monkeypatch.setattr("taskflow.searching.searching.random_start", lambda *args: False)
+    monkeypatch.setattr("taskflow.searching.searching.search_stages", refused)
+    found = taskflow.search(graph, machine, CostModel.analytic(machine), proposals=20, seconds=40.0)
+    assert found.plan.schedule == "one_f_one_b" and found.seconds == seconds_of(found.plan, graph, machine).seconds
+
+
+def refused(*args, **options):
+    raise ValueError("no plan that fits into memory was found")
+
+
+def test_a_start_whose_rows_are_too_many_is_left_out(monkeypatch):
+    graph, machine = transformer(2, 8, "float32").graph, HOSTS.take(2)
+    costs = CostModel.analytic(machine)
+    too_large = taskflow.search(graph, machine, costs, proposals=1).strategy
+    lower_all = Lowering.lower
+
+    def lower_some(self, strategy):
+        if dict(strategy) == dict(too_large):
+            raise MemoryError("Unable to allocate 42.9 GiB")
+        return lower_all(self, strategy)
+
+    monkeypatch.setattr(Lowering, "lower", lower_some)
+    assert dict(taskflow.search(graph, machine, costs, proposals=1).strategy) != dict(too_large)
+    monkeypatch.setattr(Lowering, "lower", out_of_memory)
+    with pytest.raises(
+        MemoryError, match=r"^search: of no start that fits the devices is there memory here for all rows$"
+    ):
+        taskflow.search(graph, machine, costs, proposals=1)
+
+
+def out_of_memory(self, strategy):
+    raise MemoryError
