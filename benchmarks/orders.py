@@ -1,7 +1,8 @@
 """What orders of rows cost to find, and to apply: `python benchmarks/orders.py [--old CHECKOUT]`.
 
 Seconds of the processor for a GPT of 24 layers of 2,048 on 64 H100, tensor parallelism of 4, sequence parallel: every
-order by list scheduling, and `TaskGraph.reordered`. Second runs, since the first compile. With `--old`, the same in another checkout (`git worktree add`), and the ratio of both.
+order by list scheduling, and `TaskGraph.reordered`. Second runs, since the first compile. With `--old`, the same in
+another checkout (`git worktree add`), and the ratio of both.
 """
 
 from __future__ import annotations
