@@ -63,7 +63,7 @@ def check_streams(graph: TaskGraph) -> None:
     """
     table = StreamTable(graph.machine)
     kind, first = graph.kind, graph.streams[:, 0]
-    expected = np.where(kind == Kind.POINT, table.compute[graph.device], table.receiving[graph.device])
+    expected = np.where(kind == Kind.POINT, table.compute[graph.device], table.within[graph.device])
     expected = np.where(kind == Kind.FEED, table.host[graph.device], expected)
     remote = ((kind == Kind.COPY) | (kind == Kind.FOLD)) & (graph.source != graph.device)
     expected = np.where(remote, table.of_transfers[graph.source, graph.device, 0], expected)

@@ -78,7 +78,7 @@ def group_of(machine: MachineModel, table: StreamTable, devices: Sequence[int]) 
     ends = table.of_transfers[pair][:, :, : table.of_transfers.shape[2] - table.routes.shape[2]]
     by_link = np.array([d.sends_by_link and d.kind != "cpu" for d in members])
     ends = np.concatenate([ends, np.where(by_link[:, None], table.routes[pair][:, :, 0], -1)[..., None]], axis=2)
-    _, streams = _by_first_use(np.append(ends, table.receiving[at]))
+    _, streams = _by_first_use(np.append(ends, table.within[at]))
     inside = set(at.tolist())
     behind = np.array([end if end in inside else -1 for end in (machine.links[k].ends[1] for k in used)] + [-1])
     bandwidth = machine.link_bandwidth[used]

@@ -91,8 +91,8 @@ class Mover:
     ) -> None:
         self.hosts, self.few, self.doors, self.streams = hosts, few, doors, streams
         self.lives, self.table, self.piece_bytes = lives, table, piece_bytes
-        compute, receiving, _, sending = streams
-        self.is_queued = bool(((sending >= 0) | (receiving == compute)).all())
+        _, receiving, _, _, within = streams
+        self.is_queued = bool((receiving == within).all())
         self.memory, self.room = np.empty(0, np.int64), 1
 
     def world(self, points_of: Array, used: Array, store: PointStore) -> tuple[Any, ...]:

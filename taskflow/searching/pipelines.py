@@ -23,6 +23,7 @@ MICRO_BATCHES = 2, 4, 1  # of each stage; with fewer a pipeline is idle at its e
 TENSORS = 2  # degrees of tensor parallelism, the best of the grids
 PART = 0.25  # of the seconds of a budget, at most
 TIMES = 3.0  # a prediction of a strategy such a one takes, until one is known
+FAR = 1.2  # times the best start: with so many stages no other pipeline is tried
 SCHEDULES = ("one_f_one_b", 1), ("interleaved", 2)  # and the stages of each group of devices
 
 
@@ -39,8 +40,9 @@ def judged_pipelines(
     if hosts < 2 or budget.seconds is None or TIMES * each_seconds > PART * budget.seconds:
         return found
     tensors = list(dict.fromkeys(s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor))
-    begin = budget.elapsed
-    for tried, outcome in enumerate(pipelines(first, tensors[:TENSORS] or [1], list(dict.fromkeys([hosts, 2]))), 1):
+    begin, limit = budget.elapsed, FAR * min((start.seconds for start in starts), default=math.inf)
+    tried_ones = pipelines(first, tensors[:TENSORS] or [1], list(dict.fromkeys([hosts, 2])), limit)
+    for tried, outcome in enumerate(tried_ones, 1):
         found += [outcome] if outcome else []
         is_over = (budget.elapsed - begin) * (tried + 1) / tried > PART * budget.seconds
         if is_over or budget.is_interrupted or (tried > 1 and not found):  # a graph that can have none
@@ -48,7 +50,9 @@ def judged_pipelines(
     return found
 
 
-def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> Iterator[Outcome | None]:
+def pipelines(
+    first: Variant, tensors: Sequence[int], counts: Sequence[int], limit: float = math.inf
+) -> Iterator[Outcome | None]:
     """Judge pipelines of a graph as it is, likely ones first; those that do not fit also with layers computed again.
 
     None stands for one that cannot be.
@@ -56,17 +60,20 @@ def pipelines(first: Variant, tensors: Sequence[int], counts: Sequence[int]) -> 
     Args:
         tensors: degrees of tensor parallelism, the best first.
         counts: of groups of devices, each with a stage or several.
+        limit: seconds; a count whose first pipeline that fits is slower is given up.
     """
     shapes = [shape for shape in product(MICRO_BATCHES, counts, tensors) if _is_even(first, *shape)]
     again, is_roomy = block_interiors(first.graph) if first.graph.differentiations else (), set[object]()
+    hopeful: dict[int, bool] = {}  # by count
     for interiors in dict.fromkeys([(), again]):
         for (schedule, loops), (parts, count, tensor) in product(SCHEDULES, shapes):
-            if (schedule, parts, count, tensor) not in is_roomy:
+            if (schedule, parts, count, tensor) not in is_roomy and hopeful.get(count, True):
                 plan = _plan(first, parts, count, tensor, (schedule, loops), interiors)
                 name = f"{schedule}, {count} stages, {parts * count} micro-batches, tensor {tensor}"
                 found = _judge(first, plan, name + ", computed again" * bool(interiors)) if plan else None
                 if found and math.isfinite(found.seconds):
                     is_roomy.add((schedule, parts, count, tensor))
+                    hopeful.setdefault(count, found.seconds <= limit)
                 yield found
 
 

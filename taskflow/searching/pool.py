@@ -142,7 +142,7 @@ class Pool:
     def _links(self) -> tuple[object, ...]:
         """`receiving.Links` as a plain tuple."""
         mover = self.lowering.mover
-        return tuple(links_of(self.costs.rates, mover.hosts, mover.few, self.sets, not mover.is_queued))
+        return tuple(links_of(self.costs.rates, mover.hosts, mover.few, self.sets, mover.streams))
 
     def _settle_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""

@@ -36,6 +36,7 @@ class Links(NamedTuple):
         least_latency, best: per device, of all that it can receive from.
         fastest: throughput of all transfers.
         set_ptr, stream, hop_ptr, hop, first_stream: see `streams.StreamSets`; streams: how many there are.
+        receiving: of every device, the set of the stream in which it receives.
     """
 
     hosts: Array
@@ -53,18 +54,23 @@ class Links(NamedTuple):
     hop: Array
     first_stream: int
     streams: int
+    receiving: Array
 
 
-def links_of(rates: Rates, hosts: Array, few: tuple[int, int, int], sets: StreamSets, by_link: bool) -> Links:
-    """See `Links`; where devices send `by_link`, several links bring what it needs, and nothing is certain."""
-    if by_link:
+def links_of(rates: Rates, hosts: Array, few: tuple[int, int, int], sets: StreamSets, of_device: Array) -> Links:
+    """See `Links` and `StreamTable.of_device`.
+
+    Where a device sends by link, several links bring what it needs, and nothing is certain.
+    """
+    compute, receiving, _, sending, _ = of_device
+    if ((sending < 0) & (receiving != compute)).any():
         rates = rates._replace(latency=0 * rates.latency, throughput=np.full_like(rates.throughput, np.inf))
     (ptr, stream, hop_ptr, hop), first = sets.columns, sets.first_stream
     least, best = arrival_rates(rates)
     of_links = rates.latency, rates.throughput, least, best, float(best.max())
     occupied = ptr[: first + 1].copy(), stream[: ptr[first]].copy()
     loaded = hop_ptr[: first + 1].copy(), hop[: hop_ptr[first]].copy()
-    return Links(hosts, few[0], few[1], few[2], *of_links, *occupied, *loaded, first, sets.count)
+    return Links(hosts, few[0], few[1], few[2], *of_links, *occupied, *loaded, first, sets.count, first + receiving)
 
 
 class LoadedRegion(NamedTuple):

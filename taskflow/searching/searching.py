@@ -61,11 +61,14 @@ WALKING = 0.6  # of what is left then, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 12  # strategies that `simulate` judges when all is over: LAST of those kept last, ends of tied descents
 LAST = 4
+TIGHT = 4  # grids that do not fit by the judge, the fastest, that are finalists: their rows may fit
+FITTING = 0.75  # of the seconds of a budget, until a grid's rows fit
 # Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
 STAGED_EACH = 1.0  # seconds a device that these take, about; with less they are searched only where nothing fits
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
-PREDICTED = 0.4  # of the seconds of a budget, at most, are kept back for `simulate`
+PREDICTED = 0.3  # of the seconds of a budget, at most, are kept back for `simulate`
+FAR = 10.0  # times the best: a start from which a walk comes to nothing
 
 
 @phase("search")
@@ -135,11 +138,13 @@ def search(
             if space is None:
                 run.piped = judged_pipelines(first, found, budget, run.predictions.each_seconds)
             run.search(found, until_local)
+        else:
+            run.predict_tight(found)
         if space is None and (not has_room or run.staging > 0):
             run.search_stages(first)
         if not has_room and not run.staged:
             run.piped = judged_pipelines(first, found, budget) if space is None else []
-            if not any(math.isfinite(each.seconds) for each in run.piped):
+            if not any(math.isfinite(each.seconds) for each in (*run.piped, *run.predictions.all)):
                 refuse(found, first)
         baseline = run.settle(found)
         results, are_interrupted = zip(
@@ -196,7 +201,7 @@ class _Search:
         self._keep(best.variant, best.strategy, best.seconds)
         self.beta = BETA * len(best.variant.space.names) / self.seconds
         if self.budget.seconds is not None:
-            self._predicting = min((FINALISTS + 4) * self.predictions.each_seconds, PREDICTED * self.budget.seconds)
+            self._predicting = min(FINALISTS * self.predictions.each_seconds, PREDICTED * self.budget.seconds)
             part = STAGED_LEAN if best.variant.plan.recomputed else STAGED * is_short(starts)
             self.staging = may_stage * part * self.budget.seconds
             if self.staging < STAGED_EACH * len(best.variant.machine.devices):
@@ -269,7 +274,7 @@ class _Search:
         """Walk until that part of the budget is used."""
         variant = self.variant
         walk = Walk(variant.judge, variant.proposals, start, self.beta, self._generator(), variant.sharded)
-        if not math.isfinite(walk.seconds):
+        if not walk.seconds <= FAR * self.seconds:
             return
         while self.budget.used < until:
             self._step(variant, walk)
@@ -311,6 +316,14 @@ class _Search:
 
     # -- predictions ---------------------------------------------------------------------------------------------------
 
+    def predict_tight(self, starts: Sequence[Start]) -> None:
+        """Where no start fits, ask the rows of those that may fit: the fastest first, until one does."""
+        for start in sorted((start for start in starts if start.may_fit), key=lambda start: start.with_room):
+            if self.budget.used_seconds > FITTING or any(
+                math.isfinite(each.seconds) for each in self.predictions.of(start.variant, start.strategy, AS_LOWERED)
+            ):
+                return
+
     def settle(self, starts: Sequence[Start]) -> dict[str, float]:
         """Choose what `simulate` says is fastest of what was kept last, of starts and stages; seconds of the starts.
 
@@ -349,7 +362,8 @@ class _Search:
         ends = {seconds: (k, of, found) for seconds, k, of, found in reversed(self._ends)}  # of equal ones the first
         for number, variant, strategy in (*latest, *(ends[seconds] for seconds in sorted(ends))):
             yield number, "", variant, strategy
-        for start in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
+        tight = sorted((start for start in starts if start.may_fit), key=lambda start: start.with_room)[:TIGHT]
+        for start in sorted((*tight, *(start for start in starts if start.fits)), key=lambda start: start.with_room):
             yield 0, start.name, start.variant, start.strategy
 
     def _named(self, starts: Sequence[Start]) -> Iterator[Outcome]:

@@ -123,7 +123,7 @@ def add_sketch(x: LoadedRegion, ops: int, is_moved: bool, links: Links, p: Packe
             find_makers(needs[:readers], parts, made, maker)
             if is_moved and len(needs):
                 seconds, are_copies = receive(x, needs, made, parts, links)
-                add_rows(x, needs, readers, seconds, least, most, row_of, arrival, p)
+                add_rows(x, needs, readers, seconds, least, most, row_of, arrival, links, p)
                 if are_copies:
                     add_senders(x, needs, readers, seconds, parts, links, begin, arrival, p)
         p.version[version + v].first, p.version[version + v].count = begin, p.filled[0].rows - begin
@@ -157,6 +157,7 @@ def add_rows(
     most: Array,
     row_of: Array,
     arrival: Array,
+    links: Links,
     p: Packed,
 ) -> None:
     """One row per device that receives: what the reader lacks that lacks least; a second row: what others lack more.
@@ -174,19 +175,19 @@ def add_rows(
     for device in range(devices):
         row_of[device] = p.filled[0].rows - begin
         if most[device] > 0.0:
-            add_row(min(least[device], most[device]), device, devices, p)
+            add_row(min(least[device], most[device]), links.receiving[device], p)
         if most[device] > least[device]:
-            add_row(most[device] - least[device], device, devices, p)
+            add_row(most[device] - least[device], links.receiving[device], p)
     for i in range(readers):
         if seconds[i] > 0.0:
             arrival[needs[i], 0] = row_of[x.points.device[needs[i]]]
 
 
 @leaf
-def add_row(seconds: float, device: int, devices: int, p: Packed) -> None:
-    """A row in which a device receives."""
+def add_row(seconds: float, streams: int, p: Packed) -> None:
+    """A row on that set of streams, in which a device receives."""
     row = p.filled[0].rows
-    p.seconds[row], p.streams[row], p.within_ptr[row] = seconds, device * devices + device, p.filled[0].within
+    p.seconds[row], p.streams[row], p.within_ptr[row] = seconds, streams, p.filled[0].within
     p.filled[0].rows = row + 1
 
 

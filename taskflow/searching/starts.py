@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from taskflow.strategy.strategy import Strategy, check_strategy, completed
 from taskflow.tasks.memory import check_memory, plan_memory
 
 HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask a machine only how many devices it has
+DOUBTED = 0.6  # of the memory: up to so much may be missing by the judge, and the rows fit still
 RANDOM_STARTS = 20  # tried when no start fits into memory
 STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: as soon as one start fits, and until one does
 
@@ -57,6 +58,12 @@ class Start:
     def fits(self) -> bool:
         """Into memory."""
         return math.isfinite(self.seconds)
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether its rows may fit though the judge, which lets all of a region live as long as any of it, says no."""
+        room = min(device.memory_bytes for device in self.variant.machine.devices)
+        return not self.fits and math.isfinite(self.with_room) and self.excess <= DOUBTED * room
 
 
 def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget, is_given: bool) -> list[Start]:
@@ -99,9 +106,8 @@ def _all_starts(
         yield Start(name, first, strategy)
     if is_given:
         return
-    shapes = [(t, rest) for t in divisors(len(first.machine.devices)) for rest in (RESTS if t > 1 else RESTS[:1])]
     made: list[Start] = []
-    for start in _grids(first, shapes):
+    for start in grid_starts(first):
         yield start  # it is judged meanwhile
         made.append(start)
     if all(start.fits for start in found):
@@ -111,7 +117,7 @@ def _all_starts(
     fitting = {(start.tensor, start.rest) for start in made if start.fits}
     faster = {(start.tensor, start.rest) for start in made if _would_win(start, found)} - fitting
     for variant in leaner_variants(first) if faster else ():
-        yield from _grids(variant, [shape for shape in shapes if shape in faster])
+        yield from grid_starts(variant, faster)
 
 
 def is_short(found: Sequence[Start]) -> bool:
@@ -125,11 +131,17 @@ def _would_win(start: Start, found: Sequence[Start]) -> bool:
     return bool(start.tensor) and not start.fits and start.with_room < best
 
 
-def _grids(variant: Variant, shapes: Sequence[tuple[int, str]]) -> Iterator[Start]:
-    """Tensor parallelism of some degrees, and what is split otherwise, with sharded state and without."""
+def grid_starts(variant: Variant, shapes: Collection[tuple[int, str]] | None = None) -> Iterator[Start]:
+    """Tensor parallelism of every degree, and what is split otherwise, with sharded state and without.
+
+    Args:
+        shapes: degrees and splits that are wanted; default: all.
+    """
     also = ", computed again" * bool(variant.plan.recomputed) + ", sharded parameters" * bool(variant.plan.homes)
     devices = range(len(variant.machine.devices))
-    for tensor, rest in shapes:
+    for tensor, rest in ((t, rest) for t in divisors(len(devices)) for rest in (RESTS if t > 1 else RESTS[:1])):
+        if shapes is not None and (tensor, rest) not in shapes:
+            continue
         strategy = variant.grids.strategy(devices, tensor, rest)
         if strategy is None:
             continue

@@ -313,6 +313,7 @@ class _Rows:
 
     def __init__(self, task_graph: TaskGraph, seconds: Array, members: Sequence[int]) -> None:
         self.graph, self.seconds = task_graph, seconds
+        self.receiving = StreamTable(task_graph.machine).receiving.tolist()
         is_point = task_graph.kind == Kind.POINT
         launch = np.where(is_point, task_graph.launch, -1)
         numbers = np.array([*members, -1])
@@ -324,10 +325,14 @@ class _Rows:
         """Write what this task graph says about `movement` at the configurations `at`."""
         graph, done = self.graph, movement.seconds[at]
         rows = np.flatnonzero((graph.region == self.number[movement.region]) & (self.behind == movement.writer))
-        until: dict[int, float] = {}
+        busy, until = dict[int, float](), dict[int, float]()  # by stream, by row
         for row in rows.tolist():
-            done[graph.device[row]] += self.seconds[row]
-            until[row] = done[graph.device[row]]
+            stream, before = int(graph.streams[row, 0]), 0.0
+            if stream >= 0:  # else it comes by a link alone, beside others
+                before = busy.get(stream, 0.0)
+                busy[stream] = before + self.seconds[row]
+            until[row] = before + self.seconds[row]
+        done += [busy.get(stream, 0.0) for stream in self.receiving]
         for edge, waits in movement.waits.items():
             for row in np.flatnonzero(self.operator == edge.reader).tolist():
                 waits[at][graph.point[row]] = max((until.get(d, 0.0) for d in graph.deps(row)), default=0.0)

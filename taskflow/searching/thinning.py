@@ -18,14 +18,15 @@ from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.life import RegionLife
 from taskflow.lowering.state import COLLECTIVE, COPY, FEED, State
 
-COMPUTING, RECEIVING, HOST, SENDING = range(4)  # rows of `RowStreams.stream`
+COMPUTING, RECEIVING, HOST, SENDING, WITHIN = range(5)  # rows of `RowStreams.stream`
 
 
 class RowStreams(NamedTuple):
     """What tells the stream of a row of a region.
 
     Attributes:
-        stream: (4, devices) in which a device computes, receives, copies from the host and sends (-1: in none).
+        stream: (5, devices) in which a device computes, receives, copies from the host, sends (-1: in none), and copies
+            and folds what it has.
         ops: number of operators that touch the region.
         first: per operator, where its points begin in `device`.
         device: of every point.
@@ -48,10 +49,12 @@ def stream_of(s: State, issuer: int, index: int, streams: RowStreams) -> int:
     number = streams.version_row[issuer - streams.ops] + index
     row = s.row[number]
     stream = streams.stream[:, row.device]
-    comes_by_link = stream[SENDING] < 0 and stream[RECEIVING] != stream[COMPUTING]
-    if row.kind == COLLECTIVE or (row.kind == COPY and row.source != row.device and comes_by_link):
+    if row.kind == COLLECTIVE:
         return -1
-    return int(streams.stream[HOST if row.kind == FEED else RECEIVING, row.device])
+    if row.kind == COPY and row.source != row.device:
+        comes_by_link = stream[SENDING] < 0 and stream[RECEIVING] != stream[COMPUTING]
+        return -1 if comes_by_link else int(stream[RECEIVING])
+    return int(stream[HOST if row.kind == FEED else WITHIN])
 
 
 @inner

@@ -19,11 +19,11 @@ def count_streams(machine: MachineModel) -> int:
 
 
 class StreamTable:
-    """Numbers of the streams of a machine: per device compute, sending, receiving and host copies, then the links.
+    """Numbers of the streams of a machine: per device those of STREAMS, then the links.
 
-    Folds are part of receiving. A CPU device has one stream for all: its one thread computes and communicates, and it
-    is the receiver that copies, out of the sender's memory, so that sending costs the sender nothing. What comes and
-    goes to a device that sends by link occupies links alone.
+    What is folded or copied within a device waits for nothing that others send. A CPU device has one stream for all:
+    its one thread computes and communicates, and it is the receiver that copies, out of the sender's memory, so that
+    sending costs the sender nothing. What comes and goes to a device that sends by link occupies links alone.
 
     A collective occupies sending and receiving of all its devices and the links of the ring that they form: too many
     for a column each, so its row names the group of its devices instead.
@@ -39,7 +39,8 @@ class StreamTable:
         self.sending = np.where(self.one_thread | by_link, -1, count + self.compute)
         self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
         self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
-        self.of_device = np.stack([self.compute, self.receiving, self.host, self.sending])
+        self.within = np.where(self.one_thread, self.compute, 4 * count + self.compute)
+        self.of_device = np.stack([self.compute, self.receiving, self.host, self.sending, self.within])
         routes, arriving = machine.routes, np.where(by_link, -1, self.receiving)
         self.routes = np.where(routes < 0, -1, STREAMS * count + routes)
         ends = [np.broadcast_to(s[..., None], (count, count, 1)) for s in (arriving, self.sending[:, None])]
@@ -56,7 +57,7 @@ class StreamTable:
         streams = np.full((len(kind), 2 + self.routes.shape[2]), -1, np.int64)
         streams[:, 0] = self.compute[device]
         moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
-        streams[moves, 0] = self.receiving[device[moves]]
+        streams[moves, 0] = self.within[device[moves]]
         streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
         remote = moves & (source != device)
         streams[remote] = self.of_transfers[source[remote], device[remote]]
@@ -107,7 +108,7 @@ class StreamSets:
     def __init__(self, table: StreamTable) -> None:
         count, machine = len(table.compute), table.machine
         queues = np.stack([table.of_transfers[:, :, 0], np.maximum(table.of_transfers[:, :, 1], table.ports)], axis=2)
-        queues[table.compute, table.compute, 0] = table.receiving
+        queues[table.compute, table.compute, 0] = table.within
         flat, alone = queues.reshape(count * count, -1), 2 * count + table.count
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(alone, np.int64)])
         self._table, self._is_shared, self._groups = table, _shared(table), dict[tuple[bytes, ...], int]()
@@ -200,7 +201,7 @@ def stream_names(machine: MachineModel) -> dict[int, str]:
     """Stream number -> what it is, for traces."""
     count = len(machine.devices)
     names = {}
-    for k, what in enumerate(("compute", "sending", "receiving", "host copies")):
+    for k, what in enumerate(("compute", "sending", "receiving", "host copies", "moves within")):
         names.update({k * count + d: f"device {d} {what}" for d in range(count)})
     names.update({STREAMS * count + k: f"link {link.ends[0]}->{link.ends[1]}" for k, link in enumerate(machine.links)})
     return names

@@ -54,8 +54,8 @@ def access(privileges: Sequence[Privilege]) -> tuple[list[bool], list[bool]]:
     return reads, [p != Privilege.READ for p in privileges]
 
 
-# Streams of a device: compute, sending, receiving, host copies. Those of links come after those of all devices.
-STREAMS = 4
+# Streams of a device: compute, sending, receiving, host copies, moves within. Those of links come after all of these.
+STREAMS = 5
 JOINED = -2  # an algorithm, see `TaskGraph`
 
 COLLECTIVES = (

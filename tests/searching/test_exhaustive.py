@@ -1,5 +1,6 @@
 """Branch and bound: the optimum that enumeration finds, and bounds below everything that they leave out."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -38,10 +39,13 @@ def seconds_of_all(space, costs):
         yield judge.seconds(Strategy.of_graph(space.graph, dict(zip(space.names, chosen, strict=True))))
 
 
-@pytest.mark.parametrize(("kind", "bandwidth"), [("cpu", 1e7), ("emulated", 1e10)])
-@pytest.mark.parametrize("case", GRAPHS)
-def test_the_optimum_of_enumeration(case, bandwidth, kind):
-    machine = MachineModel.uniform(2, Device(kind, 0, 1 << 30, 1e8, 1e9), bandwidth)
+MACHINES = {"cpu": (1e7, {"kind": "cpu"}), "streams": (1e10, {}), "links": (1e10, {"sends_by_link": True})}
+
+
+@pytest.mark.parametrize(("case", "name"), [*product(GRAPHS, ["cpu", "streams"]), ("halo", "links")])
+def test_the_optimum_of_enumeration(case, name):
+    bandwidth, changes = MACHINES[name]
+    machine = MachineModel.uniform(2, replace(SLOW, memory_bytes=1 << 30, **changes), bandwidth)
     graph, costs = GRAPHS[case](), CostModel.analytic(machine)
     space = Space(graph, machine, device_lists=[(0,), (1,), (0, 1)])
     found = search_exhaustively(graph, machine, costs, space)

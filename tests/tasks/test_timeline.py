@@ -44,7 +44,7 @@ def test_what_has_many_rows_prints_as_one_line(timeline):
 def test_busy_seconds_of_streams_and_bytes_of_links(timeline):
     busy = timeline.busy_seconds()
     assert busy[0] == pytest.approx(16e-6)  # device 0 computes a
-    assert busy[8] == busy[2] == pytest.approx(9e-3)  # link 0->1 carries a, device 0 sends it
+    assert busy[10] == busy[2] == pytest.approx(9e-3)  # link 0->1 carries a, device 0 sends it
     assert timeline.link_bytes() == {0: 8000, 1: 8000}
 
 
@@ -66,8 +66,8 @@ def test_trace_names_its_streams(timeline, tmp_path):
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     lines = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     spans = [e for e in events if e["ph"] == "X"]
-    assert lines[0] == "device 0 compute" and lines[8] == "link 0->1"
-    assert sum(e["dur"] for e in spans if e["tid"] == 8) == pytest.approx(9e3)
+    assert lines[0] == "device 0 compute" and lines[10] == "link 0->1"
+    assert sum(e["dur"] for e in spans if e["tid"] == 10) == pytest.approx(9e3)
 
 
 def test_a_collective_occupies_its_whole_ring(tmp_path):

@@ -25,8 +25,9 @@ class StreamKind(IntEnum):
     SENDING = 1  # data leaves for other devices
     RECEIVING = 2
     HOST_COPIES = 3
-    OUTPUTS = 4  # data leaves for the host
-    LIBRARY = 5
+    WITHIN = 4  # folds, and copies within the device
+    OUTPUTS = 5  # data leaves for the host
+    LIBRARY = 6
 
 
 class ItemOrder:

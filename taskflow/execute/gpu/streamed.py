@@ -3,8 +3,8 @@
 Takes what `program` takes and a `StreamBackend`, CuPy's or a fake; gives a program of one call, which replays a step
 (`taskflow.execute.gpu.replay`). What follows from what:
 
-* Every row runs on the first stream that it occupies in the task graph: compute, receiving (copies and folds) or host
-  copies; outputs leave on a fifth stream of the device.
+* Every row runs on the first stream that it occupies in the task graph: compute, receiving, host copies or what
+  moves within the device; outputs leave on a sixth stream.
 * An item waits for the rows that its row depends on, those for memory included (`taskflow.execute.gpu.issue`).
 * Between ranks there are three carriers (`taskflow.execute.gpu.carriers` chooses): memory that is mapped (`peers`), a
   library (`together`), and messages through pinned memory of the host: device to host, MPI, host to device. Starting

@@ -115,9 +115,9 @@ class Finalists:
                     return
 
     def _keep(self, rows: TaskGraph, plan: Plan, pipeline: PlannedPipeline) -> bool:
-        """Simulate rows in the order of a plan; whether they fit, and the plan is kept."""
-        rows = rows if plan.schedule is None else reorder(rows, self.costs, plan.schedule)
-        timeline = simulate(rows, self.costs)
+        """Simulate rows, which are as lowered, in the order of a plan; whether they fit, and the plan is kept."""
+        ordered = rows if plan.schedule is None else reorder(rows, self.costs, plan.schedule)
+        timeline = simulate(ordered, self.costs)
         need = timeline.peak_bytes + staged_bytes(rows)
         device = int(np.argmax(need / self._room))
         name = f"{pipeline}" + (f", {order_name(plan.schedule)}" if plan.schedule is not None else "")

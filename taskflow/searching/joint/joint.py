@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 import numpy as np
@@ -145,7 +145,7 @@ class _Walk:
         """Lower what promises most, and go on from what is better than all before, until the budget is nearly spent."""
         self._change()
         while self._to_lower and self.budget.used < WALKED:
-            score, _, pipeline, estimate = heappop(self._to_lower)
+            score, _, pipeline, estimate = self._next()
             before = self.finalists.best_seconds
             if score > MARGIN * before:
                 break
@@ -156,8 +156,19 @@ class _Walk:
                 continue
             if self.finalists.judge(pipeline, [self.estimates.order(pipeline, estimate.policy)]):
                 self._judged[alike] = estimate.seconds
+            elif not self.finalists.judged:
+                self._add_changed(pipeline)
             if self.finalists.best_seconds < before:
                 self._change()
+
+    def _next(self) -> tuple[float, int, PlannedPipeline, Estimate]:
+        """The most promising; until something fits, every second time of what is expected to fit, if anything is."""
+        if self.finalists.judged or self.budget.done % 2:
+            return heappop(self._to_lower)
+        found = min(self._to_lower, key=lambda each: (max(each[3].share, 1.0), *each[:2]))
+        self._to_lower.remove(found)
+        heapify(self._to_lower)
+        return found
 
     def _change(self) -> None:
         """Add what moves make of the most promising pipelines, until nothing better comes of it for a while."""
@@ -165,8 +176,11 @@ class _Walk:
         while left and self._to_change and self.budget.used < until:
             score, _, pipeline = heappop(self._to_change)
             left, best = (PATIENCE, score) if score < best else (left - 1, best)
-            for other in moves(pipeline, self.tables):
-                self._add(other)
+            self._add_changed(pipeline)
+
+    def _add_changed(self, pipeline: PlannedPipeline) -> None:
+        for other in moves(pipeline, self.tables):
+            self._add(other)
 
     def _add(self, pipeline: PlannedPipeline) -> None:
         if pipeline in self._seen:

@@ -21,7 +21,7 @@ from tests.ops.strategies import operator_graphs
 from tests.strategies import examples, graphs, random_strategy, strategies
 
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
-NAMES = ("compute", "receiving", "host copies", "outputs", "next feeds")
+NAMES = ("compute", "receiving", "host copies", "within", "outputs", "next feeds")
 STARVED = (None, *NAMES, *(f"{name} {device}" for name in NAMES for device in (0, 1)))
 
 
