@@ -325,14 +325,15 @@ class _Rows:
         """Write what this task graph says about `movement` at the configurations `at`."""
         graph, done = self.graph, movement.seconds[at]
         rows = np.flatnonzero((graph.region == self.number[movement.region]) & (self.behind == movement.writer))
-        busy, until = dict[int, float](), dict[int, float]()  # by stream, by row
+        until, free = dict[int, float](), dict[int, float]()  # by row, by stream
         for row in rows.tolist():
-            stream, before = int(graph.streams[row, 0]), 0.0
+            stream = int(graph.streams[row, 0])
+            begin = max((until.get(d, 0.0) for d in graph.deps(row)), default=0.0)
             if stream >= 0:  # else it comes by a link alone, beside others
-                before = busy.get(stream, 0.0)
-                busy[stream] = before + self.seconds[row]
-            until[row] = before + self.seconds[row]
-        done += [busy.get(stream, 0.0) for stream in self.receiving]
+                begin = max(begin, free.get(stream, 0.0))
+            until[row] = free[stream] = begin + self.seconds[row]
+            if stream == self.receiving[graph.device[row]]:
+                done[graph.device[row]] += self.seconds[row]
         for edge, waits in movement.waits.items():
             for row in np.flatnonzero(self.operator == edge.reader).tolist():
                 waits[at][graph.point[row]] = max((until.get(d, 0.0) for d in graph.deps(row)), default=0.0)

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from taskflow import CostModel, Device, Graph, Kind, MachineModel, Strategy, lower
 from taskflow.searching.space import Space, power_of_two
 from taskflow.searching.tables import NEVER, SpaceTables, movements
+from taskflow.tasks.streams import StreamTable
 from tests import tiny
 from tests.strategies import examples, graphs
 
 MACHINE = MachineModel.uniform(2, Device("emulated", 0, 1 << 30, 1e8, 1e9, 1e-6), 1e6, 1e-5)
 COSTS = CostModel.analytic(MACHINE)
+RECEIVING = StreamTable(MACHINE).receiving
 
 
 def tables_of(graph, lists=((0,), (1,), (0, 1))):
@@ -50,7 +52,8 @@ def test_movement_is_that_of_the_whole_graph(model, seed):
     behind = np.maximum.accumulate(np.where(task_graph.kind == Kind.POINT, task_graph.launch, -1))
     names = np.array([task_graph.name(row) for row in range(len(task_graph))])
     for movement in found:
-        rows = (task_graph.kind != Kind.POINT) & (behind == movement.writer) & (names == movement.region)
+        arrives = task_graph.streams[:, 0] == RECEIVING[task_graph.device]
+        rows = arrives & (task_graph.kind != Kind.POINT) & (behind == movement.writer) & (names == movement.region)
         own = tables.family[movement.writer]
         at = numbers[own], 0 if movement.other == own else numbers[movement.other]
         expected = np.bincount(task_graph.device[rows], seconds[rows], 2)
@@ -82,5 +85,5 @@ def test_what_waits_for_two_rows_waits_for_both():
     at = first.index("i:2 on 0,1"), second.index("b:2 on 0,1")
     [(edge, waits)] = movement.waits.items()
     assert (edge.writer, edge.reader) == (0, 1)
-    assert waits[at] == pytest.approx(movement.seconds[at]) and movement.seconds[at].min() > 1e-5
+    assert (waits[at] > movement.seconds[at]).all() and movement.seconds[at].min() > 1e-5  # a sum comes between both
     assert movement.seconds[first.index("b:2 on 0,1"), second.index("b:2 on 0,1")].tolist() == [0.0, 0.0]
