@@ -35,11 +35,6 @@ def dropout(x: LogicalRegion, p: float = 0.5, training: bool = True, name: str |
     return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=_backward, flops=20)
 
 
-def is_dropout(op: Operator) -> bool:
-    """Whether the operator draws a mask."""
-    return op.kernel.function is _drop.function
-
-
 def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     """The same mask on the gradient: the kernel knows the name of the forward operator."""
     axes = terms(op)[1][0]

@@ -124,10 +124,6 @@ class Transport(ABC):
         """
         return None
 
-    def host_of(self, device: int) -> int:
-        """The host of the rank that drives `device`."""
-        return self.hosts[self.rank_of(device)]
-
     def give_way(self) -> None:
         """What a rank does again and again that waits for another one of its host: it lets messages go on."""
         os.sched_yield()

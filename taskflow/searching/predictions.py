@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 AS_LOWERED = (None,)
 ORDERS: tuple[str | None, ...] = None, "critical_path", "forward_first", "first_ready"
+NEXT = 4  # starts, the best included, that are predicted before a walk
 ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
 
 
@@ -38,15 +39,17 @@ class Predictions:
         self._known: dict[int, list[Outcome]] = {}  # by the identity of a strategy
 
     def begin(self, starts: Sequence[Start], orders: tuple[str | None, ...]) -> Start:
-        """Predict the best start in all of `orders`; which is best is known from then on.
+        """Predict the best start in all of `orders`, and the next ones in the best of these.
 
-        One that is too large to be lowered counts as one that does not fit.
+        A walk, which takes links for queues, may judge the best of them a tenth too slow. One that is too large to be
+        lowered counts as one that does not fit.
 
         Raises:
             MemoryError: so are all that fit.
         """
         until = ORDERING * (self._budget.seconds or math.inf)
-        for best in sorted((start for start in starts if start.fits), key=lambda start: start.seconds):
+        fitting = sorted((start for start in starts if start.fits), key=lambda start: start.seconds)
+        for best in fitting:
             begin = self._budget.elapsed
             if found := self.of(best.variant, best.strategy, orders, until):
                 break
@@ -56,6 +59,9 @@ class Predictions:
         fastest = min(zip(found, orders, strict=False), key=lambda each: each[0].figures)
         self.orders = tuple(dict.fromkeys([None, fastest[1]]))
         self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / len(found)
+        for start in [start for start in fitting if start.fits][1:NEXT]:
+            if self._budget.elapsed + self.each_seconds < until:
+                self.of(start.variant, start.strategy, self.orders)
         return best
 
     def of(
