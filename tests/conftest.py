@@ -19,7 +19,7 @@ pytest.register_assert_rewrite("tests.laws", "tests.refusals")
 # Derandomized: examples depend on the test alone, so a run can be repeated, and all ranks of one draw the same.
 # No check by the clock: these machines are shared.
 settings.register_profile(
-    "dev", max_examples=24, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "dev", max_examples=10, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("dev"), print_blob=True)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)  # HYPOTHESIS_PROFILE=thorough
