@@ -5,6 +5,7 @@ inputs, parameters and states, by name; integer inputs are below `case.high`; `c
 moved for gradients.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +32,14 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_variant(self) -> bool:
+        """Whether it has the operators of a composed one again, put together in another way."""
+        operator, _, how = re.sub("[, ]+", " ", self.name).partition(" ")
+        return operator in COMPOSED and bool(how) and not any(other in how for other in ("wide", "fused", "linear"))
 
+
+COMPOSED = ("gru", "lstm", "mixture_of_experts", "multihead_attention", "rnn")
 CASES: list[Case] = []
 
 

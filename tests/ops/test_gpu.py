@@ -13,7 +13,7 @@ from taskflow import CudaSource, Graph, MachineModel, lower
 from tests import laws, shim
 from tests.ops.cases import CASES
 from tests.ops.strategies import operator_graphs
-from tests.ops.test_precision import MODELS, TOLERANCE
+from tests.ops.test_precision import MODELS, TOLERANCE, convolutions, transformer
 from tests.ops.test_precision import trained as half_model
 from tests.strategies import Model, feeds_of, random_strategy, strategies
 
@@ -121,8 +121,13 @@ def pooled(g):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("build", [*MODELS, mixture, tables, pooled])
+@pytest.mark.parametrize(
+    ("build", "dtype"),
+    [
+        *((build, "float16") for build in (*MODELS, mixture, tables, pooled)),
+        *((build, "bfloat16") for build in (convolutions, transformer, mixture)),
+    ],
+)
 def test_training_in_half(build, dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
