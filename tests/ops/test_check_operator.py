@@ -5,16 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import ops
 from taskflow import Graph, LogicalRegion, replace_regions
 from taskflow.testing import check_operator
 from tests.refusals import assert_refused
 
-from .cases import CASES, Case
-
-IS_THOROUGH = settings().max_examples > 100
+from .cases import CASES, IS_THOROUGH, Case
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
