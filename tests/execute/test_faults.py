@@ -38,25 +38,14 @@ def seconds_since_accident(folder):
     return time.time() - (folder / "accident").stat().st_mtime
 
 
-def digest(folder, *arguments):
-    status, text = run(folder, *arguments)
-    assert status == 0, text
-    return re.search(r"digest (\w+) after step (\d+)", text).groups()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return digest(tmp_path_factory.mktemp("undisturbed"))
-
-
-def test_an_error_on_one_rank_ends_all_and_the_run_goes_on(undisturbed, tmp_path):
+def test_an_error_on_one_rank_ends_all(tmp_path):
+    """What the run goes on from is there; that it does: `test_killed_the_run_starts_again...` below."""
     status, text = run(tmp_path, "--every", 3, "--accident", "raise")
     seconds = seconds_since_accident(tmp_path)
     assert status != 0
     assert "RuntimeError: no such image\nin step 7 on rank 1, run of task" in text
     assert seconds < SECONDS
     assert [p.name for p in sorted(tmp_path.glob("step-*"))] == ["step-00000003", "step-00000006"]
-    assert digest(tmp_path, "--every", 3) == undisturbed
 
 
 def test_leaving_under_plain_mpirun_ends_all(mpirun, tmp_path):
@@ -78,7 +67,7 @@ def test_a_rank_that_hangs_is_named_and_ended(tmp_path):
     assert seconds < SECONDS
 
 
-def test_a_signal_to_one_rank_stops_all_after_the_same_step(undisturbed, tmp_path):
+def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path):
     status, text = run(tmp_path, "--epochs", 1000, "--accident", "stop")
     assert status == 128 + signal.SIGTERM, text
     newest = max(int(p.name.removeprefix("step-")) for p in tmp_path.glob("step-*"))
