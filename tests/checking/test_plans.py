@@ -18,7 +18,7 @@ ROWS = 1500  # of a plan that is looked at in Python
 
 
 @pytest.mark.slow
-@examples(40)
+@examples(90)
 @given(plan=plans())
 def test_every_plan_is_proven(plan):
     graph, task_graph = plan
