@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from taskflow.comm import launch
+from taskflow.searching.joint import finalists
 
 ROOT = Path(__file__).parents[1]
 pytest.register_assert_rewrite("tests.laws", "tests.refusals")
@@ -19,7 +20,7 @@ pytest.register_assert_rewrite("tests.laws", "tests.refusals")
 # Derandomized: examples depend on the test alone, so a run can be repeated, and all ranks of one draw the same.
 # No check by the clock: these machines are shared.
 settings.register_profile(
-    "dev", max_examples=24, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "dev", max_examples=10, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("dev"), print_blob=True)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)  # HYPOTHESIS_PROFILE=thorough
@@ -43,6 +44,14 @@ def why_no_gpu() -> str | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and (reason := why_no_gpu()):
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_schedules() -> Iterator[None]:
+    """Searches spend half a second on an order of their own, not five: it is as good for plans of a few stages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finalists, "SCHEDULE_SECONDS", 0.5)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -108,8 +108,8 @@ def test_a_schedule_shortens_a_step(name, most, load):
 @pytest.mark.slow
 @pytest.mark.mpi
 def test_plans_on_two_ranks(mpirun):
-    """Of states, of all three dimensions, of parts that share a device and of several orders."""
-    chosen = ["co_shard", "interlaced", "three_d", "zero"]
+    """Of states and of all three dimensions; what ranks do under any plan is proven by tests/mpi."""
+    chosen = ["three_d", "zero"]
     done = mpirun(2, FOLDER / "run.py", "--plans", *chosen, timeout=400)
     assert done.returncode == 0, done.stderr
     found = re.findall(r"^(\w+) .* predicted, .* measured, .* loss (\S+), difference (\S+)$", done.stdout, re.MULTILINE)

@@ -1,6 +1,6 @@
 """Laws 1 to 3 of design.md on random graphs, random strategies and random orders.
 
-HYPOTHESIS_PROFILE=thorough draws 80 times as many examples.
+HYPOTHESIS_PROFILE=thorough draws 200 times as many examples.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(100)
+@examples(240)
 @given(data=st.data())
 def test_any_strategy_gives_the_numbers_of_one_device(models, data):
     model = data.draw(GRAPHS[models])
@@ -28,7 +28,7 @@ def test_any_strategy_gives_the_numbers_of_one_device(models, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(50)
+@examples(120)
 @given(data=st.data())
 def test_checked_memory_finds_nothing(models, data):
     model = data.draw(GRAPHS[models])
@@ -37,7 +37,7 @@ def test_checked_memory_finds_nothing(models, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(30)
+@examples(72)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_any_order_gives_the_same_numbers(models, data, seed):
     model = data.draw(GRAPHS[models])
@@ -46,7 +46,7 @@ def test_any_order_gives_the_same_numbers(models, data, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(50)
+@examples(120)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_any_plan_in_time_gives_the_numbers_of_one_device(models, data, seed):
     """Micro-batches, stages, recomputation, schedules."""
@@ -57,7 +57,7 @@ def test_any_plan_in_time_gives_the_numbers_of_one_device(models, data, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(50)
+@examples(120)
 @given(data=st.data())
 def test_any_plan_gives_the_numbers_of_one_device(models, data, tmp_path_factory):
     """Strategy, micro-batches, order, recomputation, homes and collectives, through a file."""
@@ -69,7 +69,7 @@ def test_any_plan_gives_the_numbers_of_one_device(models, data, tmp_path_factory
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(30)
+@examples(72)
 @given(data=st.data())
 def test_runs_are_the_same_to_the_bit(models, data):
     model = data.draw(GRAPHS[models])
@@ -78,7 +78,7 @@ def test_runs_are_the_same_to_the_bit(models, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(10)
+@examples(24)
 @given(data=st.data(), seed=st.integers(0, 99), piece_bytes=st.sampled_from((None, 16, 100)))
 def test_repeated_steps_are_single_ones(models, data, seed, piece_bytes):
     model = data.draw(GRAPHS[models])
@@ -88,7 +88,7 @@ def test_repeated_steps_are_single_ones(models, data, seed, piece_bytes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(30)
+@examples(72)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_shared_regions_are_one(models, data, seed):
     model = data.draw(GRAPHS[models])

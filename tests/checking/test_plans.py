@@ -18,7 +18,7 @@ ROWS = 1500  # of a plan that is looked at in Python
 
 
 @pytest.mark.slow
-@examples(40)
+@examples(90)
 @given(plan=plans())
 def test_every_plan_is_proven(plan):
     graph, task_graph = plan
@@ -40,7 +40,7 @@ def assert_found(graph, bad):
 def test_every_fault_is_found():
     found = Counter()
 
-    @examples(100)
+    @examples(240)
     @given(plan=plans(), seed=st.integers(0, 2**32 - 1))
     def find(plan, seed):
         graph, task_graph = plan

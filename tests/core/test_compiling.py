@@ -131,8 +131,8 @@ def test_any_damage_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_of_processes_that_start_at_once_one_compiles_what_the_others_wait_for(package: Path, tmp_path: Path) -> None:
-    processes = [start(package, tmp_path) for _ in range(3)]
-    assert sorted(outcome(each) for each in processes) == [(23, False, ""), (23, True, ""), (23, True, "")]
+    processes = [start(package, tmp_path) for _ in range(2)]
+    assert sorted(outcome(each) for each in processes) == [(23, False, ""), (23, True, "")]
     assert [name.partition("-")[0] for name in files(tmp_path)] == ["called.called"]
 
 

@@ -121,7 +121,7 @@ def test_emulated_devices_take_about_as_long_as_predicted():
 
 
 @pytest.mark.slow
-@examples(20)
+@examples(40)
 @given(data=st.data())
 def test_laws_hold_for_collectives_of_any_size(data):
     with pytest.MonkeyPatch.context() as patch:

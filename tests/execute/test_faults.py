@@ -1,6 +1,7 @@
 """Whatever befalls one rank in the middle of a step, all ranks end soon, and it is said where and why."""
 
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -37,43 +38,24 @@ def seconds_since_accident(folder):
     return time.time() - (folder / "accident").stat().st_mtime
 
 
-def digest(folder, *arguments):
-    status, text = run(folder, *arguments)
-    assert status == 0, text
-    return re.search(r"digest (\w+) after step (\d+)", text).groups()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return digest(tmp_path_factory.mktemp("undisturbed"))
-
-
-SAID = {
-    "raise": "RuntimeError: no such image\nin step 7 on rank 1, run of task",
-    "leave": "taskflow: rank 1 leaves with 'out of data' in step 7, run of task ",
-}
-
-
-@pytest.mark.parametrize("accident", SAID)
-def test_an_accident_on_one_rank_ends_all_and_the_run_goes_on(accident, undisturbed, tmp_path):
-    status, text = run(tmp_path, "--every", 3, "--accident", accident)
+def test_an_error_on_one_rank_ends_all(tmp_path):
+    """What the run goes on from is there; that it does: `test_killed_the_run_starts_again...` below."""
+    status, text = run(tmp_path, "--every", 3, "--accident", "raise")
     seconds = seconds_since_accident(tmp_path)
     assert status != 0
-    assert SAID[accident] in text
+    assert "RuntimeError: no such image\nin step 7 on rank 1, run of task" in text
     assert seconds < SECONDS
     assert [p.name for p in sorted(tmp_path.glob("step-*"))] == ["step-00000003", "step-00000006"]
-    if accident == "raise":
-        assert digest(tmp_path, "--every", 3) == undisturbed
 
 
-def test_an_accident_under_plain_mpirun_ends_all(mpirun, tmp_path):
-    """Leaving does, too: `test_leaving_alone_ends_all` in tests/test_ending.py."""
-    done = mpirun(2, TRAIN, tmp_path, "--accident", "raise")
+def test_leaving_under_plain_mpirun_ends_all(mpirun, tmp_path):
+    done = mpirun(2, TRAIN, tmp_path, "--every", "3", "--accident", "leave")
     seconds = seconds_since_accident(tmp_path)
     assert done.returncode != 0
-    assert SAID["raise"] in done.stderr
+    assert "taskflow: rank 1 leaves with 'out of data' in step 7, run of task " in done.stderr
     assert "and ends all ranks" in done.stderr
     assert seconds < SECONDS
+    assert [p.name for p in sorted(tmp_path.glob("step-*"))] == ["step-00000003", "step-00000006"]
 
 
 def test_a_rank_that_hangs_is_named_and_ended(tmp_path):
@@ -85,7 +67,7 @@ def test_a_rank_that_hangs_is_named_and_ended(tmp_path):
     assert seconds < SECONDS
 
 
-def test_a_signal_to_one_rank_stops_all_after_the_same_step(undisturbed, tmp_path):
+def test_a_signal_to_one_rank_stops_all_after_the_same_step(tmp_path):
     status, text = run(tmp_path, "--epochs", 1000, "--accident", "stop")
     assert status == 128 + signal.SIGTERM, text
     newest = max(int(p.name.removeprefix("step-")) for p in tmp_path.glob("step-*"))
@@ -104,32 +86,33 @@ def test_a_signal_to_the_launcher_stops_all_ranks(number, tmp_path):
         job.send_signal(number)
         text, _ = job.communicate(timeout=30)
     assert job.returncode == 128 + number, text
-    saved = sorted(tmp_path.glob("step-*"))
-    assert 1 <= len(saved) <= 3
-    if number == signal.SIGTERM:
-        digest(tmp_path, "--epochs", int(saved[-1].name.removeprefix("step-")) // 5 + 1)
+    assert 1 <= len(list(tmp_path.glob("step-*"))) <= 3
 
 
-def test_killed_again_and_again_the_run_ends_with_the_same_bits():
+def test_killed_the_run_starts_again_and_ends_with_the_same_bits():
+    """Again and again: `python benchmarks/kills.py`."""
     kills = ROOT / "benchmarks" / "kills.py"
-    command = [sys.executable, kills, "--kills", "2", "--epochs", "6", "--every", "3"]
+    command = [sys.executable, kills, "--kills", "1", "--epochs", "3", "--every", "3", "--seed", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_twenty_of_the_injected_deaths():
+def test_one_of_each_injected_death():
     """All of them: `python benchmarks/deaths.py`."""
     command = [sys.executable, ROOT / "benchmarks" / "deaths.py", "--few", "--patience", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "20 deaths: 20 of 20 ended in time" in done.stdout
+    assert "9 deaths: 9 of 9 ended in time" in done.stdout
 
 
-def test_a_checkpoint_of_four_ranks_loads_on_one_two_and_three(tmp_path):
-    train = ["-m", "taskflow", "run", "-n"]
+def test_a_checkpoint_of_three_ranks_loads_on_two_and_on_one(tmp_path, monkeypatch, capsys):
     digests = set()
-    for ranks, rule in ((4, "data_parallel"), (1, "single_device"), (2, "model_parallel"), (3, "one_weird_trick")):
-        status, text = run(tmp_path, "--rule", rule, launcher=[*train, str(ranks)])
+    for ranks, rule in ((3, "data_parallel"), (2, "model_parallel")):
+        launcher = ["-m", "taskflow", "run", "-n", str(ranks)]
+        status, text = run(tmp_path, "--rule", rule, launcher=launcher)
         assert status == 0, text
         digests.add(re.search(r"digest (\w+) after step 20", text).group(1))
+    monkeypatch.setattr(sys, "argv", [str(TRAIN), str(tmp_path), "--rule", "single_device"])
+    runpy.run_path(str(TRAIN), run_name="__main__")
+    digests.add(re.search(r"digest (\w+) after step 20", capsys.readouterr().out).group(1))
     assert len(digests) == 1

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow.core.columns import pointers
 from taskflow.execute import flows as module
 from taskflow.execute.flows import FlowLedger
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
+from tests.strategies import examples
 
 FLOWS, LINKS = 30, 3
 LATEST = 0.15  # seconds; the ledger takes up to 0.2
@@ -33,7 +34,7 @@ def ends_at_once(loads, seconds, begin):
     return fair_pass(both, wide, np.append(begin, seconds))[1][FLOWS:]
 
 
-@settings(max_examples=20, deadline=None)
+@examples(100)
 @given(st.integers(0, 2**32))
 def test_ends_are_those_of_the_fair_pass_however_late_beginnings_are_known(seed):
     random = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 """Who waits for whom among ranks: whatever their pace, everything happens in order, and no wait is needless."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ops
@@ -30,7 +30,7 @@ from taskflow.execute.progress import (
 from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.task_graph import Privilege
 from tests import laws
-from tests.strategies import graphs, strategies
+from tests.strategies import examples, graphs, strategies
 
 
 def waiting(task_graph):
@@ -137,7 +137,7 @@ def assert_in_order(task_graph, clashing, ends, here, tasks, done, cell):
                 assert not clash.any(), f"{task_graph[task]} takes memory that an earlier row still uses"
 
 
-@settings(max_examples=25)
+@examples(100)
 @given(data=st.data(), seed=st.integers(0, 99), several=st.booleans(), hosts=st.integers(1, 3), hands_all=st.booleans())
 def test_no_pace_of_the_ranks_breaks_the_order(data, seed, several, hosts, hands_all):
     model = data.draw(graphs())

@@ -19,7 +19,7 @@ from tests.strategies import graphs, random_strategy
 
 @pytest.mark.parametrize("record", [True, False])
 @pytest.mark.parametrize("carrier", TRANSPORTS)
-@examples(10)
+@examples(20)
 @given(data=st.data())
 def test_collectives_give_the_numbers_of_one_device(carrier, record, data):
     each = data.draw(st.integers(1, SIZE))  # devices a host: rings where there are several

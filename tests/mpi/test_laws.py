@@ -41,7 +41,7 @@ def placed(draw, models, machine=MachineModel.uniform(SIZE)):  # noqa: B008 - a 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(40)
+@examples(90)
 @given(data=st.data())
 def test_any_strategy_gives_the_numbers_of_one_device(models, transport, data):
     laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=3, transport=transport)
@@ -73,7 +73,7 @@ def test_ranks_give_the_bits_of_one_process(transport, example, seed):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(10)
+@examples(20)
 @given(data=st.data())
 def test_homes_updates_and_what_is_offloaded_lie_on_any_rank(transport, data):
     model, seed = data.draw(GRAPHS["tiny"]), data.draw(st.integers(0, 2**32 - 1))
@@ -112,7 +112,7 @@ def test_a_rank_may_drive_several_emulated_devices(data):
 
 
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(15)
+@examples(30)
 @given(data=st.data())
 def test_emulated_devices_give_the_numbers_of_one_device(models, data):
     laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models], EMULATED)), steps=2)
@@ -120,7 +120,7 @@ def test_emulated_devices_give_the_numbers_of_one_device(models, data):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(10)
+@examples(20)
 @given(data=st.data())
 def test_checked_memory_finds_nothing(models, transport, data):
     laws.any_strategy_is_one_device(*data.draw(placed(GRAPHS[models])), steps=2, check=True, transport=transport)
@@ -144,7 +144,7 @@ def test_runs_are_the_same_to_the_bit(models, transport, data):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("models", GRAPHS)
-@examples(10)
+@examples(20)
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_shared_regions_are_one(models, transport, data, seed):
     laws.shared_regions_are_one(*data.draw(placed(GRAPHS[models])), random=seed, transport=transport)

@@ -18,14 +18,14 @@ from tests.strategies import graphs
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(30)
+@examples(70)
 @given(example=placed(graphs()))
 def test_fused_calls_give_the_numbers_of_one_device(transport, example):
     laws.any_strategy_is_one_device(*example, steps=3, transport=transport, record=False)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(15)
+@examples(30)
 @given(example=placed(graphs()), seed=st.integers(0, 99))
 def test_ranks_of_uneven_pace_give_the_numbers_of_one_device(comm, transport, example, seed):
     model, machine, strategy = example

@@ -5,17 +5,20 @@ inputs, parameters and states, by name; integer inputs are below `case.high`; `c
 moved for gradients.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 
 import ops
 from taskflow import Graph, LogicalRegion
 
 Array = np.ndarray[Any, np.dtype[Any]]
+IS_THOROUGH = settings().max_examples > 100
 Values = Mapping[str, Array]
 
 
@@ -31,7 +34,14 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_variant(self) -> bool:
+        """Whether it has the operators of a composed one again, put together in another way."""
+        operator, _, how = re.sub("[, ]+", " ", self.name).partition(" ")
+        return operator in COMPOSED and bool(how) and not any(other in how for other in ("wide", "fused", "linear"))
 
+
+COMPOSED = ("gru", "lstm", "mixture_of_experts", "multihead_attention", "rnn")
 CASES: list[Case] = []
 
 

@@ -63,7 +63,7 @@ def run_operator(points: OperatorPoints, values: Values, step: int) -> None:
         inputs = [values[r.name][rects[k].slices()] for k, r in enumerate(op.inputs)]
         before = [a.copy() for a in inputs]
         # Strided and contiguous tiles side by side, as memory plans make them.
-        inputs = [a.copy() if (p + k) % 2 and k not in op.writes else a for k, a in enumerate(inputs)]
+        inputs = [a.copy() if k % 2 and k not in op.writes else a for k, a in enumerate(inputs)]
         outputs = [results[k][b] if k in added else _tile(results[k], points, k, b) for k, b in enumerate(boxes)]
         with np.errstate(all="raise", under="ignore"):
             op.kernel(context, *inputs, *outputs)

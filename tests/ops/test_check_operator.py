@@ -5,25 +5,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 import ops
 from taskflow import Graph, LogicalRegion, replace_regions
 from taskflow.testing import check_operator
 from tests.refusals import assert_refused
 
-from .cases import CASES, Case
-
-IS_THOROUGH = settings().max_examples > 100
+from .cases import CASES, IS_THOROUGH, Case
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_operator(case: Case) -> None:
     """Each operator has a wide case for uneven degrees; `test_operators.test_splits` has those of all others."""
-    degrees = (2, 3, 4) if IS_THOROUGH or case.name.endswith("wide") else (2,)
+    degrees = (2, 3, 4) if IS_THOROUGH else () if case.is_variant else (3,) if case.name.endswith("wide") else (2,)
     options = {"high": case.high, "differentiable": case.is_differentiable, "moved": case.moved}
     checked = check_operator(case.build, case.reference, degrees=degrees, tolerance=1e-12, **options)
-    assert checked or all(op.extents[a] == 1 for op in case.build()[0].operators for a in op.split_axes)
+    assert checked or not degrees or all(op.extents[a] == 1 for op in case.build()[0].operators for a in op.split_axes)
 
 
 def scale(kernel, backward_factor=1.0):

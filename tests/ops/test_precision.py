@@ -68,8 +68,17 @@ def run(model, strategy=None, devices=4, steps=3, **options):
     return laws.run(lower(model.graph, strategy, machine), model.feeds, steps, **options)
 
 
-@pytest.mark.parametrize("build", MODELS)
-def test_any_strategy_is_one_device(build, half):
+@pytest.fixture(params=[(perceptron, "bfloat16"), (transformer, "bfloat16"), *((m, "float16") for m in MODELS)])
+def build_and_half(request):
+    """Every model in float16, two of them in bfloat16."""
+    build, half = request.param
+    if half == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    return build, half
+
+
+def test_any_strategy_is_one_device(build_and_half):
+    build, half = build_and_half
     model = trained(build, half)
     expected, machine = run(model), MachineModel.uniform(4)
     for strategy in (
@@ -80,16 +89,16 @@ def test_any_strategy_is_one_device(build, half):
         laws.assert_close(run(model, strategy), expected, TOLERANCE[half])
 
 
-@pytest.mark.parametrize("build", MODELS)
-def test_training_is_near_float32(build, half):
+def test_training_is_near_float32(build_and_half):
+    build, half = build_and_half
     wide, narrow = run(trained(build, "float32")), run(trained(build, half))
     wide = {name: value for name, value in wide.items() if name in narrow}
     narrow = {name: value for name, value in narrow.items() if name in wide}
     laws.assert_close(narrow, wide, 2 * TOLERANCE[half])
 
 
-@pytest.mark.parametrize("build", MODELS)
-def test_kernels_keep_to_their_privileges(build, half):
+def test_kernels_keep_to_their_privileges(build_and_half):
+    build, half = build_and_half
     model = trained(build, half, ops.adam)
     laws.assert_equal(run(model, check=True), run(model))
 

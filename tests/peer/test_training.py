@@ -98,15 +98,14 @@ def torch_losses(torch: Any, pair: Pair, module: Any, batches: list[dict[str, An
     return losses
 
 
-@pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("name", ["mlp", "cnn", "lstm", "lstm, fused", "gpt", "dlrm", "moe"])
-def test_losses_are_torchs(name: str, devices: int, torch: Any) -> None:
+def test_losses_are_torchs(name: str, torch: Any) -> None:
     pair = pairs()[name]
     torch.manual_seed(5)
     module, graph = pair.module().double(), pair.build(batch=6, dtype="float64")
     batches = [feeds(graph, pair.high, step) for step in range(STEPS)]
     weights = ops.from_torch_state(module.state_dict())
-    machine = MachineModel.uniform(devices)
+    machine = MachineModel.uniform(2)
     with Executor(lower(graph, data_parallel(graph, machine), machine)) as step:
         assert {r.name for r in graph.parameters} <= set(weights) <= set(step.persistent)
         for region, value in weights.items():

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow.schedule import Block, find_period, find_schedule
 from tests.refusals import assert_refused
 from tests.schedule import placements
 from tests.schedule.placements import check, k_shape, m_shape, nn_shape, v_shape, x_shape, zbv_shape
+from tests.strategies import examples
 
 SECONDS, TRIES = 1.5, 6  # of a search; a loaded machine may need some more
 
@@ -76,8 +77,8 @@ def random_placements(draw):
     return placements.joined(*chains), draw(st.integers(2, 6))
 
 
+@examples(150)
 @given(random_placements(), st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
 def test_what_is_found_keeps_the_rules(placement, parts):
     blocks, memory = placement
     busiest = max(sum(b.span for b in blocks if d in b.devices) for d in range(3))

@@ -120,7 +120,7 @@ def test_searches_get_a_part_of_the_seconds_that_are_left(monkeypatch, clock):
         return search(*arguments, seconds=None, **options)
 
     monkeypatch.setattr(at_home, "search", timed_search)
-    search_at_home(network(), home(), FakeCosts(home()), proposals=800, seconds=80.0)
+    search_at_home(network(), home(), FakeCosts(home()), proposals=400, seconds=80.0)
     assert given == [20.0, 10.0, 10.0]  # of 40, 20 and 20
 
 
@@ -136,7 +136,7 @@ def test_interrupted_the_best_in_rehearsal_is_returned(monkeypatch):
 
     monkeypatch.setattr(at_home, "search", interrupted_search)
     with pytest.raises(SearchInterrupted) as stop:
-        search_at_home(network(), home(), FakeCosts(home()), proposals=800)
+        search_at_home(network(), home(), FakeCosts(home()), proposals=200)
     found = stop.value.result
     assert found.seconds == pytest.approx(true_of(found.plan, slow_samples))
     assert found.seconds <= min(found.baseline_seconds.values())

@@ -211,7 +211,7 @@ def test_plans_are_what_their_rows_are():
     costs = CostModel.analytic(FOUR)
     needed = int(simulate(lower(graph, data_parallel(graph, FOUR), FOUR), costs).peak_bytes.max())
     machine = FOUR.with_rates(memory_bytes=int(0.7 * needed))
-    budget = Budget(20, 60.0)
+    budget = Budget(10, 60.0)
     found = search_stages(graph, machine, costs, budget)
     assert [each.seconds for each in found] == sorted(each.seconds for each in found)
     for each in found[:6]:
@@ -259,7 +259,7 @@ def test_splits_within_a_stage_are_taken():
     assert [{axis: d for axis, d in each.items() if d > 1} for each in split] == [{"o": 4}, {"i": 4}]
     other = next(p for p in moves(pipeline, tables) if len(p.stages) == 1 and p.parts == 2)
     assert other.stages[0].split == "data"
-    found = search_stages(graph, FOUR, tables.pricing.costs, Budget(20, 60.0), within=lambda count: named[count])
+    found = search_stages(graph, FOUR, tables.pricing.costs, Budget(10, 60.0), within=lambda count: named[count])
     assert any("tensor" in each.name for each in found)
 
 

@@ -67,7 +67,7 @@ def test_proposals_are_what_lowering_and_simulating_from_scratch_give(model, mac
             strategy, seconds = proposed, found
 
 
-@examples(100)
+@examples(240)
 @given(model=graphs(), machine=clusters(), seed=st.integers(0, 99), part=st.sampled_from([0.9, 1.0, 1.5, 4.0, 20.0]))
 def test_what_is_predicted_is_what_simulate_says(model, machine, seed, part):
     """Waits for memory included, whether it is planned or has so much room that nobody waits."""

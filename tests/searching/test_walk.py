@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import CostModel, Graph, MachineModel, single_device
@@ -15,7 +15,7 @@ from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
 from taskflow.searching.walk import LocalDescent, Walk
 from tests import tiny
-from tests.strategies import graphs
+from tests.strategies import examples, graphs
 
 TWO = MachineModel.uniform(2)
 
@@ -126,7 +126,7 @@ def plain_step(walk):
         walk.seconds = seconds
 
 
-@settings(max_examples=15)
+@examples(100)
 @given(graphs(steps=2), st.integers(0, 2**32 - 1))
 def test_a_walk_is_plain_metropolis_hastings(model, seed):
     """The same strategies, step by step, as the rule that knows no limit and compares probabilities."""

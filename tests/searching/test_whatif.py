@@ -47,7 +47,7 @@ def simulated(graph, machine):
 
 
 def test_every_case_is_what_a_search_of_its_own_finds(graph):
-    scales = [{"network": 10.0}, {"flops": 2.0, "latency": 0.5}]
+    scales = [{"network": 10.0, "flops": 2.0, "latency": 0.5}]
     cases = list(what_if(graph, HOSTS, COSTS, SHORT, scales=scales, devices=[2, 4], sensitivities=False))
     assert [(c.devices, dict(c.scales)) for c in cases] == [(n, s) for s in ({}, *scales) for n in (2, 4)]
     for case in cases:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import taskflow
@@ -12,6 +12,7 @@ from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory, with_reuse
 from taskflow.tasks.task_graph import Kind
 from tests.lowered import network
+from tests.strategies import examples
 
 CARRIED = ("copies", "ring", "two-level")  # how an all-reduce may be
 
@@ -29,7 +30,7 @@ def step(machine, seed, carried):
     return task_graph, costs.seconds(task_graph), simulate(task_graph, costs)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(100)
 @given(devices=st.integers(1, 6), seed=st.integers(0, 99), carried=st.sampled_from(CARRIED[:2]))
 def test_where_nothing_is_shared_links_might_be_queues(devices, seed, carried):
     """Every two devices have a link of their own."""
@@ -40,7 +41,7 @@ def test_where_nothing_is_shared_links_might_be_queues(devices, seed, carried):
     assert timeline.seconds == total
 
 
-@settings(max_examples=15, deadline=None)
+@examples(100)
 @given(name=st.sampled_from(["p100", "k80"]), seed=st.integers(0, 99), carried=st.sampled_from(CARRIED))
 def test_no_link_carries_more_than_it_can_and_the_path_has_no_gaps(name, seed, carried):
     task_graph, seconds, timeline = step(MachineModel.preset(name, nodes=2), seed, carried)

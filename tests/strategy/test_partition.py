@@ -1,12 +1,12 @@
 """Which point touches which box, on which device: the one rule for forward, backward and update."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from taskflow import Graph, MachineModel, ParallelConfig, Rect, random_strategy
 from taskflow.strategy.partition import Partition, partition
 from tests import tiny
-from tests.strategies import graphs
+from tests.strategies import examples, graphs
 
 
 def points_of(op, degrees, devices=None):
@@ -132,7 +132,7 @@ def test_partitions_know_their_properties():
     assert (gap.is_disjoint, gap.is_aliased, gap.is_complete) == (False, True, False)
 
 
-@settings(max_examples=20)
+@examples(100)
 @given(graphs())
 def test_outputs_are_covered_once_by_every_colour(model):
     machine = MachineModel.uniform(6)

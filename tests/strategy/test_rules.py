@@ -22,7 +22,7 @@ from tests.ops.random_graphs import BUILDERS, random_graph
 from tests.strategies import Model, feeds_of
 
 FOUR = MachineModel.uniform(4)
-LOWERED, SEARCHED = 30, 3
+LOWERED, SEARCHED = 12, 2
 
 
 def family_of(pattern, *shapes, **options):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ops
@@ -14,7 +14,7 @@ from taskflow.strategy.partition import partition
 from taskflow.strategy.rules import leaders
 from taskflow.strategy.strategy import check_strategy, completed, effective_config
 from tests import tiny
-from tests.strategies import graphs, random_strategy
+from tests.strategies import examples, graphs, random_strategy
 
 FOUR = MachineModel.uniform(4)
 
@@ -102,7 +102,7 @@ def test_a_file_says_what_it_is_for(net, tmp_path):
     }
 
 
-@settings(max_examples=30)
+@examples(100)
 @given(graphs(), st.integers(0, 99))
 def test_what_is_loaded_is_what_was_saved(tmp_path_factory, model, seed):
     strategy = random_strategy(model.graph, FOUR, seed)

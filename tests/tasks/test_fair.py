@@ -5,12 +5,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow.core.columns import pointers
 from taskflow.tasks.fair import Loads, fair_pass, turn_round
 from taskflow.tasks.tax import make_tax
+from tests.strategies import examples
 
 MOST_ROWS = 24
 PACE = np.array([0.75, 0.5])  # of two devices beside a collective
@@ -99,7 +100,7 @@ def run(pairs, hops, peak, latency, seconds, capacity, payer=None, slowed=()):
     return fair_pass(turn_round(len(seconds), before, after), loads, seconds, tax)
 
 
-@settings(max_examples=60)
+@examples(200)
 @given(programs())
 def test_the_pass_equals_a_slow_one_and_conserves_every_link(program):
     _, hops, peak, latency, seconds, capacity = program
@@ -118,7 +119,7 @@ def test_the_pass_equals_a_slow_one_and_conserves_every_link(program):
                 assert inside <= whole * max(high - low, 0.0) + 1e-9
 
 
-@settings(max_examples=60)
+@examples(200)
 @given(taxed_programs())
 def test_tasks_beside_a_collective_are_slower_and_it_is_not(program):
     for found, expected in zip(run(*program), slow_pass(*program), strict=True):
@@ -133,7 +134,7 @@ def test_a_task_pays_while_the_collective_is_under_way():
     assert end.tolist() == [2.0, 6.0, 11.0, 12.0]
 
 
-@settings(max_examples=20)
+@examples(100)
 @given(programs(is_shared=False))
 def test_rows_that_share_nothing_take_their_seconds_to_the_bit(program):
     pairs, _, _, _, seconds, _ = program

@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskflow import Device, Executor, Graph, MachineModel, Window, lower, single_device
@@ -16,7 +16,7 @@ from taskflow.tasks.threads.crew import Crew, thread_limit
 from taskflow.tasks.threads.division import divisions
 from tests import laws
 from tests.ops.strategies import operator_graphs
-from tests.strategies import graphs, random_strategy
+from tests.strategies import examples, graphs, random_strategy
 
 SLOW = Device(flops_per_second=1.0, memory_bandwidth=1.0)  # every point takes long enough to be divided
 
@@ -80,7 +80,7 @@ def threads(monkeypatch):
 
 
 @pytest.mark.parametrize("models", [graphs(), operator_graphs()], ids=["tiny", "operators"])
-@settings(max_examples=5)
+@examples(30)
 @given(data=st.data())
 def test_law_1_on_three_threads(models, data):
     model, machine = data.draw(models), MachineModel.uniform(data.draw(st.integers(1, 3)), SLOW)

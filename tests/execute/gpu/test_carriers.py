@@ -204,17 +204,11 @@ def test_transfers_that_follow_each_other_are_one_call():
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_collectives_of_six_ranks_run_in_the_library(mpirun):
-    chosen = "test_any_strategy_gives_the_numbers_of_one_device and nccl and 2-None"
-    found = mpirun(
-        6, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/mpi/test_streamed.py", "-k", chosen, timeout=240
-    )
-    assert found.returncode == 0 and "1 passed" in found.stdout, found.stdout + found.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_the_ranks_of_the_gpu_tests_run(mpirun):
-    """`tests/gpu/ranks.py`, so that it does not break where no GPU is."""
-    done = mpirun(2, "tests/gpu/ranks.py", "auto", "--fake", timeout=120)
+def test_collectives_of_five_ranks_run_in_the_library(mpirun):
+    """By `tests/gpu/ranks.py`, so that it does not break where no GPU is."""
+    graph, machine = network(), MachineModel.uniform(5).with_rates(kind="cuda")
+    task_graph = lower(graph, random_strategy(graph, machine, 0), machine)  # its first model
+    plans = choose_carriers(task_graph, ONE_HOST[:5], "nccl").plans.values()
+    assert {call.kind for plan in plans for calls in plan.rounds for call in calls} == {"reduce", "broadcast", "send"}
+    done = mpirun(5, "tests/gpu/ranks.py", "nccl", "--fake", timeout=120)
     assert done.returncode == 0 and "1 models are right" in done.stdout, done.stdout + done.stderr

@@ -5,7 +5,7 @@ import ctypes
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import taskflow
@@ -18,7 +18,7 @@ from tests.fake_gpu.streams import FakeStreams
 from tests.ops.strategies import operator_graphs
 from tests.ops.test_precision import MODELS
 from tests.ops.test_precision import trained as half_model
-from tests.strategies import random_strategy, strategies
+from tests.strategies import examples, random_strategy, strategies
 
 TWO = MachineModel.uniform(2, Device(kind="cuda"))
 X = np.arange(24.0).reshape(6, 4)
@@ -39,7 +39,7 @@ def test_a_checked_run_gives_the_same_numbers(backend, strategy):
 
 
 @pytest.mark.slow
-@settings(max_examples=max(1, settings().max_examples // 5))
+@examples(30)
 @given(data=st.data(), seed=st.integers(0, 99), starve=st.sampled_from((None, "receiving", "host copies", "compute")))
 def test_no_operator_breaks_its_privileges(data, seed, starve):
     model = data.draw(operator_graphs())
@@ -55,7 +55,7 @@ def test_no_kernel_for_gpus_breaks_its_privileges(build):
     model = half_model(build, "float16")
     task_graph = lower(model.graph, random_strategy(model.graph, TWO, 3), TWO)
     plain, checked = (
-        laws.run(task_graph, model.feeds, 2, backend=shim.ShimStreams(), check=check) for check in (False, True)
+        laws.run(task_graph, model.feeds, backend=shim.ShimStreams(), check=check) for check in (False, True)
     )
     laws.assert_equal(checked, plain)
 

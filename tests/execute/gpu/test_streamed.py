@@ -131,15 +131,18 @@ def all_waits(task_graph, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy, is_captured", [(2, False), (2, True)])
-def test_any_missing_event_is_found(strategy, is_captured, monkeypatch):
-    """Each wait of a program in turn is left out; starving one stream or another, some number is wrong."""
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_any_missing_event_is_found(is_captured, monkeypatch):
+    """Each wait of a program in turn is left out; starving one stream or another, some number is wrong.
+
+    Every second one is left out of a captured step, the others of one that is not.
+    """
     graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
-    task_graph = lower(graph, random_strategy(graph, machine, strategy), machine)
+    task_graph = lower(graph, random_strategy(graph, machine, 2), machine)
     expected = run(task_graph, feeds(), FakeStreams())
     waits = all_waits(task_graph, monkeypatch)
     assert len(waits) > 20
-    for wait in waits:
+    for wait in waits[int(is_captured) :: 2]:
         monkeypatch.setattr(replay, "plan_events", without_wait(*wait))
         assert any(is_wrong(task_graph, expected, starve, not is_captured) for starve in STARVED), (
             f"{wait} is not missed"
@@ -260,8 +263,7 @@ def test_the_host_cannot_wait_within_a_capture():
 # -- feeds -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("starve", STARVED)
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize(("kind", "starve"), [("cpu", None), *(("cuda", name) for name in STARVED)])
 def test_the_next_feeds_can_be_given_ahead(kind, starve):
     graph, machine = network(), MachineModel.uniform(2, Device(kind=kind))
     task_graph = lower(graph, random_strategy(graph, machine, 2), machine)
