@@ -1,10 +1,11 @@
 """Random limits of memory: what a search refuses though a grid of experts fits: `python benchmarks/memory_limits.py`.
 
-Twenty pairs of a small model and a machine, ten limits each, drawn between nine tenths of what the leanest grid needs
-on its fullest device and what the largest needs. Grids are those of `taskflow.searching.starts`, each as it is, with
-layers computed again, with sharded parameters and with both; what each needs is the peak of its rows. One line per
-pair: limits at which a grid fits, and how many of those the search refused, which must be none; limits at which none
-fits, how many of those the search fits still (by stages and micro-batches), and what the last refusal says.
+Twenty pairs of a small model and a machine, ten limits each, drawn by their logarithm between nine tenths of what the
+leanest grid needs on its fullest device and what the largest needs. Grids are those of `taskflow.searching.starts`,
+each as it is, with layers computed again, with sharded parameters and with both; what each needs is the peak of its
+rows. One line per pair: limits at which a grid fits, and how many of those the search refused, which must be none;
+limits at which none fits, how many of those the search fits still (by stages and micro-batches), and what the last
+refusal says.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def main() -> None:
             machine = taskflow.MachineModel.preset(preset, nodes=devices // each)
             graph = MODELS[model](devices)
             grids = sorted(needs(graph, machine))
-            limits = generator.uniform(LOWEST * grids[0], grids[-1], options.limits).astype(int)
+            low, high = np.log([LOWEST * grids[0], grids[-1]])
+            limits = np.exp(generator.uniform(low, high, options.limits)).astype(int)
             says = {int(limit): tried(graph, machine.with_rates(memory_bytes=int(limit)), 0) for limit in limits}
             fits = [limit for limit in says if limit >= grids[0]]
             wrong = [limit for limit in fits if says[limit]]
