@@ -71,9 +71,10 @@ class Fragments:
         keys, base = self._keys(numbers, used)
         for region, key in enumerate(keys):
             if key not in self._known:
-                self._known[key] = len(self._fragments)
-                self._fragments.append(self.mover.move(region, numbers, used, self.store))
+                fragment = self.mover.move(region, numbers, used, self.store)  # it may raise, then nothing is known
+                self._fragments.append(fragment)
                 self._base.append(base[region])
+                self._known[key] = len(self._base) - 1
         fragments, which = np.unique([self._known[key] for key in keys], return_inverse=True)
         shift = base - np.array(self._base, np.int64)[fragments][which]
         return Found([self._fragments[k] for k in fragments], which, shift)

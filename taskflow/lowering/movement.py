@@ -125,11 +125,16 @@ class Mover:
 
         Raises:
             InternalError: there is another fault.
+            MemoryError: there is no room. The next region begins with little again.
         """
         from taskflow.lowering import moving  # numba: imported on first use
 
         if end == moving.NO_MEMORY:
-            self.memory = np.empty(more, np.int64)
+            try:
+                self.memory = np.empty(more, np.int64)
+            except MemoryError:
+                self.room = 1
+                raise
         elif end == moving.NO_STATE:
             self.room *= 4
         elif end == moving.NOBODY:

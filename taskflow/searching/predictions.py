@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from taskflow.searching.budget import Budget
 from taskflow.searching.outcome import Outcome
-from taskflow.searching.starts import Start
+from taskflow.searching.starts import Start, tight_starts
 from taskflow.searching.variants import Variant
 from taskflow.strategy.strategy import Strategy
 
@@ -20,7 +20,8 @@ _log = logging.getLogger(__name__)
 
 AS_LOWERED = (None,)
 ORDERS: tuple[str | None, ...] = None, "critical_path", "forward_first", "first_ready"
-NEXT = 4  # starts, the best included, that are predicted before a walk
+NEXT, NEXT_UNTIL = 4, 0.4  # starts, the best included, that are predicted before a walk, and until when
+TIGHT = 0.75  # of the seconds of a budget: then no other start is asked for whether its rows fit
 ORDERING = 0.25  # of the seconds of a budget: then no other order is tried
 
 
@@ -60,7 +61,7 @@ class Predictions:
         self.orders = tuple(dict.fromkeys([None, fastest[1]]))
         self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / len(found)
         for start in [start for start in fitting if start.fits][1:NEXT]:
-            if self._budget.elapsed + self.each_seconds < until:
+            if self._budget.elapsed + self.each_seconds < NEXT_UNTIL * (self._budget.seconds or math.inf):
                 self.of(start.variant, start.strategy, self.orders)
         return best
 
@@ -84,6 +85,13 @@ class Predictions:
             except MemoryError as error:
                 _log.info("search: a strategy is left out, since its rows do not fit into memory here: %s", error)
         return self._known[id(strategy)]
+
+    def ask_tight(self, starts: Sequence[Start]) -> None:
+        """Where no start fits, predict those that may: the fastest first, until one does."""
+        for start in tight_starts(starts):
+            found = self.of(start.variant, start.strategy, AS_LOWERED)
+            if self._budget.used_seconds > TIGHT or any(math.isfinite(each.seconds) for each in found):
+                return
 
     @property
     def all(self) -> tuple[Outcome, ...]:

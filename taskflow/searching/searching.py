@@ -42,7 +42,16 @@ from taskflow.searching.pipelines import judged_pipelines
 from taskflow.searching.predictions import AS_LOWERED, ORDERS, Predictions
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.space import Space, count_strategies
-from taskflow.searching.starts import Start, check_starts, is_short, judged_starts, random_start, refuse, rule_starts
+from taskflow.searching.starts import (
+    Start,
+    check_starts,
+    is_short,
+    judged_starts,
+    likely_starts,
+    random_start,
+    refuse,
+    rule_starts,
+)
 from taskflow.searching.tied import TiedDescent
 from taskflow.searching.variants import Variant
 from taskflow.searching.walk import LocalDescent, Walk
@@ -61,8 +70,6 @@ WALKING = 0.6  # of what is left then, before the first descent
 AGAIN = 0.05  # of the budget: one more walk from the best strategy
 FINALISTS = 12  # strategies that `simulate` judges when all is over: LAST of those kept last, ends of tied descents
 LAST = 4
-TIGHT = 4  # grids that do not fit by the judge, the fastest, that are finalists: their rows may fit
-FITTING = 0.75  # of the seconds of a budget, until a grid's rows fit
 # Of the seconds of a budget for plans of stages: where memory is short, where the best start is leaner, at least.
 STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
 STAGED_EACH = 1.0  # seconds a device that these take, about; with less they are searched only where nothing fits
@@ -139,7 +146,7 @@ def search(
                 run.piped = judged_pipelines(first, found, budget, run.predictions.each_seconds)
             run.search(found, until_local)
         else:
-            run.predict_tight(found)
+            run.predictions.ask_tight(found)
         if space is None and (not has_room or run.staging > 0):
             run.search_stages(first)
         if not has_room and not run.staged:
@@ -316,14 +323,6 @@ class _Search:
 
     # -- predictions ---------------------------------------------------------------------------------------------------
 
-    def predict_tight(self, starts: Sequence[Start]) -> None:
-        """Where no start fits, ask the rows of those that may fit: the fastest first, until one does."""
-        for start in sorted((start for start in starts if start.may_fit), key=lambda start: start.with_room):
-            if self.budget.used_seconds > FITTING or any(
-                math.isfinite(each.seconds) for each in self.predictions.of(start.variant, start.strategy, AS_LOWERED)
-            ):
-                return
-
     def settle(self, starts: Sequence[Start]) -> dict[str, float]:
         """Choose what `simulate` says is fastest of what was kept last, of starts and stages; seconds of the starts.
 
@@ -362,8 +361,7 @@ class _Search:
         ends = {seconds: (k, of, found) for seconds, k, of, found in reversed(self._ends)}  # of equal ones the first
         for number, variant, strategy in (*latest, *(ends[seconds] for seconds in sorted(ends))):
             yield number, "", variant, strategy
-        tight = sorted((start for start in starts if start.may_fit), key=lambda start: start.with_room)[:TIGHT]
-        for start in sorted((*tight, *(start for start in starts if start.fits)), key=lambda start: start.with_room):
+        for start in likely_starts(starts):
             yield 0, start.name, start.variant, start.strategy
 
     def _named(self, starts: Sequence[Start]) -> Iterator[Outcome]:

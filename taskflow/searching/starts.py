@@ -23,11 +23,13 @@ from taskflow.searching.judge import Judge
 from taskflow.searching.placement import divisors
 from taskflow.searching.variants import Variant, leaner_variants
 from taskflow.strategy.rules import RULES
+from taskflow.strategy.sharded import shard_state
 from taskflow.strategy.strategy import Strategy, check_strategy, completed
 from taskflow.tasks.memory import check_memory, plan_memory
 
 HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask a machine only how many devices it has
 DOUBTED = 0.6  # of the memory: up to so much may be missing by the judge, and the rows fit still
+TIGHT = 4  # such starts that are predicted
 RANDOM_STARTS = 20  # tried when no start fits into memory
 STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: as soon as one start fits, and until one does
 
@@ -58,12 +60,6 @@ class Start:
     def fits(self) -> bool:
         """Into memory."""
         return math.isfinite(self.seconds)
-
-    @property
-    def may_fit(self) -> bool:
-        """Whether its rows may fit though the judge, which lets all of a region live as long as any of it, says no."""
-        room = min(device.memory_bytes for device in self.variant.machine.devices)
-        return not self.fits and math.isfinite(self.with_room) and self.excess <= DOUBTED * room
 
 
 def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget, is_given: bool) -> list[Start]:
@@ -123,6 +119,18 @@ def _all_starts(
 def is_short(found: Sequence[Start]) -> bool:
     """Whether a grid that does not fit would be the fastest."""
     return any(_would_win(start, found) for start in found)
+
+
+def tight_starts(found: Sequence[Start]) -> list[Start]:
+    """Those whose rows may fit though the judge, for which regions live as a whole, says no; the fastest first."""
+    room = min((d.memory_bytes for start in found[:1] for d in start.variant.machine.devices), default=0)
+    tight = (s for s in found if not s.fits and math.isfinite(s.with_room) and s.excess <= DOUBTED * room)
+    return sorted(tight, key=lambda start: start.with_room)
+
+
+def likely_starts(found: Sequence[Start]) -> list[Start]:
+    """Those that fit and some that may, the fastest first."""
+    return sorted([*tight_starts(found)[:TIGHT], *(s for s in found if s.fits)], key=lambda start: start.with_room)
 
 
 def _would_win(start: Start, found: Sequence[Start]) -> bool:
@@ -195,6 +203,8 @@ def rule_starts(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:
         found = rule(graph, machine)
         if name in HALVED or found not in named.values():  # as a placement of one operator is, or one without tables
             named[name] = found
+    if "proportional" in named:
+        named["proportional, sharded state"] = shard_state(graph, named["proportional"])
     count = len(machine.devices) // 2
     while count > 1:
         some = MachineModel.uniform(count)

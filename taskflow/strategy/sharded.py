@@ -19,7 +19,7 @@ import numpy as np
 from taskflow.graph.family import Family
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.homes import is_home
-from taskflow.strategy.strategy import REPLICAS, ParallelConfig, Strategy, completed, effective_config, parts
+from taskflow.strategy.strategy import REPLICAS, Degree, ParallelConfig, Strategy, completed, effective_config, parts
 
 
 def shard_state(graph: Graph, strategy: Strategy) -> Strategy:
@@ -83,7 +83,7 @@ def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | Non
     """Of an operator that has `config`, one without replicas on the same devices; None: none, or its parts are unequal.
 
     Replicas are parts along the largest axis that has equal ones, of those that are whole; else along the first that is
-    split already.
+    split already. Where devices got unequal parts of what the operator lacks, samples by their speed, so they do here.
     """
     family, degrees = Family.of(op), {axis: parts(degree) for axis, degree in config.degrees}
     kept = [axis for axis in degrees if axis in op.split_axes and axis in op.extents]
@@ -93,7 +93,12 @@ def sharded_config(op: Operator, config: ParallelConfig) -> ParallelConfig | Non
     if held is None or held.shape[-1] < 2:
         return None
     replicas = held.shape[-1]
-    for axis in sorted((a for a in op.split_axes if a not in kept), key=lambda a: -op.extents[a]):
+    whole = sorted((a for a in op.split_axes if a not in kept), key=lambda a: -op.extents[a])
+    lacking = [degree for axis, degree in config.degrees if axis not in kept]
+    if len(lacking) == 1 and not isinstance(lacking[0], int):
+        able = [axis for axis in whole if family.allows({axis: replicas}) and min(lacking[0]) * op.extents[axis] >= 1]
+        return _ordered(op, {**{a: degrees[a] for a in kept}, able[0]: lacking[0]}, held) if able else None
+    for axis in whole:
         split = {**{a: degrees[a] for a in kept}, axis: replicas}
         if op.extents[axis] % replicas == 0 and family.allows(split):
             return _ordered(op, split, held)
@@ -119,11 +124,11 @@ def _holders(degrees: Mapping[str, int], config: ParallelConfig, kept: list[str]
     return np.array(different).reshape([*(degrees[a] for a in kept), -1])
 
 
-def _ordered(op: Operator, split: Mapping[str, int], devices: np.ndarray) -> ParallelConfig:
+def _ordered(op: Operator, split: Mapping[str, Degree], devices: np.ndarray) -> ParallelConfig:
     """The axes in the order of the operator."""
     names = list(split)
     order = sorted(range(len(names)), key=lambda k: list(op.extents).index(names[k]))
-    turned = devices.reshape([split[name] for name in names]).transpose(order)
+    turned = devices.reshape([parts(split[name]) for name in names]).transpose(order)
     return ParallelConfig({names[k]: split[names[k]] for k in order}, turned.reshape(-1).tolist())
 
 

@@ -1,6 +1,7 @@
 """Lowering: the exact rows of small graphs, worked out by hand."""
 
 import numpy as np
+import pytest
 
 import taskflow
 from taskflow import Executor, Kind, MachineModel, ParallelConfig, lower
@@ -320,3 +321,13 @@ def test_no_bytes_move_on_one_device():
     assert task_graph.devices_used == (2,)
     with Executor(task_graph) as step:
         assert np.isfinite(step({"x": np.ones((24, 12))})["loss"])
+
+
+def test_after_rows_that_no_memory_is_left_for_others_are_lowered():
+    """More int64s than there are addresses are asked for; the next time it begins with little."""
+    graph, machine = network(), MachineModel.uniform(4)
+    lowering, strategy = Lowering(graph, machine), taskflow.data_parallel(graph, machine)
+    lowering.mover.room = 1 << 40
+    with pytest.raises(MemoryError):
+        lowering.lower(strategy)
+    assert lowering.lower(strategy).digest() == Lowering(graph, machine).lower(strategy).digest()

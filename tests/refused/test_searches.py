@@ -62,7 +62,7 @@ def test_no_plan_of_stages_fits(graph):
     """As below; half of a micro-batch of four samples is 48 bytes of `x` and 32 of y, beside 96 of weight."""
     machine = MachineModel.uniform(2, Device(memory_bytes=128))
     message = (
-        "search_stages: no plan that fits into memory was found; 1 stage on 2 of 2 devices (data) x 2 micro-batches, "
+        "search_stages: no plan that fits into memory was found; 1 stage on 2 of 2 devices (data) x 4 micro-batches, "
         "one_f_one_b: device 0 needs 256 B, it has 128 B"
     )
     assert_refused(message, lambda: search_stages(graph, machine, CostModel.analytic(machine), 60.0))

@@ -1,5 +1,7 @@
 """Grids of experts from patterns alone: what they split in models of all kinds, and that numbers stay the same."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from taskflow.searching.judge import Judge
 from taskflow.searching.tied import TiedDescent
 from taskflow.strategy.sharded import ShardedState, shard_state, sharded_config, whole_config
 from taskflow.strategy.strategy import REPLICAS, completed
-from tests.laws import assert_close, one_device, run
+from tests.laws import any_strategy_is_one_device, assert_close, one_device, run
 from tests.strategies import Model, feeds_of
 
 SLOW = Device(kind="emulated", flops_per_second=1e7, memory_bandwidth=1e9)
@@ -136,6 +138,17 @@ def test_unequal_parts_stay_as_they_are():
     update, uneven = model.graph.operator("e0.weight.adam"), ParallelConfig({"b": 2, "o": (0.75, 0.25)}, range(4))
     assert sharded_config(update, uneven) is None
     assert whole_config(update, uneven) == ParallelConfig({"o": (0.75, 0.25), None: 2}, (0, 2, 1, 3))
+
+
+def test_state_is_shared_out_as_samples_are():
+    """A device that is three times as fast has three quarters of the samples and of the state."""
+    model = transformer()
+    machine = MachineModel.uniform(2, Device("emulated"))
+    fast = replace(machine.devices[0], flops_per_second=3 * machine.devices[1].flops_per_second)
+    machine = replace(machine, devices=(fast, machine.devices[1]))
+    strategy = shard_state(model.graph, taskflow.proportional(model.graph, machine))
+    assert strategy["e0.weight.adam"] == ParallelConfig({"o": (0.75, 0.25)}, range(2))
+    any_strategy_is_one_device(model, MachineModel.uniform(2), strategy)
 
 
 # -- folds -------------------------------------------------------------------------------------------------------------
