@@ -1,9 +1,13 @@
 """Search at home under mpirun: all ranks rehearse, and agree on the plan and its seconds."""
 
+import pytest
+
 from taskflow import MachineModel, Trainer, search_at_home, simulate
 from taskflow.comm.transport import connect
 from taskflow.cost.model import MeasuredCosts
 from tests.fake_home import network
+
+pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 
 
 def test_all_ranks_return_what_was_fastest_in_rehearsal(comm):

@@ -11,6 +11,8 @@ from taskflow import checkpoint
 from taskflow.core.system import world_size
 from tests import kept
 
+pytestmark = pytest.mark.two_ranks  # with more it takes no other way
+
 SIZE = world_size()
 RULES = ["single_device", "data_parallel", "model_parallel", "one_weird_trick"]
 

@@ -2,9 +2,13 @@
 
 from itertools import pairwise
 
+import pytest
+
 from taskflow import MachineModel, measure_machine
 from taskflow.comm.transport import connect
 from taskflow.cost import measure
+
+pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 
 
 def test_a_slow_rank_is_a_slow_device(comm, monkeypatch):

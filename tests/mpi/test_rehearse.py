@@ -1,12 +1,15 @@
 """Rehearsals under mpirun: all ranks take part and learn the same."""
 
 import numpy as np
+import pytest
 
 import ops
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel, lower
 from taskflow.comm.transport import connect
 from taskflow.cost.model import MeasuredCosts
 from taskflow.searching.rehearsal import Rehearsal, rehearse
+
+pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 
 
 def test_all_ranks_learn_the_same(comm):

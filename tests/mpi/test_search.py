@@ -1,8 +1,12 @@
 """A search by all ranks together: one result, the same everywhere, at least as good as that of one rank alone."""
 
+import pytest
+
 from taskflow import CostModel, Device, Graph, MachineModel, search
 from taskflow.comm.transport import LocalTransport, connect
 from tests import tiny
+
+pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 
 MACHINE = MachineModel.uniform(3, Device(kind="emulated", flops_per_second=1e8, memory_bandwidth=1e9), 1e9)
 

@@ -7,6 +7,8 @@ import pytest
 
 from taskflow.comm.transport import connect
 
+pytestmark = pytest.mark.two_ranks  # with more it takes no other way
+
 
 def cpu_seconds():
     usage = resource.getrusage(resource.RUSAGE_SELF)
