@@ -6,12 +6,12 @@ Metropolis-Hastings as in FlexFlow (Jia, Zaharia, Aiken, "Beyond data and model 
 MLSys 2019): propose another configuration for one random operator, accept with a probability that depends on the gain
 (`walk`; what is proposed is in `space` and `proposal`). The gain is relative to the best start: beta has no unit.
 
-Three quarters of the budget go to what is tied and to walks from the best strategies and from a random one, the rest
-to a descent from the best found, until no change of one operator helps; what is left then goes to further walks from
-there and descents. A walk takes links for queues, rows as they are lowered, and leaves out that rows wait for memory
-which they take over; the last ones it kept and the best starts are judged by `simulate`, in other orders of their rows
-as well (`taskflow.schedule`), and its seconds are those of a result. Of equal ones that which moves fewer bytes, then
-that which needs less memory, is returned.
+Three quarters of the budget go to what is tied and to walks from the best strategies and, on few devices, from a random
+one, the rest to a descent from the best found, until no change of one operator helps; what is left then goes to further
+walks from there and descents. A walk takes links for queues, rows as they are lowered, and leaves out that rows wait
+for memory which they take over; the last ones it kept and the best starts are judged by `simulate`, in other orders of
+their rows as well (`taskflow.schedule`), and its seconds are those of a result. Of equal ones that which moves fewer
+bytes, then that which needs less memory, is returned.
 Under mpirun every rank walks with random numbers of its own, and all return the best result of any. Needs no GPU.
 """
 
@@ -75,7 +75,7 @@ STAGED, STAGED_LEAN, LEAST = 0.15, 0.5, 0.05
 STAGED_EACH = 1.0  # seconds a device that these take, about; with less they are searched only where nothing fits
 STAGED_PROPOSALS, STAGED_SECONDS = 30, 5.0  # of a budget without seconds, where no start fits
 PREDICTED = 0.3  # of the seconds of a budget, at most, are kept back for `simulate`
-FAR = 10.0  # times the best: a start from which a walk comes to nothing
+RANDOM_DEVICES = 32  # of more a random strategy takes 50 times as long as the best start: a walk comes to nothing
 
 
 @phase("search")
@@ -264,13 +264,14 @@ class _Search:
         return descent
 
     def _starts(self, fitting: Sequence[Start]) -> Iterator[Strategy]:
-        """Different ones of the variant that is walked: the best, the starts, and last a random one."""
+        """Different ones of the variant that is walked: the best, the starts, and of few devices a random one."""
         different: list[Strategy] = []
         for strategy in (self.strategy, *(start.strategy for start in fitting if start.variant is self.variant)):
             if not any(dict(strategy) == dict(other) for other in different):
                 different.append(strategy)
         yield from different[: WALKS - 1]
-        yield self.variant.space.draw_strategy(self._generator())
+        if len(self.variant.machine.devices) <= RANDOM_DEVICES:
+            yield self.variant.space.draw_strategy(self._generator())
 
     def _generator(self) -> np.random.Generator:
         """Random numbers of the next walk."""
@@ -281,7 +282,7 @@ class _Search:
         """Walk until that part of the budget is used."""
         variant = self.variant
         walk = Walk(variant.judge, variant.proposals, start, self.beta, self._generator(), variant.sharded)
-        if not walk.seconds <= FAR * self.seconds:
+        if not math.isfinite(walk.seconds):
             return
         while self.budget.used < until:
             self._step(variant, walk)
