@@ -1,6 +1,6 @@
 # Each target makes .venv by itself, from PyPI alone. Another interpreter: make PYTHON=python3.13
 PYTHON  ?= python3
-# One more than two cores: tests of ranks wait much of their time (at one time 451 s for all of pytest, with 2 workers 554 s).
+# One more than two cores: tests of ranks wait much of their time.
 WORKERS ?= 3
 
 VENV   := .venv/bin

@@ -8,10 +8,15 @@ import pytest
 import ops
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, ParallelConfig
+from taskflow.schedule.plan import Plan
+from taskflow.searching import searching
+from taskflow.searching.budget import Budget
 from taskflow.searching.fold import block_interiors, find_repetitions, fold
 from taskflow.searching.grids import RESTS, Grids
 from taskflow.searching.judge import Judge
+from taskflow.searching.starts import grid_starts, judged_starts, rule_starts, tight_starts
 from taskflow.searching.tied import TiedDescent
+from taskflow.searching.variants import Variant, leaner_variants
 from taskflow.strategy.sharded import ShardedState, shard_state, sharded_config, whole_config
 from taskflow.strategy.strategy import REPLICAS, completed
 from tests.laws import any_strategy_is_one_device, assert_close, one_device, run
@@ -149,6 +154,30 @@ def test_state_is_shared_out_as_samples_are():
     strategy = shard_state(model.graph, taskflow.proportional(model.graph, machine))
     assert strategy["e0.weight.adam"] == ParallelConfig({"o": (0.75, 0.25)}, range(2))
     any_strategy_is_one_device(model, MachineModel.uniform(2), strategy)
+
+
+def test_where_the_judge_lets_nothing_fit_rows_are_asked(monkeypatch):
+    """For a walk all of a region lives as long as any of it; the memory that the rows of one grid take is enough."""
+    graph, machine = transformer(2).graph, MachineModel.preset("p100")
+    needs = {}
+    for variant in leaner_variants(variant_of(graph, machine)):
+        for start in grid_starts(variant):
+            rows = variant.judge.lowering.lower(start.strategy)
+            needs[start.name] = int(taskflow.simulate(rows, variant.costs).peak_bytes.max())
+    small = machine.with_rates(memory_bytes=min(needs.values()))
+    found = judged_starts(variant_of(graph, small), rule_starts(graph, small), Budget(10, None), is_given=False)
+    assert len(found) > 30 and not any(start.fits for start in found) and tight_starts(found)
+    monkeypatch.setattr(searching, "STAGED_PROPOSALS", 1)  # plans of stages may fit, too
+    result = taskflow.search(graph, small, CostModel.analytic(small), proposals=10)
+    grids = [plan for plan in result.plans.values() if plan.parts == 1]
+    assert grids
+    for plan in grids:
+        rows = plan.apply(graph, small, CostModel.analytic(small))[1]
+        assert taskflow.simulate(rows, CostModel.analytic(small)).peak_bytes.max() <= min(needs.values())
+
+
+def variant_of(graph, machine):
+    return Variant(graph, machine, CostModel.analytic(machine), Plan(taskflow.Strategy({})), None)
 
 
 # -- folds -------------------------------------------------------------------------------------------------------------
