@@ -93,7 +93,7 @@ class Mover:
         self.lives, self.table, self.piece_bytes = lives, table, piece_bytes
         _, receiving, _, _, within = streams
         self.is_queued = bool((receiving == within).all())
-        self.memory, self.room = np.empty(0, np.int64), 1
+        self.memory, self.room, self.asking = np.empty(0, np.int64), 1, -1
 
     def world(self, points_of: Array, used: Array, store: PointStore) -> tuple[Any, ...]:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
@@ -123,20 +123,21 @@ class Mover:
     def make_room(self, number: int, end: int, more: int) -> None:
         """Make room for playing a region that ended so, if it lacked some; see `moving.Played`.
 
+        Where memory would have to grow for the room that another region asked for, this one begins with little again.
+
         Raises:
             InternalError: there is another fault.
-            MemoryError: there is no room. The next region begins with little again.
+            MemoryError: there is no room.
         """
         from taskflow.lowering import moving  # numba: imported on first use
 
-        if end == moving.NO_MEMORY:
-            try:
-                self.memory = np.empty(more, np.int64)
-            except MemoryError:
-                self.room = 1
-                raise
+        if end == moving.NO_MEMORY and self.room > 1 and number != self.asking:
+            self.room = 1
+        elif end == moving.NO_MEMORY:
+            self.asking = -1  # it may have no memory
+            self.memory = np.empty(more, np.int64)
         elif end == moving.NO_STATE:
-            self.room *= 4
+            self.room, self.asking = 4 * self.room, number
         elif end == moving.NOBODY:
             where = f"region '{self.lives[number].region.name}'"
             raise InternalError(f"{where}: nobody holds what is needed of it ({more})")

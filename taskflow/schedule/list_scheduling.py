@@ -12,6 +12,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import inlined, leaf, njit
+from taskflow.core.grouping import grouped
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 BY_START, BY_READY = range(2)  # which moment is compared
@@ -78,19 +79,18 @@ def list_schedule(
     """
     rows = len(task_graph)
     waits = np.diff(task_graph.dep_ptr)
-    by_awaited = np.argsort(task_graph.dep_row, kind="stable")
+    follower_ptr, by_awaited = grouped(task_graph.dep_row, rows)
     row, stream = task_graph.occupied()
-    by_row = np.argsort(row, kind="stable")
     if following is None:
         following = np.full(rows, -1)
     waiting = waits + np.bincount(following[following >= 0], minlength=rows)
     table = Waiting(
         np.asarray(seconds, float),
         np.asarray(priority, float),
-        pointers(np.bincount(task_graph.dep_row, minlength=rows)),
+        follower_ptr,
         np.repeat(np.arange(rows), waits)[by_awaited],
         pointers(np.bincount(row, minlength=rows)),
-        stream[by_row],
+        stream,
         waiting,
         following,
     )

@@ -10,7 +10,7 @@ from taskflow.machine import MachineModel
 from taskflow.tasks.agenda import NONE
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
-from taskflow.tasks.streams import find_queues, ports_of
+from taskflow.tasks.streams import find_queues, follows, ports_of
 from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
 
@@ -31,13 +31,10 @@ def schedule_fairly(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array
 
 def find_waits(task_graph: TaskGraph) -> Successors:
     """Rows wait for what they depend on, and for the row before them on every queue."""
-    rows, streams = find_queues(task_graph)
-    order = np.lexsort((rows, streams))
-    rows, streams = rows[order], streams[order]
-    follows = np.flatnonzero(streams[1:] == streams[:-1])
-    row = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
-    before, after = (task_graph.dep_row, rows[follows]), (row, rows[follows + 1])
-    return turn_round(len(task_graph), np.concatenate(before), np.concatenate(after))
+    before, after = follows(*find_queues(task_graph))
+    waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
+    pairs = np.concatenate([task_graph.dep_row, before]), np.concatenate([waiting, after])
+    return turn_round(len(task_graph), *pairs)
 
 
 def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:

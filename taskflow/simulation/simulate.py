@@ -24,7 +24,7 @@ from taskflow.tasks.timeline import Timeline
 
 def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     """The predicted Timeline of one step: `.seconds`, `.bytes_moved`, `.peak_bytes`, `.critical_path()`."""
-    plan = plan_memory(task_graph)
+    plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
     return Timeline(waiting, *schedule_fairly(waiting, costs.seconds(task_graph)), plan.peak_bytes)
 

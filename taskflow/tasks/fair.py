@@ -16,6 +16,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import inner, leaf, njit
+from taskflow.core.grouping import grouped
 from taskflow.tasks.agenda import NONE, Agenda, pop, put
 from taskflow.tasks.tax import Tax, begin_or_end, has_event, no_tax
 
@@ -137,21 +138,8 @@ def no_flows(loads: Loads) -> tuple[FlowTimes, Crossing, Agenda]:
 
 def turn_round(rows: int, before: Array, after: Array) -> Successors:
     """`Successors` of pairs: row `after[k]` waits for row `before[k]`."""
-    return Successors(*_turn_round(rows, before, after))
-
-
-@njit
-def _turn_round(rows: int, before: Array, after: Array) -> tuple[Array, Array, Array]:
-    ptr, missing, row = np.zeros(rows + 1, np.int64), np.zeros(rows, np.int64), np.empty(len(after), np.int64)
-    for k in range(len(before)):
-        ptr[before[k] + 1] += 1
-        missing[after[k]] += 1
-    ptr = np.cumsum(ptr)
-    at = ptr.copy()
-    for k in range(len(before)):
-        row[at[before[k]]] = after[k]
-        at[before[k]] += 1
-    return ptr, row, missing
+    ptr, order = grouped(before, rows)
+    return Successors(ptr, after[order], np.bincount(after, minlength=rows))
 
 
 @njit
@@ -316,23 +304,20 @@ def _rate(x: Loads, c: Crossing) -> None:
     _find(x, c)
     left = c.used[2]
     while left:
-        level, link = np.inf, NONE
+        level, settled = np.inf, 0
         for k in range(c.used[3]):
             here = c.near[k]
             if c.left[here] and c.room[here] < level * c.taken[here]:
-                level, link = c.room[here] / c.taken[here], here
+                level = c.room[here] / c.taken[here]
         for k in range(c.used[2]):  # who needs less than its share is content
             f = c.flows[c.found[k]]
             if f.level == 0.0 and x.peak[f.row] <= level * ALMOST:
-                left -= _settle(x, c, c.found[k], x.peak[f.row])
-                link = NONE
-        if link != NONE:
-            hop = c.head[link]
-            while hop != NONE:
-                number = c.flow[c.row[hop]]
-                if c.flows[number].level == 0.0:
-                    left -= _settle(x, c, number, level)
-                hop = c.hop[hop].after
+                settled += _settle(x, c, c.found[k], x.peak[f.row])
+        for k in range(0 if settled else c.used[3]):  # all links that are as narrow: where devices are alike, many
+            here = c.near[k]
+            if c.left[here] and c.room[here] / c.taken[here] == level:
+                settled += _settle_all(x, c, here, level)
+        left -= settled
 
 
 @leaf
@@ -369,6 +354,18 @@ def _find(x: Loads, c: Crossing) -> None:
             c.taken[x.link[hop]] += x.part[hop]
             c.left[x.link[hop]] += 1
     c.used[1], c.used[2], c.used[3] = 0, flows, near
+
+
+@leaf
+def _settle_all(x: Loads, c: Crossing, link: int, level: float) -> int:
+    """Give all flows over a link that have no level yet this one; how many."""
+    settled, hop = 0, c.head[link]
+    while hop != NONE:
+        number = c.flow[c.row[hop]]
+        if c.flows[number].level == 0.0:
+            settled += _settle(x, c, number, level)
+        hop = c.hop[hop].after
+    return settled
 
 
 @leaf

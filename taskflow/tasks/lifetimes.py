@@ -6,7 +6,8 @@ users begin, and ends when its last ones are known to be over, both by the clock
 stream has come. What is over when a row begins follows from dependences and the order of streams, as in a simulation.
 
 Per row and device it is enough to know the last row of the device's stream that is over when the row begins, and the
-first one that begins when the row is over (vector clocks: Mattern, "Virtual time and global states", 1989).
+first one that begins when the row is over (vector clocks: Mattern, "Virtual time and global states", 1989). Most rows
+compute on their device after rows of that device alone, and know no more of the others than those: they share a clock.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.compiling import njit
+from taskflow.core.grouping import grouped
 from taskflow.tasks.reuse import Columns, folded
+from taskflow.tasks.streams import follows
 from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
 
-DEVICES_AT_ONCE = 16  # whose clocks are held at a time, for all rows
+AT_ONCE = 16  # devices of which all clocks are held at a time
 
 
 def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Array]:
@@ -42,17 +45,19 @@ def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Ar
 
 def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Columns:
     """Those of `lifetimes_by_order`, made wait-free, in half rows: 2k is row k, and 2k + 1 the time until row k + 1."""
-    graph, devices = task_graph, len(task_graph.machine.devices)
-    edges, own = _edges(graph), np.where(graph.streams[:, 0] < devices, graph.streams[:, 0], -1)
+    graph, rows, devices = task_graph, len(task_graph), len(task_graph.machine.devices)
+    own = np.where(graph.streams[:, 0] < devices, graph.streams[:, 0], -1)
     row, instance = _uses(graph)
     device, first, last = graph.instance_device[instance], 2 * first, 2 * last
-    for low in range(0, devices, DEVICES_AT_ONCE):
-        begun, heard = _clocks(*edges, own, low, DEVICES_AT_ONCE)
-        here = np.flatnonzero((device >= low) & (device < low + DEVICES_AT_ONCE))
-        used, k, is_own = instance[here], row[here], own[row[here]] == device[here]
-        clock = k, device[here] - low
-        np.minimum.at(first, used, np.where(is_own, 2 * k, np.maximum(2 * begun[clock] + 1, 0)))
-        np.maximum.at(last, used, np.where(is_own, 2 * k, 2 * heard[clock] - 1))
+    is_own = own[row] == device
+    for bound, best in ((first, np.minimum), (last, np.maximum)):
+        best.at(bound, instance[is_own], 2 * row[is_own])
+    row, instance, device = row[~is_own], instance[~is_own], device[~is_own]
+    before, after = _edges(graph)
+    begun = _last_over(before, after, own, row, device)
+    heard = rows - 1 - _last_over(rows - 1 - after, rows - 1 - before, own[::-1], rows - 1 - row, device)
+    np.minimum.at(first, instance, np.maximum(2 * begun + 1, 0))
+    np.maximum.at(last, instance, 2 * heard - 1)
     return first, last
 
 
@@ -66,35 +71,79 @@ def _uses(task_graph: TaskGraph) -> Columns:
 
 
 def _edges(task_graph: TaskGraph) -> Columns:
-    """Rows in their order, and a row that each waits for: one it depends on, or the one before it on a stream."""
+    """Rows, and rows that wait for them: by a dependence, or as the next ones on a stream of a device."""
     row, stream = task_graph.occupied()
-    row, stream = (column[stream < STREAMS * len(task_graph.machine.devices)] for column in (row, stream))
-    order = np.lexsort((row, stream))
-    row, is_next = row[order], np.diff(stream[order]) == 0
-    waiting = np.concatenate([np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr)), row[1:][is_next]])
-    awaited = np.concatenate([task_graph.dep_row, row[:-1][is_next]])
-    order = np.argsort(waiting, kind="stable")
-    return waiting[order], awaited[order]
+    kept = stream < STREAMS * len(task_graph.machine.devices)
+    before, after = follows(row[kept], stream[kept])
+    waiting = np.repeat(np.arange(len(task_graph)), np.diff(task_graph.dep_ptr))
+    return np.concatenate([task_graph.dep_row, before]), np.concatenate([waiting, after])
+
+
+def _last_over(before: Array, after: Array, own: Array, row: Array, device: Array) -> Array:
+    """For every pair of a row and a device: the last row of the device's own stream that is over when the row begins.
+
+    Args:
+        before, after: pairs of rows of which the second waits for the first, and comes behind it.
+        own: the device on whose own stream a row is, -1 for none.
+        row, device: the pairs that are asked for.
+
+    Returns:
+        numbers of rows, -1 where none is.
+    """
+    ptr, order = grouped(after, len(own))
+    awaited = before[order]
+    clock, makers = _shared_clocks(ptr, awaited, own)
+    needed = _needed(ptr, awaited, clock, makers, row)
+    clock, makers = (np.cumsum(needed) - 1)[clock], makers[needed]
+    found, count = np.empty(len(row), np.int64), int(device.max(initial=-1)) + 1
+    first, order = grouped(device, count)
+    for low in range(0, count, AT_ONCE):
+        here = order[first[low] : first[min(low + AT_ONCE, count)]]
+        found[here] = _clocks(ptr, awaited, own, clock, makers, low)[clock[row[here]], device[here] - low]
+    return found
 
 
 @njit
-def _clocks(waiting: Array, awaited: Array, own: Array, low: int, count: int) -> Columns:
-    """Per row and device, of `count` from `low` on: the last row of its stream that is over when the row begins (-1).
+def _shared_clocks(ptr: Array, awaited: Array, own: Array) -> Columns:
+    """The number of the clock of every row, and the first row of every clock.
 
-    And the first one that begins when the row is over (the number of rows). `own`: the device whose stream a row is on.
+    Clock 0 is of rows that wait for nothing. A clock says nothing of the device on whose own stream its row is.
     """
-    rows = len(own)
-    begun, heard = np.full((rows, count), -1, np.int32), np.full((rows, count), rows, np.int32)
-    for e in range(len(waiting)):
-        row, before = waiting[e], awaited[e]
-        for d in range(count):
-            begun[row, d] = max(begun[row, d], begun[before, d])
-        if low <= own[before] < low + count:
-            begun[row, own[before] - low] = max(begun[row, own[before] - low], before)
-    for e in range(len(waiting) - 1, -1, -1):
-        row, before = waiting[e], awaited[e]
-        for d in range(count):
-            heard[before, d] = min(heard[before, d], heard[row, d])
-        if low <= own[row] < low + count:
-            heard[before, own[row] - low] = min(heard[before, own[row] - low], row)
-    return begun, heard
+    clock, makers, count = np.zeros(len(own), np.int64), np.zeros(len(own) + 1, np.int64), 1
+    for row in range(len(own)):
+        is_known = True
+        for other in awaited[ptr[row] : ptr[row + 1]]:
+            is_known &= own[other] >= 0 and own[other] == own[row]
+            clock[row] = max(clock[row], clock[other])  # on one stream clocks only grow
+        if not is_known:
+            clock[row], makers[count] = count, row
+            count += 1
+    return clock, makers[:count]
+
+
+@njit
+def _needed(ptr: Array, awaited: Array, clock: Array, makers: Array, row: Array) -> Array:
+    """Which clocks are needed for some rows: theirs, those that these come from, and clock 0."""
+    needed = np.zeros(len(makers), np.bool_)
+    needed[0], needed[clock[row]] = True, True
+    for k in range(len(makers) - 1, 0, -1):
+        if needed[k]:
+            needed[clock[awaited[ptr[makers[k]] : ptr[makers[k] + 1]]]] = True
+    return needed
+
+
+@njit
+def _clocks(ptr: Array, awaited: Array, own: Array, clock: Array, makers: Array, low: int) -> Array:
+    """Of every clock, the last rows that are over of AT_ONCE devices from `low` on; -1: none."""
+    found, held = np.full((len(makers), AT_ONCE), -1, np.int32), np.empty(AT_ONCE, np.int32)
+    for k in range(1, len(makers)):
+        held[:] = -1
+        for e in range(ptr[makers[k]], ptr[makers[k] + 1]):
+            other = awaited[e]
+            known = found[clock[other]]
+            for d in range(AT_ONCE):
+                held[d] = max(held[d], known[d])
+            if low <= own[other] < low + AT_ONCE:
+                held[own[other] - low] = max(held[own[other] - low], other)
+        found[k] = held
+    return found

@@ -69,10 +69,14 @@ class MemoryPlan:
         return found
 
 
-def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = ()) -> MemoryPlan:
+def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = (), *, is_predicted: bool = False) -> MemoryPlan:
     """The memory plan of every device of `task_graph`, for its row order.
 
-    `borrowed` instances lie in the memory of another executor and take none here.
+    Args:
+        task_graph: the rows.
+        borrowed: instances that lie in the memory of another executor and take none here.
+        is_predicted: leave out who waits for memory of wait-free devices. Streams imply it where rows of each are done
+            in their order, as those of a simulation; an executor waits for every message by itself.
     """
     size = -(-task_graph.instance_bytes() // ALIGNMENT) * ALIGNMENT
     size[list(borrowed)] = 0
@@ -94,13 +98,13 @@ def plan_memory(task_graph: TaskGraph, borrowed: Sequence[int] = ()) -> MemoryPl
         return begin, peak
 
     begin, peak = place(first, last)
-    room = spendable_bytes(task_graph.machine) - staged_bytes(task_graph)
+    room, is_free = spendable_bytes(task_graph.machine) - staged_bytes(task_graph), np.zeros(devices, np.bool_)
     if np.any(peak < room):
         longer, more = place(*wait_free_lifetimes(task_graph, first, last))
         is_free = 2 * more <= peak + room
         begin, peak = np.where(is_free[device[passing]], longer, begin), np.where(is_free, more, peak)
     offset[passing] = begin
-    edges = reuse_edges(task_graph, offset, size, first, last)
+    edges = reuse_edges(task_graph, offset, size * ~(is_predicted & is_free[device]), first, last)
     return MemoryPlan(offset, size, first, last, peak, held, receive, *edges)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, distinct
 from taskflow.core.compiling import njit
+from taskflow.core.grouping import grouped
 from taskflow.tasks.task_graph import Kind, TaskGraph
 
 Columns = tuple[Array, Array]
@@ -66,6 +67,8 @@ def reuse_edges(
     graph, number = task_graph, np.arange(len(offset))
     lies_in = number if lies_in is None else lies_in
     used = np.flatnonzero((last >= 0) & (size > 0) & (lies_in == number))
+    if not len(used):
+        return np.zeros(len(graph) + 1, np.int64), np.zeros(0, np.int64)
     births = used[np.argsort(first[used], kind="stable")]
     begin = graph.instance_device * (int((offset + size).max(initial=0)) + 1) + offset
     bounds = distinct(np.concatenate([begin[used], begin[used] + size[used]]))
@@ -73,8 +76,8 @@ def reuse_edges(
     taken = _taken_over(births, low, high, len(bounds).bit_length())
     instance = np.where(graph.arg_instance < 0, -1, lies_in[graph.arg_instance])
     queue = np.where(graph.is_communication, -1, graph.streams[:, 0])
-    use = np.argsort(instance, kind="stable")  # the arguments by instance, in row order
-    uses = use, np.searchsorted(instance[use], np.arange(len(offset) + 1))
+    ptr, use = grouped(instance + 1, len(offset) + 1)  # the arguments by instance, in row order; empty ones first
+    uses = use, ptr[1:]
     args, deps = (graph.arg_ptr, instance), (graph.dep_ptr, graph.dep_row)
     found: Columns = _edges(args, uses, deps, taken, queue, folded(graph)[0])
     return found

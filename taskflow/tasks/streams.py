@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from taskflow.core.columns import Column, pointers
+from taskflow.core.grouping import grouped
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import ring_order
@@ -177,16 +178,24 @@ def _shared(table: StreamTable) -> Array:
 
 
 def find_queues(task_graph: TaskGraph) -> tuple[Array, Array]:
-    """Rows and the streams that they occupy: those of devices, and a device that sends by link has one per link.
+    """Ascending rows and the streams that they occupy: those of devices, and where one sends by link a port per link.
 
-    Each of these, its ports, has the number of the link's stream.
+    A port has the number of the link's stream.
     """
     rows, streams = task_graph.occupied()
     first_link = STREAMS * len(task_graph.machine.devices)
     moved = np.flatnonzero(task_graph.is_transfer)
     port, has_port = ports_of(task_graph, moved)
     rows = np.concatenate([rows[streams < first_link], moved[has_port]])
-    return rows, np.concatenate([streams[streams < first_link], first_link + port[has_port]])
+    order = np.argsort(rows, kind="stable")
+    return rows[order], np.concatenate([streams[streams < first_link], first_link + port[has_port]])[order]
+
+
+def follows(rows: Array, streams: Array) -> tuple[Array, Array]:
+    """Pairs of rows, the second the next one after the first on a stream, given ascending rows and their streams."""
+    order = grouped(streams, int(streams.max(initial=-1)) + 1)[1]
+    is_next = np.diff(streams[order]) == 0
+    return rows[order[:-1]][is_next], rows[order[1:]][is_next]
 
 
 def ports_of(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:

@@ -252,13 +252,14 @@ class TaskGraph:
         return found
 
     def occupied(self) -> tuple[Array, Array]:
-        """Every row and stream that it occupies, as two columns."""
+        """Rows, ascending, and a stream that each occupies, as two columns."""
         row, k = np.nonzero(self.streams >= 0)
         rows, streams = [row], [self.streams[row, k]]
         for row_, k_ in zip(*np.nonzero(self.streams < -1), strict=True):
             streams.append(np.array(self.groups.streams_of(-2 - int(self.streams[row_, k_])), np.int64))
             rows.append(np.full(len(streams[-1]), row_))
-        return np.concatenate(rows), np.concatenate(streams)
+        order = np.argsort(found := np.concatenate(rows), kind="stable")
+        return found[order], np.concatenate(streams)[order]
 
     def instance_rect(self, instance: int) -> Rect:
         """The box that an instance holds."""

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from taskflow.core.files import replace_file
-from taskflow.tasks.streams import find_queues, stream_names
+from taskflow.core.grouping import grouped
+from taskflow.tasks.streams import find_queues, follows, stream_names
 from taskflow.tasks.task_graph import Array, TaskGraph
 
 
@@ -100,16 +101,11 @@ class RowsBefore:
     """The rows issued just before a row on its streams, or on those that make it wait: links are shared."""
 
     def __init__(self, graph: TaskGraph, of_links: bool = True) -> None:
-        rows, streams = graph.occupied() if of_links else find_queues(graph)
-        order = np.lexsort((rows, streams))
-        rows, streams = rows[order], streams[order]
-        is_same = np.concatenate([[False], streams[1:] == streams[:-1]])
-        previous = np.where(is_same, np.roll(rows, 1), -1)
-        by_row = np.argsort(rows, kind="stable")
-        self._previous = previous[by_row]
-        self._ptr = np.searchsorted(rows[by_row], np.arange(len(graph) + 1))
+        before, after = follows(*(graph.occupied() if of_links else find_queues(graph)))
+        self._ptr, order = grouped(after, len(graph))
+        self._previous = before[order]
 
     def of(self, row: int) -> list[int]:
         """Each once, in the order of the rows."""
         found = self._previous[self._ptr[row] : self._ptr[row + 1]]
-        return [b for b in sorted(set(found.tolist())) if b >= 0]
+        return sorted(set(found.tolist()))

@@ -323,11 +323,15 @@ def test_no_bytes_move_on_one_device():
         assert np.isfinite(step({"x": np.ones((24, 12))})["loss"])
 
 
-def test_after_rows_that_no_memory_is_left_for_others_are_lowered():
-    """More int64s than there are addresses are asked for; the next time it begins with little."""
+def test_room_that_one_region_asked_for_is_not_asked_for_others():
+    """For more int64s than there are addresses."""
     graph, machine = network(), MachineModel.uniform(4)
     lowering, strategy = Lowering(graph, machine), taskflow.data_parallel(graph, machine)
-    lowering.mover.room = 1 << 40
-    with pytest.raises(MemoryError):
+    lowering.mover.room, lowering.mover.asking = 1 << 40, 0
+    with pytest.raises(MemoryError):  # for the region that asked
         lowering.lower(strategy)
-    assert lowering.lower(strategy).digest() == Lowering(graph, machine).lower(strategy).digest()
+    expected = Lowering(graph, machine).lower(strategy).digest()
+    assert lowering.lower(strategy).digest() == expected
+    other = Lowering(graph, machine)
+    other.mover.room, other.mover.asking = 1 << 40, len(other.mover.lives)
+    assert other.lower(strategy).digest() == expected

@@ -7,7 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow import CostModel, Device, Executor, Graph, MachineModel, ParallelConfig, Strategy, lower, simulate
+from examples.models import lenet
+from taskflow import (
+    CostModel,
+    Device,
+    Executor,
+    Graph,
+    MachineModel,
+    ParallelConfig,
+    Strategy,
+    data_parallel,
+    lower,
+    simulate,
+)
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.progress import foldable_in_place
 from taskflow.simulation.simulate import schedule
@@ -146,8 +158,25 @@ def test_nobody_waits_for_memory_while_there_is_enough(data, is_cpu, seed):
     for found, expected in zip(schedule(with_reuse(task_graph, plan), seconds), schedule(task_graph, seconds)):
         np.testing.assert_array_equal(found, expected)
     room = 1 + int(generator.uniform(0.5, 3.0) * least.max(initial=1))
-    peak = plan_memory(with_memory(task_graph, room)).peak_bytes
-    assert np.all(peak <= np.maximum(least, (least + room) // 2))
+    some = with_memory(task_graph, room)  # some of its devices may have tight plans, others not
+    plan = plan_memory(some)
+    assert np.all(plan.peak_bytes <= np.maximum(least, (least + room) // 2))
+    predicted = plan_memory(some, is_predicted=True)
+    np.testing.assert_array_equal(predicted.offset, plan.offset)
+    for found, expected in zip(
+        schedule(with_reuse(some, predicted), seconds), schedule(with_reuse(some, plan), seconds)
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_simulation_leaves_out_what_nobody_waits_for():
+    """Of devices that have enough memory; of those that have not, nothing."""
+    graph, machine = lenet.build(batch=8), MachineModel.preset("p100").take(2)
+    roomy = lower(graph, data_parallel(graph, machine), machine)
+    for rows, is_empty in ((roomy, True), (tight(roomy), False)):
+        predicted, full = (plan_memory(rows, is_predicted=flag).reuse_rows for flag in (True, False))
+        assert len(full)
+        assert len(predicted) == (0 if is_empty else len(full))
 
 
 def test_waits_for_memory_are_simulated_and_on_the_critical_path():

@@ -1,0 +1,31 @@
+"""Grouping: entries by a small number that each has, by counting sort (NumPy's stable sorts take ten times as long)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskflow.core.columns import Array
+from taskflow.core.compiling import njit
+
+
+def grouped(keys: Array, count: int) -> tuple[Array, Array]:
+    """`ptr` and `order`: the entries with key k, in their order, are `order[ptr[k] : ptr[k + 1]]`; (count + 1,), (n,).
+
+    Args:
+        keys: (n,) from 0 to before `count`.
+        count: of keys.
+    """
+    found: tuple[Array, Array] = _grouped(np.asarray(keys, np.int64), count)
+    return found
+
+
+@njit
+def _grouped(keys: Array, count: int) -> tuple[Array, Array]:
+    ptr, order = np.zeros(count + 2, np.int64), np.empty(len(keys), np.int64)
+    for key in keys:
+        ptr[key + 2] += 1
+    ptr = np.cumsum(ptr)
+    for k in range(len(keys)):  # ptr[key + 1] is where the next of its entries belongs
+        order[ptr[keys[k] + 1]] = k
+        ptr[keys[k] + 1] += 1
+    return ptr[: count + 1], order
