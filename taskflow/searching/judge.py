@@ -176,6 +176,11 @@ class Judge:
         """Rows of the current strategy's task graph."""
         return self.program.rows
 
+    def count_rows(self, strategy: Strategy) -> int:
+        """Rows of the task graph of any strategy; it counts as proposed."""
+        self.seconds(strategy)
+        return self.program.proposed_rows
+
     @property
     def ends(self) -> Array:
         """When each of them ends, in row order."""

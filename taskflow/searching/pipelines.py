@@ -22,22 +22,26 @@ from taskflow.strategy.stages import stages
 MICRO_BATCHES = 2, 4, 1  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
 TENSORS = 2  # degrees of tensor parallelism, the best of the grids
 PART = 0.25  # of the seconds of a budget, at most
-TIMES = 3.0  # a prediction of a strategy such a one takes, until one is known
+ROW_SECONDS = 1e-5  # that a row takes to be lowered and predicted, about, where that is not known
+TIMES = 2.0  # as much a point of an operator takes in a pipeline, with what it moves
 FAR = 1.2  # times the best start: with so many stages no other pipeline is tried
 SCHEDULES = ("one_f_one_b", 1), ("interleaved", 2)  # and the stages of each group of devices
 
 
 def judged_pipelines(
-    first: Variant, starts: Sequence[Start], budget: Budget, each_seconds: float = 0.0
+    first: Variant, starts: Sequence[Start], budget: Budget, row_seconds: float = ROW_SECONDS
 ) -> list[Outcome]:
     """Pipelines between the hosts of a machine, as many as there is time for; none without a budget in seconds.
 
     Args:
         starts: whose best degrees of tensor parallelism are taken.
-        each_seconds: that a prediction takes.
+        row_seconds: that a prediction takes for every row.
     """
     hosts, found = len({d.host for d in first.machine.devices}), list[Outcome]()
-    if hosts < 2 or budget.seconds is None or TIMES * each_seconds > PART * budget.seconds:
+    if hosts < 2 or budget.seconds is None:
+        return found
+    points = len(first.graph.operators) * len(first.machine.devices) * MICRO_BATCHES[0]  # of the first one
+    if TIMES * row_seconds * points > PART * budget.seconds:
         return found
     tensors = list(dict.fromkeys(s.tensor for s in sorted(starts, key=lambda s: s.with_room) if s.tensor))
     begin, limit = budget.elapsed, FAR * min((start.seconds for start in starts), default=math.inf)

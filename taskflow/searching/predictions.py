@@ -31,11 +31,12 @@ class Predictions:
     Attributes:
         orders: in which a strategy is predicted.
         each_seconds: that this takes, about.
+        row_seconds: that one order takes for every row, at most.
     """
 
     def __init__(self, budget: Budget) -> None:
         self.orders: tuple[str | None, ...] = AS_LOWERED
-        self.each_seconds = 0.0
+        self.each_seconds = self.row_seconds = 0.0
         self._budget = budget
         self._known: dict[int, list[Outcome]] = {}  # by the identity of a strategy
 
@@ -61,7 +62,7 @@ class Predictions:
         self.orders = tuple(dict.fromkeys([None, fastest[1]]))
         self.each_seconds = (self._budget.elapsed - begin) * len(self.orders) / len(found)
         for start in [start for start in fitting if start.fits][1:NEXT]:
-            if self._budget.elapsed + self.each_seconds < NEXT_UNTIL * (self._budget.seconds or math.inf):
+            if self.has_time(start.variant, start.strategy, NEXT_UNTIL):
                 self.of(start.variant, start.strategy, self.orders)
         return best
 
@@ -74,12 +75,14 @@ class Predictions:
         """
         if id(strategy) not in self._known:
             found = self._known[id(strategy)] = []
-            timelines = variant.judge.timelines(strategy, orders)
+            timelines, begin = variant.judge.timelines(strategy, orders), self._budget.elapsed
             try:
                 for order, (timeline, has_room) in zip(orders, timelines, strict=True):
                     figures = timeline.bytes_moved, int(timeline.peak_bytes.max())
                     seconds = timeline.seconds if has_room else math.inf
                     found.append(Outcome(variant.plan_of(strategy, order), seconds, *figures))
+                    taken = (self._budget.elapsed - begin) / len(found)
+                    self.row_seconds = max(self.row_seconds, taken / max(len(timeline.start), 1))
                     if self._budget.elapsed > until:
                         break
             except MemoryError as error:
@@ -97,6 +100,15 @@ class Predictions:
     def all(self) -> tuple[Outcome, ...]:
         """Of all strategies so far."""
         return tuple(each for found in self._known.values() for each in found)
+
+    def has_time(self, variant: Variant, strategy: Strategy, part: float = 1.0) -> bool:
+        """Whether a strategy is predicted before this part of the seconds of the budget is over, about, or has been."""
+        if self._budget.seconds is None or id(strategy) in self._known:
+            return True
+        left = part * self._budget.seconds - self._budget.elapsed
+        if left < self.each_seconds:
+            return False
+        return self.row_seconds * variant.judge.count_rows(strategy) * len(self.orders) < left
 
     @property
     def is_late(self) -> bool:

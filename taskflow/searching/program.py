@@ -111,13 +111,20 @@ class JudgedProgram:
 
     def accept(self) -> None:
         """The proposed strategy is the current one."""
+        self.rows = self.proposed_rows
         t, counter = self.tables, self.tables.counter[0]
         changed = t.changed[: counter["spans"]]
-        self.rows += int(t.new_span["count"][changed].sum() - t.span["count"][changed].sum())
         t.span[changed] = t.new_span[changed]
         counter["rows"], counter["ends"], counter["links"] = (counter[f"new_{n}"] for n in ("rows", "ends", "links"))
         swapped = {"end": t.new_end, "free": t.new_free, "done": t.new_done}
         self.tables = t._replace(**swapped, new_end=t.end, new_free=t.free, new_done=t.done)
+
+    @property
+    def proposed_rows(self) -> int:
+        """Rows of the strategy that was proposed last."""
+        t = self.tables
+        changed = t.changed[: t.counter["spans"][0]]
+        return self.rows + int(t.new_span["count"][changed].sum() - t.span["count"][changed].sum())
 
     @property
     def ends(self) -> Array:

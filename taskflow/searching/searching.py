@@ -143,7 +143,7 @@ def search(
         if has_room:
             run.prepare(found, may_stage=space is None)
             if space is None:
-                run.piped = judged_pipelines(first, found, budget, run.predictions.each_seconds)
+                run.piped = judged_pipelines(first, found, budget, run.predictions.row_seconds)
             run.search(found, until_local)
         else:
             run.predictions.ask_tight(found)
@@ -335,8 +335,8 @@ class _Search:
         baseline = {start.name: start.seconds for start in starts if not start.fits}
         baseline |= {each.name: each.seconds for each in self.piped}
         for number, name, variant, strategy in self._finalists(starts):
-            if best and self.predictions.is_late:
-                break
+            if best and not self.predictions.has_time(variant, strategy):
+                continue
             if not name and tried == FINALISTS:
                 continue
             predicted = self.predictions.of(variant, strategy, AS_LOWERED if name else self.predictions.orders)

@@ -55,7 +55,7 @@ def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Col
     row, instance, device = row[~is_own], instance[~is_own], device[~is_own]
     before, after = _edges(graph)
     begun = _last_over(before, after, own, row, device)
-    heard = rows - 1 - _last_over(rows - 1 - after, rows - 1 - before, own[::-1], rows - 1 - row, device)
+    heard = rows - 1 - _last_over(rows - 1 - after, rows - 1 - before, own[::-1].copy(), rows - 1 - row, device)
     np.minimum.at(first, instance, np.maximum(2 * begun + 1, 0))
     np.maximum.at(last, instance, 2 * heard - 1)
     return first, last

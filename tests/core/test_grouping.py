@@ -1,0 +1,16 @@
+"""Grouping is a stable sort by small numbers."""
+
+import numpy as np
+import pytest
+
+from taskflow.core.grouping import grouped
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
+@pytest.mark.parametrize(("length", "count"), [(0, 0), (0, 3), (1, 1), (50, 7), (7, 200)])
+def test_entries_with_a_key_keep_their_order(length, count, dtype):
+    keys = np.random.default_rng(length).integers(max(count, 1), size=length).astype(dtype)
+    ptr, order = grouped(keys, count)
+    np.testing.assert_array_equal(order, np.argsort(keys, kind="stable"))
+    np.testing.assert_array_equal(np.diff(ptr), np.bincount(keys, minlength=count))
+    assert ptr[0] == 0
