@@ -72,5 +72,5 @@ $(STAMP): pyproject.toml
 	  $(PYTHON) -m venv --without-pip .venv && $(PYTHON) -m pip --python .venv install --quiet pip; \
 	else echo "$(PYTHON) can make no virtual environment: install pip (on Debian: apt install python3-venv)" >&2; exit 1; fi
 	@echo "Installing taskflow-dl and its dependencies into .venv (a minute or two) ..."
-	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]'
 	@touch $@

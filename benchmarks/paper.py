@@ -17,7 +17,7 @@ Columns: milliseconds of a step; throughput over data parallelism and over the b
 between devices of a host, and of several; seconds of computing, summed over devices; samples a second of what was
 found, per device, over those of the fewest devices of the cluster (the efficiency of its scaling).
 
-`weak` scaling: samples are per device. `strong`: as many in all as weak scaling has on 16 devices.
+`weak` scaling: samples are per device. `strong`: so many in all, on however many devices.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ CASES = {
     "nmt": Case(64, taskflow.operator_placement, "1.3-3.3"),
     "dlrm": Case(256, taskflow.placed_tables, "3.8*"),
 }
-STRONG_DEVICES = 16  # strong scaling has the samples of so many
 WHAT = "GB in", "GB out", "s"  # bytes within hosts, between hosts, and seconds of computing
 CLUSTERS = {"p100": (4, 16), "k80": (4, 16, 64)}  # devices, four a host
 NOTES = """
@@ -112,7 +111,7 @@ def compare(cluster: str, devices: int, name: str, kind: str, scaling: Scaling, 
     case, machine = CASES[name], MachineModel.preset(cluster, nodes=devices // 4)
     if options.direct:
         machine = machine.with_collectives({"all-reduce": "copies", "all-gather": "copies"})
-    samples = case.samples * (devices if kind == "weak" else STRONG_DEVICES)
+    samples = case.samples * (devices if kind == "weak" else 1)
     graph: Graph = import_module(f"models.{name}").build(batch=samples)
     costs = CostModel.analytic(machine)
     budget = {"proposals": options.proposals, "seconds": options.seconds}

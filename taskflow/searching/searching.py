@@ -152,7 +152,7 @@ def search(
         if not has_room and not run.staged:
             run.piped = judged_pipelines(first, found, budget) if space is None else []
             if not any(math.isfinite(each.seconds) for each in (*run.piped, *run.predictions.all)):
-                refuse(found, first)
+                refuse(found, first, len(named))
         baseline = run.settle(found)
         results, are_interrupted = zip(
             *transport.gather((run.result(found, baseline, left_out, first), budget.is_interrupted)), strict=True

@@ -31,7 +31,7 @@ HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask 
 DOUBTED = 0.6  # of the memory: up to so much may be missing by the judge, and the rows fit still
 TIGHT = 4  # such starts that are predicted
 RANDOM_STARTS = 20  # tried when no start fits into memory
-STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: as soon as one start fits, and until one does
+STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: as soon as one start fits, and until one of all named does
 
 
 @dataclass
@@ -73,7 +73,7 @@ def judged_starts(first: Variant, named: Mapping[str, Strategy], budget: Budget,
     """
     found: list[Start] = []
     for start in _all_starts(first, named, found, is_given):
-        enough = STARTING if any(s.fits for s in found) else FITTING
+        enough = STARTING if any(s.fits for s in found) else 1.0 if start.name in named else FITTING
         if found and (budget.used_seconds > enough or (budget.is_interrupted and enough == STARTING)):
             break
         twin = None if start.name in named else _twin(start, found)
@@ -177,8 +177,13 @@ def random_start(first: Variant, found: list[Start], seed: int) -> bool:
     return False
 
 
-def refuse(found: Sequence[Start], first: Variant) -> None:
+def refuse(found: Sequence[Start], first: Variant, named: int) -> None:
     """Say which start needs least memory, how much, and for what.
+
+    Args:
+        found: the starts that were judged.
+        first: the graph as it is.
+        named: number of starts by rule and of the user; fewer may have been judged.
 
     Raises:
         NoRoomError: always.
@@ -192,7 +197,8 @@ def refuse(found: Sequence[Start], first: Variant) -> None:
         why = least.refusal
     except ValueError as error:
         why = str(error)
-    raise NoRoomError(f"search: no start fits into memory; the one that takes least is '{least.name}': {why}")
+    few = f" of the {len(found)} for which there was time" * (len(found) < named)
+    raise NoRoomError(f"search: no start{few} fits into memory; the one that takes least is '{least.name}': {why}")
 
 
 def rule_starts(graph: Graph, machine: MachineModel) -> dict[str, Strategy]:

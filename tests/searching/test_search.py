@@ -20,10 +20,15 @@ from taskflow import (
     simulate,
     single_device,
 )
+from taskflow.core.errors import NoRoomError
 from taskflow.lowering import lower
+from taskflow.schedule.plan import Plan
+from taskflow.searching.budget import Budget
 from taskflow.searching.exhaustive import search_exhaustively
 from taskflow.searching.judge import Judge
 from taskflow.searching.space import Space, power_of_two
+from taskflow.searching.starts import judged_starts, refuse
+from taskflow.searching.variants import Variant
 from taskflow.tasks.memory import plan_memory
 from tests import tiny
 from tests.strategies import examples, graphs
@@ -85,6 +90,21 @@ def test_never_slower_than_the_best_start_nor_faster_than_the_bound_nor_too_larg
     assert is_staged or (result.history[-1][1] == result.seconds and result.proposals <= 12)
     peak = plan_memory(rows).peak_bytes
     assert all(size <= device.memory_bytes for size, device in zip(peak, machine.devices, strict=True))
+
+
+@pytest.mark.parametrize(("used", "judged"), [(0.99, ["single device", "data parallel"]), (1.01, ["single device"])])
+def test_starts_by_rule_are_judged_while_there_is_time_until_one_fits(monkeypatch, used, judged):
+    graph = small(256)
+    machine = of_memory(MachineModel.uniform(4, SLOW, 1e8), graph, 0.5)
+    monkeypatch.setattr(Budget, "elapsed", property(lambda self: used))
+    first = Variant(graph, machine, CostModel.analytic(machine), Plan(Strategy({})), None)
+    named = {"single device": single_device(graph, machine), "data parallel": data_parallel(graph, machine)}
+    found = judged_starts(first, named, Budget(None, 1.0), is_given=False)
+    assert [start.name for start in found] == judged
+    assert [start.fits for start in found] == [False, True][: len(judged)]
+    if len(judged) == 1:
+        with pytest.raises(NoRoomError, match="no start of the 1 for which there was time fits into memory"):
+            refuse(found, first, len(named))
 
 
 def test_equal_seeds_give_equal_results():
