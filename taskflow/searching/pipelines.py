@@ -22,8 +22,8 @@ from taskflow.strategy.stages import stages
 MICRO_BATCHES = 2, 4, 1  # of each stage; with fewer a pipeline is idle at its ends, with more its kernels are short
 TENSORS = 2  # degrees of tensor parallelism, the best of the grids
 PART = 0.25  # of the seconds of a budget, at most
-ROW_SECONDS = 1e-5  # that a row takes to be lowered and predicted, about, where that is not known
-TIMES = 2.0  # as much a point of an operator takes in a pipeline, with what it moves
+ROW_SECONDS = 1e-5  # to lower and predict a row, about, where nothing was predicted yet
+TIMES = 2.0  # rows of a pipeline for every point of an operator, about: with what it moves
 FAR = 1.2  # times the best start: with so many stages no other pipeline is tried
 SCHEDULES = ("one_f_one_b", 1), ("interleaved", 2)  # and the stages of each group of devices
 

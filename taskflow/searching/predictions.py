@@ -102,7 +102,7 @@ class Predictions:
         return tuple(each for found in self._known.values() for each in found)
 
     def has_time(self, variant: Variant, strategy: Strategy, part: float = 1.0) -> bool:
-        """Whether a strategy is predicted before this part of the seconds of the budget is over, about, or has been."""
+        """Whether a strategy was predicted, or can be before this part of the seconds of the budget is over."""
         if self._budget.seconds is None or id(strategy) in self._known:
             return True
         left = part * self._budget.seconds - self._budget.elapsed

@@ -31,7 +31,7 @@ HALVED = "data parallel", "model parallel", "one weird trick"  # rules that ask 
 DOUBTED = 0.6  # of the memory: up to so much may be missing by the judge, and the rows fit still
 TIGHT = 4  # such starts that are predicted
 RANDOM_STARTS = 20  # tried when no start fits into memory
-STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: as soon as one start fits, and until one of all named does
+STARTING, FITTING = 0.3, 0.6  # of the seconds of a budget: where a start fits, and where none of the named does
 
 
 @dataclass
