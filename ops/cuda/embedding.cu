@@ -46,6 +46,25 @@ LINKS(long long, int64)
       table[row * width + e] = sum;                                                                               \
     }                                                                                                             \
   }
+// The first look-up of a row gets the sum of the gradients of all of them, in order; a block for each look-up.
+#define ROWS(T, name)                                                                                             \
+  extern "C" __global__ void sum_equal_##name(const T* gradients, const long long* links, T* sums,                \
+                                              long long width, long long count) {                                 \
+    if (!(links[blockIdx.x] & 1)) return;                                                                         \
+    for (long long e = threadIdx.x; e < width; e += BLOCK) {                                                      \
+      T sum = 0;                                                                                                  \
+      for (long long k = blockIdx.x; k < count; k = links[k] >> 1) sum += gradients[k * width + e];               \
+      sums[blockIdx.x * width + e] = sum;                                                                         \
+    }                                                                                                             \
+  }                                                                                                               \
+  extern "C" __global__ void put_rows_##name(const T* work, const long long* index, const long long* links,       \
+                                             T* table, long long lo, long long rows, long long width) {           \
+    long long row = index[blockIdx.x] - lo;                                                                       \
+    if (!(links[blockIdx.x] & 1) || row < 0 || row >= rows) return;                                               \
+    for (long long e = threadIdx.x; e < width; e += BLOCK) table[row * width + e] = work[blockIdx.x * width + e]; \
+  }
+ROWS(float, float32)
+ROWS(double, float64)
 // A table of float32 may have rows of half size.
 #define EMBEDDING_OF(T, W, A, name)    \
   EMBEDDING(T, W, A, name, int, int32) \

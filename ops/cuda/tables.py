@@ -5,6 +5,7 @@ Indices are not checked: one out of range makes its result NaN. Sums are taken i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
@@ -43,6 +44,31 @@ def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Ar
     ctx.launch(EMBEDDING, f"link_rows_{index.dtype}", threads, index, links, index.size)
     name = f"scatter_add_{gradients.dtype}_{table.dtype}_{index.dtype}"
     ctx.launch(EMBEDDING, name, threads, gradients, index, links, table, lo, *table.shape, bag, index.size)
+
+
+def update_rows(
+    ctx: Context,
+    tables: Sequence[Array],
+    index: Array,
+    gradients: Array,
+    change: Callable[[Sequence[Array], Array], None],
+) -> None:
+    """Call `change` on the rows of `tables` that `index` names and the sums of their gradients; bring back the rows."""
+    (count, width), lo, threads = gradients.shape, ctx.rect(0).lo[0], index.size * BLOCK
+    links, sums = ctx.scratch("links", (count,), "int64"), ctx.scratch("sums", gradients.shape, gradients.dtype)
+    works = [ctx.scratch(("work", k), gradients.shape, table.dtype) for k, table in enumerate(tables)]
+    ctx.launch(EMBEDDING, "link_rows_int64", threads, index, links, count)
+    ctx.launch(EMBEDDING, f"sum_equal_{sums.dtype}", threads, gradients, links, sums, width, count)
+    for table, work in zip(tables, works, strict=True):
+        numbers = lo, len(table), width, lo + len(table), 1, work.size
+        launch(
+            ctx, EMBEDDING, f"sum_rows_{work.dtype}_{table.dtype}_int64", work.size, [index, table], [work], *numbers
+        )
+    change(works, sums)
+    for table, work in zip(tables, works, strict=True):
+        whole = contiguous(ctx, "table", table)
+        ctx.launch(EMBEDDING, f"put_rows_{work.dtype}", threads, work, index, links, whole, lo, len(table), width)
+        deliver(ctx, whole, table)
 
 
 @partial(Kernel, takes_half=True)
