@@ -76,7 +76,7 @@ class Staging:
         self._pinned = {d: [backend.pinned(self._size(d)) for _ in range(2)] for d in self._devices}
         self._staged = {d: [self._block(d) for _ in range(2)] for d in self._devices}
         self._blocks = {d: self._block(d) for d in self._devices}
-        self._events = {d: backend.make_event() for d in self._devices}
+        self._events = {d: backend.make_event(d) for d in self._devices}
         for device in self._devices:
             for part in self._parts[device]:
                 part.array = part.view(self._blocks[device])

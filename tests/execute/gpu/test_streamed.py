@@ -110,8 +110,8 @@ PLAN_EVENTS = replay.plan_events
 def without_wait(item, other):
     """`plan_events` with one wait left out."""
 
-    def plan(streams, before):
-        found = PLAN_EVENTS(streams, before)
+    def plan(*program):
+        found = PLAN_EVENTS(*program)
         waits = tuple(tuple(o for o in others if (k, o) != (item, other)) for k, others in enumerate(found.waits))
         return replace(found, waits=waits)
 
@@ -242,7 +242,7 @@ def test_a_step_is_split_around_what_cannot_be_captured(names, graphs):
 
 def test_a_stream_that_is_not_joined_cannot_be_captured():
     backend = FakeStreams()
-    first, second, event = backend.make_stream(0, "a"), backend.make_stream(0, "b"), backend.make_event()
+    first, second, event = backend.make_stream(0, "a"), backend.make_stream(0, "b"), backend.make_event(0)
 
     def issue():
         backend.record(first, event)
@@ -255,7 +255,7 @@ def test_a_stream_that_is_not_joined_cannot_be_captured():
 
 def test_the_host_cannot_wait_within_a_capture():
     backend = FakeStreams()
-    stream, event = backend.make_stream(0, "a"), backend.make_event()
+    stream, event = backend.make_stream(0, "a"), backend.make_event(0)
     with pytest.raises(NotCapturable, match="the host waits for a stream"):
         backend.capture(stream, lambda: backend.synchronize(event))
 
