@@ -4,11 +4,13 @@ Kernels are compiled and not executed: what is looked at are arguments, streams,
 numbers are those of tests/ops/test_gpu.py.
 """
 
+import re
 import subprocess
 import sys
 
 import pytest
 
+from taskflow.comm import launch
 from tests.stub import build
 
 PARTS = 3  # of the operators, side by side
@@ -20,8 +22,28 @@ def pytest_on_the_stub(file, **environment):
     """Run the tests of a file beside this one; what they print where one fails."""
     command = [sys.executable, "-m", "pytest", f"tests/stub/{file}", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     variables = build.environment() | {"STUB_DEVICES": "2"} | environment
-    done = subprocess.run(command, cwd=build.HERE.parents[1], env=variables, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=build.ROOT, env=variables, capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout[-20_000:] + done.stderr
+
+
+def test_the_stub_finds_what_is_wrong():
+    assert not pytest_on_the_stub("faults.py")
+
+
+@pytest.mark.slow
+def test_what_belongs_to_a_device_a_stream_or_a_rank():
+    assert not pytest_on_the_stub("ownership.py")
+
+
+@pytest.mark.mpi
+def test_memory_of_ranks_ends_when_nobody_maps_it(tmp_path):
+    mpirun = [launch.find_mpirun(), "-n", "2", sys.executable, "tests/stub/ranks.py", str(tmp_path)]
+    variables = build.environment() | launch.settings()
+    done = subprocess.run(mpirun, cwd=build.ROOT, env=variables, capture_output=True, text=True, timeout=120)
+    found = re.fullmatch(r"\[(.*)\] blocks, no faults\n", done.stdout)
+    assert found, done.stdout + done.stderr
+    counts = [int(count) for count in found[1].split(",")]
+    assert counts[-1] <= counts[1], "what was lent is freed at last"
 
 
 @pytest.mark.slow
