@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import prod
 
 from numpy.typing import DTypeLike
 
@@ -17,7 +18,8 @@ from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel
 
 ATTENTION = source("attention")
-_BLOCK_BYTES = 64 << 20  # of the scores of some queries
+_BLOCK_BYTES = 160 << 20  # of the scores of some queries; GPT-2's 1024 are then three blocks
+_GRAIN = 64  # queries of a block are a multiple of this: a tile of a product
 
 
 @partial(Kernel, takes_half=True)
@@ -30,12 +32,12 @@ def forward(
     query, key, value = (_by_head(ctx, slot, a) for slot, a in (("q", q), ("k", k), ("v", v)))
     out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), y.dtype)
     kept = work_array(ctx, "statistics", statistics)
-    for rows, (scores,), (weights,) in _blocks(ctx, query, key, kept.dtype, 1):
-        ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
+    for rows, keys, (scores,), (weights,) in _blocks(ctx, query, key, kept.dtype, 1, _first(ctx, 0, is_causal)):
+        ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
         numbers = _numbers(ctx, 0, scores, rows, kept, is_causal)
         threads = scores.size // scores.shape[3] * BLOCK
         ctx.launch(ATTENTION, f"attention_weights_{q.dtype}", threads, scores, weights, kept, *numbers, scale)
-        ctx.xp.matmul(weights, value, out=out[:, :, rows])
+        ctx.xp.matmul(weights, value[:, :, keys], out=out[:, :, rows])
     ctx.xp.copyto(y, out.swapaxes(1, 2))
     deliver(ctx, kept, statistics)
 
@@ -49,14 +51,15 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     g, query, key, value = (_by_head(ctx, slot, a) for slot, a in (("g", gy), ("q", q), ("k", k), ("v", v)))
     kept = contiguous(ctx, "statistics", statistics)
     out, totals = ctx.scratch("gq", query.shape, gq.dtype), _Totals(ctx, kept.dtype, (key, value))
-    for rows, (scores, products), (weights, slopes) in _blocks(ctx, query, key, kept.dtype, 2):
-        ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
-        ctx.xp.matmul(g[:, :, rows], value.swapaxes(2, 3), out=products)
+    blocks = _blocks(ctx, query, key, kept.dtype, 2, _first(ctx, 3, is_causal))
+    for rows, keys, (scores, products), (weights, slopes) in blocks:
+        ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
+        ctx.xp.matmul(g[:, :, rows], value[:, :, keys].swapaxes(2, 3), out=products)
         numbers = _numbers(ctx, 3, scores, rows, kept, is_causal)
         threads = scores.size // scores.shape[3] * BLOCK
         name = f"attention_slopes_{q.dtype}"
         ctx.launch(ATTENTION, name, threads, scores, products, kept, weights, slopes, *numbers, scale)
-        ctx.xp.matmul(slopes, key, out=out[:, :, rows])
+        ctx.xp.matmul(slopes, key[:, :, keys], out=out[:, :, rows])
         totals.add(0, slopes, query[:, :, rows])
         totals.add(1, weights, g[:, :, rows])
     for target, made in ((gq, out), (gk, totals.sums[0]), (gv, totals.sums[1])):
@@ -77,16 +80,20 @@ class _Totals:
     """Sums over blocks of queries, of the dtype of the statistics: of the gradients of keys and of values."""
 
     def __init__(self, ctx: Context, dtype: DTypeLike, likes: Sequence[Array]) -> None:
-        self._ctx, self._parts = ctx, [ctx.scratch(("part", n), a.shape, dtype) for n, a in enumerate(likes)]
+        self._ctx = ctx
         self.sums = [ctx.scratch(("total", n), a.shape, dtype) for n, a in enumerate(likes)]
-        for total in self.sums:
-            total.fill(0)
+        self._is_set = [False for _ in likes]
 
     def add(self, number: int, by_query: Array, rows: Array) -> None:
-        """Add by_queryᵀ rows."""
-        part, total = self._parts[number], self.sums[number]
-        self._ctx.xp.matmul(by_query.swapaxes(2, 3), rows, out=part)
-        self._ctx.xp.add(total, part, out=total)
+        """Add by_queryᵀ rows, to the first keys where these are fewer."""
+        total, keys = self.sums[number], by_query.shape[3]
+        if not self._is_set[number] and keys == total.shape[2]:
+            self._ctx.xp.matmul(by_query.swapaxes(2, 3), rows, out=total)
+        else:
+            if not self._is_set[number]:
+                total.fill(0)
+            self._ctx.xp.add_product(by_query.swapaxes(2, 3), rows, out=total[:, :, :keys])
+        self._is_set[number] = True
 
 
 def _by_head(ctx: Context, slot: str, a: Array) -> Array:
@@ -94,20 +101,29 @@ def _by_head(ctx: Context, slot: str, a: Array) -> Array:
     return contiguous(ctx, slot, a.swapaxes(1, 2))
 
 
+def _first(ctx: Context, query: int, is_causal: bool) -> int | None:
+    """The number of the first of the queries that are argument number `query`, from the first key on; None: no mask."""
+    return ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1] if is_causal else None
+
+
 def _blocks(
-    ctx: Context, q: Array, k: Array, dtype: DTypeLike, count: int
-) -> Iterator[tuple[slice, list[Array], list[Array]]]:
-    """Some queries at a time, and `count` arrays (batch, heads, queries, keys) of `dtype` and of that of `q`."""
+    ctx: Context, q: Array, k: Array, dtype: DTypeLike, count: int, first: int | None
+) -> Iterator[tuple[slice, slice, list[Array], list[Array]]]:
+    """Some queries at a time, the last ones first, the keys that any of them sees, and `count` arrays (batch, heads,
+    queries, keys) of `dtype` and of that of `q`.
+    """
     batch, heads, queries, _ = q.shape
     line = batch * heads * k.shape[2]
     together = max(1, min(queries, _BLOCK_BYTES // max(line * 4, 1)))
+    together -= together % _GRAIN if _GRAIN < together < queries else 0
     wide = [ctx.scratch(("wide", n), (line * together,), dtype) for n in range(count)]
     narrow = [ctx.scratch(("narrow", n), (line * together,), q.dtype) for n in range(count)]
-    for start in range(0, queries, together):
+    for start in reversed(range(0, queries, together)):
         rows = slice(start, min(start + together, queries))
-        shape = batch, heads, rows.stop - start, k.shape[2]
-        size = line * shape[2]
-        yield rows, [a[:size].reshape(shape) for a in wide], [a[:size].reshape(shape) for a in narrow]
+        seen = k.shape[2] if first is None else max(1, min(first + rows.stop, k.shape[2]))
+        shape = batch, heads, rows.stop - start, seen
+        size = prod(shape)
+        yield rows, slice(seen), [a[:size].reshape(shape) for a in wide], [a[:size].reshape(shape) for a in narrow]
 
 
 def _numbers(ctx: Context, query: int, scores: Array, rows: slice, kept: Array, is_causal: bool) -> tuple[int, ...]:

@@ -18,9 +18,9 @@ PARTS = 3  # of the operators, side by side
 pytestmark = pytest.mark.skipif(bool(build.why_not()), reason=build.why_not())
 
 
-def pytest_on_the_stub(file, **environment):
+def pytest_on_the_stub(file, *options, **environment):
     """Run the tests of a file beside this one; what they print where one fails."""
-    command = [sys.executable, "-m", "pytest", f"tests/stub/{file}", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", f"tests/stub/{file}", "-q", "-p", "no:cacheprovider", *options]
     variables = build.environment() | {"STUB_DEVICES": "2"} | environment
     done = subprocess.run(command, cwd=build.ROOT, env=variables, capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout[-20_000:] + done.stderr
@@ -31,8 +31,16 @@ def test_the_stub_finds_what_is_wrong():
 
 
 @pytest.mark.slow
-def test_what_belongs_to_a_device_a_stream_or_a_rank():
-    assert not pytest_on_the_stub("ownership.py")
+@pytest.mark.parametrize("file", ["ownership.py", "plans.py"])
+def test_programs(file):
+    assert not pytest_on_the_stub(file)
+
+
+@pytest.mark.slow
+def test_what_a_gpu_is_asked_first():
+    """Tests of tests/gpu that look at no number: guards, steps that are one graph, timelines."""
+    chosen = "short or gives_its_memory or allocate or profiler or one_graph or timeline"
+    assert not pytest_on_the_stub("../gpu", "-k", f"({chosen}) and not wait_for", STUB_DEVICES="1")
 
 
 @pytest.mark.mpi
