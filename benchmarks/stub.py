@@ -1,4 +1,4 @@
-"""Every operator case × 4 precisions × {captured, issued} × {1, 4 devices} on 1 and 2 fake GPUs, with real CuPy and NVRTC.
+"""Every operator × 4 precisions × {captured, issued} × {1, 4 devices} on 1 and 2 fake GPUs, by real CuPy and NVRTC.
 
 `python benchmarks/stub.py [--workers 2]`: tests/stub/operators.py in all settings. Asked for: no failure, no item that
 refuses capture, no work on a wrong stream, no allocation and no wait in a warm step.
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.stub import build
+from tests.stub import build  # noqa: E402
 
 
 def main() -> None:
