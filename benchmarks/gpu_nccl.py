@@ -40,6 +40,6 @@ def all_reduce(backend: StreamBackend, count: int) -> tuple[bool, float]:
 
 
 def _finish(backend: StreamBackend, clock: DeviceClock) -> None:
-    event = backend.make_event()
+    event = backend.make_event(0)
     backend.record(clock.stream, event)
     backend.synchronize(event)

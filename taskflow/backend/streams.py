@@ -66,8 +66,8 @@ class StreamBackend(ABC):
         """A new stream of a device."""
 
     @abstractmethod
-    def make_event(self, timed: bool = False) -> Event:
-        """A new event; only timed ones can be given to `seconds_between`."""
+    def make_event(self, device: int, timed: bool = False) -> Event:
+        """A new event, recorded on streams of this device alone; only timed ones can be given to `seconds_between`."""
 
     @abstractmethod
     def run(self, stream: Stream, call: Call) -> None:
@@ -87,7 +87,7 @@ class StreamBackend(ABC):
 
     @abstractmethod
     def seconds_between(self, first: Event, second: Event) -> float:
-        """Seconds from one timed event that is over to another."""
+        """Seconds from one timed event that is over to another of its device."""
 
     @abstractmethod
     def zeros(self, device: int, size_bytes: int) -> Array:
@@ -152,6 +152,10 @@ class StreamBackend(ABC):
         self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
     ) -> CudnnPlan | None:
         """What cuDNN does on the current stream (see `cudnn.OPERATIONS`); None where it is not there or cannot."""
+        return None
+
+    def resident(self, stream: Stream, value: Any) -> Array | None:
+        """The array on a GPU that a value is (by DLPack), which `stream` may read from now on; None: it is none."""
         return None
 
     @abstractmethod

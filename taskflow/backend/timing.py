@@ -25,7 +25,7 @@ class DeviceClock:
     def __init__(self, backend: StreamBackend, device: int) -> None:
         self._backend, self.device = backend, device
         self.stream = backend.make_stream(device, "timing")
-        self._events = backend.make_event(True), backend.make_event(True)
+        self._events = backend.make_event(device, timed=True), backend.make_event(device, timed=True)
 
     def seconds(self, call: Call, budget_seconds: float = 0.004) -> float:
         """Median seconds of a call, after one that is not counted."""

@@ -145,7 +145,7 @@ def _mapped_seconds(
 def _staged_seconds(backend: StreamBackend, transport: Transport, size: int, rounds: int = 5) -> float:
     """One way from rank 0 to rank 1 and back, through the hosts."""
     host, device = backend.pinned(size), backend.zeros(transport.rank, size)
-    stream, over = backend.make_stream(transport.rank, "staging"), backend.make_event()
+    stream, over = backend.make_stream(transport.rank, "staging"), backend.make_event(transport.rank)
 
     def finish(call: Callable[[], object]) -> None:
         backend.run(stream, call)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend.context import Array
+from taskflow.backend.context import Array, is_resident
 from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.comm.transport import Transport
@@ -40,6 +40,7 @@ class FakeStream:
 
     number: int
     name: str
+    device: int
     queue: deque[Any] = field(default_factory=deque)
     given: int = 0
     done: int = 0
@@ -67,6 +68,7 @@ class Mark:
 class FakeEvent:
     """What the event stands for (None: nothing), in which capture, and, once that is over, when it was."""
 
+    device: int
     mark: Mark | None = None
     capture: _Capture | None = None
     time: int | None = None
@@ -77,7 +79,7 @@ class _Capture:
 
     def __init__(self, lead: FakeStream) -> None:
         self.lead = lead
-        self.of = {lead: FakeStream(lead.number, lead.name)}
+        self.of = {lead: FakeStream(lead.number, lead.name, lead.device)}
 
     def check_joined(self) -> None:
         """Refuse a stream whose last item the lead does not wait for in the end, directly or through others."""
@@ -130,16 +132,18 @@ class FakeStreams(StreamBackend):
     # -- queues ----------------------------------------------------------------------------------------------------
 
     def make_stream(self, device: int, name: str) -> FakeStream:
-        self._streams.append(FakeStream(len(self._streams), f"{name} {device}"))
+        self._streams.append(FakeStream(len(self._streams), f"{name} {device}", device))
         return self._streams[-1]
 
-    def make_event(self, timed: bool = False) -> FakeEvent:
-        return FakeEvent()
+    def make_event(self, device: int, timed: bool = False) -> FakeEvent:
+        return FakeEvent(device)
 
     def run(self, stream: FakeStream, call: Call) -> None:
         self._queue(stream).give(call)
 
     def record(self, stream: FakeStream, event: FakeEvent) -> None:
+        if event.device != stream.device:
+            raise InternalError(f"an event of device {event.device} is recorded on stream '{stream.name}'")
         queue = self._queue(stream)
         event.capture = self._capture if queue is not stream else None
         event.time = None
@@ -152,7 +156,7 @@ class FakeStreams(StreamBackend):
         if event.mark is None:
             return
         if capture is not None and event.capture is capture:
-            capture.of.setdefault(stream, FakeStream(stream.number, stream.name))
+            capture.of.setdefault(stream, FakeStream(stream.number, stream.name, stream.device))
         elif capture is not None and stream in capture.of:
             raise NotCapturable(f"stream '{stream.name}' waits for an event from outside of the capture")
         elif event.capture is not None:
@@ -173,7 +177,7 @@ class FakeStreams(StreamBackend):
             self._work_off(self._streams, event.mark)
 
     def seconds_between(self, first: FakeEvent, second: FakeEvent) -> float:
-        if first.time is None or second.time is None:
+        if first.time is None or second.time is None or first.device != second.device:
             raise InternalError("a timed event is not over")
         return (second.time - first.time) * 1e-6
 
@@ -281,6 +285,9 @@ class FakeStreams(StreamBackend):
         if self.uses_variants:
             return super().note_not_finite(array, found)
         return lambda: np.logical_or(found, not is_finite(array), out=found)
+
+    def resident(self, stream: FakeStream, value: Any) -> Array | None:
+        return value.exported(self, stream) if is_resident(value) else None
 
     def read(self, array: Array) -> Array:
         self._finish()

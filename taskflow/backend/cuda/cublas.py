@@ -3,8 +3,9 @@
 cuBLAS counts columns first: a row-major array of shape (m, n) is to it one of (n, m). So z = x y is asked for as
 zᵀ = yᵀ xᵀ. A matrix may be transposed, or a part of a larger one, as long as one of its two dimensions has no gaps.
 
-The stream is set before each product that is on another one than the last, and after that the workspace, which setting
-the stream resets to an allocation of cuBLAS's own (every capture would grow memory then).
+A handle belongs to one stream, and so does its workspace: products side by side would spoil each other's sums in one
+that they share. The workspace is set after the stream, which resets it to an allocation of cuBLAS's own (every capture
+would grow memory then).
 
 Not yet run on hardware; the arguments are checked against NumPy in tests/test_cublas.py.
 """
@@ -12,6 +13,7 @@ Not yet run on hardware; the arguments are checked against NumPy in tests/test_c
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -88,24 +90,30 @@ def plan_gemm(x: Array, y: Array, z: Array) -> Gemm | None:
 
 
 class Cublas:
-    """A handle of the current device; `allocate` gives memory with a pointer `ptr`."""
+    """A handle for a stream, given by its pointer, of the current device; `allocate` gives memory with a pointer `ptr`.
 
-    def __init__(self, allocate: Callable[[int], Any]) -> None:
+    It is destroyed with this.
+    """
+
+    def __init__(self, allocate: Callable[[int], Any], stream: int) -> None:
         from cuda import pathfinder
 
         self._library = library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
         address: Any = ctypes.c_void_p
         integer: Any = ctypes.c_int
         long: Any = ctypes.c_longlong
+        library.cublasDestroy_v2.argtypes = [address]
         library.cublasSetStream_v2.argtypes = [address, address]
         library.cublasSetWorkspace_v2.argtypes = [address, address, ctypes.c_size_t]
         operand_types = [address, integer, integer, long]
         first = [address, *[integer] * 5, address, *operand_types * 2]
         library.cublasGemmStridedBatchedEx.argtypes = [*first, address, *operand_types, *[integer] * 3]
         self._handle = address()
-        self._check(library.cublasCreate_v2(ctypes.byref(self._handle)))
         self._workspace = allocate(WORKSPACE_BYTES)
-        self._stream = -1
+        self._check(library.cublasCreate_v2(ctypes.byref(self._handle)))
+        weakref.finalize(self, library.cublasDestroy_v2, self._handle).atexit = False  # the driver ends before
+        self._check(library.cublasSetStream_v2(self._handle, stream))
+        self._check(library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE_BYTES))
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
         self.uses_tf32 = False
 
@@ -113,13 +121,6 @@ class Cublas:
     def workspace(self) -> int:
         """Where WORKSPACE_BYTES on the device begin."""
         return int(self._workspace.ptr)
-
-    def use(self, stream: int) -> None:
-        """Work on this stream from now on."""
-        if stream != self._stream:
-            self._check(self._library.cublasSetStream_v2(self._handle, stream))
-            self._check(self._library.cublasSetWorkspace_v2(self._handle, self._workspace.ptr, WORKSPACE_BYTES))
-            self._stream = stream
 
     def matmul(self, x: Array, y: Array, z: Array, xp: Any, adds: bool = False) -> Any:
         """z = x y, or z += x y, for arrays of two dimensions, or of more with equal leading ones.

@@ -1,8 +1,9 @@
 """Matrix products with an epilogue by cuBLASLt, called through ctypes: bias and activation without a pass of their own.
 
 A plan (descriptors, layouts and the algorithm that the heuristic proposes first) is made once for shapes, layouts,
-dtypes, alignments and epilogue, before anything is captured: the heuristic fails on a capturing stream. Workspace is
-ours. As in `cublas`, z = x y is asked for as zᵀ = yᵀ xᵀ, so the bias belongs to the columns of z.
+dtypes, alignments and epilogue, before anything is captured: the heuristic fails on a capturing stream. That there is
+none is remembered, too. Handle and workspace, which is ours, belong to one stream. As in `cublas`, z = x y is asked for
+as zᵀ = yᵀ xᵀ, so the bias belongs to the columns of z.
 
 Numbers of enumerations: cublasLt.h of CUDA 12.9 and 13 (tests/backend/test_headers.py). Gelu is the approximation by
 tanh. Products with a bias were seen on an H200 (benchmarks/results); the rest has not run on hardware. Arguments are
@@ -12,6 +13,7 @@ checked against a fake library.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -88,20 +90,21 @@ def mask_leading(columns: int) -> int:
 
 
 class CublasLt:
-    """A handle of the current device.
+    """A handle of the current device; what is made for it is destroyed with this.
 
     Args:
         library: libcublasLt as ctypes has it, or a stand-in.
-        workspace: pointer to WORKSPACE_BYTES on the device.
+        workspace: pointer to WORKSPACE_BYTES on the device, of the stream of all products.
         pointer: gives the address of an array.
     """
 
     def __init__(self, library: ctypes.CDLL, workspace: int, pointer: Callable[[Array], int]) -> None:
         self._library, self._workspace, self._pointer = library, workspace, pointer
-        self._plans: dict[ProductRequest, ProductPlan] = {}
+        self._plans: dict[ProductRequest, ProductPlan | None] = {}
         self._factors = {t: (t(1), t(0)) for t in (ctypes.c_float, ctypes.c_double)}
         self._handle = ctypes.c_void_p()
         self._check(library.cublasLtCreate(ctypes.byref(self._handle)))
+        weakref.finalize(self, _destroy, library, self._handle, self._plans).atexit = False  # the driver ends before
 
     def matmul(
         self,
@@ -173,9 +176,9 @@ class CublasLt:
         if request not in self._plans:
             plan = self._make(request)
             self._aim(plan, bias, aux)  # the heuristic looks at their alignment
-            if not self._choose(plan, request):
-                return None
-            self._plans[request] = plan
+            self._plans[request] = plan if self._choose(plan, request) else None
+            if self._plans[request] is None:
+                _forget(self._library, plan)
         return self._plans[request]
 
     def _make(self, request: ProductRequest) -> ProductPlan:
@@ -226,6 +229,19 @@ class CublasLt:
             raise RuntimeError(f"cuBLASLt: status {status}")
 
 
+def _forget(library: ctypes.CDLL, plan: ProductPlan) -> None:
+    """Give back what cuBLASLt holds for a plan."""
+    library.cublasLtMatmulDescDestroy(plan.description)
+    for layout in plan.layouts:
+        library.cublasLtMatrixLayoutDestroy(layout)
+
+
+def _destroy(library: ctypes.CDLL, handle: ctypes.c_void_p, plans: dict[ProductRequest, ProductPlan | None]) -> None:
+    for plan in filter(None, plans.values()):
+        _forget(library, plan)
+    library.cublasLtDestroy(handle)
+
+
 def load_library() -> ctypes.CDLL:
     """libcublasLt, with the types of the arguments that ctypes could not guess."""
     from cuda import pathfinder
@@ -237,5 +253,6 @@ def load_library() -> ctypes.CDLL:
     for name in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
         function = getattr(library, f"cublasLt{name}SetAttribute")
         function.argtypes = [pointer, ctypes.c_int, pointer, ctypes.c_size_t]
-    library.cublasLtMatmulPreferenceDestroy.argtypes = [pointer]
+    for name in ("MatmulDescDestroy", "MatrixLayoutDestroy", "MatmulPreferenceDestroy", "Destroy"):
+        getattr(library, f"cublasLt{name}").argtypes = [pointer]
     return library

@@ -66,7 +66,7 @@ class CudnnPlan:
 
 
 class Cudnn:
-    """Plans of one device.
+    """Plans of one device, and a handle for each of its streams; `release` it when a stream ends.
 
     Args:
         library: the module `cudnn`, or a stand-in.
@@ -118,6 +118,11 @@ class Cudnn:
         graph, workspace_bytes = found
         pack, handle = dict(enumerate(addresses, 1)), self._handle(stream)
         return CudnnPlan(request, workspace_bytes, lambda workspace: graph.execute(pack, workspace, handle=handle))
+
+    def release(self, stream: int) -> None:
+        """Destroy the handle of a stream, if there is one."""
+        if stream in self._handles:
+            self._library.destroy_handle(self._handles.pop(stream))
 
     def _handle(self, stream: int) -> Any:
         if stream not in self._handles:

@@ -14,8 +14,11 @@ Not yet run on hardware.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,65 +30,25 @@ import cupyx
 import numpy as np
 from cupy.cuda import nvtx, runtime
 
-from taskflow.backend.context import Array, pointer
+from taskflow.backend.context import Array, is_resident, pointer
+from taskflow.backend.cuda.arrays import Arrays, from_dlpack
 from taskflow.backend.cuda.cublas import WORKSPACE, WORKSPACE_BYTES, Cublas
-from taskflow.backend.cuda.cublaslt import CublasLt, load_library
 from taskflow.backend.cuda.cudnn import Cudnn, CudnnPlan, find_cudnn
 from taskflow.backend.cuda.kernels import KernelTable
-from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of, share
+from taskflow.backend.cuda.mapped import mapped_memory
+from taskflow.backend.cuda.queues import CudaStream, malloc, reach, synchronize
+from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of
 from taskflow.backend.ranks import Communicator, RankGpu
-from taskflow.backend.streams import Call, NoRoom, NotCapturable, StreamBackend
+from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.comm.transport import Transport
 from taskflow.core.errors import InternalError
 from taskflow.core.system import gpu_of
 
 _ANY_DIRECTION = 4  # cudaMemcpyDefault
-_NO_MEMORY = 2  # cudaErrorMemoryAllocation
 _REFUSALS = (NotCapturable, NotImplementedError, RuntimeError, TypeError)
 _OPTIONS = ("--std=c++17",)
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class _Stream:
-    gpu: int
-    stream: Any
-
-
-class _Arrays:
-    """The module `cupy`, with matrix products that can be captured and what its functions lack of NumPy's."""
-
-    def __init__(self, backend: CudaStreams) -> None:
-        self._backend = backend
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(cupy, name)
-        setattr(self, name, value)  # found at once the next time
-        return value
-
-    def matmul(self, a: Array, b: Array, out: Array | None = None) -> Any:
-        """The matrix product, batched over leading dimensions."""
-        if out is None:
-            lead = cupy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-            out = cupy.empty((*lead, a.shape[-2], b.shape[-1]), a.dtype)
-        return self._backend.blas().matmul(a, b, out, cupy)
-
-    def add_product(self, a: Array, b: Array, out: Array) -> None:
-        """`out` += the matrix product."""
-        self._backend.blas().matmul(a, b, out, cupy, adds=True)
-
-    def product(
-        self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None = None, aux: Array | None = None
-    ) -> bool:
-        """The matrix product and what follows it (see `cublaslt.EPILOGUES`); False: nothing was done."""
-        return self._backend.product(a, b, out, epilogue, bias, aux)
-
-    @staticmethod
-    def take(a: Array, indices: Array, axis: int | None = None, out: Array | None = None, mode: str = "clip") -> Any:
-        """`cupy.take`, which wraps indices around: here they are clipped."""
-        extent = a.size if axis is None else a.shape[axis]
-        return cupy.take(a, indices.clip(0, extent - 1), axis, out)
 
 
 class CudaStreams(StreamBackend):
@@ -107,12 +70,12 @@ class CudaStreams(StreamBackend):
             raise ValueError("executor: devices are of kind 'cuda', and CuPy finds no GPU and driver")
         count: int = runtime.getDeviceCount()
         self._count, self._is_checked = count, is_checked
-        self.xp = _Arrays(self)
-        self._blas: dict[int, Cublas] = {}
-        self._lt: dict[int, CublasLt] = {}
+        self.xp = Arrays(self)
+        self._gpus: set[int] = set()  # that were used so far
+        self._streams = weakref.WeakSet[CudaStream]()
         self._cudnn: dict[int, Cudnn | None] = {}
         self._kernels = KernelTable(_load_kernel)
-        self._current: _Stream | None = None
+        self._current: CudaStream | None = None
 
     def gpu(self, device: int) -> int:
         """The GPU of a device."""
@@ -124,15 +87,27 @@ class CudaStreams(StreamBackend):
 
     # -- streams ---------------------------------------------------------------------------------------------------
 
-    def make_stream(self, device: int, name: str) -> _Stream:
-        gpu = self.gpu(device)
-        with cupy.cuda.Device(gpu):
-            return _Stream(gpu, cupy.cuda.Stream(non_blocking=True))
+    def make_stream(self, device: int, name: str) -> CudaStream:
+        with cupy.cuda.Device(self._use(device)) as gpu:
+            made = CudaStream(gpu.id)
+        self._streams.add(made)
+        return made
 
-    def make_event(self, timed: bool = False) -> Any:
-        return cupy.cuda.Event(disable_timing=not timed)
+    def _use(self, device: int) -> int:
+        """The GPU of a device, which can reach all that were used before."""
+        return self._use_gpu(self.gpu(device))
 
-    def run(self, stream: _Stream, call: Call) -> None:
+    def _use_gpu(self, gpu: int) -> int:
+        if gpu not in self._gpus:
+            reach(self._gpus, gpu)
+            self._gpus.add(gpu)
+        return gpu
+
+    def make_event(self, device: int, timed: bool = False) -> Any:
+        with cupy.cuda.Device(self.gpu(device)):
+            return cupy.cuda.Event(disable_timing=not timed)
+
+    def run(self, stream: CudaStream, call: Call) -> None:
         previous, self._current = self._current, stream
         try:
             with cupy.cuda.Device(stream.gpu), stream.stream:
@@ -140,10 +115,10 @@ class CudaStreams(StreamBackend):
         finally:
             self._current = previous
 
-    def record(self, stream: _Stream, event: Any) -> None:
+    def record(self, stream: CudaStream, event: Any) -> None:
         runtime.eventRecord(event.ptr, stream.stream.ptr)
 
-    def wait(self, stream: _Stream, event: Any) -> None:
+    def wait(self, stream: CudaStream, event: Any) -> None:
         runtime.streamWaitEvent(stream.stream.ptr, event.ptr)
 
     def synchronize(self, event: Any) -> None:
@@ -157,8 +132,8 @@ class CudaStreams(StreamBackend):
     def zeros(self, device: int, size_bytes: int) -> Array:
         if not size_bytes:
             return cupy.empty(0, np.uint8)  # type: ignore[no-any-return]
-        with cupy.cuda.Device(self.gpu(device)):
-            memory = cupy.cuda.MemoryPointer(_malloc(size_bytes), 0)
+        with cupy.cuda.Device(self._use(device)):
+            memory = cupy.cuda.MemoryPointer(malloc(size_bytes), 0)
             array: Array = cupy.ndarray((size_bytes,), np.uint8, memptr=memory)
             memory.memset(0, size_bytes)
             runtime.deviceSynchronize()
@@ -170,7 +145,8 @@ class CudaStreams(StreamBackend):
         return int(free), int(total)
 
     def library_bytes(self, device: int) -> Mapping[str, int]:
-        return {WORKSPACE: WORKSPACE_BYTES} if self.gpu(device) in self._blas else {}
+        holders = sum(s.gpu == self.gpu(device) and s.has_workspace for s in self._streams)
+        return {WORKSPACE: holders * WORKSPACE_BYTES} if holders else {}
 
     def pinned(self, size_bytes: int) -> Array:
         found: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
@@ -191,11 +167,11 @@ class CudaStreams(StreamBackend):
         return call
 
     def read(self, array: Array) -> Array:
-        runtime.deviceSynchronize()
+        synchronize(self._gpus)
         return np.array(cupy.asnumpy(array))
 
     def write(self, array: Array, value: Array) -> None:
-        runtime.deviceSynchronize()
+        synchronize(self._gpus)
         with cupy.cuda.Device(array.device.id):  # type: ignore[attr-defined]
             array[...] = cupy.asarray(np.ascontiguousarray(value, array.dtype))
             runtime.deviceSynchronize()
@@ -206,7 +182,7 @@ class CudaStreams(StreamBackend):
         return rank_gpu_of(self.gpu(device))
 
     def shared_zeros(self, device: int, size_bytes: int, ranks: Transport) -> list[Array] | None:
-        arrays, failure = share(self.zeros(device, max(size_bytes, 1)), self.gpu(device), ranks)
+        arrays, failure = mapped_memory().share(size_bytes, self._use(device), ranks)
         if failure:
             _log.warning("CUDA IPC: %s", failure)
         return arrays
@@ -237,38 +213,21 @@ class CudaStreams(StreamBackend):
         return launch
 
     def blas(self) -> Cublas:
-        """cuBLAS with the current stream of the current device."""
-        current = self._current
-        if current is None:
+        """cuBLAS for the current stream."""
+        if self._current is None:
             raise InternalError("a matrix product outside of a stream")
-        if current.gpu not in self._blas:
-            if self.is_capturing:
-                raise NotCapturable("a handle of cuBLAS is made")
-            self._blas[current.gpu] = Cublas(partial(_malloc, purpose=WORKSPACE))
-        blas = self._blas[current.gpu]
+        blas = self._current.blas(self.is_capturing)
         blas.uses_tf32 = self.uses_tf32
-        blas.use(current.stream.ptr)
         return blas
 
     def product(self, a: Array, b: Array, out: Array, epilogue: str, bias: Array | None, aux: Array | None) -> bool:
         """A matrix product by cuBLASLt on the current stream; False where it cannot do it."""
-        workspace, current = self.blas().workspace, self._current
-        assert current is not None, "blas() has checked it"
-        if current.gpu not in self._lt:
-            if self.is_capturing:
-                raise NotCapturable("a handle of cuBLASLt is made")
-            self._lt[current.gpu] = CublasLt(load_library(), workspace, pointer)
-        return self._lt[current.gpu].matmul(
-            current.stream.ptr,
-            a,
-            b,
-            out,
-            epilogue,
-            bias=bias,
-            aux=aux,
-            uses_tf32=self.uses_tf32,
-            may_plan=not self.is_capturing,
-        )
+        current = self._current
+        if current is None:
+            raise InternalError("a matrix product outside of a stream")
+        lt, may_plan = current.lt(self.is_capturing), not self.is_capturing
+        flags = {"uses_tf32": self.uses_tf32, "may_plan": may_plan}
+        return lt.matmul(current.ptr, a, b, out, epilogue, bias=bias, aux=aux, **flags)
 
     def library_plan(
         self, operation: str, inputs: Sequence[Array], outputs: Sequence[Array], options: Mapping[str, Any]
@@ -280,14 +239,17 @@ class CudaStreams(StreamBackend):
         if current.gpu not in self._cudnn:
             self._cudnn[current.gpu] = find_cudnn(pointer)
         cudnn, flags = self._cudnn[current.gpu], (self.uses_tf32, not self.is_capturing)
-        stream = current.stream.ptr
-        return None if cudnn is None else cudnn.plan(stream, operation, inputs, outputs, options, *flags)
+        if cudnn is None:
+            return None
+        current.plans_with(cudnn)
+        return cudnn.plan(current.ptr, operation, inputs, outputs, options, *flags)
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 
-    def capture(self, lead: _Stream, issue: Call) -> Call:
+    def capture(self, lead: CudaStream, issue: Call) -> Call:
         pool = cupy.cuda.MemoryPool()
-        stream, graph, refusal = lead.stream, None, None
+        stream, graph, refusal, collects = lead.stream, None, None, gc.isenabled()
+        gc.disable()  # what it would find may be memory and handles, whose end no capture survives
         with cupy.cuda.Device(lead.gpu), cupy.cuda.using_allocator(pool.malloc):
             stream.begin_capture()
             self.is_capturing = True
@@ -297,6 +259,8 @@ class CudaStreams(StreamBackend):
                 refusal = error
             finally:
                 self.is_capturing = False
+                if collects:
+                    gc.enable()
                 try:
                     graph = stream.end_capture()
                 except runtime.CUDARuntimeError as error:
@@ -318,27 +282,27 @@ class CudaStreams(StreamBackend):
         finally:
             nvtx.RangePop()
 
+    def resident(self, stream: CudaStream, value: Any) -> Array | None:
+        if not is_resident(value):
+            return None
+        found = from_dlpack(value, stream.ptr)
+        self._use_gpu(found.device.id)
+        return found  # type: ignore[no-any-return]
+
     @contextmanager
     def warm_step(self) -> Iterator[None]:
         if not self._is_checked:
             yield
             return
-        with cupyx.allow_synchronize(False), cupy.cuda.using_allocator(_refuse_memory):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "cupyx.allow_synchronize")  # CuPy says that it may miss some
+            refused = cupyx.allow_synchronize(False)
+        with refused, cupy.cuda.using_allocator(_refuse_memory):
             yield
 
 
 def _load_kernel(source: str, name: str) -> Any:
     return cupy.RawModule(code=source, options=_OPTIONS).get_function(name)
-
-
-def _malloc(size_bytes: int, purpose: str = "memory") -> Any:
-    """A block of its own, of no pool."""
-    try:
-        return cupy.cuda.Memory(size_bytes)
-    except runtime.CUDARuntimeError as error:
-        if error.status != _NO_MEMORY:
-            raise
-        raise NoRoom(size_bytes, purpose) from error
 
 
 def _argument(value: object) -> object:

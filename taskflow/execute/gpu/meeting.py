@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -82,7 +82,7 @@ class Meeting:
         such a wait would never end. Persistent regions that are borrowed keep their values: no item runs that writes
         them, nor calls of a library, which would write on some ranks and not on others.
         """
-        over = compiler.backend.make_event()
+        over = {d: compiler.backend.make_event(d) for d in compiler.memory.own}
         homes = {i for places in compiler.graph.homes.values() for i, _ in places}
         with np.errstate(all="ignore"):
             _make_up(compiler, set() if is_borrowing else homes, over)
@@ -96,7 +96,7 @@ class Meeting:
 # -- a trial of a program before there are any values ------------------------------------------------------------------
 
 
-def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: object) -> None:
+def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: Mapping[int, object]) -> None:
     if item.stream == HOST:
         item.call()
         return
@@ -113,7 +113,7 @@ def _try(compiler: StreamCompiler, item: Item, kept: set[int], over: object) -> 
             _run(compiler, item.stream, item.row, item.call, over)
 
 
-def _make_up(compiler: StreamCompiler, homes: set[int], over: object) -> None:
+def _make_up(compiler: StreamCompiler, homes: set[int], over: Mapping[int, object]) -> None:
     """Values for what a step begins with: the homes of persistent regions, and feeds."""
     for instance in sorted(i for i in homes if compiler.issue.drives_instance(i)):
         device = int(compiler.graph.instance_device[instance])
@@ -137,13 +137,15 @@ def _written(compiler: StreamCompiler, item: Item) -> set[int]:
     return {i for i, _, p in args if i >= 0 and p != Privilege.READ and compiler.issue.drives_instance(i)}
 
 
-def _run(compiler: StreamCompiler, number: int, row: int, call: Callable[[], object], over: object) -> None:
-    """Have a stream do something, and wait for it."""
-    backend, stream = compiler.backend, compiler.issue.streams[number]
+def _run(
+    compiler: StreamCompiler, number: int, row: int, call: Callable[[], object], over: Mapping[int, object]
+) -> None:
+    """Have a stream do something, and wait for it, by an event of its device."""
+    backend, stream, event = compiler.backend, compiler.issue.streams[number], over[compiler.issue.device(number)]
     try:
         backend.run(stream, call)
-        backend.record(stream, over)
-        backend.synchronize(over)
+        backend.record(stream, event)
+        backend.synchronize(event)
     except Exception as error:
         error.add_note(f"while row {compiler.graph[row]} was tried before the first step")
         raise

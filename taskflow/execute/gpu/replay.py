@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -91,6 +91,7 @@ class StreamReplay:
     """A step as one call; `streams` are by number, the first is the lead.
 
     Args:
+        devices: the device of every stream, by its number.
         rows: number of rows of the task graph.
         captures: whether steps after the first are captured.
         times: whether items are timed: `start` and `end` are then seconds of every row. Such steps are not captured,
@@ -104,6 +105,7 @@ class StreamReplay:
         self,
         backend: StreamBackend,
         streams: Mapping[int, Any],
+        devices: Mapping[int, int],
         items: Sequence[Item],
         staging: Staging,
         cells: StepCells,
@@ -112,15 +114,19 @@ class StreamReplay:
         times: bool,
     ) -> None:
         self._backend, self._staging, self._cells = backend, staging, cells
-        self._streams = list(streams.values())
+        self._streams, self._devices = list(streams.values()), [devices[s] for s in streams]
+        self._leads: dict[int, Any] = {}  # the first stream of every device, that of the lead first
+        for device, stream in zip(self._devices, self._streams):
+            self._leads.setdefault(device, stream)
         self._number = {s: k for k, s in enumerate(streams)} | {HOST: len(streams)}
         self._captures, self._times = captures and not times and not backend.is_profiled, times
         self.issued_seconds = 0.0
         self._lead = self._streams[0]
-        self._end = backend.make_event()
+        self._end = backend.make_event(self._devices[0])
         self.start, self.end = np.full(rows, np.nan), np.full(rows, np.nan)
-        self._events: list[Any] = []
+        self._events: dict[tuple[int, int], Any] = {}
         self._clock: list[tuple[Any, Any]] = []
+        self._origins: dict[int, Any] = {}  # of the times of a device
         self.is_warm = False
         self.prefetch: Call | None = None  # called once, while the next step runs
         self.take(GuardedItems(items))
@@ -129,11 +135,17 @@ class StreamReplay:
         """From now on a step is these items, on the streams of before."""
         self._guarded, self.items = guarded, list(guarded.items)
         if self._times:
-            self._clock = [(self._backend.make_event(True), self._backend.make_event(True)) for _ in self.items]
+            make = partial(self._backend.make_event, timed=True)
+            self._clock = [(make(d), make(d)) for d in map(self._device_of, self.items)]
+            self._origins = {device: make(device) for device in self._leads}
         self.segments, self.is_captured = self._build([False] * len(self.items)), False
         self._calls: list[Call] = [partial(self._issue, segment) for segment in self.segments]
         if guarded.guard is not None:  # what is left of a step that is given up
             self._rest = self._segment(guarded.guard + 1, len(self.items), False, guarded.points)
+
+    def _device_of(self, item: Item) -> int:
+        """Where an item is done; those of the host belong to no device, and count to the first one."""
+        return self._devices[0 if item.stream == HOST else self._number[item.stream]]
 
     def __call__(self) -> None:
         """One step; it returns when the step is over on all streams."""
@@ -165,6 +177,7 @@ class StreamReplay:
         """Whether the step was not given up."""
         is_over = True
         with self._backend.warm_step() if self.is_warm else nullcontext():
+            self._mark_origins()
             try:
                 for call in self._calls:
                     call()
@@ -194,9 +207,10 @@ class StreamReplay:
         before = [[], *(self._waits(k, first) for k in range(first, last))]
         latest = {stream: k for k, stream in enumerate(streams[:-1])}
         before.append([k for stream, k in latest.items() if stream != self._number[HOST]])
-        plan = plan_events(streams, before)
-        while len(self._events) < plan.count:
-            self._events.append(self._backend.make_event())
+        plan = plan_events(streams, before, [*self._devices, self._devices[0]])
+        for event in plan.events.values():
+            if event not in self._events:
+                self._events[event] = self._backend.make_event(event[0])
         calls: list[Call] = []
         of: list[int] = []
         for k in range(len(streams)):
@@ -252,16 +266,26 @@ class StreamReplay:
 
     def _capture(self) -> None:
         is_capturable = [self._can_capture(item) for item in self.items]
-        self.segments = self._build(is_capturable)
-        self._calls = [
-            self._backend.capture(self._lead, partial(self._issue, segment))
-            if segment.is_captured
-            else partial(self._issue, segment)
-            for segment in self.segments
-        ]
+        made = [self._captured(segment) for segment in self._build(is_capturable)]
+        self.segments, self._calls = [segment for segment, _ in made], [call for _, call in made]
         self.is_captured = True
         kinds = [segment.is_captured for segment in self.segments]
         _log.debug("a step is %d graphs and %d segments that are issued", kinds.count(True), kinds.count(False))
+
+    def _captured(self, segment: Segment) -> tuple[Segment, Call]:
+        """A segment and the call for it: a graph, or its items where they are issued; also if all of them, each of
+        which can be captured, cannot be together.
+        """
+        issue = partial(self._issue, segment)
+        if not segment.is_captured:
+            return segment, issue
+        try:
+            return segment, self._backend.capture(self._lead, issue)
+        except NotCapturable as error:
+            _log.warning(
+                "%d calls of a step are issued one by one: they cannot be captured together: %s", len(segment.of), error
+            )
+            return replace(segment, is_captured=False), issue
 
     def _can_capture(self, item: Item) -> bool:
         if item.stream == HOST:
@@ -276,12 +300,23 @@ class StreamReplay:
 
     # -- times -----------------------------------------------------------------------------------------------------
 
+    def _mark_origins(self) -> None:
+        """On every device one moment, from which its times count: no time is known between events of two devices."""
+        for device, event in self._origins.items():
+            if self._leads[device] is not self._lead:
+                self._backend.wait(self._leads[device], self._origins[self._devices[0]])
+            self._backend.record(self._leads[device], event)
+
     def _read_clock(self) -> None:
         items = zip(self.items, self._clock)
-        timed = [(item.row, *clock) for item, clock in items if item.stream != HOST and item.role not in _UNTIMED]
+        timed = [(item, *clock) for item, clock in items if item.stream != HOST and item.role not in _UNTIMED]
         self.start.fill(np.nan)
         self.end.fill(np.nan)
-        for row, begin, end in timed:
-            origin = timed[0][1]
+        for item, begin, end in timed:
+            row, origin = item.row, self._origins[self._device_of(item)]
             self.start[row] = np.fmin(self.start[row], self._backend.seconds_between(origin, begin))
             self.end[row] = np.fmax(self.end[row], self._backend.seconds_between(origin, end))
+        if timed:
+            first = float(np.nanmin(self.start))
+            self.start -= first
+            self.end -= first

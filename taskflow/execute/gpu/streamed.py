@@ -73,6 +73,7 @@ class StreamCompiler(Compiler):
         self.replay = StreamReplay(
             self.backend,
             self.issue.streams,
+            {number: self.issue.device(number) for number in self.issue.streams},
             self.issue.items,
             self.staging,
             self.cells,

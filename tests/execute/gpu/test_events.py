@@ -1,6 +1,5 @@
 """Events between streams: all that is needed, and no more."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,11 +9,11 @@ from taskflow.execute.gpu.events import plan_events
 
 @st.composite
 def programs(draw):
-    """Streams of up to 14 items and the earlier items that each waits for."""
+    """Streams of up to 14 items, the earlier items that each waits for, and the device of each of four streams."""
     count = draw(st.integers(0, 14))
     streams = [draw(st.integers(0, 3)) for _ in range(count)]
     before = [[k for k in range(item) if draw(st.integers(0, 4)) == 0] for item in range(count)]
-    return streams, before
+    return streams, before, [draw(st.integers(0, 1)) for _ in range(4)]
 
 
 def over_before(streams, waits):
@@ -28,14 +27,14 @@ def over_before(streams, waits):
 
 @given(programs())
 def test_every_item_starts_after_what_it_waits_for(program):
-    streams, before = program
+    streams, before, _ = program
     known = over_before(streams, plan_events(*program).waits)
     assert all(set(others) <= known[item] for item, others in enumerate(before))
 
 
 @given(programs())
 def test_no_wait_can_be_left_out(program):
-    streams, before = program
+    streams, before, _ = program
     waits = plan_events(*program).waits
     for item, others in enumerate(waits):
         for left_out in others:
@@ -46,13 +45,13 @@ def test_no_wait_can_be_left_out(program):
 
 @given(programs())
 def test_an_event_is_recorded_again_only_after_its_last_wait(program):
-    plan = plan_events(*program)
+    plan, (streams, _, devices) = plan_events(*program), program
     holder = {}
     for item, others in enumerate(plan.waits):
         assert all(holder[plan.events[other]] == other for other in others)
         if item in plan.events:
             holder[plan.events[item]] = item
-    assert plan.count == len(set(plan.events.values()))
+    assert all(device == devices[streams[item]] for item, (device, _) in plan.events.items())
     assert set(plan.events) == {other for others in plan.waits for other in others}
 
 
@@ -68,12 +67,12 @@ def test_an_event_is_recorded_again_only_after_its_last_wait(program):
     ],
 )
 def test_small_programs(streams, before, waits):
-    assert plan_events(streams, before).waits == tuple(waits)
+    assert plan_events(streams, before, [0, 0, 0]).waits == tuple(waits)
 
 
 def test_a_long_chain_between_two_streams_needs_few_events():
     count = 1000
-    plan = plan_events([k % 2 for k in range(count)], [[k - 1] if k else [] for k in range(count)])
-    assert plan.count <= 2
+    plan = plan_events([k % 2 for k in range(count)], [[k - 1] if k else [] for k in range(count)], [0, 0])
     assert sum(map(len, plan.waits)) == count - 1
-    assert np.max(list(plan.events.values())) < 2
+    assert {device for device, _ in plan.events.values()} == {0}
+    assert len(set(plan.events.values())) <= 2

@@ -1,0 +1,62 @@
+// What CuPy's module refers to and taskflow must not call; by name alone, whatever the arguments are.
+#include <string>
+
+void fault(const std::string& what);
+
+#define UNSUPPORTED(name)           \
+  extern "C" int name() {           \
+    fault("a call of " #name);      \
+    return 801; /* not supported */ \
+  }
+
+UNSUPPORTED(cudaIpcGetEventHandle)
+UNSUPPORTED(cudaIpcOpenEventHandle)
+UNSUPPORTED(cudaMallocManaged)
+UNSUPPORTED(cudaMalloc3DArray)
+UNSUPPORTED(cudaMallocArray)
+UNSUPPORTED(cudaMallocAsync)
+UNSUPPORTED(cudaMallocFromPoolAsync)
+UNSUPPORTED(cudaHostRegister)
+UNSUPPORTED(cudaHostUnregister)
+UNSUPPORTED(cudaFreeArray)
+UNSUPPORTED(cudaFreeAsync)
+UNSUPPORTED(cudaMemcpyPeer)
+UNSUPPORTED(cudaMemcpyPeerAsync)
+UNSUPPORTED(cudaMemcpy2DFromArray)
+UNSUPPORTED(cudaMemcpy2DFromArrayAsync)
+UNSUPPORTED(cudaMemcpy2DToArray)
+UNSUPPORTED(cudaMemcpy2DToArrayAsync)
+UNSUPPORTED(cudaMemcpy2D)
+UNSUPPORTED(cudaMemcpy2DAsync)
+UNSUPPORTED(cudaMemcpy3D)
+UNSUPPORTED(cudaMemcpy3DAsync)
+UNSUPPORTED(cudaMemPrefetchAsync)
+UNSUPPORTED(cudaMemAdvise)
+UNSUPPORTED(cudaDeviceGetDefaultMemPool)
+UNSUPPORTED(cudaDeviceGetMemPool)
+UNSUPPORTED(cudaDeviceSetMemPool)
+UNSUPPORTED(cudaMemPoolCreate)
+UNSUPPORTED(cudaMemPoolDestroy)
+UNSUPPORTED(cudaMemPoolTrimTo)
+UNSUPPORTED(cudaMemPoolGetAttribute)
+UNSUPPORTED(cudaMemPoolSetAttribute)
+UNSUPPORTED(cudaStreamAddCallback)
+UNSUPPORTED(cudaLaunchHostFunc)
+UNSUPPORTED(cudaCreateTextureObject)
+UNSUPPORTED(cudaDestroyTextureObject)
+UNSUPPORTED(cudaGetChannelDesc)
+UNSUPPORTED(cudaGetTextureObjectResourceDesc)
+UNSUPPORTED(cudaGetTextureObjectTextureDesc)
+UNSUPPORTED(cudaCreateSurfaceObject)
+UNSUPPORTED(cudaDestroySurfaceObject)
+UNSUPPORTED(cudaGraphDebugDotPrint)
+UNSUPPORTED(cuCtxCreate_v2)
+UNSUPPORTED(cuCtxDestroy_v2)
+UNSUPPORTED(cuLinkCreate_v2)
+UNSUPPORTED(cuLinkAddData_v2)
+UNSUPPORTED(cuLinkAddFile_v2)
+UNSUPPORTED(cuLinkComplete)
+UNSUPPORTED(cuLinkDestroy)
+UNSUPPORTED(cuModuleLoad)
+UNSUPPORTED(cuModuleGetGlobal_v2)
+UNSUPPORTED(cuLaunchCooperativeKernel)
