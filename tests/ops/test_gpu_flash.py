@@ -5,8 +5,9 @@ import pytest
 
 from ops.cuda import flash
 from ops.cuda.flash import flash_source
-from taskflow import MachineModel, ParallelConfig, single_device
+from taskflow import MachineModel, ParallelConfig, Rect, single_device
 from tests import laws, shim
+from tests.ops.launches import Launches
 from tests.ops.test_gpu_attention import heads
 from tests.ops.test_gpu_cudnn import on_numpy, run
 
@@ -25,35 +26,10 @@ MASKS = [(False, 0), (True, 0), (True, 21)]  # whether it is causal, and the num
 needs_compiler = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 
 
-class Rows:
-    """What a kernel is told of where its queries and keys begin."""
-
-    def __init__(self, first):
-        self.lo = (0, first)
-
-
-class Launches:
-    """A context that runs kernels as C++ and counts them."""
-
-    is_cuda, xp = True, np
-    address = staticmethod(lambda a: a.ctypes.data)
-
-    def __init__(self, first=0):
-        self.streams, self.names, self._first, self._kept = shim.ShimStreams(), [], first, {}
-
-    def rect(self, k):
-        return Rows(self._first if k in (0, 3) else 0)
-
-    def scratch(self, slot, shape, dtype):
-        return self._kept.setdefault(slot, np.full(shape, np.nan, dtype))
-
-    def library(self, *args, **options):
-        return False
-
-    def launch(self, source, name, threads, *args, block=256):
-        self.names.append(name)
-        numbers = [int(a) if isinstance(a, bool | np.integer) else a for a in args]
-        self.streams.kernel(source.text, name)(threads, block, numbers)
+def context(first):
+    """What kernels are told of queries that begin at number `first`, and of keys that begin at 0."""
+    queries, keys = Rect((0, first, 0, 0), (1, first + 1, 1, 1)), Rect((0, 0, 0, 0), (1, 1, 1, 1))
+    return Launches([queries, keys, keys, queries, keys])
 
 
 def reference(q, k, v, g, scale, first, is_causal):
@@ -116,7 +92,7 @@ def check(shape, is_causal, first, dtype, tolerance, layout=np.array):
     q, k, v, g = (layout(rng.normal(size=(batch, n, heads, e)).astype(dtype)) for n, e in extents.values())
     y, gq, gk, gv = (layout(np.full_like(a, np.nan)) for a in (g, q, k, v))
     statistics = np.empty((batch, heads, queries), np.float64 if dtype == np.float64 else np.float32)
-    once, again, options = Launches(first), Launches(first), {"scale": width**-0.5, "is_causal": is_causal}
+    once, again, options = context(first), context(first), {"scale": width**-0.5, "is_causal": is_causal}
     flash.forward(once, q, k, v, y, statistics, **options)
     flash.gradients(again, g, y, statistics, q, k, v, gq, gk, gv, **options)
     assert (len(once.names), len(again.names)) == (1, 2)
@@ -134,7 +110,7 @@ def test_a_number_that_is_none_is_seen_in_its_rows_alone(dtype):
     q, k, v = (rng.normal(size=(1, 40, 1, 16)).astype(dtype) for _ in range(3))
     y, statistics = np.empty_like(q), np.empty((1, 1, 40), np.float32)
     k[0, 20] = np.nan
-    flash.forward(Launches(), q, k, v, y, statistics, scale=0.25, is_causal=True)
+    flash.forward(context(0), q, k, v, y, statistics, scale=0.25, is_causal=True)
     assert np.isfinite(y[0, :20]).all() and np.isnan(y[0, 20:]).all() and np.isnan(statistics[0, 0, 20:]).all()
 
 
@@ -147,9 +123,15 @@ def test_kernels_compile_for_gpus(dtype, features):
 
 
 @needs_compiler
-@pytest.mark.parametrize("degrees", [{"c": 3}, {"h": 2, "n": 2}, {"c": 2, "h": 2}], ids=str)
-@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-6), ("float16", 0.01)])
-def test_splits_give_the_numbers_of_one_device(precision, tolerance, degrees):
+@pytest.mark.parametrize(
+    "degrees, precision, tolerance",
+    [
+        *((d, "float32", 1e-6) for d in ({"c": 3}, {"h": 2, "n": 2}, {"c": 2, "h": 2})),
+        ({"c": 2, "n": 2}, "float16", 0.01),
+    ],
+    ids=str,
+)
+def test_splits_give_the_numbers_of_one_device(degrees, precision, tolerance):
     """Parts of the queries see other keys; the same bits come out of every run."""
     model = heads(7, 9, True, precision)
     machine = MachineModel.uniform(4)
