@@ -1,10 +1,13 @@
-// CUDA C as C++: blocks run one after the other; the threads of a block are fibers that take turns at __syncthreads.
-// So every thread runs up to a barrier before any goes on, and a thread that waits at another barrier hangs nobody.
+// CUDA C as C++: blocks run one after the other, and so do the warps of a block: each up to __syncthreads, at which no
+// warp goes on before all are there. The lanes of a warp are fibers that take turns at __syncwarp and at shuffles. So a
+// warp runs far ahead of another where a barrier lacks, and a thread that waits at another barrier hangs nobody.
 // With SHIM_WORDS it has the words of CUDA alone, for whom expands the macros of a source.
 #ifdef SHIM_WORDS
 #define __global__ static
 #define __device__
 #define __shared__ static
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(threads)
 #else
 #include <setjmp.h>
 #include <ucontext.h>
@@ -39,21 +42,43 @@ static Dimensions threadIdx, blockIdx, blockDim, gridDim;
 // A fiber is made once and runs what it is given again and again. It is left by a jump: unlike swapcontext, that asks
 // the kernel for nothing.
 static const int STACK_BYTES = 32768;
+static const int WARP_LANES = 32;
 static jmp_buf scheduler, *fibers;
-static char *stacks, *is_done;
+static char* stacks;
+enum State : char { READY, AT_LANES, AT_BLOCK, DONE };  // where a thread waits
+static State* states;
 static long long room;
 static void (*body)(void*);
 static void* arguments;
+static double* slots;  // what each thread shows the others of its warp
 
-static void __syncthreads() {
+static void leave(State state) {
+  states[threadIdx.x] = state;
   if (!_setjmp(fibers[threadIdx.x])) _longjmp(scheduler, 1);
+}
+
+static void __syncthreads() { leave(AT_BLOCK); }
+static void __syncwarp(unsigned lanes = 0xFFFFFFFFu) { leave(AT_LANES); }
+
+template <typename T>
+static T __shfl_sync(unsigned lanes, T value, int lane) {
+  static_assert(sizeof(T) <= sizeof(double), "a shuffle moves at most 8 bytes");
+  *(T*)&slots[threadIdx.x] = value;
+  __syncwarp();
+  T found = *(T*)&slots[threadIdx.x / WARP_LANES * WARP_LANES + lane];
+  __syncwarp();
+  return found;
+}
+
+template <typename T>
+static T __shfl_xor_sync(unsigned lanes, T value, int mask) {
+  return __shfl_sync(lanes, value, (int)threadIdx.x % WARP_LANES ^ mask);
 }
 
 static void start() {
   for (;;) {
-    __syncthreads();
+    leave(DONE);
     body(arguments);
-    is_done[threadIdx.x] = 1;
   }
 }
 
@@ -62,7 +87,7 @@ static void resume(long long t) {
   if (!_setjmp(scheduler)) _longjmp(fibers[t], 1);
 }
 
-// The fiber of thread t, at its first barrier.
+// The fiber of thread t, before it has a kernel.
 static void make_fiber(long long t) {
   ucontext_t context;
   threadIdx = {(unsigned)t, 0, 0};
@@ -78,8 +103,24 @@ static void make_fibers(long long count) {
   room = count;
   fibers = (jmp_buf*)realloc(fibers, count * sizeof(jmp_buf));
   stacks = (char*)realloc(stacks, count * STACK_BYTES);
-  is_done = (char*)realloc(is_done, count);
+  states = (State*)realloc(states, count * sizeof(State));
+  slots = (double*)realloc(slots, count * sizeof(double));
   for (long long t = 0; t < count; ++t) make_fiber(t);
+}
+
+// The lanes from t on, until each is done or at the barrier of the block; whether one is at the barrier.
+static bool run_warp(long long t, long long end) {
+  for (bool is_running = true; is_running;) {
+    is_running = false;
+    for (long long lane = t; lane < end; ++lane) {
+      if (states[lane] == DONE || states[lane] == AT_BLOCK) continue;
+      resume(lane);
+      is_running = is_running || states[lane] == AT_LANES;
+    }
+  }
+  for (long long lane = t; lane < end; ++lane)
+    if (states[lane] == AT_BLOCK) return true;
+  return false;
 }
 
 // `kernel(data)` is what one thread does.
@@ -91,14 +132,13 @@ static void run_blocks(long long grid, long long block, void (*kernel)(void*), v
   if (block > room) make_fibers(block);
   for (long long b = 0; b < grid; ++b) {
     blockIdx = {(unsigned)b, 0, 0};
-    for (long long t = 0; t < block; ++t) is_done[t] = 0;
+    for (long long t = 0; t < block; ++t) states[t] = READY;
     for (bool is_over = false; !is_over;) {
       is_over = true;
-      for (long long t = 0; t < block; ++t) {
-        if (is_done[t]) continue;
-        resume(t);
-        is_over = is_over && is_done[t];
-      }
+      for (long long t = 0; t < block; t += WARP_LANES)
+        is_over = !run_warp(t, t + WARP_LANES < block ? t + WARP_LANES : block) && is_over;
+      for (long long t = 0; t < block; ++t)
+        if (states[t] == AT_BLOCK) states[t] = READY;
     }
   }
 }

@@ -42,7 +42,7 @@ COMPILER = shutil.which("g++")
 _KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')
 _CACHE = Path(__file__).parents[1] / ".cache" / "shim"
 # In C++ 14 <cmath> is half as long, and few libraries are linked: 0.09 s of the processor a source, it was 0.15.
-_OPTIONS = "-std=c++14", "-O0", "-w", "-fPIC"
+_OPTIONS = "-std=c++14", "-O0", "-w", "-fPIC", "-fno-threadsafe-statics"
 _LINKED = "-shared", "-nostdlib", "-lm", "-lc"
 _HEADER = Path(__file__).with_name("shim.h")
 
@@ -50,7 +50,9 @@ _HEADER = Path(__file__).with_name("shim.h")
 @cache
 def library(source):
     """The kernels of a source, by name, and their parameters; what was compiled is kept on disk."""
-    key = hashlib.blake2b("".join([source, _HEADER.read_text(), runner("", "")]).encode(), digest_size=16).hexdigest()
+    key = hashlib.blake2b(
+        "".join([source, _HEADER.read_text(), runner("", ""), *_OPTIONS]).encode(), digest_size=16
+    ).hexdigest()
     kept, table = _CACHE / f"{key}.so", _CACHE / f"{key}.json"
     if not table.exists():
         build(source, kept, table)

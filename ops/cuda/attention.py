@@ -1,4 +1,5 @@
-"""Attention on a GPU: by cuDNN where it is installed and takes it, else some queries at a time, with own kernels.
+"""Attention on a GPU: by cuDNN where it is installed and takes it, else by `flash`; heads that are too wide for that
+some queries at a time.
 
 Arrays are (batch, points, heads, features), statistics (batch, heads, queries). cuDNN takes float16 and bfloat16.
 
@@ -13,6 +14,7 @@ from math import prod
 
 from numpy.typing import DTypeLike
 
+from ops.cuda import flash
 from ops.cuda.kernels import BLOCK, source
 from ops.tiles import contiguous, deliver, origin, work_array
 from taskflow import Array, Context, Kernel
@@ -29,6 +31,9 @@ def forward(
 ) -> None:
     """See `fused_attention`."""
     if not y.size or _forward_by_library(ctx, q, k, v, y, statistics, scale, is_causal):
+        return
+    if flash.takes(q, v):
+        flash.forward(ctx, q, k, v, y, statistics, scale=scale, is_causal=is_causal)
         return
     query, key, value = _by_head(ctx, {"q": q, "k": k, "v": v})
     out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), y.dtype)
@@ -49,6 +54,9 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     if _gradients_by_library(ctx, *arrays, scale=scale, is_causal=is_causal):
         return
     gy, _, statistics, q, k, v, gq, gk, gv = arrays
+    if flash.takes(q, v):
+        flash.gradients(ctx, *arrays, scale=scale, is_causal=is_causal)
+        return
     g, query, key, value = _by_head(ctx, {"g": gy, "q": q, "k": k, "v": v})
     kept = contiguous(ctx, "statistics", statistics)
     out, totals = ctx.scratch("gq", query.shape, kept.dtype), _Totals(ctx, kept.dtype, (key, value))

@@ -1,4 +1,4 @@
-"""Convolution by cuDNN, which `convolution` asks first on a GPU: True, or nothing was done.
+"""Convolution on a GPU: by cuDNN where it is installed and takes it, else by own kernels (`implicit`).
 
 Arrays are channels-last and contiguous. `corner` says where the window of the first output starts in the image, perhaps
 outside of it: what windows read outside are zeros, before and after the image as far as they reach.
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ops.cuda import implicit
 from taskflow import Array, Context, Window
 
 Windows = tuple[Window, Window]
@@ -40,42 +41,53 @@ def fit(window: Window, outputs: int, extent: int, corner: int) -> Fit | None:
 
 
 def forward(
-    ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array, windows: Windows, corner: Sequence[int]
-) -> bool:
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    y: Array,
+    windows: Windows,
+    corner: Sequence[int],
+    groups: int,
+) -> None:
     """y = x * weight + bias."""
     image, options = _place(x, y, windows, corner)
-    if image is None:
-        return False
-    inputs, outputs = [_planes(image), _planes(weight)], [_planes(y)]
-    if bias is not None and ctx.library(
-        "convolution", [*inputs, _planes(bias.reshape(1, 1, 1, -1))], outputs, **options
-    ):
-        return True
-    if not ctx.library("convolution", inputs, outputs, **options):
-        return False
-    if bias is not None:
-        ctx.xp.add(y, bias, out=y)
-    return True
+    if image is not None:
+        inputs, outputs = [_planes(image), _planes(weight)], [_planes(y)]
+        if bias is not None:
+            row = _planes(bias.reshape(1, 1, 1, -1))
+            if ctx.library("convolution", [*inputs, row], outputs, **options):
+                return
+        if ctx.library("convolution", inputs, outputs, **options):
+            if bias is not None:
+                ctx.xp.add(y, bias, out=y)
+            return
+    implicit.forward(ctx, x, weight, bias, y, windows, corner, groups)
 
 
-def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, windows: Windows, corner: Sequence[int]) -> bool:
+def gradient_x(
+    ctx: Context, gy: Array, weight: Array, gx: Array, windows: Windows, corner: Sequence[int], groups: int
+) -> None:
     """The gradient of the image; zero where no window reads it."""
     image, options = _place(gx, gy, windows, corner)
-    if image is None:
-        return False
-    if image.shape != gx.shape:
-        gx.fill(0)
-    inputs = [_planes(gy), _planes(weight)]
-    return bool(ctx.library("convolution_gradient_x", inputs, [_planes(image)], **options))
+    if image is not None:
+        if image.shape != gx.shape:
+            gx.fill(0)
+        if ctx.library("convolution_gradient_x", [_planes(gy), _planes(weight)], [_planes(image)], **options):
+            return
+    implicit.gradient_x(ctx, gy, weight, gx, windows, corner, groups)
 
 
-def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, windows: Windows, corner: Sequence[int]) -> bool:
+def gradient_weight(
+    ctx: Context, gy: Array, x: Array, gweight: Array, windows: Windows, corner: Sequence[int], groups: int
+) -> None:
     """The gradient of the weight."""
     image, options = _place(x, gy, windows, corner)
-    if image is None:
-        return False
-    inputs = [_planes(gy), _planes(image)]
-    return bool(ctx.library("convolution_gradient_weight", inputs, [_planes(gweight)], **options))
+    if image is not None:
+        inputs = [_planes(gy), _planes(image)]
+        if ctx.library("convolution_gradient_weight", inputs, [_planes(gweight)], **options):
+            return
+    implicit.gradient_weight(ctx, gy, x, gweight, windows, corner, groups)
 
 
 def _place(

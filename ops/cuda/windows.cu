@@ -2,39 +2,6 @@
 #include "common.cu"
 
 #define WINDOWS(T, A, name)                                                                                              \
-  extern "C" __global__ void to_columns_##name(                                                                          \
-      const T* x, T* columns, long long in_height, long long in_width, long long all_channels, long long images,         \
-      long long height, long long width, long long kh, long long kw, long long channels, long long top,                  \
-      long long left, long long sh, long long sw, long long dh, long long dw, long long count) {                         \
-    long long k = THREAD;                                                                                                \
-    if (k >= count) return;                                                                                              \
-    long long c = k % channels, j = k / channels % kw, i = k / (channels * kw) % kh;                                     \
-    long long window = k / (channels * kw * kh), w = window % width, h = window / width % height;                        \
-    long long n = window / (width * height) % images, g = window / (width * height * images);                            \
-    long long row = top + h * sh + i * dh, column = left + w * sw + j * dw;                                              \
-    bool is_inside = row >= 0 && row < in_height && column >= 0 && column < in_width;                                    \
-    columns[k] = is_inside ? x[((n * in_height + row) * in_width + column) * all_channels + g * channels + c] : (T)0.0f; \
-  }                                                                                                                      \
-  /* The transpose: every point of the image gathers from the windows that read it. */                                   \
-  extern "C" __global__ void add_columns_##name(                                                                         \
-      const T* columns, T* x, long long in_height, long long in_width, long long all_channels, long long images,         \
-      long long height, long long width, long long kh, long long kw, long long channels, long long top,                  \
-      long long left, long long sh, long long sw, long long dh, long long dw, long long count) {                         \
-    long long k = THREAD;                                                                                                \
-    if (k >= count) return;                                                                                              \
-    long long channel = k % all_channels, g = channel / channels, c = channel % channels;                                \
-    long long column = k / all_channels % in_width, row = k / (all_channels * in_width) % in_height;                     \
-    long long n = k / (all_channels * in_width * in_height);                                                             \
-    A sum = x[k];                                                                                                        \
-    for (long long i = 0; i < kh; ++i)                                                                                   \
-      for (long long j = 0; j < kw; ++j) {                                                                               \
-        long long down = row - top - i * dh, right = column - left - j * dw;                                             \
-        if (down < 0 || right < 0 || down % sh || right % sw || down / sh >= height || right / sw >= width) continue;    \
-        long long window = ((g * images + n) * height + down / sh) * width + right / sw;                                 \
-        sum += (A)columns[((window * kh + i) * kw + j) * channels + c];                                                  \
-      }                                                                                                                  \
-    x[k] = sum;                                                                                                          \
-  }                                                                                                                      \
   extern "C" __global__ void max_pool_##name(const T* x, T* y, int* index, long long in_height, long long in_width,      \
                                              long long height, long long width, long long channels, long long top,       \
                                              long long left, long long kh, long long kw, long long sh, long long sw,     \

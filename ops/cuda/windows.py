@@ -13,7 +13,6 @@ from taskflow import Array, Context, Kernel, Rect, Window
 
 WINDOWS, POOLING = source("windows"), source("pooling")
 Extents = Sequence[tuple[int, int]]  # points and windows of both dimensions
-_Pair = tuple[int, int]  # of the vertical and the horizontal window
 
 
 def window_loops(ctx: Context) -> Any:
@@ -28,16 +27,6 @@ class WindowLoops:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-
-    def to_columns(self, x: Array, columns: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
-        """See `ops.cpu.windows.to_columns`."""
-        numbers = *x.shape[1:], *columns.shape[1:], top, left, *stride, *dilation, columns.size
-        self._ctx.launch(WINDOWS, f"to_columns_{x.dtype}", columns.size, x, columns, *numbers)
-
-    def add_columns(self, columns: Array, x: Array, top: int, left: int, stride: _Pair, dilation: _Pair) -> None:
-        """See `ops.cpu.windows.add_columns`."""
-        numbers = *x.shape[1:], *columns.shape[1:], top, left, *stride, *dilation, x.size
-        self._ctx.launch(WINDOWS, f"add_columns_{x.dtype}", x.size, columns, x, *numbers)
 
     def max_pool(self, x: Array, y: Array, index: Array, *numbers: int) -> None:
         """See `ops.cpu.windows.max_pool`."""

@@ -1,7 +1,7 @@
 """Convolution of images: columns of what every window reads, and one matrix product.
 
 Kernels ask for channels-last memory: there the product is the output itself, and columns are copies of long stretches.
-Windows of 3 by 3 go by `winograd`; on a GPU cuDNN is asked first.
+Windows of 3 by 3 go by `winograd`; a GPU has its own ways (`ops.cuda.convolution`).
 
 Splits over `n` (Sample), over `o` and `c` (Parameter; `c` gives partial sums), over `h` and `w` (Attribute: each tile
 reads a halo of its neighbours) and, with groups, over `g`.
@@ -15,8 +15,8 @@ from functools import partial
 from math import prod
 
 from ops.building import check_positive, checked, launch_first, layout_channels_last, pair, parameters, term, terms
+from ops.cpu import windows as cpu_windows
 from ops.cuda import convolution as gpu_convolution
-from ops.cuda.windows import window_loops
 from ops.dense import winograd
 from ops.initializers import Init
 from ops.tiles import channels_last, contiguous, deliver, reach, spatial, work_array
@@ -205,9 +205,11 @@ def convolve(ctx: Context, x: Array, weight: Array, *rest: Array, windows: Windo
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(2 + len(biases)), ctx.rect(0))
     source, out = contiguous(ctx, "x", channels_last(x)), work_array(ctx, "y", channels_last(y))
     weight = contiguous(ctx, "weight", channels_last(weight))
-    if not ctx.is_cuda and winograd.fits(windows, groups, source, out):
+    if ctx.is_cuda:
+        gpu_convolution.forward(ctx, source, weight, bias, out, windows, corner, groups)
+    elif winograd.fits(windows, groups, source, out):
         winograd.forward(ctx, source, weight, bias, out, corner)
-    elif not (ctx.is_cuda and gpu_convolution.forward(ctx, source, weight, bias, out, windows, corner)):
+    else:
         matrix = _by_output(weight, groups).transpose(0, 2, 1)
         for images, lines, columns in _blocks(ctx, out, groups, matrix.shape[1]):
             block = out[images, lines]
@@ -224,11 +226,12 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(2))
     gradient, out = contiguous(ctx, "gy", channels_last(gy)), work_array(ctx, "gx", channels_last(gx))
     weight = contiguous(ctx, "weight", channels_last(weight))
-    if ctx.is_cuda and gpu_convolution.gradient_x(ctx, gradient, weight, out, windows, corner):
+    if ctx.is_cuda:
+        gpu_convolution.gradient_x(ctx, gradient, weight, out, windows, corner, groups)
         deliver(ctx, out, channels_last(gx))
         return
     ctx.xp.copyto(out, 0)
-    if not ctx.is_cuda and winograd.fits(windows, groups, out, gradient):
+    if winograd.fits(windows, groups, out, gradient):
         winograd.gradient_x(ctx, gradient, weight, out, corner)
     elif gradient.size:  # else no window reads this tile
         matrix = _by_output(weight, groups)
@@ -237,7 +240,7 @@ def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Wi
             _multiply(ctx, _by_group(block, groups), matrix, columns)
             top, left = corner[0] + lines.start * windows[0].stride, corner[1]
             ctx.call(
-                window_loops(ctx).add_columns,
+                cpu_windows.add_columns,
                 _as_windows(columns, block, windows),
                 out[images],
                 top,
@@ -253,9 +256,11 @@ def gradient_weight(ctx: Context, gy: Array, x: Array, gweight: Array, *, window
     groups, corner = _groups(ctx, is_grouped), _corner(windows, ctx.rect(0), ctx.rect(1))
     gradient, source = contiguous(ctx, "gy", channels_last(gy)), contiguous(ctx, "x", channels_last(x))
     out = work_array(ctx, "gweight", channels_last(gweight))
-    if not ctx.is_cuda and winograd.fits(windows, groups, source, gradient):
+    if ctx.is_cuda:
+        gpu_convolution.gradient_weight(ctx, gradient, source, out, windows, corner, groups)
+    elif winograd.fits(windows, groups, source, gradient):
         winograd.gradient_weight(ctx, gradient, source, out, corner)
-    elif not (ctx.is_cuda and gpu_convolution.gradient_weight(ctx, gradient, source, out, windows, corner)):
+    else:
         if out.dtype.itemsize == 2:  # sums over many pixels
             out = ctx.scratch("wide", out.shape, "float32")
         total = _by_output(out, groups)
@@ -330,7 +335,7 @@ def _read(
     if corner == (0, 0) and all(w.size == w.stride == 1 for w in windows) and x.shape[:3] == block.shape[:3]:
         return _by_group(x, len(columns))
     top = corner[0] + lines.start * windows[0].stride
-    ctx.call(window_loops(ctx).to_columns, x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
+    ctx.call(cpu_windows.to_columns, x, _as_windows(columns, block, windows), top, corner[1], *_steps(windows))
     return columns
 
 

@@ -1,0 +1,267 @@
+// Attention without a matrix of scores (Dao et al., NeurIPS 2022): a block has some rows of a head, goes through the
+// others a tile at a time and makes their scores anew. What a causal mask hides is skipped, tile by tile. Sums are taken in
+// one order: nothing is added by atomics, so the gradients of keys and of queries have a kernel each.
+//
+// A head has D features at most, a multiple of 16. Exponentials are powers of 2, for which GPUs have an instruction.
+#include "products.cu"
+
+#define LOG2_OF_E 1.4426950408889634
+#define LN_OF_2 0.6931471805599453
+
+// Rows of a head, of the features that it has: `step` elements from one to the next, those of a row beside each other.
+template <typename T>
+struct Rows {
+  T* data;
+  long long step;
+  int count, width;
+};
+
+// Which of all (batch, heads, points, features) an array is of a head: steps in elements.
+#define STEPS(a) long long a##_batch, long long a##_row, long long a##_head
+#define HEAD(a) (a + head / (int)heads * a##_batch + head % (int)heads * a##_head)
+
+// Has the block copy N rows of a head, zeros where there are none, to a tile; they are there after `await_copies`.
+template <typename T, int D, int N>
+static __device__ void load_rows(T* tile, const Rows<const T>& from, int begin, bool by_vectors) {
+  const int V = VECTOR(T), ACROSS = D / V, STEP = D + PAD(T);
+  if (by_vectors) {
+    for (int k = (int)threadIdx.x; k < N * ACROSS; k += THREADS) {
+      int row = k / ACROSS, col = k % ACROSS * V;
+      bool is_there = begin + row < from.count && col < from.width;
+      copy_vector(tile + row * STEP + col, is_there ? from.data + (begin + row) * from.step + col : from.data, is_there);
+    }
+    return;
+  }
+  for (int k = (int)threadIdx.x; k < N * D; k += THREADS) {
+    int row = k / D, col = k % D;
+    bool is_there = begin + row < from.count && col < from.width;
+    copy_element(tile + row * STEP + col, from.data + (begin + row) * from.step + col, is_there);
+  }
+}
+
+template <typename T, typename P>
+static __device__ void store_rows(const P& made, const Rows<T>& to, int begin) {
+#pragma unroll
+  for (int i = 0; i < P::I; ++i)
+#pragma unroll
+    for (int j = 0; j < P::J; ++j)
+      if (begin + P::row(i) < to.count && P::col(j) < to.width)
+        to.data[(begin + P::row(i)) * to.step + P::col(j)] = made.sums[i][j];
+}
+
+// How many keys query number `query` sees.
+static __device__ int keys_seen(int query, int first, int keys, bool is_causal) {
+  int own = first + query + 1;
+  return is_causal && own < keys ? own : keys;
+}
+
+template <typename T, int D, int ROWS, int COLS>
+static __device__ void attend(const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& y,
+                              typename SumsOf<T>::type* statistics, int begin, int first, bool is_causal,
+                              bool by_vectors, double scale) {
+  typedef typename SumsOf<T>::type A;
+  const int STEP = D + PAD(T);
+  typedef Product<T, ROWS, COLS, false> Scores;
+  __shared__ __align__(16) T queries[ROWS * STEP], keys[COLS * STEP], values[COLS * STEP], own[Scores::OWN];
+  Scores scores;
+  Product<T, ROWS, D, true> out;
+  A most[Scores::I], total[Scores::I], by_2 = (A)(scale * LOG2_OF_E);
+  out.clear();
+#pragma unroll
+  for (int i = 0; i < Scores::I; ++i) most[i] = -INFINITE(A), total[i] = 0;
+  int seen = keys_seen((begin + ROWS < q.count ? begin + ROWS : q.count) - 1, first, k.count, is_causal);
+  load_rows<T, D, ROWS>(queries, q, begin, by_vectors);
+  load_rows<T, D, COLS>(keys, k, 0, by_vectors);
+  for (int at = 0; at < seen; at += COLS) {
+    await_copies();
+    __syncthreads();  // the keys are there, and nobody reads the values any more
+    load_rows<T, D, COLS>(values, v, at, by_vectors);
+    scores.clear();
+    scores.template add<D, false>(queries, STEP, keys, STEP);
+#pragma unroll
+    for (int i = 0; i < Scores::I; ++i) {
+      int end = keys_seen(begin + Scores::row(i), first, k.count, is_causal) - at;
+      A largest = -INFINITE(A);
+#pragma unroll
+      for (int j = 0; j < Scores::J; ++j) {
+        if (Scores::col(j) >= end) scores.sums[i][j] = -INFINITE(A);
+        largest = scores.sums[i][j] > largest ? scores.sums[i][j] : largest;
+      }
+      largest = max_of_row<Scores::LANES>(largest) * by_2;
+      largest = largest > most[i] ? largest : most[i];
+      A kept = exp2(most[i] - largest);
+      most[i] = largest;
+      total[i] *= kept;
+#pragma unroll
+      for (int j = 0; j < Scores::J; ++j) {
+        scores.sums[i][j] = exp2(fma(scores.sums[i][j], by_2, -largest));
+        total[i] += scores.sums[i][j];
+      }
+#pragma unroll
+      for (int j = 0; j < out.J; ++j) out.sums[i][j] *= kept;
+    }
+    await_copies();
+    __syncthreads();  // the values are there, and nobody reads the keys any more
+    if (at + COLS < seen) load_rows<T, D, COLS>(keys, k, at + COLS, by_vectors);
+    out.add_times(scores, values, STEP, own);
+  }
+#pragma unroll
+  for (int i = 0; i < Scores::I; ++i) {
+    A sum = sum_of_row<Scores::LANES>(total[i]);
+#pragma unroll
+    for (int j = 0; j < out.J; ++j) out.sums[i][j] /= sum;
+    int row = begin + Scores::row(i);
+    if (Scores::col(0) == 0 && row < q.count) statistics[row] = (most[i] + log2(sum)) * (A)LN_OF_2;
+  }
+  store_rows(out, y, begin);
+}
+
+// The gradient of queries, and of each the sum of gy y, which that of keys needs, too.
+template <typename T, int D, int ROWS, int COLS>
+static __device__ void slopes_of_queries(const Rows<const T>& gy, const Rows<const T>& y,
+                                         const typename SumsOf<T>::type* statistics, const Rows<const T>& q,
+                                         const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& gq,
+                                         typename SumsOf<T>::type* inner, int begin, int first, bool is_causal,
+                                         bool by_vectors, double scale) {
+  typedef typename SumsOf<T>::type A;
+  const int STEP = D + PAD(T);
+  typedef Product<T, ROWS, COLS, false> Scores;
+  __shared__ __align__(16) T queries[ROWS * STEP], slopes[ROWS * STEP], keys[COLS * STEP], values[COLS * STEP];
+  __shared__ __align__(16) T own[Scores::OWN];
+  Scores scores, products;
+  Product<T, ROWS, D, true> out;
+  A level[Scores::I], offset[Scores::I], by_2 = (A)(scale * LOG2_OF_E);
+  out.clear();
+  load_rows<T, D, ROWS>(queries, q, begin, by_vectors);
+  load_rows<T, D, ROWS>(slopes, gy, begin, by_vectors);
+  await_copies();
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < Scores::I; ++i) {
+    int row = begin + Scores::row(i), lane = Scores::col(0) * Scores::LANES / 8;
+    A sum = 0;
+    if (row < q.count)
+      for (int e = lane; e < y.width; e += Scores::LANES)
+        sum += (A)slopes[Scores::row(i) * STEP + e] * (A)y.data[row * y.step + e];
+    offset[i] = sum_of_row<Scores::LANES>(sum);
+    level[i] = row < q.count ? statistics[row] * (A)LOG2_OF_E : INFINITE(A);
+    if (lane == 0 && row < q.count) inner[row] = offset[i];
+  }
+  int seen = keys_seen((begin + ROWS < q.count ? begin + ROWS : q.count) - 1, first, k.count, is_causal);
+  for (int at = 0; at < seen; at += COLS) {
+    load_rows<T, D, COLS>(keys, k, at, by_vectors);
+    load_rows<T, D, COLS>(values, v, at, by_vectors);
+    await_copies();
+    __syncthreads();
+    scores.clear();
+    products.clear();
+    scores.template add<D, false>(queries, STEP, keys, STEP);
+    products.template add<D, false>(slopes, STEP, values, STEP);
+#pragma unroll
+    for (int i = 0; i < Scores::I; ++i) {
+      int end = keys_seen(begin + Scores::row(i), first, k.count, is_causal) - at;
+#pragma unroll
+      for (int j = 0; j < Scores::J; ++j) {
+        A weight = Scores::col(j) < end ? exp2(fma(scores.sums[i][j], by_2, -level[i])) : (A)0;
+        scores.sums[i][j] = weight * (products.sums[i][j] - offset[i]) * (A)scale;
+      }
+    }
+    out.add_times(scores, keys, STEP, own);
+    __syncthreads();  // nobody reads the tiles any more
+  }
+  store_rows(out, gq, begin);
+}
+
+// The gradients of keys and values: the rows are keys, the columns queries.
+template <typename T, int D, int ROWS, int COLS>
+static __device__ void slopes_of_keys(const Rows<const T>& gy, const typename SumsOf<T>::type* statistics,
+                                      const typename SumsOf<T>::type* inner, const Rows<const T>& q,
+                                      const Rows<const T>& k, const Rows<const T>& v, const Rows<T>& gk,
+                                      const Rows<T>& gv, int begin, int first, bool is_causal, bool by_vectors,
+                                      double scale) {
+  typedef typename SumsOf<T>::type A;
+  const int STEP = D + PAD(T);
+  typedef Product<T, ROWS, COLS, false> Scores;
+  __shared__ __align__(16) T keys[ROWS * STEP], values[ROWS * STEP], queries[COLS * STEP], slopes[COLS * STEP];
+  __shared__ __align__(16) T own[Scores::OWN];
+  __shared__ A levels[COLS], offsets[COLS];
+  Scores scores, products;
+  Product<T, ROWS, D, true> of_keys, of_values;
+  A by_2 = (A)(scale * LOG2_OF_E);
+  of_keys.clear();
+  of_values.clear();
+  load_rows<T, D, ROWS>(keys, k, begin, by_vectors);
+  load_rows<T, D, ROWS>(values, v, begin, by_vectors);
+  int at = is_causal && begin > first ? (begin - first) / COLS * COLS : 0;  // earlier queries see none of these keys
+  for (; at < q.count; at += COLS) {
+    load_rows<T, D, COLS>(queries, q, at, by_vectors);
+    load_rows<T, D, COLS>(slopes, gy, at, by_vectors);
+    int mine = at + (int)threadIdx.x;
+    if (threadIdx.x < COLS) {  // a query that is not there has weights of 0
+      levels[threadIdx.x] = mine < q.count ? statistics[mine] * (A)LOG2_OF_E : INFINITE(A);
+      offsets[threadIdx.x] = mine < q.count ? inner[mine] : (A)0;
+    }
+    await_copies();
+    __syncthreads();
+    scores.clear();
+    products.clear();
+    scores.template add<D, false>(keys, STEP, queries, STEP);
+    products.template add<D, false>(values, STEP, slopes, STEP);
+#pragma unroll
+    for (int i = 0; i < Scores::I; ++i)
+#pragma unroll
+      for (int j = 0; j < Scores::J; ++j) {
+        int col = Scores::col(j);
+        bool is_seen = !is_causal || begin + Scores::row(i) <= first + at + col;
+        A weight = is_seen ? exp2(fma(scores.sums[i][j], by_2, -levels[col])) : (A)0;
+        scores.sums[i][j] = weight;
+        products.sums[i][j] = weight * (products.sums[i][j] - offsets[col]) * (A)scale;
+      }
+    of_values.add_times(scores, slopes, STEP, own);
+    of_keys.add_times(products, queries, STEP, own);
+    __syncthreads();  // nobody reads the tiles any more
+  }
+  store_rows(of_keys, gk, begin);
+  store_rows(of_values, gv, begin);
+}
+
+// -- kernels -----------------------------------------------------------------------------------------------------------
+//
+// Blocks are heads by tiles; the queries that see the most keys come first.
+
+#define SHAPE                                                                                                   \
+  long long heads, long long queries, long long keys, long long width, long long value_width, long long first, \
+      long long is_causal, long long by_vectors, double scale
+#define PLACE(rows, tile_rows)                                                                                          \
+  int tiles = ((int)rows + tile_rows - 1) / tile_rows, tile = (int)blockIdx.x % tiles, head = (int)blockIdx.x / tiles;
+
+// ROWS of queries see COLS keys at a time; for the gradients, ROWS_BACK see COLS_BACK.
+#define FLASH(T, A, name, D, ROWS, COLS, ROWS_BACK, COLS_BACK)                                                                                           \
+  extern "C" __global__ void __launch_bounds__(THREADS) flash_forward_##name(                                          \
+      const T* q, const T* k, const T* v, T* y, A* statistics, STEPS(q), STEPS(k), STEPS(v), STEPS(y), SHAPE) {        \
+    PLACE(queries, ROWS)                                                                                               \
+    attend<T, D, ROWS, COLS>({HEAD(q), q_row, (int)queries, (int)width}, {HEAD(k), k_row, (int)keys, (int)width},                  \
+                 {HEAD(v), v_row, (int)keys, (int)value_width}, {HEAD(y), y_row, (int)queries, (int)value_width},      \
+                 statistics + head * queries, (tiles - 1 - tile) * ROWS, (int)first, is_causal, by_vectors, scale);    \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS) flash_queries_##name(                                          \
+      const T* gy, const T* y, const A* statistics, const T* q, const T* k, const T* v, T* gq, A* inner, STEPS(gy),    \
+      STEPS(y), STEPS(q), STEPS(k), STEPS(v), STEPS(gq), SHAPE) {                                                      \
+    PLACE(queries, ROWS_BACK)                                                                                               \
+    slopes_of_queries<T, D, ROWS_BACK, COLS_BACK>({HEAD(gy), gy_row, (int)queries, (int)value_width},                                        \
+                            {HEAD(y), y_row, (int)queries, (int)value_width}, statistics + head * queries,             \
+                            {HEAD(q), q_row, (int)queries, (int)width}, {HEAD(k), k_row, (int)keys, (int)width},       \
+                            {HEAD(v), v_row, (int)keys, (int)value_width},                                             \
+                            {HEAD(gq), gq_row, (int)queries, (int)width}, inner + head * queries,                      \
+                            (tiles - 1 - tile) * ROWS_BACK, (int)first, is_causal, by_vectors, scale);                      \
+  }                                                                                                                    \
+  extern "C" __global__ void __launch_bounds__(THREADS) flash_keys_##name(                                             \
+      const T* gy, const A* statistics, const A* inner, const T* q, const T* k, const T* v, T* gk, T* gv, STEPS(gy),   \
+      STEPS(q), STEPS(k), STEPS(v), STEPS(gk), STEPS(gv), SHAPE) {                                                     \
+    PLACE(keys, ROWS_BACK)                                                                                                  \
+    slopes_of_keys<T, D, ROWS_BACK, COLS_BACK>({HEAD(gy), gy_row, (int)queries, (int)value_width}, statistics + head * queries,              \
+                         inner + head * queries, {HEAD(q), q_row, (int)queries, (int)width},                           \
+                         {HEAD(k), k_row, (int)keys, (int)width}, {HEAD(v), v_row, (int)keys, (int)value_width},       \
+                         {HEAD(gk), gk_row, (int)keys, (int)width}, {HEAD(gv), gv_row, (int)keys, (int)value_width},   \
+                         tile * ROWS_BACK, (int)first, is_causal, by_vectors, scale);                                       \
+  }
