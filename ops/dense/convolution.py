@@ -26,7 +26,7 @@ _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the 
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
 
 Windows = tuple[Window, Window]
-_SPATIAL = {1: ("x", "w", "q"), 2: ("yx", "hw", "pq")}  # axes of inputs, of outputs, and of outputs in the gradient
+SPATIAL = {1: ("x", "w", "q"), 2: ("yx", "hw", "pq")}  # axes of inputs, of outputs, and of outputs in the gradient
 
 
 def conv2d(
@@ -63,7 +63,7 @@ def conv2d(
     where = checked("conv2d", name, x, ndim=(4,))
     windows = image_windows(where, x, kernel_size, stride, padding, dilation)
     inits = weight_init, bias_init
-    return launch_convolution(where, name or "conv2d", x, windows, out_channels, groups, bias, inits, _kernels())
+    return launch_convolution(where, name or "conv2d", x, windows, out_channels, groups, bias, inits, image_kernels())
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,12 @@ def launch_convolution(
     bias: bool,
     inits: tuple[Init | None, Init | None],
     kernels: ConvolutionKernels,
+    weights: Sequence[LogicalRegion] = (),
 ) -> LogicalRegion:
-    """A convolution over the last one or two dimensions of `x`; ValueError: the channels do not fit."""
+    """A convolution over the last one or two dimensions of `x`; ValueError: the channels do not fit.
+
+    It has parameters of its own, unless `weights` are given: the weight, and the bias if there is one.
+    """
     check_positive(where, out_channels=out_channels, groups=groups)
     for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
         if channels % groups:
@@ -95,20 +99,20 @@ def launch_convolution(
     name = x.graph.unique_name(name)
     shape = (out_channels, x.shape[1] // groups, *(w.size for w in windows))
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
-    read, made, _ = _SPATIAL[len(windows)]
+    read, made, _ = SPATIAL[len(windows)]
     elements = term([f"^k{axis}" for axis in made])
     pattern = f"n {c} {term(read)}, {o} c {elements}{f', {o}' if bias else ''} -> n {o} {term(made)}"
     return launch_first(
         name,
         pattern,
-        [x, *parameters(x, name, shape, bias, *inits)],
+        [x, *(weights or parameters(x, name, shape, bias, *inits))],
         kernel=replace(
-            kernels.forward.bind(windows=_both(windows), is_grouped=groups > 1), window=_saving(windows, groups)
+            kernels.forward.bind(windows=both(windows), is_grouped=groups > 1), window=_saving(windows, groups)
         ),
         sizes={"g": groups} if groups > 1 else {},
         windows=dict(zip(read, windows, strict=True)),
         backward=partial(_backward, kernels=kernels),
-        layout=_layout(pattern, windows),
+        layout=windows_layout(pattern, windows),
     )
 
 
@@ -139,7 +143,7 @@ def image_windows(
     )
 
 
-def _both(windows: Sequence[Window]) -> Windows:
+def both(windows: Sequence[Window]) -> Windows:
     """A sequence is an image of one line."""
     return (Window("h"), windows[0]) if len(windows) == 1 else (windows[0], windows[1])
 
@@ -150,17 +154,18 @@ def _saving(windows: Sequence[Window], groups: int) -> int:
     return sizes.pop() if groups == 1 and len(windows) == 2 and len(sizes) == 1 else 0
 
 
-def _layout(pattern: str, windows: Sequence[Window]) -> str | None:
+def windows_layout(pattern: str, windows: Sequence[Window]) -> str | None:
+    """Channels last for images, any for sequences."""
     return layout_channels_last(pattern) if len(windows) == 2 else None
 
 
 def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -> tuple[LogicalRegion, ...]:
     (x_term, weight_term, *_), (y_term,) = terms(op)
     x, weight, *bias = op.inputs
-    read, made, back = _SPATIAL[x.ndim - 2]
+    read, made, back = SPATIAL[x.ndim - 2]
     windows = [op.windows[axis] for axis in read]
     groups = {"g": op.extents["g"]} if "g" in op.extents else {}
-    options = {"windows": _both(windows), "is_grouped": bool(groups)}
+    options = {"windows": both(windows), "is_grouped": bool(groups)}
     y_back, x_made = y_term.replace(term(made), term(back)), x_term.replace(term(read), term(made))
     x_pattern, weight_pattern = f"{y_back}, {weight_term} -> {x_made}", f"{y_term}, {x_term} -> {weight_term}"
     gradients = [
@@ -172,7 +177,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
             sizes={**groups, **dict(zip(made, x.shape[2:], strict=True))},
             windows={axis: replace(w, transposed=True) for axis, w in zip(back, windows, strict=True)},
             flops=2 * prod(op.extents[axis] for axis in made) / prod(x.shape[2:]),
-            layout=_layout(x_pattern, windows),
+            layout=windows_layout(x_pattern, windows),
         ),
         launch_first(
             f"{op.name}.dweight",
@@ -181,7 +186,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
             kernel=replace(kernels.of_weight.bind(**options), window=_saving(windows, len(groups) + 1)),
             sizes={**groups, **{f"k{axis}": w.size for axis, w in zip(made, windows, strict=True)}},
             windows=op.windows,
-            layout=_layout(weight_pattern, windows),
+            layout=windows_layout(weight_pattern, windows),
         ),
     ]
     if bias:
@@ -276,7 +281,8 @@ def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     ctx.xp.sum(by_image, axis=0, out=gbias)
 
 
-def _kernels() -> ConvolutionKernels:
+def image_kernels() -> ConvolutionKernels:
+    """The kernels of convolutions over two dimensions."""
     return ConvolutionKernels(convolve, gradient_x, gradient_weight, _gradient_bias)
 
 
