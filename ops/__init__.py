@@ -106,6 +106,8 @@ from ops.norm.norms import group_norm as group_norm
 from ops.norm.norms import instance_norm as instance_norm
 from ops.norm.norms import layer_norm as layer_norm
 from ops.norm.norms import rms_norm as rms_norm
+from ops.optim.gradients import gradients as gradients
+from ops.optim.groups import Group as Group
 from ops.optim.optimizers import adagrad as adagrad
 from ops.optim.optimizers import adam as adam
 from ops.optim.optimizers import adama as adama
@@ -156,8 +158,11 @@ from ops.tables.embedding import embedding_bag as embedding_bag
 from ops.tables.embedding import position_embedding as position_embedding
 from ops.tables.gather import gather as gather
 from ops.tables.gather import gather_rows as gather_rows
+from ops.torch.dtensor import DTensorPlan as DTensorPlan
+from ops.torch.dtensor import to_dtensor as to_dtensor
 from ops.torch.from_torch import from_torch as from_torch
 from ops.torch.imported import Imported as Imported
 from ops.torch.state import from_torch_state as from_torch_state
+from ops.torch.to_torch import to_torch as to_torch
 
 __all__ = sorted(name for name, value in globals().items() if callable(value))  # the classes and functions above

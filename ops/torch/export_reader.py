@@ -43,7 +43,7 @@ class ExportReader:
         self.inputs: dict[str, LogicalRegion] = {}
         self.outputs: tuple[LogicalRegion, ...] = ()
         self.unknown: list[str] = []  # calls without an operator
-        self._first = _first_names(module)
+        self._first = first_names(module)
 
     def read(self) -> ExportReader:
         """Itself, when all calls are made operators.
@@ -223,7 +223,7 @@ class ExportReader:
             self.book.constants.pop(name, None)
 
 
-def _first_names(module: Any) -> dict[str, str]:
+def first_names(module: Any) -> dict[str, str]:
     """Every name of a parameter or buffer -> the first one of the same parameter, or of the same buffer."""
     found = dict[str, str]()
     for named in (module.named_parameters, module.named_buffers):

@@ -22,7 +22,7 @@ ARCHITECTURES = {
     "BERT": (others.bert, lambda: (words(13, 2, 6), torch.tensor([[1] * 6, [1, 1, 1, 1, 0, 0]]))),
     "ViT": (others.vit, lambda: (floats(2, 3, 8, 8),)),
     "ResNet": (others.resnet, lambda: (floats(2, 3, 16, 16),)),
-    "EfficientNet": (others.efficientnet, lambda: (floats(2, 3, 16, 16),)),
+    "EfficientNet": (others.efficientnet, lambda: (floats(3, 3, 32, 32),)),
     "UNet": (images.UNet, lambda: (floats(2, 1, 8, 8),)),
     "LSTM": (sequences.LanguageLSTM, lambda: (words(11, 2, 5),)),
     "GRU": (sequences.GRUClassifier, lambda: (floats(3, 5, 4),)),
