@@ -1,7 +1,7 @@
 """Two losses and two optimizers in one graph: a small GAN (Goodfellow et al., NIPS 2014) on a ring of points.
 
-The discriminator judges real and made points in one pass. Both losses are of that pass, so all gradients come before the
-first update, as if both players moved at once. Each optimizer updates its own parameters: the loss of the generator
+The discriminator judges real and made points in one pass. Both losses are of that pass, so all gradients come before
+the first update, as if both players moved at once. Each optimizer updates its own parameters: the loss of the generator
 flows through the discriminator, which stays as it is for that.
 
     python examples/11_gan.py

@@ -107,7 +107,7 @@ from ops.norm.norms import instance_norm as instance_norm
 from ops.norm.norms import layer_norm as layer_norm
 from ops.norm.norms import rms_norm as rms_norm
 from ops.optim.gradients import gradients as gradients
-from ops.optim.groups import Group as Group
+from ops.optim.groups import ParameterGroup as ParameterGroup
 from ops.optim.optimizers import adagrad as adagrad
 from ops.optim.optimizers import adam as adam
 from ops.optim.optimizers import adama as adama

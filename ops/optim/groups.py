@@ -16,7 +16,7 @@ Which = str | LogicalRegion | Iterable[str | LogicalRegion]
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Parameters with a rate or a decay of their own, as torch's parameter groups.
 
     Attributes:
@@ -38,13 +38,13 @@ class Scope:
     """What an optimizer updates.
 
     Attributes:
-        parameters: see `Group`; None: all of the graph.
+        parameters: see `ParameterGroup`; None: all of the graph.
         groups: a parameter belongs to the first one that names it.
         name: what the names of the optimizer's states and outputs begin with; "" for the only one of a graph.
     """
 
     parameters: Which | None = None
-    groups: Sequence[Group] = ()
+    groups: Sequence[ParameterGroup] = ()
     name: str = ""
 
     def state(self, name: str) -> str:
@@ -68,7 +68,7 @@ class Scope:
             _named(kind, found, group.parameters)
         return found
 
-    def group_of(self, p: LogicalRegion) -> tuple[str, Group] | None:
+    def group_of(self, p: LogicalRegion) -> tuple[str, ParameterGroup] | None:
         """The first group that names a parameter, and its name."""
         for k, group in enumerate(self.groups):
             if any(_is_named(p, which) for which in _several(group.parameters)):

@@ -8,7 +8,7 @@ from ops.building import check_positive
 from ops.expressions.assign import assign_each_step, assign_to_each, assign_together
 from ops.expressions.program import program
 from ops.optim.gradients import Gradients
-from ops.optim.groups import Group, Rate, Scope, Which
+from ops.optim.groups import ParameterGroup, Rate, Scope, Which
 from ops.optim.updating import UpdateRule, by_parameter, check_betas, descent, state_of
 from taskflow import LogicalRegion, add_parts, by_parts, update
 
@@ -41,7 +41,7 @@ def sgd(
     clip_norm: float | None = None,
     *,
     parameters: Which | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[ParameterGroup] = (),
     name: str = "",
 ) -> Gradients:
     """Stochastic gradient descent, as torch.optim.SGD; the loss becomes the output `loss` of the graph.
@@ -57,7 +57,7 @@ def sgd(
         momentum, nesterov, weight_decay: as in the formula.
         clip_norm: gradients are scaled so that their norm as one vector is at most this.
         parameters: those that are updated, by patterns of names or as regions; others stay as they are. Default: all.
-        groups: rates and weight decays of their own, see `Group`.
+        groups: rates and weight decays of their own, see `ParameterGroup`.
         name: where a graph has several optimizers, of each: its states and outputs are `<name>.learning_rate`,
             `<name>.loss` and so on. Gradients are by the values of which the loss was made: where losses share a
             forward pass, all gradients come before the first update.
@@ -89,7 +89,7 @@ def adam(
     clip_norm: float | None = None,
     *,
     parameters: Which | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[ParameterGroup] = (),
     name: str = "",
 ) -> Gradients:
     """Adam (Kingma and Ba, ICLR 2015), as torch.optim.Adam; the loss becomes the output `loss` of the graph.
@@ -113,7 +113,7 @@ def adamw(
     clip_norm: float | None = None,
     *,
     parameters: Which | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[ParameterGroup] = (),
     name: str = "",
 ) -> Gradients:
     """Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019), as torch.optim.AdamW.
@@ -139,7 +139,7 @@ def adama(
     weight_decay: float = 0.0,
     *,
     parameters: Which | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[ParameterGroup] = (),
     name: str = "",
 ) -> Gradients:
     """AdamA (Zhang et al., arXiv 2305.19982, 2023): Adam that adds up moments of micro-batches instead of gradients.
@@ -190,7 +190,7 @@ def lamb(
     clip_norm: float | None = None,
     *,
     parameters: Which | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[ParameterGroup] = (),
     name: str = "",
 ) -> Gradients:
     """LAMB (You et al., ICLR 2020); the loss becomes the output `loss` of the graph.
@@ -239,7 +239,7 @@ def adagrad(
     clip_norm: float | None = None,
     *,
     parameters: Which | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[ParameterGroup] = (),
     name: str = "",
 ) -> Gradients:
     """Adagrad (Duchi, Hazan, Singer, JMLR 2011), as torch.optim.Adagrad; the loss becomes the output `loss`.
@@ -275,7 +275,7 @@ def rmsprop(
     clip_norm: float | None = None,
     *,
     parameters: Which | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[ParameterGroup] = (),
     name: str = "",
 ) -> Gradients:
     """RMSProp (Tieleman and Hinton 2012; centred: Graves 2013), as torch.optim.RMSprop.

@@ -100,6 +100,9 @@ def to_dtensor(strategy: Mapping[str, ParallelConfig], module: Any, model: Impor
         why = why or _not_placed(op, split)
         if why:
             unsaid[op.name], axes = why, (None,) * len(mesh)
+        if inner := split & set(_flattened(op)):
+            unsaid[op.name] = f"axis '{min(inner)}' lies in the rows that torch flattens for a product"
+            axes = tuple(None if a in inner else a for a in axes)
         placed[op.name] = _placed(op, axes, _stays_split(op, readers, modules))
     updates = [op.name for op in graph.operators if op.writes and op.name in strategy]
     unsaid |= dict.fromkeys(updates, "an update is no submodule: see torch's ZeroRedundancyOptimizer")
@@ -159,6 +162,13 @@ def _not_placed(op: Operator, split: Iterable[str]) -> str:
         if not any(axis in _dims(t) for t in (*terms(op)[0], *terms(op)[1])):
             return f"axis '{axis}' is a part of a dimension"
     return ""
+
+
+def _flattened(op: Operator) -> list[str]:
+    """The leading dimensions but the first of what is multiplied by a matrix: torch makes them one with that."""
+    read = terms(op)[0]
+    is_product = len(read) > 1 and len(_dims(read[1])) == 2
+    return _dims(read[0])[1:-1] if is_product and op.inputs[0].is_floating else []
 
 
 def _readers(graph: Graph) -> dict[str, list[Operator]]:

@@ -67,6 +67,14 @@ for operator, operation in ((ops.logical_and, np.logical_and), (ops.logical_or, 
         high=2,
     )
 
+case(
+    "logical_not",
+    lambda i, x: ops.where(ops.logical_not(i), x, 0.5),
+    lambda v: np.where(v["i"] == 0, v["x"], 0.5),
+    {"i": (5, 7), "x": (5, 7)},
+    ["i"],
+    high=2,
+)
 case("instance_norm", ops.instance_norm, lambda v: centred(v["x"], (2, 3)), {"x": (3, 2, 5, 3)})
 case(
     "instance_norm with weights",
