@@ -12,12 +12,18 @@ from ops.attention.linear_attention import memory_linear_attention as memory_lin
 from ops.attention.rotary import rotary_embedding as rotary_embedding
 from ops.dense.convolution import conv2d as conv2d
 from ops.dense.convolution1d import conv1d as conv1d
+from ops.dense.convolution3d import adaptive_avg_pool3d as adaptive_avg_pool3d
+from ops.dense.convolution3d import avg_pool3d as avg_pool3d
+from ops.dense.convolution3d import conv3d as conv3d
+from ops.dense.convolution3d import max_pool3d as max_pool3d
 from ops.dense.feed_forward import feed_forward as feed_forward
 from ops.dense.interaction import dot_interaction as dot_interaction
 from ops.dense.linear import linear as linear
 from ops.dense.product import batch_matmul as batch_matmul
 from ops.dense.product import einsum as einsum
 from ops.dense.product import matmul as matmul
+from ops.dense.transposed import conv_transpose1d as conv_transpose1d
+from ops.dense.transposed import conv_transpose2d as conv_transpose2d
 from ops.elementwise.activation import abs as abs
 from ops.elementwise.activation import clip as clip
 from ops.elementwise.activation import cos as cos
@@ -49,6 +55,21 @@ from ops.elementwise.arithmetic import pow as pow
 from ops.elementwise.arithmetic import subtract as subtract
 from ops.elementwise.arithmetic import where as where
 from ops.elementwise.dropout import dropout as dropout
+from ops.elementwise.logical import logical_and as logical_and
+from ops.elementwise.logical import logical_not as logical_not
+from ops.elementwise.logical import logical_or as logical_or
+from ops.elementwise.rectifiers import erf as erf
+from ops.elementwise.rectifiers import expm1 as expm1
+from ops.elementwise.rectifiers import hardsigmoid as hardsigmoid
+from ops.elementwise.rectifiers import hardswish as hardswish
+from ops.elementwise.rectifiers import hardtanh as hardtanh
+from ops.elementwise.rectifiers import log1p as log1p
+from ops.elementwise.rectifiers import log_sigmoid as log_sigmoid
+from ops.elementwise.rectifiers import mish as mish
+from ops.elementwise.rectifiers import prelu as prelu
+from ops.elementwise.rectifiers import relu6 as relu6
+from ops.elementwise.rectifiers import selu as selu
+from ops.elementwise.rectifiers import softsign as softsign
 from ops.initializers import constant as constant
 from ops.initializers import fan_in_uniform as fan_in_uniform
 from ops.initializers import glorot_normal as glorot_normal
@@ -82,8 +103,11 @@ from ops.moe.gate import load_balance_loss as load_balance_loss
 from ops.moe.gate import top_k_gate as top_k_gate
 from ops.norm.batch_norm import batch_norm as batch_norm
 from ops.norm.norms import group_norm as group_norm
+from ops.norm.norms import instance_norm as instance_norm
 from ops.norm.norms import layer_norm as layer_norm
 from ops.norm.norms import rms_norm as rms_norm
+from ops.optim.gradients import gradients as gradients
+from ops.optim.groups import ParameterGroup as ParameterGroup
 from ops.optim.optimizers import adagrad as adagrad
 from ops.optim.optimizers import adam as adam
 from ops.optim.optimizers import adama as adama
@@ -116,9 +140,11 @@ from ops.reduce.reductions import mean as mean
 from ops.reduce.reductions import sum as sum
 from ops.reduce.reductions import sum_to as sum_to
 from ops.shape.expand import cast as cast
+from ops.shape.expand import detach as detach
 from ops.shape.expand import expand as expand
 from ops.shape.expand import squeeze as squeeze
 from ops.shape.expand import unsqueeze as unsqueeze
+from ops.shape.interpolate import interpolate as interpolate
 from ops.shape.padding import pad as pad
 from ops.shape.padding import reverse as reverse
 from ops.shape.rearrange import concat as concat
@@ -132,8 +158,11 @@ from ops.tables.embedding import embedding_bag as embedding_bag
 from ops.tables.embedding import position_embedding as position_embedding
 from ops.tables.gather import gather as gather
 from ops.tables.gather import gather_rows as gather_rows
-from ops.torch.from_torch import Imported as Imported
+from ops.torch.dtensor import DTensorPlan as DTensorPlan
+from ops.torch.dtensor import to_dtensor as to_dtensor
 from ops.torch.from_torch import from_torch as from_torch
+from ops.torch.imported import Imported as Imported
 from ops.torch.state import from_torch_state as from_torch_state
+from ops.torch.to_torch import to_torch as to_torch
 
 __all__ = sorted(name for name, value in globals().items() if callable(value))  # the classes and functions above

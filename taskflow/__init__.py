@@ -63,7 +63,7 @@ from taskflow.strategy.stages import stages
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 from taskflow.tasks.task_graph import Kind, Privilege, Task, TaskGraph
 from taskflow.tasks.timeline import Timeline
-from taskflow.train import rates
+from taskflow.train import callbacks, rates
 from taskflow.train.batches import Batches
 from taskflow.train.trainer import Trainer
 
@@ -113,6 +113,7 @@ __all__ = [
     "any_degree",
     "axis_kinds",
     "by_parts",
+    "callbacks",
     "check_plan",
     "checkpoint",
     "count_strategies",

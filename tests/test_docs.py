@@ -19,13 +19,15 @@ OTHERS = {
     *("combine", "dispatch", "load_balance_loss", "from_torch", "from_torch_state", "Imported"),
     *("adagrad", "adam", "adama", "adamw", "lamb", "rmsprop", "sgd"),
     *("constant", "fan_in_uniform", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "normal", "uniform"),
+    *("to_torch", "to_dtensor", "DTensorPlan", "ParameterGroup", "gradients"),
     *("zeros", "RecurrentWeights", "recurrent_weights", "gru_steps", "lstm_steps", "rnn_steps"),
 }
 
 DEGREES = (2, 3, 4)
 
-# Axes whose extents nobody chooses: gates, and the one point of time of a step.
+# Axes whose extents nobody chooses: gates, the one point of time of a step, the one channel of a group.
 GIVEN = {(kind, axis) for cell in ("lstm", "gru", "rnn") for kind in (cell, f"{cell}_cell") for axis in "gs"}
+GIVEN |= {("instance_norm", "c")}  # one channel a group
 
 
 # Their axes hang together by groups, choices and capacity; tests/ops/cases_experts.py has what fits.

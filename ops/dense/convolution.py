@@ -27,7 +27,7 @@ _GPU_BLOCK_BYTES = 256 << 20  # there it is launches that count: a block fills t
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
 
 Windows = tuple[Window, Window]
-_SPATIAL = {1: ("x", "w", "q"), 2: ("yx", "hw", "pq")}  # axes of inputs, of outputs, and of outputs in the gradient
+SPATIAL = {1: ("x", "w", "q"), 2: ("yx", "hw", "pq")}  # axes of inputs, of outputs, and of outputs in the gradient
 
 
 def conv2d(
@@ -64,7 +64,7 @@ def conv2d(
     where = checked("conv2d", name, x, ndim=(4,))
     windows = image_windows(where, x, kernel_size, stride, padding, dilation)
     inits = weight_init, bias_init
-    return launch_convolution(where, name or "conv2d", x, windows, out_channels, groups, bias, inits, _kernels())
+    return launch_convolution(where, name or "conv2d", x, windows, out_channels, groups, bias, inits, image_kernels())
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,12 @@ def launch_convolution(
     bias: bool,
     inits: tuple[Init | None, Init | None],
     kernels: ConvolutionKernels,
+    weights: Sequence[LogicalRegion] = (),
 ) -> LogicalRegion:
-    """A convolution over the last one or two dimensions of `x`; ValueError: the channels do not fit."""
+    """A convolution over the last one or two dimensions of `x`; ValueError: the channels do not fit.
+
+    It has parameters of its own, unless `weights` are given: the weight, and the bias if there is one.
+    """
     check_positive(where, out_channels=out_channels, groups=groups)
     for what, channels in (("channels", x.shape[1]), ("out_channels", out_channels)):
         if channels % groups:
@@ -96,20 +100,20 @@ def launch_convolution(
     name = x.graph.unique_name(name)
     shape = (out_channels, x.shape[1] // groups, *(w.size for w in windows))
     c, o = ("c", "o") if groups == 1 else ("(g c)", "(g o)")
-    read, made, _ = _SPATIAL[len(windows)]
+    read, made, _ = SPATIAL[len(windows)]
     elements = term([f"^k{axis}" for axis in made])
     pattern = f"n {c} {term(read)}, {o} c {elements}{f', {o}' if bias else ''} -> n {o} {term(made)}"
     return launch_first(
         name,
         pattern,
-        [x, *parameters(x, name, shape, bias, *inits)],
+        [x, *(weights or parameters(x, name, shape, bias, *inits))],
         kernel=replace(
-            kernels.forward.bind(windows=_both(windows), is_grouped=groups > 1), window=_saving(windows, groups)
+            kernels.forward.bind(windows=both(windows), is_grouped=groups > 1), window=_saving(windows, groups)
         ),
         sizes={"g": groups} if groups > 1 else {},
         windows=dict(zip(read, windows, strict=True)),
         backward=partial(_backward, kernels=kernels),
-        layout=_layout(pattern, windows),
+        layout=windows_layout(pattern, windows),
     )
 
 
@@ -140,7 +144,7 @@ def image_windows(
     )
 
 
-def _both(windows: Sequence[Window]) -> Windows:
+def both(windows: Sequence[Window]) -> Windows:
     """A sequence is an image of one line."""
     return (Window("h"), windows[0]) if len(windows) == 1 else (windows[0], windows[1])
 
@@ -151,17 +155,18 @@ def _saving(windows: Sequence[Window], groups: int) -> int:
     return sizes.pop() if groups == 1 and len(windows) == 2 and len(sizes) == 1 else 0
 
 
-def _layout(pattern: str, windows: Sequence[Window]) -> str | None:
+def windows_layout(pattern: str, windows: Sequence[Window]) -> str | None:
+    """Channels last for images, any for sequences."""
     return layout_channels_last(pattern) if len(windows) == 2 else None
 
 
 def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -> tuple[LogicalRegion, ...]:
     (x_term, weight_term, *_), (y_term,) = terms(op)
     x, weight, *bias = op.inputs
-    read, made, back = _SPATIAL[x.ndim - 2]
+    read, made, back = SPATIAL[x.ndim - 2]
     windows = [op.windows[axis] for axis in read]
     groups = {"g": op.extents["g"]} if "g" in op.extents else {}
-    options = {"windows": _both(windows), "is_grouped": bool(groups)}
+    options = {"windows": both(windows), "is_grouped": bool(groups)}
     y_back, x_made = y_term.replace(term(made), term(back)), x_term.replace(term(read), term(made))
     x_pattern, weight_pattern = f"{y_back}, {weight_term} -> {x_made}", f"{y_term}, {x_term} -> {weight_term}"
     gradients = [
@@ -173,7 +178,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
             sizes={**groups, **dict(zip(made, x.shape[2:], strict=True))},
             windows={axis: replace(w, transposed=True) for axis, w in zip(back, windows, strict=True)},
             flops=2 * prod(op.extents[axis] for axis in made) / prod(x.shape[2:]),
-            layout=_layout(x_pattern, windows),
+            layout=windows_layout(x_pattern, windows),
         ),
         launch_first(
             f"{op.name}.dweight",
@@ -182,7 +187,7 @@ def _backward(op: Operator, gy: LogicalRegion, *, kernels: ConvolutionKernels) -
             kernel=replace(kernels.of_weight.bind(**options), window=_saving(windows, len(groups) + 1)),
             sizes={**groups, **{f"k{axis}": w.size for axis, w in zip(made, windows, strict=True)}},
             windows=op.windows,
-            layout=_layout(weight_pattern, windows),
+            layout=windows_layout(weight_pattern, windows),
         ),
     ]
     if bias:
@@ -282,7 +287,8 @@ def _gradient_bias(ctx: Context, gy: Array, gbias: Array) -> None:
     ctx.xp.sum(by_image, axis=0, out=gbias)
 
 
-def _kernels() -> ConvolutionKernels:
+def image_kernels() -> ConvolutionKernels:
+    """The kernels of convolutions over two dimensions."""
     return ConvolutionKernels(convolve, gradient_x, gradient_weight, _gradient_bias)
 
 

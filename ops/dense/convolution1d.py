@@ -57,9 +57,13 @@ def conv1d(
             f"of '{x.name}' and a padding of {padding}"
         )
     inits = weight_init, bias_init
+    return launch_convolution(where, name or "conv1d", x, [window], out_channels, groups, bias, inits, line_kernels())
+
+
+def line_kernels() -> ConvolutionKernels:
+    """The kernels of convolutions over one dimension."""
     forward, of_x, of_weight = (_on_lines.bind(kernel=kernel) for kernel in (convolve, gradient_x, gradient_weight))
-    kernels = ConvolutionKernels(forward, of_x, of_weight, _gradient_bias)
-    return launch_convolution(where, name or "conv1d", x, [window], out_channels, groups, bias, inits, kernels)
+    return ConvolutionKernels(forward, of_x, of_weight, _gradient_bias)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

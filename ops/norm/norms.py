@@ -105,6 +105,7 @@ def group_norm(
     eps: float = 1e-5,
     name: str | None = None,
     *,
+    affine: bool = True,
     weight_init: Init = 1.0,
     bias_init: Init = 0.0,
 ) -> LogicalRegion:
@@ -115,6 +116,7 @@ def group_norm(
         num_groups: divides the channels.
         eps: added to the (biased) variance.
         name: of the operator; its parameters are `<name>.weight` and `<name>.bias`, of shape (channels,).
+        affine: whether it has these parameters.
         weight_init, bias_init: first values.
 
     Returns:
@@ -131,7 +133,27 @@ def group_norm(
     batch, *rest = distinct((x.axes[0], *x.axes[2:]), ("g", "c"))
     full, row = term((batch, "(g c)", *rest)), term((batch, "g"))
     count = prod(x.shape[1:]) // num_groups
-    return _centred("group_norm", x, full, row, "(g c)", eps, count, name, weight_init, bias_init, {"g": num_groups})
+    channel = "(g c)" if affine else ""
+    return _centred("group_norm", x, full, row, channel, eps, count, name, weight_init, bias_init, {"g": num_groups})
+
+
+def instance_norm(
+    x: LogicalRegion, eps: float = 1e-5, name: str | None = None, *, affine: bool = False
+) -> LogicalRegion:
+    """A group norm of one channel per group (Ulyanov et al. 2016), as torch.nn.InstanceNorm1d to 3d without statistics.
+
+    Args:
+        x: (batch, channels, ...), floating point.
+        eps, name, affine: as of `group_norm`; by default there are no parameters.
+
+    Returns:
+        The shape and dtype of `x`. Every axis may be split.
+
+    Raises:
+        ValueError: `x` has fewer than three dimensions, or a dtype or `eps` is wrong.
+    """
+    checked("instance_norm", name, x, least=3, eps=eps)
+    return group_norm(x, x.shape[1], eps, name or "instance_norm", affine=affine)
 
 
 def _centred(
@@ -147,19 +169,20 @@ def _centred(
     bias_init: Init,
     sizes: Mapping[str, int],
 ) -> LogicalRegion:
-    """Mean and variance over the axes of `full` that `row` lacks; a weight and a bias per point of `channel`."""
+    """Mean and variance over the axes of `full` that `row` lacks; weight and bias per point of `channel`, if any."""
     graph, name = x.graph, x.graph.unique_name(name or kind)
-    shape = (x.shape[axes_of(full).index(axes_of(channel)[0])],)
-    weight, bias = parameters(x, name, shape, True, weight_init, bias_init)
     numbers = {"count": float(count), "eps": eps}
     with graph.following(name):
         inputs = {"x": (x, full)}
         inputs["mean"] = formula(f"{name}.mean", "x / count", inputs, row, numbers=numbers, sizes=sizes), row
         text = "(x - mean) * (x - mean) / count"
         inputs["var"] = formula(f"{name}.var", text, inputs, row, numbers=numbers, sizes=sizes), row
-    inputs |= {"weight": (weight, channel), "bias": (bias, channel)}
-    backward = partial(_centred_backward, numbers=numbers, sizes=sizes)
-    text = "(x - mean) / sqrt(var + eps) * weight + bias"
+    text, backward = "(x - mean) / sqrt(var + eps)", partial(_centred_backward, numbers=numbers, sizes=sizes)
+    if channel:
+        shape = (x.shape[axes_of(full).index(axes_of(channel)[0])],)
+        weight, bias = parameters(x, name, shape, True, weight_init, bias_init)
+        inputs |= {"weight": (weight, channel), "bias": (bias, channel)}
+        text += " * weight + bias"
     return formula(name, text, inputs, full, backward=backward, numbers=numbers, sizes=sizes)
 
 
@@ -167,18 +190,21 @@ def _centred_backward(
     op: Operator, g: LogicalRegion, *, numbers: Mapping[str, float], sizes: Mapping[str, int]
 ) -> tuple[LogicalRegion | None, ...]:
     """(g' - mean(g') - x̂ mean(g' x̂)) / std with g' = g weight and x̂ = (x - mean) / std; means over the group."""
-    (full, row, _, channel, _), _ = terms(op)
+    (full, row, _, *channels), _ = terms(op)
     known = _known(op, g, ("x", "mean", "var", "weight"))
+    scaled, weights = ("g * weight", ("weight",)) if channels else ("g", ())
 
     def launch(what: str, text: str, inputs: Mapping[str, Term], out: str) -> LogicalRegion:
         return formula(f"{op.name}.{what}", text, inputs, out, numbers=numbers, sizes=sizes)
 
-    sums = launch("sum", "g * weight / count", _pick(known, "g", "weight"), row)
-    dot = launch("dot", "g * weight * (x - mean) / count", _pick(known, "gx", "mean", "weight"), row)
-    text = "(g * weight - sums - (x - mean) * dot / (var + eps)) / sqrt(var + eps)"
+    sums = launch("sum", f"{scaled} / count", _pick(known, "g", *weights), row)
+    dot = launch("dot", f"{scaled} * (x - mean) / count", _pick(known, "gx", "mean", *weights), row)
+    text = f"({scaled} - sums - (x - mean) * dot / (var + eps)) / sqrt(var + eps)"
     gx = launch("dx", text, known | {"sums": (sums, row), "dot": (dot, row)}, full)
-    gweight = launch("dweight", "g * (x - mean) / sqrt(var + eps)", _pick(known, "gx", "mean", "var"), channel)
-    return gx, None, None, gweight, launch("dbias", "g", _pick(known, "g"), channel)
+    if not channels:
+        return gx, None, None
+    gweight = launch("dweight", "g * (x - mean) / sqrt(var + eps)", _pick(known, "gx", "mean", "var"), channels[0])
+    return gx, None, None, gweight, launch("dbias", "g", _pick(known, "g"), channels[0])
 
 
 def _known(op: Operator, g: LogicalRegion, names: tuple[str, ...]) -> dict[str, Term]:

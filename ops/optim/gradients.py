@@ -9,13 +9,15 @@ steps, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ops.building import launch_first
+from ops.building import check_region, launch_first
+from ops.elementwise.arithmetic import multiply
 from ops.expressions.assign import assign
 from ops.expressions.program import program
-from taskflow import Array, Context, Kernel, LogicalRegion, LossScale, update
+from ops.reduce.reductions import sum_to
+from taskflow import Array, Context, Kernel, LogicalRegion, LossScale, differentiate, update
 
 Gradients = dict[LogicalRegion, LogicalRegion]  # parameter -> gradient
 _TEXT = "all = g / scale; out = where(all - all == 0, all, 0); count += g / scale - g / scale != 0"
@@ -23,18 +25,51 @@ _UNSCALE = assign.bind(program=program(_TEXT, "g scale out count"))  # infinity 
 _SQUARE = assign.bind(program=program("total += g * g", "g total"))
 
 
+def gradients(
+    y: LogicalRegion, regions: Sequence[LogicalRegion], seed: LogicalRegion | None = None
+) -> dict[LogicalRegion, LogicalRegion]:
+    """The gradient of any output with respect to regions of any role: of the sum of all its elements times `seed`.
+
+    Args:
+        y: any shape, floating point.
+        regions: parameters, inputs or values on which it depends.
+        seed: of the shape of `y`: the gradient that flows in; default ones.
+
+    Returns:
+        Region -> its gradient, a region that can be fetched or computed with; its own gradient is there, too.
+
+    Raises:
+        ValueError: `y` does not depend on a region, an operator on the way has no gradient, or `seed` is of another
+            shape.
+
+    >>> import ops, taskflow
+    >>> x = taskflow.Graph().input("x", (5, 3))
+    >>> ops.gradients(ops.tanh(x), [x])[x].shape
+    (5, 3)
+    """
+    check_region("gradients", y, "y")
+    if seed is not None and seed.shape != y.shape:
+        raise ValueError(f"gradients: seed '{seed.name}' is {seed.shape}, '{y.name}' is {y.shape}")
+    weighted = y if seed is None else multiply(y, seed, f"{y.name}.weighted")
+    return differentiate(sum_to(weighted, (), f"{y.name}.total"), regions)
+
+
 def clip_by_global_norm(
-    gradients: Mapping[LogicalRegion, LogicalRegion], max_norm: float, loss: LogicalRegion
+    gradients: Mapping[LogicalRegion, LogicalRegion],
+    max_norm: float,
+    loss: LogicalRegion,
+    name: str = "gradient_norm",
 ) -> dict[LogicalRegion, LogicalRegion]:
     """Each gradient times min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_.
 
-    The norm is that of all gradients as one vector (Pascanu et al., ICML 2013); it becomes the output `gradient_norm`.
+    The norm is that of all gradients as one vector (Pascanu et al., ICML 2013); it becomes an output.
     A gradient's squares are summed where its parameter is updated, so a replica is not counted twice.
 
     Args:
         gradients: parameter -> gradient, floating point.
         max_norm: positive.
         loss: a scalar; the norm is made where it is made.
+        name: of the output.
 
     Returns:
         parameter -> clipped gradient, in the same order.
@@ -43,8 +78,8 @@ def clip_by_global_norm(
     squares = [update(f"{p.name}.square", p, [g], kernel=_SQUARE, sums=1, flops=2)[0] for p, g in gradients.items()]
     with beside(loss):
         pattern = f"{', '.join('.' * len(squares))} -> ."
-        norm = launch_first("gradient_norm", pattern, squares, kernel=_root_of_sum, flops=len(squares))
-    graph.output("gradient_norm", norm)
+        norm = launch_first(name, pattern, squares, kernel=_root_of_sum, flops=len(squares))
+    graph.output(name, norm)
     kernel = assign.bind(program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm}))
     return {
         p: update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]

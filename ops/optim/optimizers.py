@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ops.building import check_positive
 from ops.expressions.assign import assign_each_step, assign_to_each, assign_together
 from ops.expressions.program import program
 from ops.optim.gradients import Gradients
+<<<<<<< HEAD
 from ops.optim.updating import ByRow, Rate, UpdateRule, by_parameter, check_betas, descent, state_of
+=======
+from ops.optim.groups import ParameterGroup, Rate, Scope, Which
+from ops.optim.updating import UpdateRule, by_parameter, check_betas, descent, state_of
+>>>>>>> torchdoor
 from taskflow import LogicalRegion, add_parts, by_parts, update
 
 _DECAYED = "d = g + decay * p; "
@@ -36,6 +43,10 @@ def sgd(
     nesterov: bool = False,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
+    *,
+    parameters: Which | None = None,
+    groups: Sequence[ParameterGroup] = (),
+    name: str = "",
 ) -> Gradients:
     """Stochastic gradient descent, as torch.optim.SGD; the loss becomes the output `loss` of the graph.
 
@@ -50,6 +61,11 @@ def sgd(
             counting in the state `steps`: the same under any strategy, and after a checkpoint.
         momentum, nesterov, weight_decay: as in the formula.
         clip_norm: gradients are scaled so that their norm as one vector is at most this.
+        parameters: those that are updated, by patterns of names or as regions; others stay as they are. Default: all.
+        groups: rates and weight decays of their own, see `ParameterGroup`.
+        name: where a graph has several optimizers, of each: its states and outputs are `<name>.learning_rate`,
+            `<name>.loss` and so on. Gradients are by the values of which the loss was made: where losses share a
+            forward pass, all gradients come before the first update.
 
     Returns:
         Parameter -> its gradient region, clipped. That of a table that is updated by rows is made only if an output or
@@ -58,7 +74,9 @@ def sgd(
     Raises:
         ValueError: the loss is no scalar or lacks a parameter, a rate is negative, or nesterov without momentum.
     """
-    rule = descent("sgd", loss, lr, clip_norm, momentum=momentum, weight_decay=weight_decay)
+    rule = descent(
+        "sgd", loss, lr, clip_norm, Scope(parameters, groups, name), momentum=momentum, weight_decay=weight_decay
+    )
     if nesterov and momentum == 0:
         raise ValueError("sgd: nesterov needs a momentum")
     numbers = {"decay": weight_decay}
@@ -76,7 +94,14 @@ def adam(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
+<<<<<<< HEAD
     sparse: bool = False,
+=======
+    *,
+    parameters: Which | None = None,
+    groups: Sequence[ParameterGroup] = (),
+    name: str = "",
+>>>>>>> torchdoor
 ) -> Gradients:
     """Adam (Kingma and Ba, ICLR 2015), as torch.optim.Adam; the loss becomes the output `loss` of the graph.
 
@@ -90,10 +115,16 @@ def adam(
 
     Returns and raises as `sgd`; ValueError, too, where `sparse` comes with decay, clipping or a scaled loss.
     """
+<<<<<<< HEAD
     rule = descent("adam", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
     if sparse and (weight_decay or clip_norm is not None or loss.graph.precision.loss_scale is not None):
         raise ValueError("adam: sparse goes with no weight_decay, no clip_norm and no loss scale: these reach all rows")
     return _adam(rule, _ADAM, betas, eps, weight_decay, ByRow.ALWAYS if sparse else ByRow.NEVER)
+=======
+    scope = Scope(parameters, groups, name)
+    rule = descent("adam", loss, lr, clip_norm, scope, eps=eps, weight_decay=weight_decay)
+    return _adam(rule, _ADAM, betas, eps, weight_decay)
+>>>>>>> torchdoor
 
 
 def adamw(
@@ -103,12 +134,17 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 1e-2,
     clip_norm: float | None = None,
+    *,
+    parameters: Which | None = None,
+    groups: Sequence[ParameterGroup] = (),
+    name: str = "",
 ) -> Gradients:
     """Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019), as torch.optim.AdamW.
 
     As `adam`, but the decay p = p (1 - lr weight_decay) comes first and does not enter the gradient.
     """
-    rule = descent("adamw", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
+    scope = Scope(parameters, groups, name)
+    rule = descent("adamw", loss, lr, clip_norm, scope, eps=eps, weight_decay=weight_decay)
     return _adam(rule, _ADAMW, betas, eps, weight_decay)
 
 
@@ -131,6 +167,10 @@ def adama(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 0.0,
+    *,
+    parameters: Which | None = None,
+    groups: Sequence[ParameterGroup] = (),
+    name: str = "",
 ) -> Gradients:
     """AdamA (Zhang et al., arXiv 2305.19982, 2023): Adam that adds up moments of micro-batches instead of gradients.
 
@@ -155,17 +195,19 @@ def adama(
     if loss.graph.precision.loss_scale is not None:
         raise ValueError("adama: losses are scaled, but whether to skip a step is known when its gradients are gone")
     check_positive("adama", parts=parts)
-    rule = descent("adama", loss, lr, None, eps=eps, weight_decay=weight_decay)
+    scope = Scope(parameters, groups, name)
+    rule = descent("adama", loss, lr, None, scope, eps=eps, weight_decay=weight_decay)
     numbers = check_betas("adama", betas) | {"eps": eps, "decay": weight_decay}
     gradients, controls = rule.prepare()
     found = dict(zip(gradients, by_parts(gradients.values(), parts), strict=True))
     moments = assign_to_each.bind(program=program(_ADDED, "g m v", numbers))
-    step = assign_together.bind(program=program(_ADAMA, "p m v rate", numbers, _CORRECTIONS))
     for p, g in found.items():
+        own = rule.numbers_of(p, numbers)
+        step = assign_together.bind(program=program(_ADAMA, "p m v rate", own, _CORRECTIONS))
         kept = [state_of(p, state) for state in ("adama_m", "adama_v")]
         add_parts(f"{p.name}.moments", g, kept, kernel=moments, flops=5)
         inputs = [p, *kept]
-        update(f"{p.name}.adama", p, inputs, kernel=step, scalars=[controls.rate], writes=inputs, flops=12)
+        update(f"{p.name}.adama", p, inputs, kernel=step, scalars=[controls.rates[p]], writes=inputs, flops=12)
     return by_parameter(found)
 
 
@@ -176,6 +218,10 @@ def lamb(
     eps: float = 1e-6,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
+    *,
+    parameters: Which | None = None,
+    groups: Sequence[ParameterGroup] = (),
+    name: str = "",
 ) -> Gradients:
     """LAMB (You et al., ICLR 2020); the loss becomes the output `loss` of the graph.
 
@@ -186,13 +232,15 @@ def lamb(
 
     Args, returns and raises as `sgd`; each of `betas` is in [0, 1).
     """
-    rule = descent("lamb", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
+    scope = Scope(parameters, groups, name)
+    rule = descent("lamb", loss, lr, clip_norm, scope, eps=eps, weight_decay=weight_decay)
     numbers = check_betas("lamb", betas) | {"eps": eps, "decay": weight_decay}
     gradients, controls = rule.prepare()
-    direction = program(_DIRECTION, "p g m v way weight_square way_square", numbers, _CORRECTIONS)
     step = program(_LAMB_STEP, "p way weight_square way_square rate")
     for region, gradient in gradients.items():
         kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
+        own = rule.numbers_of(region, numbers)
+        direction = program(_DIRECTION, "p g m v way weight_square way_square", own, _CORRECTIONS)
         guarded, scalars = controls.guard(direction, outputs=3)
         way, *norms = update(
             f"{region.name}.way",
@@ -205,7 +253,7 @@ def lamb(
             sums=2,
             flops=20,
         )
-        guarded, scalars = controls.guard(step, [*norms, controls.rate])
+        guarded, scalars = controls.guard(step, [*norms, controls.rates[region]])
         kernel, inputs = assign_together.bind(program=guarded), [region, way]
         update(f"{region.name}.lamb", region, inputs, kernel=kernel, scalars=scalars, writes=[region], flops=2)
     return by_parameter(gradients)
@@ -219,6 +267,10 @@ def adagrad(
     initial_accumulator_value: float = 0.0,
     eps: float = 1e-10,
     clip_norm: float | None = None,
+    *,
+    parameters: Which | None = None,
+    groups: Sequence[ParameterGroup] = (),
+    name: str = "",
 ) -> Gradients:
     """Adagrad (Duchi, Hazan, Singer, JMLR 2011), as torch.optim.Adagrad; the loss becomes the output `loss`.
 
@@ -229,7 +281,15 @@ def adagrad(
     Args, returns and raises as `sgd`; `initial_accumulator_value` is the first s.
     """
     numbers = {"lr_decay": lr_decay, "eps": eps, "decay": weight_decay}
-    rule = descent("adagrad", loss, lr, clip_norm, initial_accumulator_value=initial_accumulator_value, **numbers)
+    rule = descent(
+        "adagrad",
+        loss,
+        lr,
+        clip_norm,
+        Scope(parameters, groups, name),
+        initial_accumulator_value=initial_accumulator_value,
+        **numbers,
+    )
     text = "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)"
     states, each_step = {"s": "adagrad_sum"}, "slow = 1 + (t - 1) * lr_decay"
     by_rows, first = ByRow.NEVER if weight_decay else ByRow.WHERE_FEWER, initial_accumulator_value
@@ -245,6 +305,10 @@ def rmsprop(
     momentum: float = 0.0,
     centered: bool = False,
     clip_norm: float | None = None,
+    *,
+    parameters: Which | None = None,
+    groups: Sequence[ParameterGroup] = (),
+    name: str = "",
 ) -> Gradients:
     """RMSProp (Tieleman and Hinton 2012; centred: Graves 2013), as torch.optim.RMSprop.
 
@@ -254,7 +318,16 @@ def rmsprop(
 
     Args, returns and raises as `sgd`; `alpha` is in [0, 1).
     """
-    rule = descent("rmsprop", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay, momentum=momentum)
+    rule = descent(
+        "rmsprop",
+        loss,
+        lr,
+        clip_norm,
+        Scope(parameters, groups, name),
+        eps=eps,
+        weight_decay=weight_decay,
+        momentum=momentum,
+    )
     if not 0 <= alpha < 1:
         raise ValueError(f"rmsprop: alpha is {alpha}, it is in [0, 1)")
     states, spread, step = {"s": "rmsprop_square"}, "s", "d / (sqrt(spread) + eps)"

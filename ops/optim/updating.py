@@ -15,10 +15,15 @@ from ops.building import check_region
 from ops.expressions.assign import assign_together
 from ops.expressions.program import Program, program
 from ops.optim.gradients import Gradients, beside, clip_by_global_norm, loss_scale, unscale
+<<<<<<< HEAD
 from ops.tables.rows import RowGradient, row_gradients, update_rows
 from taskflow import Array, Context, Kernel, LogicalRegion, differentiate, update
 
 Rate = float | Callable[[int], float]
+=======
+from ops.optim.groups import Rate, Scope, gradients_at_loss
+from taskflow import Array, Context, Kernel, LogicalRegion, update
+>>>>>>> torchdoor
 
 
 class ByRow(Enum):
@@ -48,9 +53,9 @@ def check_betas(kind: str, betas: tuple[float, float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Controls:
-    """The scalars that steer updates: the learning rate and, where losses are scaled, whether to skip the step."""
+    """The scalars that steer updates: learning rates and, where losses are scaled, whether to skip the step."""
 
-    rate: LogicalRegion
+    rates: Mapping[LogicalRegion, LogicalRegion]  # of every parameter
     overflow: LogicalRegion | None = None
 
     def guard(
@@ -70,22 +75,30 @@ class UpdateRule:
     loss: LogicalRegion
     lr: Rate
     clip_norm: float | None
+    scope: Scope
 
     def prepare(self) -> tuple[Gradients, Controls]:
-        """The gradients of all parameters, clipped, in the order in which they are made; and what steers updates."""
-        loss, graph = self.loss, self.loss.graph
+        """The gradients of its parameters, clipped, in the order in which they are made; and what steers updates."""
+        loss, graph, scope = self.loss, self.loss.graph, self.scope
+        if scope.state("learning_rate") in graph.regions:
+            raise ValueError(f"{self.kind}: the graph has an optimizer called '{scope.name}': name= is another one's")
+        parameters = scope.chosen(self.kind, graph)
         scale = loss_scale(loss)
-        gradients = differentiate(loss, graph.parameters, scale)
-        graph.output("loss", loss)
+        gradients = gradients_at_loss(loss, parameters, scale)
+        graph.output(scope.state("loss"), loss)
         made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
         # an update need not wait for the all-reduce of a later gradient
         order, overflow = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name])), None
         if scale is not None and order:
             order, overflow = unscale(order, scale, loss)
-        rate = _learning_rate(loss, self.lr)
+        rates = _learning_rates(loss, self.lr, scope, parameters)
         if self.clip_norm is not None and order:
-            order = clip_by_global_norm(order, self.clip_norm, loss)
-        return order, Controls(rate, overflow)
+            order = clip_by_global_norm(order, self.clip_norm, loss, scope.state("gradient_norm"))
+        return order, Controls(rates, overflow)
+
+    def numbers_of(self, p: LogicalRegion, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Those of the optimizer with the weight decay of a parameter."""
+        return {**numbers, "decay": self.scope.decay_of(p, numbers["decay"])}
 
     def update_each(
         self,
@@ -104,6 +117,7 @@ class UpdateRule:
         `init`, by the keys of `states`. Tables may be updated `by_rows`.
         """
         gradients, controls = self.prepare()
+<<<<<<< HEAD
         unguarded = program(text, " ".join(["p g", *states, "rate"]), numbers, each_step)
         steps, scalars = controls.guard(unguarded, [controls.rate])
         kernel, by_row = assign_together.bind(program=steps), self._by_row(gradients, by_rows)
@@ -114,6 +128,16 @@ class UpdateRule:
             else:
                 inputs, writes = [p, g, *kept], [p, *kept]
                 update(name, p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
+=======
+        for p, g in gradients.items():
+            own = self.numbers_of(p, numbers)
+            unguarded = program(text, " ".join(["p g", *states, "rate"]), own, each_step)
+            steps, scalars = controls.guard(unguarded, [controls.rates[p]])
+            kernel = assign_together.bind(program=steps)
+            kept = [state_of(p, state, init) for state in states.values()]
+            inputs, writes = [p, g, *kept], [p, *kept]
+            update(f"{p.name}.{self.kind}", p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
+>>>>>>> torchdoor
         return by_parameter(gradients)
 
     def _by_row(self, gradients: Gradients, by_rows: ByRow) -> Mapping[LogicalRegion, RowGradient]:
@@ -122,7 +146,9 @@ class UpdateRule:
         return {p: g for p, g in found.items() if by_rows is ByRow.ALWAYS or g.count < p.shape[0]}
 
 
-def descent(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, **rates: float) -> UpdateRule:
+def descent(
+    kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, scope: Scope | None = None, **rates: float
+) -> UpdateRule:
     """ValueError for a rate that is negative, or a norm that is not positive."""
     check_region(kind, loss, "loss")
     for key, value in (rates if callable(lr) else {"lr": lr, **rates}).items():
@@ -130,15 +156,36 @@ def descent(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, *
             raise ValueError(f"{kind}: {key} is {value}, it cannot be negative")
     if clip_norm is not None and not clip_norm > 0:
         raise ValueError(f"{kind}: clip_norm is {clip_norm}, it is positive")
-    return UpdateRule(kind, loss, lr, clip_norm)
+    if loss.graph.precision.loss_scale is not None and "loss_scale" in loss.graph.regions:
+        raise ValueError(f"{kind}: losses are scaled, and the graph has an optimizer: there can be one")
+    return UpdateRule(kind, loss, lr, clip_norm, scope or Scope())
 
 
-def _learning_rate(loss: LogicalRegion, lr: Rate) -> LogicalRegion:
-    """The state `learning_rate`; with a schedule also `steps`, and the operator that advances both."""
+def _learning_rates(
+    loss: LogicalRegion, lr: Rate, scope: Scope, parameters: Sequence[LogicalRegion]
+) -> dict[LogicalRegion, LogicalRegion]:
+    """Of every parameter, the state `learning_rate` or that of its group."""
+    made = {"": _learning_rate(loss, lr, scope.state("learning_rate"), scope.state("steps"))}
+    found = {}
+    for p in parameters:
+        name, group = scope.group_of(p) or ("", None)
+        if group is None or group.lr is None:
+            name = ""
+        elif name not in made:
+            named = (scope.state(f"{what}.{name}") for what in ("learning_rate", "steps"))
+            made[name] = _learning_rate(loss, group.lr, *named)
+        found[p] = made[name]
+    return found
+
+
+def _learning_rate(loss: LogicalRegion, lr: Rate, name: str, steps_name: str) -> LogicalRegion:
+    """The state of a rate; with a schedule also the number of steps, and the operator that advances both."""
     graph = loss.graph
-    rate = graph.parameter("learning_rate", (), lr(0) if callable(lr) else lr, loss.dtype, trainable=False)
+    if not callable(lr) and not lr >= 0:
+        raise ValueError(f"optimizer: lr is {lr}, it cannot be negative")
+    rate = graph.parameter(name, (), lr(0) if callable(lr) else lr, loss.dtype, trainable=False)
     if callable(lr):
-        steps = graph.parameter("steps", (), 0.0, "int64", trainable=False)
+        steps = graph.parameter(steps_name, (), 0.0, "int64", trainable=False)
         kernel = _advance.bind(schedule=Named(lr))
         with beside(loss):
             graph.launch("schedule", "., . ->", [rate, steps], kernel=kernel, writes=[rate, steps], flops=1)
@@ -154,7 +201,7 @@ def _advance(ctx: Context, rate: Array, steps: Array, *, schedule: Named) -> Non
 def by_parameter(gradients: Mapping[LogicalRegion, LogicalRegion]) -> Gradients:
     """In the order in which the parameters were made."""
     first = next(iter(gradients), None)
-    return {p: gradients[p] for p in first.graph.parameters} if first else {}
+    return {p: gradients[p] for p in first.graph.parameters if p in gradients} if first else {}
 
 
 def state_of(region: LogicalRegion, name: str, init: float = 0.0) -> LogicalRegion:

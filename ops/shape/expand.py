@@ -110,3 +110,15 @@ def _cast(ctx: Context, x: Array, y: Array) -> None:
 def _cast_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     axes, dtype = terms(op)[1][0], op.inputs[0].dtype
     return launch_first(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=_cast, dtype=dtype)
+
+
+def detach(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
+    """The same values, of which no gradient passes to `x`, as torch.Tensor.detach.
+
+    Args:
+        x: any shape and dtype.
+        name: of the operator.
+    """
+    checked("detach", name, x, floating=False)
+    axes = term(distinct(x.axes))
+    return launch_first(name or "detach", f"{axes} -> {axes}", [x], kernel=_repeat, backward=no_gradient, dtype=x.dtype)

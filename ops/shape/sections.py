@@ -11,10 +11,11 @@ from itertools import accumulate
 
 from ops.building import check_dim, check_positive, checked, distinct, launch_all, term, terms
 from ops.shape.rearrange import put_together
+from ops.shape.steps import take_steps
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
-def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = None) -> LogicalRegion:
+def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = None, *, step: int = 1) -> LogicalRegion:
     """The points `start` to `end` - 1 of dimension `dim`, as torch.narrow(x, dim, start, end - start).
 
     Args:
@@ -22,14 +23,18 @@ def slice(x: LogicalRegion, dim: int, start: int, end: int, name: str | None = N
         dim: the dimension that is cut.
         start, end: 0 <= start < end <= extent.
         name: of the operator.
+        step: every so many of these points, as x[..., start:end:step].
 
     Raises:
-        ValueError: `dim` or the section is out of range.
+        ValueError: `dim` or the section is out of range, or `step` is not positive.
     """
     where = checked("slice", name, x, floating=False)
     dim = check_dim(where, dim, x.ndim)
     if not 0 <= start < end <= x.shape[dim]:
         raise ValueError(f"{where}: the section {start}:{end} is empty or outside of '{x.name}', {x.shape}")
+    check_positive(where, step=step)
+    if step > 1:
+        return take_steps(x, dim, start, end, step, name or "slice")
     if (start, end) == (0, x.shape[dim]):
         return x
     return _launch(x, dim, [(start, end - start)], name or "slice")[0]

@@ -29,7 +29,12 @@ def array_of(tensor: Any) -> Array:
 
 
 def compare(
-    module: Any, examples: Sequence[Any], graph: Graph, outputs: Sequence[LogicalRegion], values: Mapping[str, Array]
+    module: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    graph: Graph,
+    outputs: Sequence[LogicalRegion],
+    values: Mapping[str, Array],
 ) -> list[str]:
     """The parameters of the graph that have no gradient in torch; `values` are those of inputs and weights by name.
 
@@ -42,8 +47,8 @@ def compare(
         raise ValueError(f"from_torch: the gradient of '{hooked[0]}' has a hook, which is not supported")
     kept = dict(module.named_parameters()) | {name: b.detach().clone() for name, b in module.named_buffers()}
     with torch.enable_grad():
-        result = torch.func.functional_call(module, kept, tuple(examples))
-        expected = list(result) if isinstance(result, tuple | list) else [result]
+        result = torch.func.functional_call(module, kept, tuple(args), dict(kwargs))
+        expected = [x for x in torch.utils._pytree.tree_leaves(result) if x is not None]
     found = evaluate(graph, values)
     if len(expected) != len(outputs):
         raise ValueError(f"from_torch: forward returns {len(expected)} tensors, the graph has {len(outputs)}")

@@ -1,73 +1,25 @@
-"""A torch module as a graph: traced by torch.fx, node by node through the tables of `rules`.
+"""A torch module as a graph: what torch.export says of its forward, call by call through the tables of `aten`.
 
-What forward computes without its inputs and parameters (positions, masks, buffers, sizes), torch computes while the
-module is read; where it meets a region, it becomes a constant. Weights keep the names of `state_dict()`; tied ones are
-one region, and those that need no gradient are states. What comes of it is compared with torch (see `compare`).
+Where torch.export cannot follow a module, torch.fx may (see `fx_reader`). Weights keep the names of `state_dict()`;
+tied ones are one region, and those that need no gradient are states. What comes of it is compared with torch (see
+`compare`).
 
 torch is imported by this package alone, and only when the function is called.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.lib.array_utils import byte_bounds
-
+from ops.torch import fx_reader
 from ops.torch.compare import array_of, compare
-from ops.torch.rules import Missing, Rule, Unsupported, call_rule, dtype_of, module_rule
-from ops.torch.state import from_torch_state
-from ops.torch.tracing import only_computing, place, refuse_changed_reads, trace, without_dropout
-from taskflow import Array, Executor, Graph, LogicalRegion, replace_regions
-
-
-@dataclass(frozen=True)
-class Imported:
-    """What became of a module.
-
-    Attributes:
-        graph: of its forward computation; append a loss and an optimizer to it, or fetch outputs from it.
-        inputs: the regions to be fed, by the names of the arguments of `forward`.
-        outputs: the regions that `forward` returns.
-        weights: the values of parameters, states and constants, by region name.
-    """
-
-    graph: Graph
-    inputs: dict[str, LogicalRegion]
-    outputs: tuple[LogicalRegion, ...]
-    weights: dict[str, Array]
-
-    @property
-    def output(self) -> LogicalRegion:
-        """The only region that `forward` returns.
-
-        Raises:
-            ValueError: it returns several.
-        """
-        if len(self.outputs) != 1:
-            raise ValueError(f"from_torch: the module has {len(self.outputs)} outputs, not one")
-        return self.outputs[0]
-
-    def load(self, step: Executor) -> None:
-        """Give an executor the module's weights and constants."""
-        for name, value in self.weights.items():
-            step.write(name, value)
-
-    def with_regions(self, changed: Mapping[str, LogicalRegion], weights: dict[str, Array]) -> Imported:
-        """The same with `taskflow.replace_regions` done to the graph, and these weights."""
-        graph = replace_regions(self.graph, changed)
-
-        def own(region: LogicalRegion) -> LogicalRegion:
-            return graph.regions[changed.get(region.name, region).name]
-
-        return Imported(graph, {k: own(r) for k, r in self.inputs.items()}, tuple(map(own, self.outputs)), weights)
+from ops.torch.export_reader import ExportReader
+from ops.torch.exporting import DataDependent, export
+from ops.torch.imported import Imported
+from ops.torch.tracing import only_computing, without_dropout
 
 
 def from_torch(module: Any, example_inputs: Any, check: bool = True) -> Imported:
@@ -79,28 +31,69 @@ def from_torch(module: Any, example_inputs: Any, check: bool = True) -> Imported
     optimizer changes; tied weights are one region; tensors that are no parameters are constants.
 
     Args:
-        module: a torch.nn.Module that torch.fx can trace: no control flow that depends on values.
-        example_inputs: the tensors, or the only one, that `forward` takes; their shapes and dtypes are the graph's.
+        module: a torch.nn.Module that torch.export or torch.fx can trace: no control flow that depends on values.
+        example_inputs: the tensors, or the only one, that `forward` takes, or a dict of its keyword arguments; their
+            shapes and dtypes are the graph's.
         check: compare outputs, gradients and buffers with torch's on the example inputs, with weights near the module's
             and without dropout, and refuse what changes attributes or draws random numbers.
 
     Raises:
-        ValueError: a node has no operator here, or not with its arguments: all such nodes are named with their source
+        ValueError: a call has no operator here, or not with its arguments: all such calls are named with their source
             lines. Or a parameter does not fit its input or shares a part of its memory with another one; forward reads
             what it has changed in place; or what comes out differs from torch.
     """
-    examples = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    args, kwargs = _arguments(example_inputs)
     if not check:
-        return _Reader(module, examples).read()
+        return _read(module, args, kwargs, False)[0]
     with only_computing(module):
-        imported = _Reader(module, examples).read()
-    regions = imported.graph.regions
+        imported, other = _read(module, args, kwargs, True)
+        assert other is not None
     with _other_weights(module), without_dropout(module), only_computing(module):
-        other = _Reader(module, examples).read()
-        values = {r.name: array_of(x) for r, x in zip(other.inputs.values(), examples)} | other.weights
-        frozen = compare(module, examples, other.graph, other.outputs, values)
+        examples = {r.name: array_of(x) for r, x in zip(other.inputs.values(), _tensors((args, kwargs)), strict=True)}
+        values = examples | other.weights()
+        frozen = compare(module, args, kwargs, other.graph, other.outputs, values)
+    regions = imported.graph.regions
     states = {name: replace(regions[name], role="state") for name in frozen if name in regions}
     return imported.with_regions(states, imported.weights)
+
+
+def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    return (tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)), {}
+
+
+def _tensors(value: Any) -> list[Any]:
+    import torch
+
+    return [x for x in torch.utils._pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
+
+
+def _read(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_compared: bool) -> tuple[Imported, Any]:
+    """The graph of a module; and to be compared, its graph without dropout, with weights as they are then."""
+    try:
+        exported = export(module, args, kwargs)
+    except DataDependent:
+        raise
+    except ValueError as refusal:
+        try:
+            return _read_by_fx(module, args, kwargs, is_compared)
+        except ValueError as error:
+            raise refusal from error
+    made = ExportReader(module, exported).read()
+    return made.imported(), ExportReader(module, exported, is_dropping=False).read() if is_compared else None
+
+
+def _read_by_fx(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], is_compared: bool) -> tuple[Imported, Any]:
+    """As torch.fx has it."""
+    if kwargs:
+        raise ValueError("from_torch: torch.fx takes no keyword arguments")
+    imported = fx_reader.FxReader(module, args).read()
+    if not is_compared:
+        return imported, None
+    with without_dropout(module):
+        other = fx_reader.FxReader(module, args).read()
+    return imported, fx_reader.Compared(module, args, other)
 
 
 @contextmanager
@@ -120,212 +113,3 @@ def _other_weights(module: Any) -> Iterator[None]:
         with torch.no_grad():
             for p, value in parameters:
                 p.copy_(value)
-
-
-class _Reader:
-    """Reads a module node by node into a graph."""
-
-    def __init__(self, module: Any, examples: Sequence[Any]) -> None:
-        self.module, self.examples, self._next = module, examples, iter(examples)
-        self.modules = dict(module.named_modules())
-        self.graph, self.values = Graph(), dict[Any, Any]()  # node -> region, what torch computed, or a tuple of these
-        self.graph.names |= {name for name, each in self.modules.items() if each.state_dict()}  # no function gets them
-        self.inputs: dict[str, LogicalRegion] = {}
-        self.constants: dict[str, Array] = {}
-        self.unknown: list[str] = []  # nodes without an operator
-        self._regions: dict[object, LogicalRegion] = {}  # of parameters that forward reads, and of constants
-        self._calls = Counter[str]()
-        self._stored: dict[int, tuple[str, Any]] = {}  # tensors that the module keeps, by where they begin
-
-    def read(self) -> Imported:
-        """The graph, checked against the module's own tensors."""
-        known = set(vars(self.module))
-        try:
-            graph = trace(self.module)
-            imported = self._graph(graph.nodes)
-            refuse_changed_reads(self.module, graph, self.examples)
-            return imported
-        finally:
-            for name in set(vars(self.module)) - known:  # torch.fx leaves its constants there
-                if name.startswith("_tensor_constant"):
-                    delattr(self.module, name)
-
-    def _graph(self, nodes: Any) -> Imported:
-        outputs = list[LogicalRegion]()
-        for node in nodes:
-            if node.op == "placeholder":
-                self.values[node] = self.inputs[node.name] = self._input(node.name)
-            elif node.op == "get_attr":
-                self.values[node] = self._attribute(node.target)
-            elif node.op == "output":
-                outputs = self._outputs(node)
-            else:
-                self.values[node] = self._call(node)
-        if changed := [name for name, tensor in self._stored.values() if tensor._version]:
-            raise ValueError(f"from_torch: forward changes '{changed[0]}' in place, which is not supported")
-        read = {region.name for op in self.graph.operators for region in op.inputs} | {r.name for r in outputs}
-        for name in self.constants.keys() - read:
-            del self.constants[name], self.graph.regions[name]
-        return self._with_weights(Imported(self.graph, self.inputs, tuple(outputs), {}))
-
-    def _input(self, name: str) -> LogicalRegion:
-        if (example := next(self._next, None)) is None:
-            raise ValueError(f"from_torch: example_inputs has no tensor for the argument '{name}'")
-        return self.graph.input(name, tuple(example.shape), dtype_of(example))
-
-    def _attribute(self, target: str) -> Any:
-        """A parameter that forward reads itself; any other tensor as it is."""
-        import torch
-
-        parent, _, name = target.rpartition(".")
-        tensor = getattr(self.module.get_submodule(parent), name)
-        if not isinstance(tensor, torch.nn.Parameter):
-            memory = tensor.untyped_storage().data_ptr()
-            for other, p in self.module.named_parameters():
-                if p.requires_grad and p.untyped_storage().data_ptr() == memory:
-                    raise ValueError(f"from_torch: '{target}' and '{other}' share a part of their memory")
-            found = tensor.detach().clone()
-            self._stored[found.untyped_storage().data_ptr()] = target, found
-            return found
-        if target not in self._regions:
-            self._regions[target] = self.graph.parameter(f"{target}@read", tuple(tensor.shape), 0.0, dtype_of(tensor))
-        return self._regions[target]
-
-    def _outputs(self, node: Any) -> list[LogicalRegion]:
-        if self.unknown:
-            raise ValueError("from_torch: there is no operator for\n" + "\n".join(f"  {each}" for each in self.unknown))
-        result = self._resolve(node.args[0])
-        found = [self._as_region(r, f"constant.{node.name}") for r in _as_tuple(result)]
-        for each in found:
-            if not isinstance(each, LogicalRegion):
-                raise ValueError(f"from_torch: forward returns a {type(each).__name__}, tensors are needed")
-        return found
-
-    def _call(self, node: Any) -> Any:
-        """A region where regions or parameters go in; else what torch gives."""
-        args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
-        given = list(_leaves((args, kwargs)))
-        has_weights = node.op == "call_module" and next(self.modules[node.target].parameters(), None) is not None
-        try:
-            if not has_weights and not any(isinstance(value, LogicalRegion | Missing) for value in given):
-                return self._compute(node, args, kwargs)
-            rule = self._rule(node)
-            if rule is None:
-                self.unknown.append(place(node))
-            if rule is None or self.unknown:
-                return Missing(node.name)
-            if getattr(node.target, "__name__", "") != "getitem":
-                for value in given:
-                    if isinstance(value, Missing):
-                        raise Unsupported(f"{value.what} is not computed")
-            as_region = partial(self._as_region, name=f"constant.{node.name}")
-            return rule(*_mapped(as_region, args), **_mapped(as_region, kwargs))
-        except (Unsupported, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
-            raise ValueError(f"from_torch: {place(node)}: {error}") from error
-
-    def _rule(self, node: Any) -> Rule | None:
-        """What computes a call from its arguments; a module with weights has another name at every call."""
-        if node.op != "call_module":
-            return call_rule(node.target)
-        module, name = self.modules[node.target], node.target
-        rule = module_rule(module)
-        if module.state_dict():
-            self.graph.names.discard(name)
-            self._calls[name] += 1
-            name += f"@{self._calls[name]}" if self._calls[name] > 1 else ""
-        return rule and partial(rule, module, name)
-
-    def _compute(self, node: Any, args: Any, kwargs: Any) -> Any:
-        """What torch gives."""
-        import torch
-
-        with torch.no_grad():
-            if node.op == "call_method":
-                return getattr(args[0], node.target)(*args[1:], **kwargs)
-            return (self.modules[node.target] if node.op == "call_module" else node.target)(*args, **kwargs)
-
-    def _as_region(self, value: Any, name: str) -> Any:
-        """A tensor as a constant, one without dimensions as a number; anything else as it is."""
-        import torch
-
-        if not isinstance(value, torch.Tensor):
-            return value
-        if not value.ndim:
-            return value.item()
-        key = value.untyped_storage().data_ptr(), value.storage_offset(), tuple(value.shape), value.stride()
-        if (*key, value._version) not in self._regions:
-            whole = value.numel() * value.element_size() == value.untyped_storage().nbytes()
-            name = self._stored.get(key[0], (name, None))[0] if whole else name
-            while name in self.constants:
-                name += "'"
-            self.constants[name] = array_of(value).copy()
-            region = self.graph.parameter(name, tuple(value.shape), 0.0, dtype_of(value), trainable=False)
-            self._regions[*key, value._version] = region
-        return self._regions[*key, value._version]
-
-    def _resolve(self, value: Any) -> Any:
-        """Arguments of a node with the values of other nodes in their places."""
-        return _mapped(lambda v: self.values[v] if v.__hash__ is not None and v in self.values else v, value)
-
-    def _with_weights(self, imported: Imported) -> Imported:
-        """With the values of parameters and states; each has the name under which torch has it first."""
-        module, regions = self.module, imported.graph.regions
-        tensors = dict(module.named_parameters(remove_duplicate=False))
-        arrays = {id(t): array_of(t) for t in (*tensors.values(), *module.buffers())}
-        tensors |= dict(module.named_buffers(remove_duplicate=False))
-        raw = {name: arrays[id(t)] for name, t in tensors.items()}
-        parts = from_torch_state(raw)
-        trained = from_torch_state({name: np.full(t.shape, t.requires_grad) for name, t in tensors.items()})
-        first: dict[object, str] = {}
-        for name, value in parts.items():
-            first.setdefault(_identity(value), name)
-        changed, weights = dict[str, LogicalRegion](), dict(self.constants)
-        for region in regions.values():
-            own = re.sub("@[a-z0-9]+", "", region.name)
-            if not region.is_persistent or region.name in self.constants:
-                continue
-            if (found := parts.get(own, raw.get(own))) is None:
-                raise ValueError(f"from_torch: the module has no '{own}': is it computed before forward?")
-            if found.shape != region.shape:
-                raise ValueError(
-                    f"from_torch: '{own}' is {found.shape} in the module, its input makes it {region.shape}"
-                )
-            name = first.setdefault(_identity(found), own)
-            role = region.role if trained.get(own, np.ones(1)).all() else "state"
-            changed[region.name], weights[name] = replace(region, name=name, role=role), found
-        _check_apart({name: weights[name] for name in {r.name: 0 for r in changed.values()}})
-        return imported.with_regions(changed, {name: value.copy() for name, value in weights.items()})
-
-
-def _identity(value: Array) -> object:
-    """Equal for arrays that are the same memory seen in the same way."""
-    return value.__array_interface__["data"][0], value.shape, value.strides
-
-
-def _check_apart(weights: Mapping[str, Array]) -> None:
-    """ValueError for two weights that share a part of their memory: a change of one is no change of the other here."""
-    bounds = sorted((*byte_bounds(value), name) for name, value in weights.items() if value.size)
-    for (_, end, name), (begin, _, other) in pairwise(bounds):
-        if begin < end:
-            raise ValueError(f"from_torch: '{name}' and '{other}' share a part of their memory")
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """`function` of every value in tuples, lists, slices and dictionaries; lists become tuples."""
-    if isinstance(value, tuple | list):
-        return tuple(_mapped(function, v) for v in value)
-    if isinstance(value, slice):
-        return slice(*(_mapped(function, v) for v in (value.start, value.stop, value.step)))
-    if isinstance(value, dict):
-        return {k: _mapped(function, v) for k, v in value.items()}
-    return function(value)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    found: list[Any] = []
-    _mapped(found.append, value)
-    return iter(found)

@@ -26,7 +26,8 @@ def from_torch_state(state: Mapping[str, Any]) -> dict[str, Array]:
     (`num_batches_tracked`) are left out.
 
     Args:
-        state: name -> tensor or array. Recurrent layers are of a single direction, without projections.
+        state: name -> tensor or array. Recurrent layers have no projections; the second direction of layer 0 is
+            `x.l0_reverse`.
 
     Raises:
         ValueError: a weight that falls into parts does not divide into them.
@@ -52,7 +53,7 @@ def _projections(match: re.Match[str], arrays: Mapping[str, Array]) -> Named:
 
 
 def _same(match: re.Match[str], arrays: Mapping[str, Array]) -> Named:
-    yield match[0].replace("out_proj.", "out."), arrays[match[0]]
+    yield region_name(match[0]), arrays[match[0]]
 
 
 def _parts(name: str, value: Array, count: int) -> Array:
@@ -62,9 +63,26 @@ def _parts(name: str, value: Array, count: int) -> Array:
     return value.reshape(count, -1, *value.shape[1:])
 
 
+def region_name(name: str, form: str = "whole") -> str:
+    """The region of a weight, or of a part of it: its "gates", or "q", "k" or "v" of the projections of attention.
+
+    Raises:
+        ValueError: a weight of this name has no such parts.
+    """
+    if form == "whole":
+        return name.replace("out_proj.", "out.")
+    match = re.fullmatch(_GATES if form == "gates" else _PROJECTIONS, name)
+    if match is None:
+        raise ValueError(f"'{name}' is not called as the weights of torch's layers are")
+    prefix, *rest = match.groups()
+    return f"{prefix}l{rest[1]}.{rest[0]}" if form == "gates" else f"{prefix}{form}.{rest[0]}"
+
+
+_GATES = r"(.*\.|)((?:weight|bias)_[ih]h)_l(\d+(?:_reverse)?)"
+_PROJECTIONS = r"(.*\.|)in_proj_(weight|bias)"
 _RULES: tuple[tuple[str, Callable[[re.Match[str], Mapping[str, Array]], Named]], ...] = (
     (r"(?:.*\.)?num_batches_tracked", lambda match, arrays: iter(())),
-    (r"(.*\.|)((?:weight|bias)_[ih]h)_l(\d+)", _gates),
-    (r"(.*\.|)in_proj_(weight|bias)", _projections),
+    (_GATES, _gates),
+    (_PROJECTIONS, _projections),
     (r".*", _same),
 )

@@ -7,6 +7,7 @@ comparison on example inputs may miss all three.
 from __future__ import annotations
 
 import random
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -31,15 +32,22 @@ def trace(module: Any) -> Any:
         raise ValueError(f"from_torch: torch.fx cannot trace the module: {text[0] if text else error!r}") from error
 
 
-def place(node: Any) -> str:
-    """What a node calls, and the last source line on the way there that is not torch's own."""
+def is_of_user(filename: str) -> bool:
+    """Whether a source file belongs neither to torch, nor to Python itself, nor to this package."""
     import torch
 
+    paths = sysconfig.get_paths()
+    own = str(Path(torch.__file__).parent), paths["stdlib"], str(Path(__file__).parent)
+    is_installed = filename.startswith((paths["purelib"], paths["platlib"]))  # below the folder of Python itself
+    return not filename.startswith(("<", own[0], own[2])) and (is_installed or not filename.startswith(own[1]))
+
+
+def place(node: Any) -> str:
+    """What a node calls, and the last source line on the way there that is not torch's own."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    own = str(Path(torch.__file__).parent)
     lines = (node.stack_trace or "").splitlines()
     frames = [(k, line.strip()) for k, line in enumerate(lines) if line.strip().startswith('File "')]
-    outside = [(k, frame) for k, frame in frames if not frame.removeprefix('File "').startswith((own, "<"))]
+    outside = [(k, frame) for k, frame in frames if is_of_user(frame.removeprefix('File "').partition('"')[0])]
     if not outside:
         return f"{node.op} '{name}'"
     k, frame = outside[-1]
@@ -110,8 +118,8 @@ def _kept(module: Any) -> dict[str, Any]:
 def _is_same(old: Any, new: Any) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(v is new[key] for key, v in old.items())
-    if isinstance(old, list) and isinstance(new, list):
-        return len(old) == len(new) and all(v is w for v, w in zip(old, new))
+    if isinstance(old, list | tuple) and type(old) is type(new):  # torch.export makes them anew
+        return len(old) == len(new) and all(_is_same(v, w) for v, w in zip(old, new))
     return old is new or (isinstance(old, _PLAIN) and type(old) is type(new) and old == new)
 
 

@@ -44,3 +44,8 @@ def list_numbers(numbers: Sequence[int]) -> str:
         return f"{numbers[0]}-{numbers[-1]}"
     shown = list(map(str, numbers))
     return ",".join(shown if len(shown) <= 6 else [*shown[:3], "...", shown[-1]])
+
+
+def is_loss(output: str) -> bool:
+    """Whether an output of a graph is a loss by its name: that of its optimizer, or of one of several."""
+    return output == "loss" or output.endswith(".loss")

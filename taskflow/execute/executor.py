@@ -26,6 +26,7 @@ from taskflow.comm.transport import OneCall, Transport
 from taskflow.core.dtypes import HALF
 from taskflow.core.garbage import collect_rarely
 from taskflow.core.geometry import Rect
+from taskflow.core.text import is_loss
 from taskflow.cost.model import CostModel
 from taskflow.cost.samples import warm_up
 from taskflow.execute.agreement import check_ranks, check_written, connect_for
@@ -235,9 +236,9 @@ class Executor:
         if self.task_graph.repeat > 1:
             values = together(values, self.task_graph.repeat)
         self._standing.end()
-        loss = values.get("loss")
-        if loss is not None and not (self.allow_nan or self.is_skipped) and not np.all(np.isfinite(loss)):
-            raise FloatingPointError(f"step {step}: the loss is {loss}")
+        for name in () if self.allow_nan or self.is_skipped else filter(is_loss, values):
+            if not np.all(np.isfinite(values[name])):
+                raise FloatingPointError(f"step {step}: the {name} is {values[name]}")
         return values
 
     def forget_next(self) -> None:

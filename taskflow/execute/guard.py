@@ -15,8 +15,13 @@ from functools import partial
 import numpy as np
 
 from taskflow.core.dtypes import is_finite
+<<<<<<< HEAD
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, REPLAY, RankProgram
+=======
+from taskflow.core.text import is_loss
+from taskflow.execute.program import GUARD, REPLAY, Memory, RankProgram
+>>>>>>> torchdoor
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 
@@ -93,7 +98,10 @@ def _first_update(graph: TaskGraph) -> tuple[int, list[int], set[int], list[str]
     is_behind = np.isin(np.arange(len(graph)), row[read])  # or waits for an update by what the step made
     for k in np.flatnonzero(np.diff(graph.dep_ptr)).tolist():
         is_behind[k] |= is_behind[graph.deps(k)].any()
-    needed = {*instance[read].tolist(), *(i for _, i, _ in graph.fetches.get("loss", ()))}
+    needed = {
+        *instance[read].tolist(),
+        *(i for name, parts in graph.fetches.items() if is_loss(name) for _, i, _ in parts),
+    }
     for copy in np.flatnonzero(graph.kind == Kind.COPY)[::-1].tolist():  # what is on its way is known where it is made
         (source, _, _), (target, _, _) = graph.args(copy)
         if target in needed and not lasts[source]:

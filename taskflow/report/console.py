@@ -60,10 +60,13 @@ def print_table(console: Console, table: Table) -> None:
 
 
 @contextmanager
-def show_progress(console: Console) -> Iterator[ShowProgress]:
-    """A bar that vanishes at the end, or a line every `LINE_SECONDS`; gives what is called to move on."""
+def show_progress(console: Console, line_every: int | None = None) -> Iterator[ShowProgress]:
+    """A bar that vanishes at the end; without a terminal a line every `LINE_SECONDS`, or every so many calls.
+
+    Gives what is called to move on.
+    """
     if not console.is_terminal:
-        yield _print_now_and_then(console)
+        yield _print_every(console, line_every) if line_every else _print_now_and_then(console)
         return
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, disable=console.quiet, transient=True) as bar:
@@ -78,6 +81,18 @@ def _print_now_and_then(console: Console, clock: Callable[[], float] = time.mono
         nonlocal last
         if clock() - last >= LINE_SECONDS:
             last = clock()
+            console.print(text if total is None else f"{text}, {done / total:.0%} done")
+
+    return show
+
+
+def _print_every(console: Console, count: int) -> ShowProgress:
+    calls = 0
+
+    def show(done: float, total: float | None, text: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % count == 0:
             console.print(text if total is None else f"{text}, {done / total:.0%} done")
 
     return show

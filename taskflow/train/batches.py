@@ -15,29 +15,37 @@ Feeds = Mapping[str, Any]
 
 
 class Batches:
-    """Arrays cut into batches of equal size, shuffled by a seed; the last incomplete batch of an epoch is dropped.
+    """Arrays cut into batches of equal size, shuffled by a seed; an incomplete last one is dropped, or not.
 
     Args:
         arrays: input name -> array or anything that `array[indices]` reads, examples along dimension 0.
         size: examples a batch.
         shuffle: whether the order changes from epoch to epoch (a function of `seed` and the epoch).
         seed: of the order.
+        drop_last: whether the last batch is left out where it has fewer examples.
 
     Raises:
         ValueError: the arrays have different lengths, or fewer examples than a batch.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], size: int, shuffle: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Array], size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
+    ) -> None:
         lengths = {name: len(a) for name, a in arrays.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"batches: the arrays have different lengths: {lengths}")
         self.arrays, self.size, self.shuffle, self.seed = dict(arrays), size, shuffle, seed
         self.examples = next(iter(lengths.values()))
+        self.drop_last = drop_last
         if size < 1 or self.examples < size:
             raise ValueError(f"batches: {self.examples} examples do not make a batch of {size}")
 
     def __len__(self) -> int:
-        return self.examples // self.size
+        return self.examples // self.size if self.drop_last else -(-self.examples // self.size)
+
+    def sizes(self) -> list[int]:
+        """The examples of every batch of an epoch."""
+        return [min(self.size, self.examples - k * self.size) for k in range(len(self))]
 
     def epoch(self, number: int) -> Iterator[Feeds]:
         """Feeds of every batch of an epoch: functions that load only the box a device needs."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice, pairwise
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from taskflow.checkpoint.history import History, Keeper, Position, plan_notes
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import connect
-from taskflow.core.text import describe_memory, printable
+from taskflow.core.text import describe_memory, is_loss, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
@@ -35,13 +36,19 @@ from taskflow.searching import SearchResult, search_at_home
 from taskflow.searching.at_home import ALONE
 from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
+from taskflow.strategy.micro_batches import most_micro_batches
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array
-from taskflow.train.batches import Batches, Feeds
+from taskflow.train.batches import Feeds
+from taskflow.train.callbacks import Callback, Moment
+from taskflow.train.loading import Source, reading, samples_of
 from taskflow.train.rates import Rate
+from taskflow.train.session import Means, Session
+from taskflow.train.sizes import Sizes
 
 Rule = Callable[[Graph, MachineModel], Strategy | Plan]
+Resized = Callable[[int], Graph]  # samples -> graph
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +127,7 @@ class Trainer:
             self._check_plan()
         self._record = (executor or {}).get("record", all(d.kind != "cuda" for d in self.machine.devices))
         self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
-        self._evaluators: dict[int, tuple[Graph, Executor]] = {}
+        self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
 
     def _choose(self, strategy: Strategy | Plan | Rule | str, proposals: int) -> Plan:
         if callable(strategy):
@@ -157,14 +164,17 @@ class Trainer:
     @phase("fit")
     def fit(
         self,
-        batches: Batches,
+        batches: Source,
         epochs: int,
-        validation: tuple[Graph, Batches] | None = None,
+        validation: tuple[Graph | Resized, Source] | None = None,
         checkpoint: str | Path | None = None,
         every: int | None = None,
         keep: int = 3,
         resume: bool = True,
         on_nan: str = "stop",
+        callbacks: Sequence[Callback] = (),
+        line_every: int | None = None,
+        resized: Resized | None = None,
     ) -> History:
         """Train for `epochs` passes over `batches`.
 
@@ -173,9 +183,11 @@ class Trainer:
         strategy is the same; under another one it goes on from the same bits.
 
         Args:
-            batches: training examples.
+            batches: `Batches`; or any iterable of dicts, tuples or arrays, such as a DataLoader of torch, or a function
+                that makes one for every epoch. Rank 0 reads an iterable for all.
             epochs: number of passes, those of the run that is resumed included.
-            validation: the evaluation graph (same parameter names) and its batches, run after each epoch.
+            validation: the evaluation graph (same parameter names) and its batches, run after each epoch; or a function
+                samples -> graph, so that no sample of the last batch is left out.
             checkpoint: a folder of checkpoints; see `taskflow.checkpoint`.
             every: steps between two checkpoints; default: one after each epoch. The last step is always saved.
             keep: checkpoints to leave in the folder.
@@ -192,6 +204,10 @@ class Trainer:
 
                 Validation changes nothing, so there is nothing to restore: where its loss is not finite, `stop` raises,
                 and the others leave the batch out of the means, with a warning.
+            callbacks: called after every step and epoch; see `taskflow.callbacks`. One that gives True ends the run.
+            line_every: steps between two lines, where there is no terminal; default: a line now and then.
+            resized: samples -> training graph, for batches that have fewer; without it they are left out, with a
+                warning. Each size is lowered once.
 
         Raises:
             FloatingPointError: the loss or a state is not finite; in `back` and `skip`, no batch of an epoch was, or of
@@ -205,11 +221,14 @@ class Trainer:
         self.step.guard_updates(on_nan == "skip")
         keeping = Keeper(self.step, checkpoint, every, keep, on_nan == "back", plan_notes(self.plan))
         with keeping as keeper, Interrupts(self.transport) as interrupts:
-            position = keeper.resume(len(batches), resume)
+            read = reading(batches, self.graph, self.transport)
+            sizes = Sizes("fit", samples_of(self.graph), self.step, resized and partial(self._resized, resized, on_nan))
+            session = Session(read, sizes, validation, keeper, interrupts, tuple(callbacks), line_every)
+            position = keeper.resume(read.count, resume)
             if self.step.steps:
                 self.console.print(f"going on after step {self.step.steps}, in epoch {position.epoch + 1}")
             try:
-                self._train(batches, epochs, validation, position, keeper, interrupts, leaves_out=on_nan != "stop")
+                self._train(session, epochs, position, leaves_out=on_nan != "stop")
                 keeper.save(position)
                 interrupts.exchange()
             except Interrupted as stop:
@@ -217,51 +236,71 @@ class Trainer:
                 self.console.print(f"stopped by {stop} in fit, after step {self.step.steps}")
                 raise SystemExit(128 + stop.number) from None
             finally:
-                self.step.forget_next()
+                sizes.forget_next()
         return position.history
 
-    def _train(
-        self,
-        batches: Batches,
-        epochs: int,
-        validation: tuple[Graph, Batches] | None,
-        position: Position,
-        keeper: Keeper,
-        interrupts: Interrupts,
-        leaves_out: bool,
-    ) -> None:
+    def _resized(self, make: Resized, on_nan: str, samples: int) -> Executor:
+        """The executor of the training graph for a batch of fewer samples, with the same parameters and states."""
+        graph = make(samples)
+        transformed = self.plan.transform(graph)
+        strategy = self.strategy.for_graph(transformed)
+        parts = most_micro_batches(transformed, strategy, self.plan.parts)
+        plan = replace(self.plan, strategy=strategy, parts=parts)
+        costs = CostModel.analytic(self.machine)  # as for evaluation
+        _, task_graph = plan.apply(graph, self.machine, costs)
+        step = Executor(task_graph, share=self.step, record=self._record)
+        step.guard_updates(on_nan == "skip")
+        return step
+
+    def _train(self, session: Session, epochs: int, position: Position, leaves_out: bool) -> None:
+        read, keeper, interrupts = session.read, session.keeper, session.interrupts
         times: deque[float] = deque(maxlen=1000)
-        with show_progress(self.console) as show:
-            while position.epoch < epochs:
-                for feeds, prefetch in _ahead(islice(batches.epoch(position.epoch), position.batch, None)):
+        with show_progress(self.console, session.line_every) as show:
+            while position.epoch < epochs and not session.is_over:
+                left = islice(read.epoch(position.epoch), position.batch, None)
+                for step, _, feeds, prefetch in session.sizes.running(left):
                     interrupts.check()
-                    values = self._train_step(feeds, prefetch, keeper)
-                    times.append(self.step.seconds)
+                    values = self._train_step(step, feeds, prefetch, keeper)
+                    times.append(step.seconds)
                     position.pass_batch(values)
                     keeper.keep_up(position)
-                    done = position.epoch * len(batches) + position.batch
-                    loss = float("nan") if values is None else values.get("loss", 0.0)
-                    text = f"epoch {position.epoch + 1} loss {loss:.4f}"
-                    show(done, epochs * len(batches), text)
+                    done = position.epoch * read.count + position.batch
+                    losses = {} if values is None else {k: v for k, v in values.items() if is_loss(k)}
+                    text = ", ".join(f"{k} {v:.4f}" for k, v in losses.items()) or "loss nan"
+                    show(done, epochs * read.count or None, f"epoch {position.epoch + 1} {text}")
+                    session.tell(Moment(self.step.steps, position.epoch, values or {}, None, self.step))
+                    if session.is_over:
+                        return
                 where = f"validation after epoch {position.epoch + 1}"
-                found = self._evaluate(*validation, interrupts.check, where, leaves_out) if validation else {}
+                found = dict[str, float]()
+                if session.validation:
+                    graph, batches = session.validation
+                    found = self._evaluate(graph, batches, interrupts.check, where, leaves_out)
                 position.pass_epoch(found)
                 position.history.step_seconds = float(np.median(times)) if times else 0.0
                 self._print_epoch(position.epoch, position.history)
+                means = {name: values[-1] for name, values in position.history.outputs.items()}
+                session.tell(Moment(self.step.steps, position.epoch, means, found, self.step))
 
-    def _train_step(self, feeds: Feeds | None, prefetch: Feeds | None, keeper: Keeper) -> dict[str, float] | None:
+    def _train_step(
+        self, step: Executor, feeds: Feeds | None, prefetch: Feeds | None, keeper: Keeper
+    ) -> dict[str, float] | None:
         """The outputs of a step; None where it was refused, and changed nothing."""
         if self.learning_rate is not None:  # the same on every rank, which is not compared: that takes a barrier
             self.step.regions.write("learning_rate", self.learning_rate(self.step.steps))
         try:
-            values = _scalars(self.step(feeds, prefetch))
+            values = _scalars(step(feeds, prefetch))
         except FloatingPointError as error:
             keeper.go_back(error)
             return None
-        return None if self.step.is_skipped else values
+        return None if step.is_skipped else values
 
-    def evaluate(self, graph: Graph, batches: Batches) -> dict[str, float]:
-        """Mean of every output of `graph` over `batches`, with the parameters as they are now.
+    def evaluate(self, graph: Graph | Resized, batches: Source) -> dict[str, float]:
+        """Mean over all samples of every output of `graph`, with the parameters as they are now.
+
+        Args:
+            graph: for evaluation; or a function samples -> graph, so that no sample of the last batch is left out.
+            batches: as of `fit`.
 
         Raises:
             FloatingPointError: a loss is not finite.
@@ -269,31 +308,46 @@ class Trainer:
         return self._evaluate(graph, batches, lambda: None, "evaluate")
 
     def _evaluate(
-        self, graph: Graph, batches: Batches, between: Callable[[], None], where: str, leaves_out: bool = False
+        self,
+        graph: Graph | Resized,
+        batches: Source,
+        between: Callable[[], None],
+        where: str,
+        leaves_out: bool = False,
     ) -> dict[str, float]:
         """`where` begins messages; with `leaves_out`, batches whose loss is not finite do not count."""
-        if id(graph) not in self._evaluators:
-            costs = CostModel.analytic(self.machine)  # the order of micro-batches does not depend on it
-            _, task_graph = self.plan.for_graph(graph).apply(graph, self.machine, costs)
-            self._evaluators[id(graph)] = (graph, Executor(task_graph, share=self.step, record=self._record))
-        step = self._evaluators[id(graph)][1]
-        rows, refused = [], 0
+        sizes, found = self._evaluator(graph), Means()
+        read = reading(batches, graph if isinstance(graph, Graph) else self.graph, self.transport)
         try:
-            for number, (feeds, prefetch) in enumerate(_ahead(batches.epoch(0)), 1):
+            for number, (step, samples, feeds, prefetch) in enumerate(sizes.running(read.epoch(0)), 1):
                 between()
                 try:
-                    rows.append(_scalars(step(feeds, prefetch)))
+                    found.add(_scalars(step(feeds, prefetch)), samples)
                 except FloatingPointError as error:
                     if not leaves_out:
                         raise FloatingPointError(f"{where}, batch {number}: {error}") from error
-                    refused += 1
+                    found.refused += 1
         finally:
-            step.forget_next()
-        if refused and not rows:
-            raise FloatingPointError(f"{where}: no batch of {refused} gave finite numbers")
-        if refused and self.transport.rank == 0:
-            _log.warning(f"{where}: the loss is not finite in {refused} of {number} batches, which do not count")
-        return _means(rows)
+            sizes.forget_next()
+        if found.refused and not found.samples:
+            raise FloatingPointError(f"{where}: no batch of {found.refused} gave finite numbers")
+        if found.refused and self.transport.rank == 0:
+            _log.warning(f"{where}: the loss is not finite in {found.refused} of {number} batches, which do not count")
+        return found.means()
+
+    def _evaluator(self, graph: Graph | Resized) -> Sizes:
+        """Its executors, which are kept; the first is of as many samples as training has."""
+        if id(graph) not in self._evaluators:
+            costs = CostModel.analytic(self.machine)  # the order of micro-batches does not depend on it
+
+            def make(one: Graph) -> Executor:
+                _, task_graph = self.plan.for_graph(one).apply(one, self.machine, costs)
+                return Executor(task_graph, share=self.step, record=self._record)
+
+            first = graph if isinstance(graph, Graph) else graph(samples_of(self.graph))
+            more = None if isinstance(graph, Graph) else lambda samples: make(graph(samples))
+            self._evaluators[id(graph)] = graph, Sizes("evaluate", samples_of(first), make(first), more)
+        return self._evaluators[id(graph)][1]
 
     def _print_epoch(self, epoch: int, history: History) -> None:
         parts = [f"{name} {values[-1]:.4f}" for name, values in history.outputs.items()]
@@ -337,18 +391,5 @@ def _in_time(plan: Plan, accumulate: int, order: Order | Policy | Schedule | str
     return plan
 
 
-def _ahead(batches: Iterable[Feeds]) -> Iterator[tuple[Feeds | None, Feeds | None]]:
-    """What `Executor` gets in the steps of these batches: its feeds in the first one, then those of the next step."""
-    is_first = True
-    for feeds, prefetch in pairwise(chain(batches, (None,))):
-        yield feeds if is_first else None, prefetch
-        is_first = False
-
-
 def _scalars(values: Mapping[str, Array]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if value.size == 1}
-
-
-def _means(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    rows = list(rows)
-    return {name: float(np.mean([r[name] for r in rows])) for name in rows[0]} if rows else {}

@@ -349,5 +349,6 @@ from . import (  # noqa: E402, F401
     cases_reductions,
     cases_sequences,
     cases_shapes,
+    cases_torch,
     cases_wide,
 )

@@ -12,7 +12,14 @@ from taskflow import LogicalRegion
 from .cases import case
 
 ROWS, CUBE, IMAGE = {"x": (5, 7)}, {"x": (5, 7, 5)}, {"x": (5, 5, 5, 5)}
-WITHOUT_GRADIENT = (ops.accuracy, ops.top_k_accuracy, ops.argmax, ops.cast, ops.expert_load)  # in float64 only
+WITHOUT_GRADIENT = (
+    ops.detach,
+    ops.accuracy,
+    ops.top_k_accuracy,
+    ops.argmax,
+    ops.cast,
+    ops.expert_load,
+)  # in float64 only
 HEADS = {"q": (5, 7, 5, 5), "k": (5, 5, 5, 5), "v": (5, 5, 5, 5)}
 
 
@@ -48,6 +55,15 @@ def wide(
 wide(ops.linear, ROWS, 7)
 wide(ops.conv1d, {"x": (5, 5, 7)}, 5, 3, padding=1)
 wide(ops.conv2d, {"x": (5, 5, 7, 7)}, 5, 3, padding=1)
+wide(ops.conv3d, {"x": (5, 5, 5, 5, 5)}, 5, (5, 3, 3), padding=(2, 1, 1))
+wide(ops.conv_transpose1d, {"x": (5, 5, 7)}, 5, 3, padding=1)
+wide(ops.conv_transpose2d, {"x": (5, 5, 5, 5)}, 5, 3, padding=1)
+for pool in (ops.max_pool3d, ops.avg_pool3d):
+    wide(pool, {"x": (5, 1, 5, 11, 11)}, (1, 3, 3), (1, 2, 2))
+wide(ops.adaptive_avg_pool3d, {"x": (5, 1, 5, 7, 7)}, 5)
+wide(ops.interpolate, {"x": (5, 5, 5, 5)}, 7, "bilinear")
+wide(ops.instance_norm, IMAGE, affine=True)
+wide(ops.detach, ROWS)
 for pool in (ops.max_pool2d, ops.avg_pool2d):
     wide(pool, {"x": (5, 5, 11, 11)}, 3, 2)
 for pool in (ops.adaptive_avg_pool2d, ops.adaptive_max_pool2d):

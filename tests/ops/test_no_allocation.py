@@ -24,6 +24,8 @@ Build = Callable[..., Region | tuple[Region, ...]]
 WIDE, IMAGES, TOKENS, HEADS = (512, 512), (16, 16, 32, 32), (32, 128, 64), (8, 128, 4, 64)
 ALONE = ["abs", "argmax", "cos", "dropout", "elu", "exp", "flatten", "gelu", "layer_norm", "leaky_relu", "log"]
 ALONE += ["log_softmax", "max", "mean", "min", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin", "softmax"]
+ALONE += ["detach", "erf", "expm1", "hardsigmoid", "hardswish", "hardtanh", "log1p", "log_sigmoid", "logical_not"]
+ALONE += ["mish", "prelu", "selu", "softsign"]
 ALONE += ["softplus", "sqrt", "squeeze", "sum", "tanh"]
 PAIRS = [
     "add",
@@ -35,6 +37,7 @@ PAIRS = [
     "greater",
 ]
 PAIRS += ["greater", "greater_equal", "huber_loss", "less", "less_equal", "matmul", "maximum", "mean_absolute_error"]
+PAIRS += ["logical_and", "logical_or"]
 PAIRS += ["mean_squared_error", "minimum", "multiply", "not_equal", "pow", "root_mean_squared_error", "subtract"]
 OPTIMIZERS = ["adagrad", "adam", "adama", "adamw", "lamb", "rmsprop", "sgd"]
 # these are parts of others, or no operators
@@ -48,7 +51,9 @@ PARTS += [
     "adaptive_max_pool2d",
     "einsum",
 ]
-OTHERS = ["Imported", "RecurrentWeights", "constant", "fan_in_uniform", "from_torch", "from_torch_state", "normal"]
+PARTS += ["conv3d", "max_pool3d", "avg_pool3d", "adaptive_avg_pool3d", "instance_norm", "relu6"]
+OTHERS = ["DTensorPlan", "ParameterGroup", "gradients", "to_dtensor", "to_torch"]
+OTHERS += ["Imported", "RecurrentWeights", "constant", "fan_in_uniform", "from_torch", "from_torch_state", "normal"]
 OTHERS += ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "recurrent_weights", "uniform"]
 OTHERS += ["zeros"]
 
@@ -81,6 +86,10 @@ ONE: dict[str, tuple[tuple[int, ...], Build]] = {
     "conv2d": (IMAGES, lambda x: ops.conv2d(x, 32, 3, padding=1)),
     "conv2d, stride": (IMAGES, lambda x: ops.conv2d(x, 32, 3, stride=2)),
     "conv2d, groups": (IMAGES, lambda x: ops.conv2d(x, 32, 3, groups=4)),
+    "conv_transpose2d": (IMAGES, lambda x: ops.conv_transpose2d(x, 16, 4, 2, 1)),
+    "conv_transpose1d": ((32, 64, 128), lambda x: ops.conv_transpose1d(x, 32, 3)),
+    "interpolate": (IMAGES, lambda x: ops.interpolate(x, 64, "bilinear")),
+    "slice, steps": (WIDE, lambda x: ops.slice(x, 1, 0, 512, step=2)),
     "conv1d": ((32, 64, 128), lambda x: ops.conv1d(x, 32, 3)),
     "max_pool2d": (IMAGES, lambda x: ops.max_pool2d(x, 2)),
     "avg_pool2d": (IMAGES, lambda x: ops.avg_pool2d(x, 2)),

@@ -87,23 +87,17 @@ MODULES = {
 
 def unknown(self, x):
     x = torch.relu(x)
-    x = torch.cumsum(x, 0)  # first
-    return self.part(x).erfinv()  # second
+    x = torch.cummax(x, 0)[0]  # first
+    return self.part(x, x).erfinv()  # next
 
 
 REFUSED = [
-    (lambda: Network(lambda self, x: torch.softmax(x, 0, torch.float64)), "another dtype is not supported"),
-    (lambda: Network(lambda self, x: x[0]), "the index 0 is not supported"),
+    (lambda: Network(lambda self, x: x.pow(2).div(3, rounding_mode="floor")), "division with rounding_mode 'floor' is"),
+    (lambda: Network(lambda self, x: self.fc(x), fc=nn.Linear(4, 2)), "torch.export cannot follow the module: "),
+    (lambda: Network(lambda self, x: x[:, 3:]), "an empty section is not supported"),
+    (lambda: Network(lambda self, x: x + torch.rand(3)), "forward draws random numbers"),
     (
-        lambda: Network(lambda self, x: self.fc(x), fc=nn.Linear(4, 2)),
-        "'fc.weight' is (2, 4) in the module, its",
-    ),
-    (
-        lambda: Network(lambda self, x: self.lstm(x.unsqueeze(0))[1][0] * 2, lstm=nn.LSTM(3, 2, batch_first=True)),
-        "the last state of an LSTM is not computed",
-    ),
-    (
-        lambda: Network(lambda self, x: self.lstm(x)[0], lstm=nn.LSTM(3, 2)),
-        "an LSTM without batch_first, or two-way is",
+        lambda: Network(lambda self, x: self.lstm(x.unsqueeze(0))[0], lstm=nn.LSTM(3, 4, proj_size=2)),
+        "a recurrent layer with projections is not supported",
     ),
 ]

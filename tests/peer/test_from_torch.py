@@ -66,10 +66,11 @@ def test_all_unknown_nodes_are_named_with_their_lines(torch: Any) -> None:
     lines = str(caught.value).splitlines()
     file, first = unknown.__code__.co_filename, unknown.__code__.co_firstlineno + 2
     assert lines[0] == "from_torch: there is no operator for"
+    second = f"""("{file}", line {first + 1}: return self.part(x, x).erfinv()  # next)"""
     assert lines[1:] == [
-        f"""  call_function 'cumsum' ("{file}", line {first}: x = torch.cumsum(x, 0)  # first)""",
-        f"""  call_module 'part' ("{file}", line {first + 1}: return self.part(x).erfinv()  # second)""",
-        f"""  call_method 'erfinv' ("{file}", line {first + 1}: return self.part(x).erfinv()  # second)""",
+        f"""  call_function 'cummax.default' ("{file}", line {first}: x = torch.cummax(x, 0)[0]  # first)""",
+        f"""  call_function 'bilinear.default' {second}""",
+        f"""  call_function 'erfinv.default' {second}""",
     ]
 
 

@@ -1,0 +1,161 @@
+"""Convolution and pooling of volumes, composed of operators on images.
+
+Depth is a loop over the few planes of a window: they are put side by side as channels, and one convolution of images
+reads them all, so that the product is as large as in one operator. Pooling goes over images first, then over depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ops.building import check_positive, checked, parameters
+from ops.dense.convolution import image_kernels, image_windows, launch_convolution
+from ops.initializers import Init
+from ops.reduce.adaptive_pooling import adaptive_avg_pool2d
+from ops.reduce.pooling import avg_pool2d, max_pool2d
+from ops.shape.expand import unsqueeze
+from ops.shape.padding import pad
+from ops.shape.rearrange import concat, reshape, transpose
+from ops.shape.sections import slice
+from taskflow import LogicalRegion
+
+Sizes = int | Sequence[int]
+
+
+def triple(where: str, key: str, value: Sizes) -> tuple[int, int, int]:
+    """A number for depth, height and width, or one each; ValueError for anything else."""
+    values = (value,) * 3 if isinstance(value, int) else tuple(value)
+    if len(values) != 3 or not all(isinstance(v, int) for v in values):
+        raise ValueError(f"{where}: {key} is {value!r}, an integer or three are needed")
+    return values[0], values[1], values[2]
+
+
+def conv3d(
+    x: LogicalRegion,
+    out_channels: int,
+    kernel_size: Sizes,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    bias: bool = True,
+    name: str | None = None,
+    *,
+    weight_init: Init | None = None,
+    bias_init: Init | None = None,
+) -> LogicalRegion:
+    """Three-dimensional cross-correlation, as torch.nn.functional.conv3d.
+
+    Args:
+        x: (batch, channels, depth, height, width), floating point.
+        out_channels: channels of the result.
+        kernel_size, stride, padding, dilation: a number, or one each for depth, height and width; padding is with
+            zeros.
+        groups: channels are convolved in this many groups of their own.
+        bias: whether to add `<name>.bias` of shape (out_channels,).
+        name: of the convolution of images; `<name>.weight` is (out_channels, channels / groups, *kernel_size).
+        weight_init, bias_init: first values; default torch's, uniform in ±1/sqrt(fan_in).
+
+    Returns:
+        (batch, out_channels, depth', height', width'), of the dtype of `x`. The batch and the channels may be split,
+        and so may depth, as a part of the images.
+
+    Raises:
+        ValueError: `x` has not five dimensions, the channels do not divide into the groups, or a window does not fit.
+    """
+    where = checked("conv3d", name, x, ndim=(5,))
+    check_positive(where, out_channels=out_channels, groups=groups)
+    sizes, strides = triple(where, "kernel_size", kernel_size), triple(where, "stride", stride)
+    paddings, dilations = triple(where, "padding", padding), triple(where, "dilation", dilation)
+    if x.shape[1] % groups:
+        raise ValueError(f"{where}: channels is {x.shape[1]}, which does not divide into {groups} groups")
+    name = x.graph.unique_name(name or "conv3d")
+    shape = (out_channels, x.shape[1] // groups, *sizes)
+    weight, *biases = parameters(x, name, shape, bias, weight_init, bias_init)
+    planes = _planes(where, name, x, sizes[0], strides[0], paddings[0], dilations[0])
+    (n, _, _, h, w), depth = x.shape, planes[0].shape[2]
+    turned = [unsqueeze(transpose(p, (0, 2, 1, 3, 4), f"{name}.turned"), 3, f"{name}.plane") for p in planes]
+    beside = turned[0] if len(turned) == 1 else concat(turned, 3, f"{name}.planes")
+    images = reshape(beside, (n * depth, x.shape[1] * sizes[0], h, w), f"{name}.images")
+    windows = image_windows(where, images, sizes[1:], strides[1:], paddings[1:], dilations[1:])
+    flat = reshape(weight, (shape[0], shape[1] * sizes[0], *sizes[1:]), f"{name}.flat")
+    rest = (out_channels, groups, bias, (None, None), image_kernels(), [flat, *biases])
+    y = launch_convolution(where, name, images, windows, *rest)
+    volumes = reshape(y, (n, depth, *y.shape[1:]), f"{name}.volumes")
+    return transpose(volumes, (0, 2, 1, 3, 4), f"{name}.back")
+
+
+def _planes(
+    where: str, name: str, x: LogicalRegion, size: int, stride: int, padding: int, dilation: int
+) -> list[LogicalRegion]:
+    """For every position in depth of a window the planes that stand there, one for each result."""
+    check_positive(where, kernel_size=size, stride=stride, dilation=dilation)
+    reach, depth = dilation * (size - 1) + 1, x.shape[2]
+    if padding < 0 or depth + 2 * padding < reach:
+        raise ValueError(
+            f"{where}: a window of {reach} planes does not fit into the {depth} planes of '{x.name}' "
+            f"and a padding of {padding}"
+        )
+    if padding:
+        x = pad(x, (0, 0, 0, 0, padding, padding), name=f"{name}.pad")
+    last = (x.shape[2] - reach) // stride * stride
+    starts = [k * dilation for k in range(size)]
+    return [slice(x, 2, start, start + last + 1, f"{name}.taken", step=stride) for start in starts]
+
+
+def max_pool3d(
+    x: LogicalRegion, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, name: str | None = None
+) -> LogicalRegion:
+    """The maximum of every window, as torch.nn.functional.max_pool3d; the first one where several are equal.
+
+    Args:
+        x: (batch, channels, depth, height, width), floating point.
+        kernel_size, stride, padding: a number, or one each for depth, height and width; see `max_pool2d`.
+        name: of the pooling of images; that over depth is `<name>.depth`.
+
+    Raises:
+        ValueError: `x` has not five dimensions, or the windows do not fit.
+    """
+    return _pool("max_pool3d", max_pool2d, x, kernel_size, stride, padding, name)
+
+
+def avg_pool3d(
+    x: LogicalRegion, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, name: str | None = None
+) -> LogicalRegion:
+    """The mean of every window, as torch.nn.functional.avg_pool3d; args and errors as `max_pool3d`."""
+    return _pool("avg_pool3d", avg_pool2d, x, kernel_size, stride, padding, name)
+
+
+def _pool(
+    kind: str,
+    pool: Callable[..., LogicalRegion],
+    x: LogicalRegion,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    name: str | None,
+) -> LogicalRegion:
+    where = checked(kind, name, x, ndim=(5,))
+    size = triple(where, "kernel_size", kernel_size)
+    step, edge = triple(where, "stride", size if stride is None else stride), triple(where, "padding", padding)
+    name = x.graph.unique_name(name or kind)
+    flat = pool(_merged(x, name), size[1:], step[1:], edge[1:], name)
+    lines = reshape(flat, (*x.shape[:3], flat.shape[2] * flat.shape[3]), f"{name}.lines")
+    made = pool(lines, (size[0], 1), (step[0], 1), (edge[0], 0), f"{name}.depth")
+    return reshape(made, (*made.shape[:3], *flat.shape[2:]), f"{name}.volumes")
+
+
+def adaptive_avg_pool3d(x: LogicalRegion, output_size: Sizes, name: str | None = None) -> LogicalRegion:
+    """The mean of every window, as torch.nn.functional.adaptive_avg_pool3d; args and errors as of images."""
+    where = checked("adaptive_avg_pool3d", name, x, ndim=(5,))
+    size = triple(where, "output_size", output_size)
+    name = x.graph.unique_name(name or "adaptive_avg_pool3d")
+    flat = adaptive_avg_pool2d(_merged(x, name), size[1:], name)
+    lines = reshape(flat, (*x.shape[:3], size[1] * size[2]), f"{name}.lines")
+    made = adaptive_avg_pool2d(lines, (size[0], size[1] * size[2]), f"{name}.depth")
+    return reshape(made, (*x.shape[:2], *size), f"{name}.volumes")
+
+
+def _merged(x: LogicalRegion, name: str) -> LogicalRegion:
+    """Channels and depth as one dimension."""
+    return reshape(x, (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]), f"{name}.images")

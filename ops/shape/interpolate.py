@@ -1,0 +1,148 @@
+"""Images made larger or smaller. Rows and columns are each a matrix product with few numbers that are not zero.
+
+Every axis may be split: over the points that are made, tiles; over those that are read, partial sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ops.building import check_positive, checked, launch_first, pair
+from ops.tiles import spatial
+from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+
+MODES = ("nearest", "bilinear", "bicubic")
+_CUBIC = -0.75  # of Keys' kernel, as torch's
+Axis = tuple[int, int, float]  # points that are read, that are made, and of the first per one of the second
+
+
+def interpolate(
+    x: LogicalRegion,
+    size: int | Sequence[int],
+    mode: str = "nearest",
+    align_corners: bool = False,
+    name: str | None = None,
+    *,
+    scales: tuple[float, float] | None = None,
+) -> LogicalRegion:
+    """Images of another size, as torch.nn.functional.interpolate.
+
+    Args:
+        x: (batch, channels, height, width), floating point.
+        size: extents of the result, a number for both or one each.
+        mode: "nearest", "bilinear" or "bicubic".
+        align_corners: whether the corners' centres keep their values, else the edges are aligned; not for "nearest".
+        name: of the operator.
+        scales: how much larger the result is meant to be, if that is not the ratio of the extents.
+
+    Returns:
+        (batch, channels, *size), of the dtype of `x`.
+
+    Raises:
+        ValueError: `x` has not four dimensions, an extent is not positive, or there is no such mode.
+    """
+    where = checked("interpolate", name, x, ndim=(4,))
+    made = pair(where, "size", size)
+    for n in made:
+        check_positive(where, size=n)
+    if mode not in MODES:
+        raise ValueError(f"{where}: mode is '{mode}', it is {', '.join(map(repr, MODES))}")
+    if align_corners and mode == "nearest":
+        raise ValueError(f"{where}: align_corners is for 'bilinear' and 'bicubic'")
+    if scales is not None and not all(scale > 0 for scale in scales):
+        raise ValueError(f"{where}: scales are {scales}, they are positive")
+    ratios = [1 / s for s in scales] if scales else [n / m for n, m in zip(x.shape[2:], made, strict=True)]
+    if align_corners:
+        ratios = [(n - 1) / (m - 1) if m > 1 else 0.0 for n, m in zip(x.shape[2:], made, strict=True)]
+    options: dict[str, Any] = {
+        "mode": mode,
+        "align_corners": align_corners,
+        "axes": (*zip(x.shape[2:], made, ratios, strict=True),),
+    }
+    return launch_first(
+        name or "interpolate",
+        "n c y x -> n c h w",
+        [x],
+        kernel=_resize.bind(**options),
+        sizes={"h": made[0], "w": made[1]},
+        backward=partial(_backward, **options),
+        flops=2 / made[0] + 2 / x.shape[3],
+    )
+
+
+def _backward(
+    op: Operator, gy: LogicalRegion, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
+) -> LogicalRegion:
+    kernel = _gradient.bind(mode=mode, align_corners=align_corners, axes=axes)
+    sizes = {axis: op.extents[axis] for axis in "yx"}
+    return launch_first(f"{op.name}.dx", "n c h w -> n c y x", [gy], kernel=kernel, sizes=sizes, flops=op.flops)
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+@partial(Kernel)
+def _resize(ctx: Context, x: Array, y: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]) -> None:
+    rows, columns = _matrices(ctx, 1, 0, x, mode, align_corners, axes)
+    lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
+    ctx.xp.matmul(x, columns.T, out=lines)
+    ctx.xp.matmul(rows, lines, out=y)
+
+
+@partial(Kernel)
+def _gradient(ctx: Context, gy: Array, gx: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]) -> None:
+    rows, columns = _matrices(ctx, 0, 1, gy, mode, align_corners, axes)
+    lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
+    ctx.xp.matmul(gy, columns, out=lines)
+    ctx.xp.matmul(rows.T, lines, out=gx)
+
+
+def _matrices(
+    ctx: Context, made: int, read: int, like: Array, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
+) -> list[Array]:
+    """Of rows and of columns: points that are made by points that are read, of the tiles of these arguments."""
+    found = []
+    both = zip(spatial(ctx.rect(made)), spatial(ctx.rect(read)), axes, strict=True)
+    for k, ((first, end), (lo, hi), axis) in enumerate(both):
+        whole = np.zeros((end - first, axis[0]))
+        at = np.arange(first, end)
+        for points, shares in taps(mode, align_corners, at, axis):
+            np.add.at(whole, (at - first, points), shares)
+        matrix = ctx.scratch(("matrix", k), (end - first, hi - lo), like.dtype)
+        matrix[...] = ctx.xp.asarray(whole[:, lo:hi].astype(like.dtype))
+        found.append(matrix)
+    return found
+
+
+def taps(mode: str, align_corners: bool, at: Array, axis: Axis) -> list[tuple[Array, Array]]:
+    """The points that the results `at` read along one dimension, and their shares; each pair is of one tap."""
+    extent, _, ratio = axis
+    last = extent - 1
+    if mode == "nearest":
+        return [(np.minimum((at * ratio).astype(np.intp), last), np.ones(len(at)))]
+    centre = at * ratio if align_corners else (at + 0.5) * ratio - 0.5
+    if mode == "bilinear":
+        centre = np.maximum(centre, 0)
+        low = np.minimum(centre.astype(np.intp), last)
+        share = np.minimum(centre - low, 1.0)
+        return [(low, 1 - share), (np.minimum(low + 1, last), share)]
+    low = np.floor(centre).astype(np.intp)
+    t = centre - low
+    shares = (_far(t + 1), _near(t), _near(1 - t), _far(2 - t))
+    return [(np.clip(low + k - 1, 0, last), share) for k, share in enumerate(shares)]
+
+
+def _near(t: Array) -> Array:
+    """Keys' cubic kernel within one point (1981)."""
+    near: Array = ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
+    return near
+
+
+def _far(t: Array) -> Array:
+    """Keys' cubic kernel from one point to two."""
+    far: Array = ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
+    return far

@@ -1,0 +1,238 @@
+"""Element by element: arithmetic with torch's promotion of dtypes, conditions, activations, dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ops.elementwise import activation, arithmetic, logical, rectifiers
+from ops.elementwise.arithmetic import add, multiply, subtract
+from ops.elementwise.broadcast import elementwise, launch
+from ops.elementwise.dropout import dropout
+from ops.elementwise.logical import logical_and, logical_not
+from ops.shape.expand import cast
+from ops.shape.sections import slice
+from ops.torch.rules import Unsupported
+from ops.torch.site import Site
+from taskflow import LogicalRegion
+
+Rule = Callable[..., Any]
+Region = LogicalRegion
+
+
+def need(fact: bool, what: str) -> None:
+    """Unsupported unless it is so."""
+    if not fact:
+        raise Unsupported(f"{what} is not supported")
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint"))
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+
+
+def compute(at: Site, function: Callable[..., Region], *operands: Any) -> Region:
+    """`function(*operands, name)` in the dtype of the result; integers are computed in float64, exact up to 2^53."""
+    dtype = "float64" if _is_integer(at.dtype) else at.dtype
+    need("float" in dtype, f"arithmetic of {at.dtype}")
+    made = [cast(x, dtype) if isinstance(x, Region) else float(x) for x in operands]
+    result = function(*made, at.name)
+    return cast(result, at.dtype)
+
+
+def _add(at: Site, x: Any, y: Any, alpha: float = 1) -> Region:
+    if at.dtype == "bool":
+        return logical.logical_or(x, y, at.name)
+    if alpha == 1:
+        return compute(at, add, x, y)
+    scaled = multiply(cast(y, "float64") if _is_integer(y.dtype) else y, float(alpha)) if _is(y) else y * alpha
+    return compute(at, add, x, scaled)
+
+
+def _subtract(at: Site, x: Any, y: Any, alpha: float = 1) -> Region:
+    if alpha != 1:
+        return _add(at, x, y, -alpha)
+    return compute(at, subtract, x, y)
+
+
+def _multiply(at: Site, x: Any, y: Any) -> Region:
+    return logical_and(x, y, at.name) if at.dtype == "bool" else compute(at, multiply, x, y)
+
+
+def _divide(at: Site, x: Any, y: Any, rounding_mode: str | None = None) -> Region:
+    need(rounding_mode is None, f"division with rounding_mode '{rounding_mode}'")
+    return compute(at, arithmetic.divide, x, y)
+
+
+def _is(x: Any) -> bool:
+    return isinstance(x, Region)
+
+
+def _square(x: Region, name: str) -> Region:
+    return multiply(x, x, name)
+
+
+def _power(at: Site, x: Any, y: Any) -> Region:
+    return compute(at, _square, x) if y == 2 else compute(at, arithmetic.pow, x, y)
+
+
+def _clamp(at: Site, x: Region, min: Any = None, max: Any = None) -> Region:
+    if _is(min) or _is(max):
+        made = x if min is None else compute(at, arithmetic.maximum, x, min)
+        return made if max is None else compute(at, arithmetic.minimum, made, max)
+    low, high = -np.inf if min is None else min, np.inf if max is None else max
+    return compute(at, lambda a, name: activation.clip(a, float(low), float(high), name), x)
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
+
+def _compare(function: Rule) -> Rule:
+    def rule(at: Site, x: Any, y: Any) -> Region:
+        if _is(x) and _is(y) and x.dtype != y.dtype:
+            wide = str(np.result_type(x.dtype, y.dtype))
+            x, y = cast(x, wide), cast(y, wide)
+        made: Region = function(x, y, at.name)
+        return made
+
+    return rule
+
+
+def _where(at: Site, condition: Region, x: Any, y: Any) -> Region:
+    """Two numbers need a region to stand beside each other: one of them is a constant."""
+    import torch
+
+    if not _is(x) and not _is(y):
+        x = at.constant(torch.full((1,) * max(len(at.shape), 1), x, dtype=getattr(torch, at.dtype)))
+        x = x if at.shape else _scalar(x)
+    condition = condition if condition.dtype == "bool" else logical_not(logical_not(condition))
+    return compute(at, partial(_choose, condition), x, y)
+
+
+def _scalar(x: Region) -> Region:
+    from ops.shape.rearrange import reshape
+
+    return reshape(x, ())
+
+
+def _choose(condition: Region, x: Any, y: Any, name: str) -> Region:
+    return arithmetic.where(condition, x, y, name)
+
+
+def _masked_fill(at: Site, x: Region, mask: Region, value: Any) -> Region:
+    return _where(at, mask, value, x)
+
+
+def _logical(function: Rule) -> Rule:
+    def rule(at: Site, *operands: Any) -> Region:
+        need(at.dtype == "bool", "bitwise arithmetic of integers")
+        made: Region = function(*operands, at.name)
+        return made
+
+    return rule
+
+
+# torch multiplies by float32's sixth in its gradient, in float64 too
+_HARDSIGMOID = elementwise("min(max(x + 3, 0), 6) / 6", 4, x="g * (x > -3) * (x < 3) * 0.1666666716337204")
+
+
+# -- activations -------------------------------------------------------------------------------------------------------
+
+
+def _unary(function: Callable[..., Region]) -> Rule:
+    return lambda at, x: compute(at, lambda a, name: function(a, name=name), x)
+
+
+def _elu(at: Site, x: Region, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Region:
+    need(scale == 1 and input_scale == 1, "an elu with scales")
+    return activation.elu(x, float(alpha), at.name)
+
+
+def _softplus(at: Site, x: Region, beta: float = 1, threshold: float = 20) -> Region:
+    """torch takes x itself above the threshold; there they differ by e^-threshold."""
+    return activation.softplus(x, float(beta), at.name)
+
+
+def _glu(at: Site, x: Region, dim: int = -1) -> Region:
+    half = x.shape[dim] // 2
+    gate = activation.sigmoid(slice(x, dim, half, 2 * half), f"{at.name}.gate")
+    return multiply(slice(x, dim, 0, half), gate, at.name)
+
+
+def _dropout(at: Site, x: Region, p: float, train: bool) -> Region:
+    return dropout(x, p, train and at.book.is_dropping, at.name)
+
+
+def _feature_dropout(at: Site, x: Region, p: float, train: bool) -> Region:
+    """Whole channels: a mask of one number for each is multiplied."""
+    import torch
+
+    if not train or not at.book.is_dropping or p == 0:
+        return x
+    ones = at.constant(torch.ones((*x.shape[:2], *(1,) * (x.ndim - 2)), dtype=getattr(torch, x.dtype)))
+    return multiply(x, dropout(ones, p, name=at.name))
+
+
+_ONE_BY_NAME: dict[str, Callable[..., Region]] = {
+    **{f.__name__: f for f in (activation.abs, activation.cos, activation.exp, activation.log, activation.relu)},
+    **{f.__name__: f for f in (activation.rsqrt, activation.sigmoid, activation.silu, activation.sin, activation.sqrt)},
+    **{f.__name__: f for f in (activation.tanh, rectifiers.erf, rectifiers.expm1, rectifiers.hardswish)},
+    **{f.__name__: f for f in (rectifiers.log1p, rectifiers.log_sigmoid, rectifiers.mish)},
+    **{f.__name__: f for f in (rectifiers.relu6, rectifiers.selu)},
+    "hardsigmoid": lambda x, name: launch("hardsigmoid", _HARDSIGMOID, {"x": x}, name),
+    "neg": lambda x, name: multiply(x, -1.0, name),
+    "reciprocal": lambda x, name: arithmetic.divide(1.0, x, name),
+    "square": _square,
+}
+
+RULES: dict[str, Rule] = {
+    **{name: _unary(function) for name, function in _ONE_BY_NAME.items()},
+    "add": _add,
+    "sub": _subtract,
+    "rsub": lambda at, x, y, alpha=1: _subtract(at, y, x, alpha),
+    "mul": _multiply,
+    "div": _divide,
+    "true_divide": _divide,
+    "pow": _power,
+    "maximum": lambda at, x, y: compute(at, arithmetic.maximum, x, y),
+    "minimum": lambda at, x, y: compute(at, arithmetic.minimum, x, y),
+    "max.other": lambda at, x, y: compute(at, arithmetic.maximum, x, y),
+    "min.other": lambda at, x, y: compute(at, arithmetic.minimum, x, y),
+    "clamp": _clamp,
+    "clip": _clamp,
+    "clamp_min": lambda at, x, low: _clamp(at, x, low),
+    "clamp_max": lambda at, x, high: _clamp(at, x, None, high),
+    "addcmul": lambda at, x, a, b, value=1: compute(
+        at, lambda x, a, b, name: add(x, multiply(multiply(a, b), float(value)), name), x, a, b
+    ),
+    "eq": _compare(arithmetic.equal),
+    "ne": _compare(arithmetic.not_equal),
+    "lt": _compare(arithmetic.less),
+    "le": _compare(arithmetic.less_equal),
+    "gt": _compare(arithmetic.greater),
+    "ge": _compare(arithmetic.greater_equal),
+    "logical_and": _logical(logical_and),
+    "logical_or": _logical(logical.logical_or),
+    "logical_not": _logical(logical_not),
+    "bitwise_and": _logical(logical_and),
+    "bitwise_or": _logical(logical.logical_or),
+    "bitwise_not": _logical(logical_not),
+    "__and__": _logical(logical_and),
+    "__or__": _logical(logical.logical_or),
+    "where": _where,
+    "masked_fill": _masked_fill,
+    "elu": _elu,
+    "gelu": lambda at, x, approximate="none": activation.gelu(x, approximate, at.name),
+    "glu": _glu,
+    "hardtanh": lambda at, x, low=-1, high=1: rectifiers.hardtanh(x, float(low), float(high), at.name),
+    "leaky_relu": lambda at, x, slope=0.01: activation.leaky_relu(x, float(slope), at.name),
+    "softplus": _softplus,
+    "dropout": _dropout,
+    "native_dropout": lambda at, x, p, train: (_dropout(at, x, p, train is not False), None),
+    "feature_dropout": _feature_dropout,
+}

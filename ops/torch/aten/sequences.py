@@ -1,0 +1,180 @@
+"""Recurrent layers and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import sqrt
+from typing import Any
+
+from ops.attention.attention import scaled_dot_product_attention
+from ops.dense.product import contract
+from ops.elementwise.arithmetic import add, where
+from ops.elementwise.dropout import dropout
+from ops.loss.softmax import softmax
+from ops.recurrent.gru import gru, rnn
+from ops.recurrent.lstm import lstm
+from ops.shape.expand import cast, expand, unsqueeze
+from ops.shape.padding import reverse
+from ops.shape.rearrange import concat, reshape
+from ops.shape.sections import slice
+from ops.torch.aten.elementwise import need
+from ops.torch.aten.shapes import exchanged
+from ops.torch.site import Site, Weight
+from taskflow import LogicalRegion
+
+Rule = Callable[..., Any]
+Region = LogicalRegion
+_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+
+
+# -- recurrent layers --------------------------------------------------------------------------------------------------
+
+
+def _recurrent(kind: str) -> Rule:
+    """y, and the last states of all layers and directions."""
+
+    def rule(
+        at: Site,
+        x: Any,
+        state: Any,
+        params: Sequence[Any],
+        bias: bool,
+        layers: int,
+        p: float,
+        training: bool,
+        is_both_ways: bool,
+        batch_first: bool,
+    ) -> tuple[Any, ...]:
+        x, states = at.region(x), state if kind == "lstm" else (state,)
+        need(x.ndim == 3, "a recurrent layer on sequences without a batch")
+        y = x if batch_first else exchanged(at, x, 0, 1)
+        each, ways = (4 if bias else 2), (2 if is_both_ways else 1)
+        need(len(params) == each * ways * layers, "a recurrent layer with projections")
+        last: list[list[Region]] = []
+        for layer in range(layers):
+            y = dropout(y, p, layer > 0 and training and at.book.is_dropping, f"{at.name}.l{layer}.drop")
+            ends = []
+            for way in range(ways):
+                k = layer * ways + way
+                own = params[k * each : (k + 1) * each]
+                first = [_first_state(at, s, k) for s in states]
+                made, found = _layer(at, kind, reverse(y, 1) if way else y, own, first)
+                ends.append(reverse(made, 1) if way else made)
+                last.append([exchanged(at, s, 0, 1) for s in found])
+            y = ends[0] if ways == 1 else concat(ends, 2, f"{at.name}.l{layer}.both")
+        joined = [parts[0] if len(parts) == 1 else concat(list(parts), 0) for parts in zip(*last, strict=True)]
+        return (y if batch_first else exchanged(at, y, 0, 1), *joined)
+
+    return rule
+
+
+def _layer(
+    at: Site, kind: str, x: Region, params: Sequence[Any], first: Sequence[Region | None]
+) -> tuple[Region, Sequence[Region]]:
+    """One layer in one direction: its results, (batch, steps, hidden), and its last states, (batch, 1, hidden)."""
+    gates, hidden = _GATES[kind], params[0].shape[0] // _GATES[kind]
+    weights = {}
+    for key, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), params):
+        shape = (gates, hidden, *value.shape[1:])
+        need(isinstance(value, Weight), "a recurrent layer whose weights are computed")
+        weights[f"l0.{key}"] = at.weight(value, "gates", shape)
+    name = weights["l0.weight_ih"].name.removesuffix(".weight_ih")
+    initial: Any = None if any(s is None for s in first) else [tuple(first) if kind == "lstm" else first[0]]
+
+    def make(name: str) -> Any:
+        if kind == "lstm":
+            return lstm(x, hidden, 1, initial, len(params) == 4, name=name)
+        options = {"nonlinearity": kind.removeprefix("rnn_")} if kind.startswith("rnn") else {}
+        build: Any = rnn if options else gru
+        return build(x, hidden, 1, initial, len(params) == 4, name=name, **options)
+
+    y, states = at.build(make, weights, name)
+    return y, [s for state in states for s in (state if kind == "lstm" else (state,))]
+
+
+def _first_state(at: Site, state: Any, k: int) -> Region | None:
+    """That of a layer and direction, (batch, 1, hidden); None where all are zero."""
+    import torch
+
+    if isinstance(state, torch.Tensor) and not state.any():
+        return None
+    return exchanged(at, slice(at.region(state), 0, k, k + 1), 0, 1)
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def _attend(
+    at: Site,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Region:
+    """Heads and positions change places twice; most of these turns meet others, and none is left."""
+    import torch
+
+    q, k, v = (at.region(each) for each in (q, k, v))
+    lead = q.shape[:-2]
+    if q.ndim != 4:
+        q, k, v = (
+            reshape(x, (-1, 1, *x.shape[-2:]) if x.ndim != 3 else (x.shape[0], 1, *x.shape[1:])) for x in (q, k, v)
+        )
+        need(not isinstance(mask, Region) and getattr(mask, "ndim", 2) <= 2, "a mask of other than four dimensions")
+    if enable_gqa and k.shape[1] != q.shape[1]:
+        k, v = (_repeated_heads(x, q.shape[1]) for x in (k, v))
+    if isinstance(mask, torch.Tensor) and _is_causal(mask, q.shape[-2], k.shape[-2]):
+        mask, is_causal = None, True
+    p = p if at.book.is_dropping else 0.0
+    need(not is_causal or q.shape[-2] <= k.shape[-2], "causal attention with more queries than keys")
+    d = q.shape[-1]
+    is_plain = mask is None and d == v.shape[-1] and scale in (None, 1 / sqrt(d))
+    if is_plain:
+        q, k, v = (exchanged(at, x, 1, 2) for x in (q, k, v))
+        y = exchanged(at, scaled_dot_product_attention(q, k, v, is_causal, p, name=at.name), 1, 2)
+    else:
+        need(not is_causal, "causal attention with another scale or another mask")
+        y = _masked(at, q, k, v, mask, p, 1 / sqrt(d) if scale is None else scale)
+    return y if q.ndim == 4 and len(lead) == 2 else reshape(y, (*lead, *y.shape[-2:]))
+
+
+def _masked(at: Site, q: Region, k: Region, v: Region, mask: Any, p: float, scale: float) -> Region:
+    graph = at.book.graph
+    name = graph.unique_name(at.name)
+    scores = contract(name, "b k q d, b k t d -> b k q t", q, k, scale)
+    if mask is not None:
+        mask = at.region(mask)
+        if mask.dtype == "bool":
+            scores = where(mask, scores, float("-inf"), f"{name}.mask")
+        else:
+            scores = add(scores, cast(mask, scores.dtype), f"{name}.mask")
+    with graph.following(name):
+        weights = dropout(softmax(scores, name=f"{name}.softmax"), p, True, f"{name}.drop")
+        return contract(f"{name}.sum", "b k q t, b k t d -> b k q d", weights, v)
+
+
+def _repeated_heads(x: Region, heads: int) -> Region:
+    b, own, s, d = x.shape
+    return reshape(expand(unsqueeze(x, 2), (b, own, heads // own, s, d)), (b, heads, s, d))
+
+
+def _is_causal(mask: Any, queries: int, keys: int) -> bool:
+    """Whether a mask lets every query see just the keys up to itself."""
+    import torch
+
+    if mask.shape[-2:] != (queries, keys) or queries != keys:
+        return False
+    seen = mask if mask.dtype == torch.bool else mask == 0
+    is_hidden = ~mask if mask.dtype == torch.bool else mask == float("-inf")
+    past = torch.ones(queries, keys, dtype=torch.bool).tril()
+    return bool((seen == past).all() and (is_hidden == ~past).all())
+
+
+RAW: dict[str, Rule] = {
+    **{kind: _recurrent(kind) for kind in _GATES},
+    "scaled_dot_product_attention": _attend,
+}

@@ -1,0 +1,329 @@
+"""Shapes, sections and indices. What torch does as a view is a copy here, unless it turns back what was turned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ops.elementwise.arithmetic import multiply
+from ops.shape.expand import cast, detach, expand, squeeze, unsqueeze
+from ops.shape.padding import pad, reverse
+from ops.shape.rearrange import concat, reshape, transpose
+from ops.shape.sections import slice, split
+from ops.tables.embedding import embedding
+from ops.tables.gather import gather
+from ops.torch.aten.elementwise import need
+from ops.torch.site import Site, Weight
+from taskflow import LogicalRegion
+
+Rule = Callable[..., Any]
+Region = LogicalRegion
+
+
+# -- order and extents -------------------------------------------------------------------------------------------------
+
+
+def permuted(at: Site, x: Region, dims: Sequence[int]) -> Region:
+    """Dimensions in another order: two turns are one, and a turn back is none."""
+    source, before = at.book.turned.get(x.name, (x, tuple(range(x.ndim))))
+    order = tuple(before[d] for d in dims)
+    if order == tuple(range(x.ndim)):
+        return source
+    made = transpose(source, order, at.name)
+    at.book.turned[made.name] = source, order
+    return made
+
+
+def exchanged(at: Site, x: Region, dim0: int, dim1: int) -> Region:
+    """Two dimensions in each other's place."""
+    dims = list(range(x.ndim))
+    dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
+    return permuted(at, x, dims)
+
+
+def shaped(at: Site, x: Region, *_: Any) -> Region:
+    """As the result of the call."""
+    return x if x.shape == at.shape else reshape(x, at.shape, at.name)
+
+
+def repeated(at: Site, x: Region, counts: Sequence[int]) -> Region:
+    """As torch.Tensor.repeat: every dimension so many times over."""
+    lead = len(counts) - x.ndim
+    between = [n for k, n in enumerate((*(1,) * lead, *x.shape)) for n in (1, n)]
+    wide = [n for count, n in zip(counts, (*(1,) * lead, *x.shape), strict=True) for n in (count, n)]
+    return reshape(expand(reshape(x, between), wide, at.name), at.shape)
+
+
+def _repeat_interleave(at: Site, x: Region, repeats: Any, dim: int | None = None, output_size: Any = None) -> Region:
+    need(isinstance(repeats, int) and dim is not None, "repeat_interleave without dim or with several repeats")
+    dim = dim % x.ndim  # type: ignore[operator]
+    between = unsqueeze(x, dim + 1)
+    return reshape(expand(between, (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :]), at.name), at.shape)
+
+
+def _pixel_shuffle(at: Site, x: Region, factor: int) -> Region:
+    *lead, c, h, w = x.shape
+    n = len(lead)
+    parts = reshape(x, (*lead, c // factor**2, factor, factor, h, w))
+    turned = transpose(parts, (*range(n), n, n + 3, n + 1, n + 4, n + 2), at.name)
+    return reshape(turned, at.shape)
+
+
+def _pixel_unshuffle(at: Site, x: Region, factor: int) -> Region:
+    *lead, c, h, w = x.shape
+    n = len(lead)
+    parts = reshape(x, (*lead, c, h // factor, factor, w // factor, factor))
+    return reshape(transpose(parts, (*range(n), n, n + 2, n + 4, n + 1, n + 3), at.name), at.shape)
+
+
+# -- sections ----------------------------------------------------------------------------------------------------------
+
+
+def _alike(xs: Sequence[Region], dtype: str) -> list[Region]:
+    return [cast(x, dtype) for x in xs]
+
+
+def _cat(at: Site, xs: Sequence[Region], dim: int = 0) -> Region:
+    kept = [x for x in xs if x.shape != (0,)]
+    return kept[0] if len(kept) == 1 else concat(_alike(kept, at.dtype), dim, at.name)
+
+
+def _stack(at: Site, xs: Sequence[Region], dim: int = 0) -> Region:
+    return concat([unsqueeze(x, dim) for x in _alike(xs, at.dtype)], dim, at.name)
+
+
+def _split(at: Site, x: Region, size: Any, dim: int = 0) -> tuple[Region, ...]:
+    return split(x, size if isinstance(size, int) else list(size), dim, at.name)
+
+
+def _chunk(at: Site, x: Region, chunks: int, dim: int = 0) -> tuple[Region, ...]:
+    return split(x, -(-x.shape[dim] // chunks), dim, at.name)
+
+
+def projections(at: Site, x: Any, size: Any, dim: int = 0) -> Any:
+    """The three projections of attention, if they are what is cut; they are weights of their own."""
+    is_packed = isinstance(x, Weight) and ".in_proj_" in f".{x.name}"
+    if is_packed and dim == 0 and (size * 3 == x.shape[0] if isinstance(size, int) else len(set(size)) == 1):
+        shape = (x.shape[0] // 3, *x.shape[1:])
+        return tuple(at.weight(x, form, shape) for form in "qkv")
+    return _split(at, at.region(x), size, dim)
+
+
+def _select(at: Site, x: Region, dim: int, index: int) -> Region:
+    index %= x.shape[dim]
+    return squeeze(slice(x, dim, index, index + 1, at.name), dim)
+
+
+def _unbind(at: Site, x: Region, dim: int = 0) -> tuple[Region, ...]:
+    return tuple(squeeze(part, dim) for part in split(x, 1, dim, at.name))
+
+
+def _bounds(x: Region, dim: int, start: int | None, end: int | None) -> tuple[int, int]:
+    begin, stop, _ = np.s_[start:end].indices(x.shape[dim])
+    return begin, stop
+
+
+def _slice(
+    at: Site, x: Region, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Region:
+    begin, stop = _bounds(x, dim, start, end)
+    need(begin < stop, "an empty section")
+    return slice(x, dim, begin, stop, at.name, step=step)
+
+
+def _scattered(at: Site, x: Region, part: Region, dim: int, begin: int, stop: int) -> Region:
+    """`x` with `part` in the place of a section."""
+    pieces = [slice(x, dim, 0, begin)] if begin else []
+    pieces.append(cast(part, x.dtype))
+    pieces += [slice(x, dim, stop, x.shape[dim])] if stop < x.shape[dim] else []
+    return pieces[0] if len(pieces) == 1 else concat(pieces, dim, at.name)
+
+
+def _select_scatter(at: Site, x: Region, part: Region, dim: int, index: int) -> Region:
+    index, dim = index % x.shape[dim], dim % x.ndim
+    return _scattered(at, x, unsqueeze(part, dim), dim, index, index + 1)
+
+
+def _slice_scatter(
+    at: Site, x: Region, part: Region, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Region:
+    need(step == 1, "a section with a step that is overwritten")
+    return _scattered(at, x, part, dim, *_bounds(x, dim, start, end))
+
+
+def _roll(at: Site, x: Region, shifts: Sequence[int], dims: Sequence[int] = ()) -> Region:
+    need(len(dims) > 0, "a roll over all elements")
+    for shift, dim in zip(shifts, dims, strict=True):
+        cut = -shift % x.shape[dim]
+        if cut:
+            x = concat([slice(x, dim, cut, x.shape[dim]), slice(x, dim, 0, cut)], dim, at.name)
+    return x
+
+
+def _triangle(lower: bool) -> Rule:
+    def rule(at: Site, x: Region, diagonal: int = 0) -> Region:
+        import torch
+
+        ones = torch.ones(x.shape[-2:], dtype=getattr(torch, x.dtype))
+        kept = torch.tril(ones, diagonal) if lower else torch.triu(ones, diagonal)
+        return multiply(x, at.constant(kept), at.name)
+
+    return rule
+
+
+# -- indices -----------------------------------------------------------------------------------------------------------
+
+
+def taken(at: Site, x: Region, dim: int, index: Any) -> Region:
+    """x[..., index, ...]: the dimensions of `index` in the place of `dim`. Neighbours in order are a section."""
+    import torch
+
+    if isinstance(index, torch.Tensor):
+        flat = index.reshape(-1) % x.shape[dim]
+        if len(flat) and torch.equal(flat, torch.arange(len(flat)) + flat[0]):
+            part = slice(x, dim, int(flat[0]), int(flat[0]) + len(flat), at.name)
+            return reshape(part, (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
+        index = at.constant(index % x.shape[dim])
+    front = permuted(at, x, (dim, *(d for d in range(x.ndim) if d != dim)))
+    rest = front.shape[1:]
+    floating = front if front.is_floating else cast(front, "float64")
+    table = reshape(floating, (x.shape[dim], prod(rest)))
+    rows = at.build(
+        lambda name: embedding(index, x.shape[dim], prod(rest), name, dtype=table.dtype), {"weight": table}, at.name
+    )
+    made = cast(reshape(rows, (*index.shape, *rest)), x.dtype)
+    own = list(range(index.ndim))
+    behind = [index.ndim + k for k in range(len(rest))]
+    return permuted(at, made, (*behind[:dim], *own, *behind[dim:]))
+
+
+def _index(at: Site, x: Any, indices: Sequence[Any]) -> Region:
+    """NumPy's rules: the indexed dimensions are one, at their place if they are neighbours, else in front."""
+    import torch
+
+    dims = [k for k, each in enumerate(indices) if each is not None]
+    given = [indices[k] for k in dims]
+    is_bool = [str(getattr(i, "dtype", "")) in ("bool", "torch.bool") for i in given]
+    need(not any(is_bool), "an index that is a mask")
+    given = [i if isinstance(i, torch.Tensor) else at.region(i) for i in given]
+    if len(given) == 1:
+        return taken(at, x, dims[0], given[0])
+    need(all(isinstance(i, torch.Tensor) for i in given), "several indices of which one is computed")
+    extents = [x.shape[d] for d in dims]
+    at_once = np.ravel_multi_index(
+        [np.asarray(i) % n for i, n in zip(torch.broadcast_tensors(*given), extents, strict=True)], extents
+    )
+    if dims != list(range(dims[0], dims[0] + len(dims))):
+        x, dims = permuted(at, x, (*dims, *(d for d in range(x.ndim) if d not in dims))), list(range(len(dims)))
+    merged = reshape(x, (*x.shape[: dims[0]], prod(extents), *x.shape[dims[-1] + 1 :]))
+    return taken(at, merged, dims[0], torch.as_tensor(at_once))
+
+
+def _gather(at: Site, x: Region, dim: int, index: Region, sparse_grad: bool = False) -> Region:
+    """torch reads a corner of `x` where the index is smaller."""
+    dim %= x.ndim
+    for d in range(x.ndim):
+        if d != dim and index.shape[d] < x.shape[d]:
+            x = slice(x, d, 0, index.shape[d])
+    floating = x if x.is_floating else cast(x, "float64")
+    return cast(gather(floating, dim, index, at.name), x.dtype)
+
+
+# -- padding -----------------------------------------------------------------------------------------------------------
+
+
+def padded(at: Site, x: Region, widths: Sequence[int], mode: str = "constant", value: float | None = None) -> Region:
+    """As torch.nn.functional.pad; a negative width cuts."""
+    for k in range(len(widths) // 2):
+        dim, before, behind = x.ndim - 1 - k, widths[2 * k], widths[2 * k + 1]
+        if before < 0 or behind < 0:
+            x = slice(x, dim, max(-before, 0), x.shape[dim] - max(-behind, 0))
+    widths = [max(w, 0) for w in widths]
+    if mode == "constant":
+        return pad(x, widths, float(value or 0), at.name)
+    for k in range(len(widths) // 2):
+        dim, (before, behind) = x.ndim - 1 - k, widths[2 * k : 2 * k + 2]
+        pieces = [*_edge(x, dim, before, mode, True), x, *_edge(x, dim, behind, mode, False)]
+        x = x if len(pieces) == 1 else concat(pieces, dim, at.name)
+    return x
+
+
+def _edge(x: Region, dim: int, width: int, mode: str, is_front: bool) -> list[Region]:
+    n = x.shape[dim]
+    if not width:
+        return []
+    if mode == "replicate":
+        edge = slice(x, dim, 0, 1) if is_front else slice(x, dim, n - 1, n)
+        return [edge] * width
+    if mode == "circular":
+        return [slice(x, dim, n - width, n) if is_front else slice(x, dim, 0, width)]
+    need(mode == "reflect", f"padding with mode '{mode}'")
+    return [reverse(slice(x, dim, 1, width + 1) if is_front else slice(x, dim, n - 1 - width, n - 1), dim)]
+
+
+# -- values that depend on shapes alone --------------------------------------------------------------------------------
+
+
+def _filled(value: float | None) -> Rule:
+    """What torch makes in the shape and dtype of the result; it is a constant."""
+
+    def rule(at: Site, x: Any, *args: Any, **_: Any) -> Any:
+        import torch
+
+        return torch.full(at.shape, args[-1] if value is None else value, dtype=getattr(torch, at.dtype))
+
+    return rule
+
+
+def _same(at: Site, x: Any, *_: Any, **__: Any) -> Any:
+    return x
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "view_as"), shaped),
+    **dict.fromkeys(("clone", "contiguous", "alias", "lift_fresh_copy", "alias_copy", "view.dtype"), _same),
+    **dict.fromkeys(("_to_copy", "to", "type_as"), lambda at, x, *_, **__: cast(x, at.dtype, at.name)),
+    **dict.fromkeys(("expand", "broadcast_to", "expand_as"), lambda at, x, *_, **__: expand(x, at.shape, at.name)),
+    **dict.fromkeys(("zeros_like", "new_zeros", "empty_like", "new_empty"), _filled(0)),
+    **dict.fromkeys(("ones_like", "new_ones"), _filled(1)),
+    **dict.fromkeys(("full_like", "new_full"), _filled(None)),
+    "copy": lambda at, x, y: expand(cast(y, x.dtype), x.shape, at.name),
+    "detach": lambda at, x: detach(x, at.name),
+    "permute": permuted,
+    "transpose": exchanged,
+    "swapaxes": exchanged,
+    "t": lambda at, x: permuted(at, x, range(x.ndim)[::-1]),
+    "unsqueeze": shaped,
+    "squeeze": shaped,
+    "repeat": repeated,
+    "tile": repeated,
+    "repeat_interleave": _repeat_interleave,
+    "pixel_shuffle": _pixel_shuffle,
+    "pixel_unshuffle": _pixel_unshuffle,
+    "cat": _cat,
+    "concat": _cat,
+    "stack": _stack,
+    "split_with_sizes": _split,
+    "chunk": _chunk,
+    "unbind": _unbind,
+    "select": _select,
+    "narrow": lambda at, x, dim, start, n: _slice(at, x, dim, start, start + n),
+    "slice": _slice,
+    "select_scatter": _select_scatter,
+    "slice_scatter": _slice_scatter,
+    "roll": _roll,
+    "flip": lambda at, x, dims: reverse(x, dims, at.name),
+    "tril": _triangle(True),
+    "triu": _triangle(False),
+    "gather": _gather,
+    "pad": padded,
+    "constant_pad_nd": lambda at, x, widths, value=0: padded(at, x, widths, "constant", value),
+}
+RAW: dict[str, Rule] = {  # of weights and tensors as they are
+    "split": projections,
+    "index": lambda at, x, indices: _index(at, at.region(x), indices),
+    "index_select": lambda at, x, dim, index: taken(at, at.region(x), dim, index),
+}

@@ -1,0 +1,277 @@
+"""An exported module, call by call, as a graph.
+
+What forward computes without its inputs and parameters (positions, masks, buffers, sizes), torch computes while the
+module is read; where it meets a region, it becomes a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ops.torch.aten import elementwise, images, layers, reductions, sequences, shapes
+from ops.torch.aten.layers import Updated
+from ops.torch.compare import array_of
+from ops.torch.exporting import Exported
+from ops.torch.imported import Imported, check_apart
+from ops.torch.rules import Missing, Unsupported, dtype_of
+from ops.torch.site import Book, Site, Weight
+from ops.torch.state import from_torch_state
+from ops.torch.tracing import place
+from taskflow import Array, Graph, LogicalRegion
+
+_PLAIN = elementwise.RULES | shapes.RULES | reductions.RULES | layers.RULES | images.RULES
+_RAW = shapes.RAW | layers.RAW | sequences.RAW
+_ABOUT_MEMORY = {"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "dtype_layout"}
+_OF_VALUES = {"item", "_local_scalar_dense", "nonzero", "masked_select", "sym_size", "unique", "equal"}
+_ASSERTS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"}
+
+
+class ExportReader:
+    """Reads a module, as torch.export has it, into a graph."""
+
+    def __init__(self, module: Any, exported: Exported, is_dropping: bool = True) -> None:
+        self.module, self.exported, self.graph = module, exported, Graph()
+        self.graph.names |= {
+            name for name, each in module.named_modules() if each.state_dict()
+        }  # no function gets them
+        self.book = Book(self.graph, is_dropping)
+        self.values = dict[Any, Any]()  # node -> region, weight, what torch computed, or a tuple of these
+        self.inputs: dict[str, LogicalRegion] = {}
+        self.outputs: tuple[LogicalRegion, ...] = ()
+        self.unknown: list[str] = []  # calls without an operator
+        self._first = first_names(module)
+
+    def read(self) -> ExportReader:
+        """Itself, when all calls are made operators.
+
+        Raises:
+            ValueError: as `from_torch`.
+        """
+        for node in self.exported.nodes:
+            if node.op == "placeholder":
+                self.values[node] = self._placeholder(node)
+            elif node.op == "get_attr":
+                self.values[node] = Missing(f"the part '{node.target}' of forward")
+            elif node.op == "output":
+                self.outputs = self._outputs(node)
+            else:
+                self.values[node] = self._call(node)
+        self._prune()
+        return self
+
+    def imported(self) -> Imported:
+        """The graph with the module's weights as they are now."""
+        return Imported(self.graph, self.inputs, self.outputs, {k: v.copy() for k, v in self.weights().items()})
+
+    def weights(self) -> dict[str, Array]:
+        """The module's tensors as they are now, by region name, and constants.
+
+        Raises:
+            ValueError: two that are read share a part of their memory.
+        """
+        tensors = dict(self.module.named_parameters(remove_duplicate=False))
+        tensors |= dict(self.module.named_buffers(remove_duplicate=False))
+        parts = from_torch_state({self._first[name]: array_of(t) for name, t in tensors.items()})
+        found = dict(self.book.constants)
+        for region in self.graph.regions.values():
+            if region.is_persistent and region.name not in found:
+                found[region.name] = parts[region.name]
+        self._check_memory(tensors)
+        return found
+
+    def _check_memory(self, tensors: dict[str, Any]) -> None:
+        """No two tensors that are read share a part of their memory, one of which is trained."""
+        trained = {self._first[name] for name, p in self.module.named_parameters() if p.requires_grad}
+        read = {self._first[name] for name in (*self.exported.parameters.values(), *self.exported.buffers.values())}
+        arrays = {name: array_of(tensors[name]) for name in sorted(read)}
+        kept = {n: a for n, a in arrays.items() if n in trained or _touches(a, arrays, trained)}
+        check_apart(kept)
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def _placeholder(self, node: Any) -> Any:
+        import torch
+
+        exported = self.exported
+        if (name := exported.parameters.get(node.name)) is not None:
+            p = self.module.get_parameter(name)
+            return Weight(self._first[name], tuple(p.shape), dtype_of(p), p.requires_grad)
+        if (name := exported.buffers.get(node.name)) is not None:
+            return self._stored(name, self.module.get_buffer(name))
+        if node.name in exported.constants:
+            return self._stored("", exported.constants[node.name])
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            made = self.graph.input(node.name, tuple(value.shape), dtype_of(value))
+            self.inputs[node.name] = made
+            return made
+        return value
+
+    def _stored(self, name: str, tensor: Any) -> Any:
+        """A copy of a tensor of the module, which is found again by where it begins."""
+        found = tensor.detach().clone()
+        if name:
+            self.book.tensors[found.untyped_storage().data_ptr()] = name, found
+        return found
+
+    def _outputs(self, node: Any) -> tuple[LogicalRegion, ...]:
+        if self.unknown:
+            only = len(self.unknown) == 1
+            named = f" {self.unknown[0]}" if only else "".join(f"\n  {each}" for each in self.unknown)
+            raise ValueError(f"from_torch: there is no operator for{named}")
+        results = list(self._resolve(node.args[0]))
+        count = len(self.exported.updated)
+        for name, value in zip(self.exported.updated, results[:count], strict=True):
+            if not isinstance(value, Updated) and not name.endswith("num_batches_tracked"):
+                raise ValueError(f"from_torch: forward changes '{name}' in place, which is not supported")
+        found = list[LogicalRegion]()
+        for value in results[count:]:
+            if value is None:
+                continue
+            made = self._site(node, f"output{len(found)}").region(value)
+            if not isinstance(made, LogicalRegion):
+                raise ValueError(f"from_torch: forward returns a {type(made).__name__}, tensors are needed")
+            found.append(made)
+        return tuple(found)
+
+    def _call(self, node: Any) -> Any:
+        """Regions where regions or parameters go in; else what torch gives."""
+        args, kwargs = self._resolve(node.args), self._resolve(node.kwargs)
+        kwargs = {k: v for k, v in kwargs.items() if k not in _ABOUT_MEMORY}
+        given = list(_leaves((args, kwargs)))
+        name = getattr(node.target, "__name__", str(node.target))
+        packet = name.partition(".")[0]
+        if packet in _ASSERTS:
+            return None
+        if packet == "getitem":
+            return args[0][args[1]]
+        try:
+            if not any(isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given) and packet != "empty":
+                return self._compute(node, args)
+            if packet in _OF_VALUES:
+                raise ValueError("what forward does depends on the value of a tensor")
+            rule, is_raw = _rule(name)
+            if rule is None:
+                self.unknown.append(place(node))
+            if rule is None or self.unknown:
+                return Missing(node.name)
+            for value in given:
+                if isinstance(value, Missing):
+                    raise Unsupported(f"{value.what} is not computed, which")
+            site = self._site(node)
+            if not is_raw:
+                args, kwargs = _mapped(site.region, args), _mapped(site.region, kwargs)
+            return self._checked(node, rule(site, *args, **kwargs))
+        except (Unsupported, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
+            raise ValueError(f"from_torch: {place(node)}: {error}") from error
+
+    def _compute(self, node: Any, args: Any) -> Any:
+        """What torch gives."""
+        import torch
+
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags:
+            raise ValueError("forward draws random numbers other than by dropout, which is not supported")
+        with torch.no_grad():
+            return node.target(*args, **self._resolve(node.kwargs))
+
+    def _checked(self, node: Any, result: Any) -> Any:
+        """The result, which has to have torch's shape and dtype."""
+        expected = node.meta.get("val")
+        for value, example in zip(_as_list(result), _as_list(expected), strict=False):
+            if isinstance(value, LogicalRegion):
+                own, theirs = (value.shape, value.dtype), (tuple(example.shape), dtype_of(example))
+                if own != theirs:
+                    raise Unsupported(f"a result {own} where torch's is {theirs}")
+        return result
+
+    def _site(self, node: Any, more: str = "") -> Site:
+        """The call is named after the innermost module that it is in: as that, if it is a layer of torch."""
+        value: Any = next(iter(_as_list(node.meta.get("val"))), None)
+        shape = tuple(value.shape) if hasattr(value, "shape") else ()
+        dtype = dtype_of(value) if hasattr(value, "dtype") else ""
+        return Site(self.book, self._name(node, more), shape, dtype)
+
+    def _name(self, node: Any, more: str) -> str:
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path, kind = stack[-1] if stack else ("", "")
+        path = str(path).removeprefix("L['self']").strip(".")
+        own = more or getattr(node.target, "__name__", node.name).partition(".")[0].strip("_")
+        if path and "torch.nn.modules" in str(kind) and not more:
+            return path
+        return f"{path}.{own}" if path else own
+
+    def _resolve(self, value: Any) -> Any:
+        """Arguments of a node with the values of other nodes in their places."""
+        return _mapped(lambda v: self.values[v] if v.__hash__ is not None and v in self.values else v, value)
+
+    def _prune(self) -> None:
+        """Operators that lead to no output are left out, and weights and constants that nobody reads."""
+        wanted, kept = {r.name for r in self.outputs}, []
+        for op in reversed(self.graph.operators):
+            if op.writes or any(r.name in wanted for r in op.outputs):
+                wanted.update(r.name for r in op.inputs)
+                kept.append(op)
+        self.graph.operators[:] = kept[::-1]
+        used = wanted | {r.name for op in kept for r in op.outputs}
+        for name in [n for n, r in self.graph.regions.items() if r.role != "input" and n not in used]:
+            del self.graph.regions[name]
+            self.book.constants.pop(name, None)
+
+
+def first_names(module: Any) -> dict[str, str]:
+    """Every name of a parameter or buffer -> the first one of the same parameter, or of the same buffer."""
+    found = dict[str, str]()
+    for named in (module.named_parameters, module.named_buffers):
+        first: dict[object, str] = {}
+        found |= {name: first.setdefault(_place_of(t), name) for name, t in named(remove_duplicate=False)}
+    return found
+
+
+def _place_of(tensor: Any) -> object:
+    if not tensor.numel():
+        return id(tensor)
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def _touches(value: Array, others: dict[str, Array], trained: set[str]) -> bool:
+    """Whether a tensor that is not trained shares memory with one that is."""
+    return any(np.may_share_memory(value, other) for name, other in others.items() if name in trained)
+
+
+def _rule(name: str) -> tuple[Callable[..., Any] | None, bool]:
+    """What makes operators of a call, and whether it takes weights and tensors as they are."""
+    packet, _, overload = name.partition(".")
+    for key in (f"{packet}.{overload}", packet):
+        if key in _RAW:
+            return _RAW[key], True
+        if key in _PLAIN:
+            return _PLAIN[key], False
+    return None, False
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """`function` of every value in tuples, lists, slices and dictionaries."""
+    if isinstance(value, tuple | list):
+        return (
+            [_mapped(function, v) for v in value]
+            if isinstance(value, list)
+            else tuple(map(partial(_mapped, function), value))
+        )
+    if isinstance(value, dict):
+        return {k: _mapped(function, v) for k, v in value.items()}
+    return function(value)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    found: list[Any] = []
+    _mapped(found.append, value)
+    return iter(found)

@@ -1,0 +1,51 @@
+"""What belongs to one call of `Trainer.fit`, and means over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from taskflow.checkpoint.history import Keeper
+from taskflow.comm.interrupt import Interrupts
+from taskflow.train.callbacks import Callback, Moment
+from taskflow.train.loading import Reading
+from taskflow.train.sizes import Sizes
+
+
+@dataclass
+class Session:
+    """Batches, executors, and who is told what; `is_over` once a callback wants the run to end."""
+
+    read: Reading
+    sizes: Sizes
+    validation: Any
+    keeper: Keeper
+    interrupts: Interrupts
+    callbacks: tuple[Callback, ...]
+    line_every: int | None
+    is_over: bool = False
+
+    def tell(self, moment: Moment) -> None:
+        """Call all callbacks; the others too when one of them ends the run."""
+        answers = [callback(moment) for callback in self.callbacks]
+        self.is_over |= any(answer is True for answer in answers)
+
+
+@dataclass
+class Means:
+    """Means over samples of numbers that are means over batches."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    samples: int = 0
+    refused: int = 0
+
+    def add(self, values: Mapping[str, float], samples: int) -> None:
+        """One more batch."""
+        self.samples += samples
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + samples * value
+
+    def means(self) -> dict[str, float]:
+        """Of all batches so far."""
+        return {name: total / self.samples for name, total in self.sums.items()}
