@@ -46,7 +46,7 @@ def main() -> None:
     )
     validation = (build(len(test), training=False), held_out)
     history = trainer.fit(batches, options.epochs, validation)
-    trainer.report(history)
+    trainer.report(history=history)
     alone = seconds_alone(trainer, next(batches.epoch(0)))
     trainer.console.print(f"one device alone:    {alone * 1e3:.3f} ms, measured ({alone / history.step_seconds:.2f}x)")
     trainer.console.print(f"test accuracy: {history.validation['accuracy'][-1]:.4f}")

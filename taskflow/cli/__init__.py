@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from taskflow.cli import check, run, search, simulate
+from taskflow.cli import check, report, run, search, simulate
 from taskflow.cli import machine as machine_command
 from taskflow.core.text import printable
 from taskflow.report.console import make_console, show_compiling
 
-SUBCOMMANDS = (run, search, simulate, check, machine_command)
+SUBCOMMANDS = (run, search, simulate, report, check, machine_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
