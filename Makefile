@@ -32,7 +32,7 @@ docs: $(STAMP)
 
 # Lowering and search are compiled once, here, and not by every worker of pytest.
 warm: $(STAMP)
-	$(VENV)/taskflow search examples/models/lenet.py:build --devices 2 --proposals 100 --dynamic-programming > /dev/null
+	$(VENV)/taskflow search ops/models/lenet.py:build --devices 2 --proposals 100 --dynamic-programming > /dev/null
 
 # Python and pytest compile the tests once, here: each worker then collects in 5 s of the processor instead of 12.
 collect: $(STAMP)

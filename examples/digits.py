@@ -15,9 +15,8 @@ from sklearn.datasets import load_digits
 
 sys.path.insert(0, str(Path(__file__).parent))  # examples run from anywhere
 
-from models import digits
-
 import taskflow
+from ops.models import digits
 
 
 def main() -> None:

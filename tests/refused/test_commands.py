@@ -34,8 +34,8 @@ MODELS = {
     "no function": ("model", "model 'model': is MODULE:FUNCTION"),
     "no module": ("no_such.module:build", "model 'no_such.module:build': there is no module 'no_such'"),
     "no submodule": (
-        "examples.models.no:build",
-        "model 'examples.models.no:build': there is no module 'examples.models.no'",
+        "ops.models.no:build",
+        "model 'ops.models.no:build': there is no module 'ops.models.no'",
     ),
     "no file": ("no.py:build", "model 'no.py:build': there is no file 'no.py'"),
     "another file": (

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from examples.models import gpt
-from examples.models.digits import mlp
+from ops.models import gpt
+from ops.models.digits import mlp
 from taskflow import CostModel, MachineModel, Plan, Trainer, data_parallel, model_parallel, search
 from taskflow.report.page import ReportInputs, report_data, save_page
 from tests.browser import OpenPage, started

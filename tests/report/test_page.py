@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from examples.models import gpt
+from ops.models import gpt
 from taskflow import (
     CostModel,
     Graph,
