@@ -21,7 +21,7 @@ export HOME                         ?= $(CACHE)
 # Some hundred processes import the packages; where this is set, as in containers, each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs warm collect peers test lint check format clean
+.PHONY: demo docs warm collect peers browser test lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
@@ -32,7 +32,7 @@ docs: $(STAMP)
 
 # Lowering and search are compiled once, here, and not by every worker of pytest.
 warm: $(STAMP)
-	$(VENV)/taskflow search examples/models/lenet.py:build --devices 2 --proposals 100 --dynamic-programming > /dev/null
+	$(VENV)/taskflow search ops/models/lenet.py:build --devices 2 --proposals 100 --dynamic-programming > /dev/null
 
 # Python and pytest compile the tests once, here: each worker then collects in 5 s of the processor instead of 12.
 collect: $(STAMP)
@@ -43,6 +43,15 @@ peers: $(STAMP)
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
 	  --index-url https://download.pytorch.org/whl/cpu 'torch>=2.6,<2.14' 2>/dev/null \
 	  || echo "torch for CPUs cannot be had: the tests that compare with it will skip" >&2
+
+# Tests of pages look at them in a real browser, and of traces in Perfetto; without these they skip by name.
+browser: $(STAMP)
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 60 --no-compile \
+	  'playwright>=1.50' 'perfetto>=0.16' 2>/dev/null \
+	  || echo "Playwright and perfetto cannot be had: the tests that use them will skip" >&2
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
+	  || echo "Chromium cannot be had: the tests of pages will skip" >&2
 
 test: $(STAMP) warm
 	$(PYTEST) -n $(WORKERS) --dist worksteal -o cache_dir=$(CACHE)/pytest

@@ -12,17 +12,13 @@ programming over the chain of layers is exact.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 
+from ops.models import alexnet
 from taskflow import Graph, Operator
 from taskflow.graph.samples import sample_axes
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from models import alexnet
 
 TYPES = "I", "II", "III"
 PAPER = "I", "I", "I", "I", "I", "II", "III", "II"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +22,10 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 import ops
+from ops.models.gpt import build
 from taskflow import CostModel, Executor, Graph, MachineModel, TaskGraph, lower, reorder, stages
 from taskflow.schedule import one_f_one_b
 from taskflow.tasks.memory import plan_memory
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from models.gpt import build
 
 PARTS, MOST_RATIO, MOST_ERROR = 8, 1.05, 1e-12
 MARGIN = 0.02  # of memory, for activations of one micro-batch and the like

@@ -47,7 +47,7 @@ class Found:
 def build(name: str) -> tuple[taskflow.Graph, dict[str, np.ndarray]]:
     """A model in a size for two cores, and inputs."""
     sizes = {**MODELS, **MORE}[name]
-    module = import_module(f"models.{name}")
+    module = import_module(f"ops.models.{name}")
     arguments = {key: value for key, value in sizes.items() if (name, key) != ("digits", "classes")}
     graph = module.cnn(**arguments) if name == "digits" else module.build(**arguments)
     return graph, make_feeds(graph, sizes.get("rows") or sizes.get("vocabulary") or sizes["classes"])

@@ -8,19 +8,15 @@ search from all of these if `--seconds` are given. `bound`: no strategy of the s
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from importlib import import_module
 from itertools import product
-from pathlib import Path
 
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, Space
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.judge import Judge
 from taskflow.strategy.rules import RULES
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 SAMPLES = {"alexnet": 256, "mlp": 64, "gpt": 1, "rnntc": 64, "rnnlm": 64, "nmt": 64}  # a device
 STRONG_DEVICES = 16
@@ -33,7 +29,7 @@ HEADER = (
 def line(name: str, devices: int, scaling: str, seconds: float | None) -> str:
     """One model on so many devices."""
     machine = MachineModel.preset("p100", nodes=devices // 4)
-    graph: Graph = import_module(f"models.{name}").build(
+    graph: Graph = import_module(f"ops.models.{name}").build(
         batch=SAMPLES[name] * (devices if scaling == "weak" else STRONG_DEVICES)
     )
     costs = CostModel.analytic(machine)

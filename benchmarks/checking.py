@@ -12,12 +12,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import resource
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -30,8 +28,6 @@ from tests.checking.features import features
 from tests.checking.mutations import CLASSES, must_wait, row_of, without_dependence
 from tests.checking.plans import Plan, plans
 from tests.checking.reuse import as_lists, reuse_edges, with_memory
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 ROWS = 1500  # of a plan that is looked at in Python
 ROUND = 100  # plans that are drawn together
@@ -163,7 +159,7 @@ def times() -> None:
     print(f"{'GPT':40s}{'rows':>9s}{'arguments':>11s}{'first s':>9s}{'warm s':>8s}{'GB':>6s}")
     for hosts, layers, rule in TIMED:
         machine = MachineModel.preset("h100", nodes=hosts)
-        graph = import_module("models.gpt").build(batch=8 * hosts, layers=layers)
+        graph = import_module("ops.models.gpt").build(batch=8 * hosts, layers=layers)
         task_graph = taskflow.lower(graph, getattr(taskflow, rule)(graph, machine), machine)
         seconds = []
         for _ in range(2):

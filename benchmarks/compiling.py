@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MODEL = ("examples/models/alexnet.py:build", "--devices", "4")
+MODEL = ("ops/models/alexnet.py:build", "--devices", "4")
 COMMANDS = {
     "simulate": ("simulate", *MODEL),
     "explain": ("explain", *MODEL),

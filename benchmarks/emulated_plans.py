@@ -78,7 +78,7 @@ class Run:
 def run_case(model: str, kind: str, part: float, options: Any) -> tuple[float, float]:
     """Print a line; chosen / best baseline, and measured / predicted."""
     sizes = MODELS[model] | SMALLER.get(model, {})
-    graph = import_module(f"models.{model}").build(**sizes)
+    graph = import_module(f"ops.models.{model}").build(**sizes)
     feeds = make_feeds(graph, sizes.get("rows") or sizes.get("vocabulary") or sizes["classes"])
     machine = limited(graph, emulated(kind), part)
     costs = taskflow.CostModel.analytic(machine)

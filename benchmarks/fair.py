@@ -35,7 +35,7 @@ OPTIONS: dict[str, dict[str, int]] = {"rnnlm": {"steps": 6, "group": 2}}
 
 def build(model: str, batch: int) -> Graph:
     """A model of the examples."""
-    graph: Graph = import_module(f"models.{model}").build(batch=batch, **OPTIONS.get(model, {}))
+    graph: Graph = import_module(f"ops.models.{model}").build(batch=batch, **OPTIONS.get(model, {}))
     return graph
 
 

@@ -108,7 +108,7 @@ CASES = {str(case): case for case in map(Case, *zip(*product(MODELS, STRATEGIES,
 @cache
 def graph_of(model: str) -> Graph:
     """The training graph of a model."""
-    graph: Graph = import_module(f"examples.models.{model}").build(**MODELS[model])
+    graph: Graph = import_module(f"ops.models.{model}").build(**MODELS[model])
     return graph
 
 

@@ -6,12 +6,10 @@ Each has its counterpart in `gpu_torch.MODULES`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
@@ -21,11 +19,9 @@ from cpu_step_models import Array, Model, dlrm, mlp, vgg
 
 import ops
 import taskflow
+from ops.models import digits as digit_models
+from ops.models import gpt as gpt2
 from taskflow import Graph, LogicalRegion
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from models import digits as digit_models
-from models import gpt as gpt2
 
 GPT2 = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 50257, "sequence": 1024}
 ADAMW = {"lr": 6e-4, "betas": (0.9, 0.95), "weight_decay": 0.1}
@@ -113,7 +109,7 @@ def tiny_cases() -> dict[str, Case]:
 
 # -- references and curves ---------------------------------------------------------------------------------------------
 
-REFERENCES: dict[str, dict[str, Any]] = {  # of examples/models, in float32 on the GPU and in float64 on NumPy
+REFERENCES: dict[str, dict[str, Any]] = {  # of ops/models, in float32 on the GPU and in float64 on NumPy
     "mlp": {"batch": 32, "inputs": 256, "hidden": (512, 512, 10)},
     "alexnet": {"batch": 16, "image": 95, "channels": (32, 64, 96, 64, 64), "hidden": 512, "classes": 100},
     "rnnlm": {"batch": 32, "steps": 10, "hidden": 256, "embed": 256, "vocabulary": 1000, "group": 5},
@@ -124,8 +120,8 @@ TINY_REFERENCES: dict[str, dict[str, Any]] = {"mlp": {"batch": 4, "inputs": 5, "
 
 
 def reference(name: str, sizes: Mapping[str, Any], dtype: str) -> tuple[Graph, dict[str, Array]]:
-    """A model of examples/models and what it is fed."""
-    graph = import_module(f"models.{name}").build(**sizes, dtype=dtype)
+    """A model of ops/models and what it is fed."""
+    graph = import_module(f"ops.models.{name}").build(**sizes, dtype=dtype)
     words = sizes.get("rows") or sizes.get("vocabulary") or sizes.get("classes") or sizes["hidden"][-1]
     random, feeds = np.random.default_rng(0), {}
     for region in graph.inputs:

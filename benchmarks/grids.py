@@ -15,13 +15,11 @@ import argparse
 import math
 import multiprocessing
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import ops
 import taskflow
@@ -32,8 +30,6 @@ from taskflow.searching.placement import divisors
 from taskflow.searching.predictions import ORDERS
 from taskflow.searching.starts import judged_starts, rule_starts
 from taskflow.searching.variants import Variant
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 PREDICTED = 6  # grids, the fastest without waits for memory and fair links, that `simulate` predicts
 ORDERED = 2  # of these, the fastest, in all orders of rows
@@ -57,7 +53,7 @@ def trained(graph: taskflow.Graph) -> taskflow.Graph:
 
 def of_examples(name: str, **sizes: int) -> Callable[[int], taskflow.Graph]:
     def build(devices: int) -> taskflow.Graph:
-        graph: taskflow.Graph = import_module(f"models.{name}").build(batch=devices, training=False, **sizes)
+        graph: taskflow.Graph = import_module(f"ops.models.{name}").build(batch=devices, training=False, **sizes)
         return trained(graph)
 
     return build

@@ -11,21 +11,17 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 import numpy as np
 
+from ops.models.gpt import build
 from taskflow import CostModel, Executor, Graph, MachineModel, TaskGraph, lower, reorder, stages
 from taskflow.schedule import one_f_one_b
 from taskflow.tasks.memory import plan_memory
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from models.gpt import build
 
 MOST_SECONDS, MOST_BYTES = 1.0, 1.0  # of folds
 

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from itertools import combinations, pairwise, product
-from pathlib import Path
 
 import numpy as np
 
@@ -35,8 +33,6 @@ from taskflow.searching.joint.estimates import Estimates
 from taskflow.searching.joint.finalists import Finalists
 from taskflow.searching.joint.planned import PlannedPipeline, PlannedStage
 from taskflow.tasks.memory import staged_bytes
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 MOST_ATOMS, MOST_PARTS, BATCH = 12, 8, 32
 LEAST_SHARE, MOST_GAP, LEAST_RATIO = 0.95, 1.01, 1.05
@@ -167,7 +163,7 @@ def print_gpt(nodes: int, seconds: float, samples: int, hidden: int, sequence: i
     machine = MachineModel.preset("v100", nodes=nodes).with_rates(memory_bytes=V100_BYTES)
     devices = len(machine.devices)
     sizes = {"layers": 24, "hidden": hidden, "heads": hidden // 64, "sequence": sequence}
-    graph = import_module("models.gpt").build(batch=samples * devices, **sizes)
+    graph = import_module("ops.models.gpt").build(batch=samples * devices, **sizes)
     begun, cpu = time.perf_counter(), time.process_time()
     found = search_stages(graph, machine, CostModel.analytic(machine), seconds)
     taken = f"{time.perf_counter() - begun:.1f} s, {time.process_time() - cpu:.1f} of one core"

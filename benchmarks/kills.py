@@ -29,11 +29,10 @@ BATCHES = 28  # an epoch
 
 def train(folder: str, epochs: int, every: int) -> None:
     """What a rank does."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
     import numpy as np
-    from models import digits
 
     import taskflow
+    from ops.models import digits
     from taskflow.core.system import world_size
 
     noise = np.random.default_rng(0)

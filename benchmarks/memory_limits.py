@@ -14,11 +14,8 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import ops
 import taskflow
@@ -35,7 +32,7 @@ PROPOSALS = 30
 
 def of_examples(name: str, **sizes: int) -> Callable[[int], taskflow.Graph]:
     def build(devices: int) -> taskflow.Graph:
-        graph: taskflow.Graph = import_module(f"models.{name}").build(batch=2 * devices, training=False, **sizes)
+        graph: taskflow.Graph = import_module(f"ops.models.{name}").build(batch=2 * devices, training=False, **sizes)
         ops.adam(graph.outputs["loss"], lr=1e-3)
         return graph
 

@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from cpu_memory import forget_peak, give_back, status
@@ -30,11 +29,9 @@ from predict import Run, machine_costs, make_feeds
 
 import ops
 import taskflow
+from ops.models import gpt
 from taskflow import Graph, ParallelConfig, Strategy, TaskGraph
 from taskflow.tasks.memory import plan_memory
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from models import gpt
 
 WIDTH, HIDDEN, SHARDS = 512, 4096, 4
 SIZES = {"ffn": (2048, 2), "resident": (8192, 4)}  # tokens, blocks

@@ -37,8 +37,7 @@ def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def build() -> taskflow.Graph:
     """The model of the checkout whose package runs."""
-    sys.path.insert(0, str(Path(taskflow.__file__).parents[1] / "examples"))
-    gpt = import_module("models.gpt").build(batch=64, layers=24, hidden=2048, heads=16, training=False)
+    gpt = import_module("ops.models.gpt").build(batch=64, layers=24, hidden=2048, heads=16, training=False)
     graph = taskflow.precision(gpt, "bfloat16")
     ops.adamw(graph.outputs["loss"], lr=1e-4)
     return graph

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,8 +33,6 @@ from pathlib import Path
 
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, Strategy
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 Rule = Callable[[Graph, MachineModel], Strategy]
 
@@ -112,7 +109,7 @@ def compare(cluster: str, devices: int, name: str, kind: str, scaling: Scaling, 
     if options.direct:
         machine = machine.with_collectives({"all-reduce": "copies", "all-gather": "copies"})
     samples = case.samples * (devices if kind == "weak" else 1)
-    graph: Graph = import_module(f"models.{name}").build(batch=samples)
+    graph: Graph = import_module(f"ops.models.{name}").build(batch=samples)
     costs = CostModel.analytic(machine)
     budget = {"proposals": options.proposals, "seconds": options.seconds}
     begin = time.perf_counter()

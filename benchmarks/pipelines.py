@@ -40,7 +40,7 @@ from taskflow.schedule.schedule import Schedule
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parents[1])]
+sys.path[:0] = [str(Path(__file__).parents[1])]
 from tests.schedule.cells import CellCosts, chain, feeds_of  # noqa: E402
 
 SIZES = [*((d, n) for d in (2, 4, 8) for n in (4, 8, 16)), (8, 32)]
@@ -94,7 +94,7 @@ def gpt(parts: int, options: argparse.Namespace) -> None:
     """GPT-2 with 24 layers in 8 stages: seconds of a step, and what micro-batches hold."""
     machine = MachineModel.preset("v100", nodes=1)
     given = {"hidden": options.hidden, "heads": options.heads, "sequence": options.sequence}
-    graph = import_module("models.gpt").build(batch=options.samples * parts, layers=24, **given)
+    graph = import_module("ops.models.gpt").build(batch=options.samples * parts, layers=24, **given)
     begun = time.perf_counter()
     rows = lower(graph, stages(graph, machine, 8, parts), machine)
     lowered, costs = time.perf_counter() - begun, CostModel.analytic(machine)

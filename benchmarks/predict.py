@@ -24,19 +24,15 @@ of them to share two cores: their rates are a hundredth of those of a core, and 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from others import Others
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import taskflow
 from taskflow.comm.transport import LocalTransport, connect
@@ -234,7 +230,7 @@ def furthest_apart(seconds: Sequence[float], count: int) -> tuple[int, ...]:
 def run_model(name: str, costs: taskflow.CostModel, options: Any) -> dict[str, Run]:
     """Predict and measure one model under every strategy."""
     sizes = MODELS[name] | (SMALLER.get(name, {}) if options.emulated else {})
-    graph = import_module(f"models.{name}").build(**sizes)
+    graph = import_module(f"ops.models.{name}").build(**sizes)
     feeds = make_feeds(graph, sizes.get("rows") or sizes.get("vocabulary") or sizes["classes"])
     runs = choose(graph, costs)
     for run in runs.values():

@@ -15,18 +15,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import taskflow
 from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Space, Strategy
 from taskflow.searching.judge import Judge
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 ONE_OR_ALL = [(0,), (1,), (2,), (3,), (0, 1, 2, 3)]
 PARTS = [(0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3)]
@@ -52,7 +48,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def build(model: str, batch: int, **sizes: Any) -> Graph:
-    graph: Graph = import_module(f"models.{model}").build(batch=batch, **sizes)
+    graph: Graph = import_module(f"ops.models.{model}").build(batch=batch, **sizes)
     return graph
 
 

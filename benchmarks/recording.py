@@ -3,16 +3,10 @@
 The same step of the digits CNN with `record=True` and `record=False`, taking turns; medians and their ratio.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-from models import digits
-
 import taskflow
+from ops.models import digits
 
 
 def main(batch: int = 64, rounds: int = 21, steps: int = 50) -> None:

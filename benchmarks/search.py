@@ -21,13 +21,11 @@ import argparse
 import math
 import multiprocessing
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 
@@ -37,8 +35,6 @@ from taskflow.searching.judge import Judge
 from taskflow.searching.proposal import Proposals
 from taskflow.searching.space import Space
 from taskflow.searching.walk import Walk
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 # Model -> samples a device; devices -> proposals per second of the public C++, and our target.
 CHAINS: dict[str, tuple[int, dict[int, tuple[int, int]]]] = {
@@ -54,7 +50,7 @@ Figure = Callable[..., Iterator[str]]
 
 
 def build(model: str, **sizes: int) -> taskflow.Graph:
-    graph: taskflow.Graph = import_module(f"models.{model}").build(**sizes)
+    graph: taskflow.Graph = import_module(f"ops.models.{model}").build(**sizes)
     return graph
 
 

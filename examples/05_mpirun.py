@@ -31,7 +31,7 @@ def main() -> None:
     # By default a trainer takes the machine at hand, a device for each rank, and searches. It prints on rank 0 alone.
     trainer = taskflow.Trainer(build(), strategy=taskflow.data_parallel, seed=0)
     history = trainer.fit(batches, epochs=3)
-    trainer.report(history)  # predicted and measured time, bytes moved, peak memory
+    trainer.report(history=history)  # predicted and measured time, bytes moved, peak memory
 
     # Reading a region gathers its tiles: every rank gets all of it.
     weight = trainer.step.read("fc1.weight")

@@ -1,4 +1,4 @@
-"""What the models of `examples.models` learn from.
+"""What the models of `ops.models` learn from.
 
 Images are scikit-learn's digits. Text is what is installed with Python: its licence and documentation, and Debian's
 licences where they are. Where no data can be had (clicks, translations), what is made up is said in the source's name.

@@ -15,9 +15,8 @@ from sklearn.datasets import load_digits
 
 sys.path.insert(0, str(Path(__file__).parent))  # examples run from anywhere
 
-from models import digits
-
 import taskflow
+from ops.models import digits
 
 
 def main() -> None:
@@ -46,7 +45,7 @@ def main() -> None:
     )
     validation = (build(len(test), training=False), held_out)
     history = trainer.fit(batches, options.epochs, validation)
-    trainer.report(history)
+    trainer.report(history=history)
     alone = seconds_alone(trainer, next(batches.epoch(0)))
     trainer.console.print(f"one device alone:    {alone * 1e3:.3f} ms, measured ({alone / history.step_seconds:.2f}x)")
     trainer.console.print(f"test accuracy: {history.validation['accuracy'][-1]:.4f}")

@@ -1,4 +1,4 @@
-"""Train any model of `examples.models` at reduced size: `python -m examples.train gpt --steps 100`, from the checkout.
+"""Train any model of `ops.models` at reduced size: `python -m examples.train gpt --steps 100`, from the checkout.
 
 Under mpirun each rank is a device; alone, `--devices` of one process. The loss of a step is printed as it comes down.
 """
@@ -23,7 +23,7 @@ class Recipe:
     batch: int = 16
 
     def build(self, model: str, **options: Any) -> taskflow.Graph:
-        return import_module(f"examples.models.{model}").build(**{"batch": self.batch, **self.sizes, **options})
+        return import_module(f"ops.models.{model}").build(**{"batch": self.batch, **self.sizes, **options})
 
 
 WORDS = 500

@@ -2,8 +2,11 @@
 
 Each function launches one or a few operators on the graph of its first input and gives the output region. Arguments
 are torch.nn.functional's: input regions first; where there are weights, the output extent second.
-`import f as f` says that `f` is public.
+`import f as f` says that `f` is public. `ops.models` has graphs of known models, imported when it is first asked for.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ops.attention.attention import multihead_attention as multihead_attention
 from ops.attention.attention import scaled_dot_product_attention as scaled_dot_product_attention
@@ -165,4 +168,13 @@ from ops.torch.imported import Imported as Imported
 from ops.torch.state import from_torch_state as from_torch_state
 from ops.torch.to_torch import to_torch as to_torch
 
-__all__ = sorted(name for name, value in globals().items() if callable(value))  # the classes and functions above
+# The classes and functions above.
+__all__ = sorted(name for name, value in globals().items() if callable(value) and name != "import_module")
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of `ops`
+
+    def __getattr__(name: str) -> object:
+        """`ops.models`, which is made of what is above."""
+        if name == "models":
+            return import_module("ops.models")
+        raise AttributeError(f"module 'ops' has no attribute '{name}'")

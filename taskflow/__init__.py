@@ -15,6 +15,7 @@ from taskflow.checking.rules import PlanError
 from taskflow.core.compiling import njit
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Normal, Uniform
+from taskflow.core.version import our_version
 from taskflow.cost.measure import fit_machine, measure_machine
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
@@ -68,6 +69,8 @@ from taskflow.train.batches import Batches
 from taskflow.train.trainer import Trainer
 
 await_guard()
+
+__version__ = our_version()
 
 __all__ = [
     "Array",

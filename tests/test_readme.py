@@ -39,4 +39,4 @@ def test_readme_commands_run(
     assert len(commands) >= 4
     for program, *arguments in commands:
         assert (program, main(arguments)) == ("taskflow", 0)
-    assert {path.name for path in tmp_path.iterdir()} == {"cnn.json", "cnn.dot", "trace.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"cnn.json", "cnn.dot", "cnn.html", "trace.json"}

@@ -6,24 +6,19 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
-from taskflow.cli import check, run, search, simulate
+from taskflow.cli import check, completion, doctor, report, run, search, simulate
 from taskflow.cli import machine as machine_command
 from taskflow.core.text import printable
+from taskflow.core.version import our_version
 from taskflow.report.console import make_console, show_compiling
 
-SUBCOMMANDS = (run, search, simulate, check, machine_command)
+SUBCOMMANDS = (run, search, simulate, report, check, machine_command, doctor, completion)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit status: 2 and one line where the user is mistaken, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="taskflow", description="A task runtime for deep learning.")
-    parser.add_argument("--version", action="version", version=_version())
-    commands = parser.add_subparsers(required=True, metavar="command")
-    for subcommand in SUBCOMMANDS:
-        subcommand.add_parser(commands)
-    options = parser.parse_args(argv)
+    options = make_parser().parse_args(argv)
     show_compiling(make_console(stderr=True))
     try:
         status: int = options.act(options)
@@ -36,14 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def make_parser() -> argparse.ArgumentParser:
+    """Of the whole command line."""
+    parser = argparse.ArgumentParser(prog="taskflow", description="A task runtime for deep learning.")
+    parser.add_argument("--version", action="version", version=f"taskflow {our_version()}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    for subcommand in SUBCOMMANDS:
+        subcommand.add_parser(commands)
+    parser.set_defaults(parser=parser)
+    return parser
+
+
 def _refuse(message: str) -> int:
     line = " ".join(part.strip() for part in message.splitlines())
     sys.stderr.write(f"taskflow: {printable(line)}\n")
     return 2
-
-
-def _version() -> str:
-    try:
-        return f"taskflow {version('taskflow-dl')}"
-    except PackageNotFoundError:
-        return "taskflow (not installed)"

@@ -7,6 +7,7 @@ import sys
 
 from taskflow.checking.checker import check_plan
 from taskflow.checking.rules import PlanError
+from taskflow.cli.data import add_json, record, show_data
 from taskflow.cli.inputs import add_problem, add_schedule, add_strategy, find_plan, read_problem
 from taskflow.cli.output import show
 from taskflow.cli.types import Commands
@@ -19,6 +20,7 @@ def add_parser(commands: Commands) -> None:
     add_problem(parser)
     add_strategy(parser)
     add_schedule(parser)
+    add_json(parser, "the proof, or what is wrong,")
     parser.set_defaults(act=_check)
 
 
@@ -27,8 +29,15 @@ def _check(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     graph, rows = find_plan(options, problem).apply(problem.graph, problem.machine, problem.costs)
     try:
-        show(str(check_plan(graph, rows, plan_memory(rows))))
+        proof = check_plan(graph, rows, plan_memory(rows))
     except PlanError as error:
-        sys.stderr.write(f"taskflow: {error}\n")
+        if options.json:
+            show_data("proof", {"holds": False, "refusal": str(error)})
+        else:
+            sys.stderr.write(f"taskflow: {error}\n")
         return 1
+    if options.json:
+        show_data("proof", {"holds": True, **record(proof)})
+    else:
+        show(str(proof))
     return 0

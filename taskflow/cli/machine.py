@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from taskflow.backend import make_backend
+from taskflow.cli.data import add_json, show_data
 from taskflow.cli.types import Commands
 from taskflow.cli.validate import validate
 from taskflow.comm.transport import connect
@@ -41,6 +42,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--measure", action="store_true", help="measure the GPUs at hand, or else the processor")
     parser.add_argument("--validate", action="store_true", help="hold the presets to published measurements")
     parser.add_argument("--out", metavar="FILE", help="write a machine file")
+    add_json(parser, "devices and links, or the rows of --validate,")
     parser.set_defaults(act=_run)
 
 
@@ -113,14 +115,14 @@ def _run(options: argparse.Namespace) -> int:
     if options.measure + options.validate + bool(options.machine) != 1:
         raise ValueError("machine: name a preset or a file, or ask for --measure or --validate")
     if options.validate:
-        return 0 if validate() else 1
+        return 0 if validate(options.json) else 1
     if options.measure:
         machine = measure_machine(MachineModel.local(options.devices))
-        _report(machine, options.out)
-        if machine.devices[0].kind == "cuda" and not options.out:
+        _report(machine, options)
+        if machine.devices[0].kind == "cuda" and not (options.out or options.json):
             _report_host_link()
         return 0
-    _report(find_machine(options.machine, options.nodes, options.devices), options.out)
+    _report(find_machine(options.machine, options.nodes, options.devices), options)
     return 0
 
 
@@ -132,12 +134,15 @@ def _report_host_link() -> None:
     )
 
 
-def _report(machine: MachineModel, out: str | None) -> None:
+def _report(machine: MachineModel, options: argparse.Namespace) -> None:
     """Once: by rank 0."""
     if connect().rank:
         return
-    if out:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        machine.save(out)
-    else:
+    if options.out:
+        Path(options.out).parent.mkdir(parents=True, exist_ok=True)
+        machine.save(options.out)
+    if options.json:
+        hosts = len(machine.hosts)
+        show_data("machine", {"name": machine.name, "hosts": hosts, "devices": machine.devices, "links": machine.links})
+    elif not options.out:
         sys.stdout.write(describe_machine(machine))

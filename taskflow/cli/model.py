@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from taskflow.cli.packages import explain_foreign_ops, foreign_ops
 from taskflow.graph.graph import Graph
 
 Result = TypeVar("Result")
@@ -77,6 +78,9 @@ def _import(where: str, folder: Path, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
+        if name.partition(".")[0] == "ops" and (place := foreign_ops()) is not None:
+            why, mend = explain_foreign_ops(place)
+            raise ValueError(f"{where}: {why}; {mend}") from error
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise ValueError(f"{where}: there is no module '{error.name}'") from error
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from taskflow.cli.data import add_json, record, show_data
 from taskflow.cli.inputs import (
     add_problem,
     add_schedule,
@@ -31,11 +32,13 @@ def add_parser(commands: Commands) -> None:
     parser = _add(commands, "trace", _trace, "write the predicted step for chrome://tracing or Perfetto")
     add_schedule(parser)
     parser.add_argument("--out", type=output_file, required=True, metavar="FILE", help="the trace, a JSON file")
+    add_json(parser, "what was written")
     parser = _add(commands, "explain", _explain, "say what a strategy or pipeline does, what it saves, and why")
     add_schedule(parser)
     parser.add_argument(
         "--alternatives", type=natural, default=16, help="try other configurations of that many operators (default: 16)"
     )
+    add_json(parser, "the explanation")
     parser.add_argument("--rows", type=positive, default=30, help="rows of a table at most (default: 30)")
     add_dot(parser)
 
@@ -70,11 +73,17 @@ def _trace(options: argparse.Namespace) -> int:
     _, rows = find_plan(options, problem).apply(problem.graph, problem.machine, problem.costs)
     timeline = simulate(rows, problem.costs)
     timeline.save_trace(options.out)
-    show(f"written: {options.out} ({len(timeline.task_graph)} tasks)")
+    tasks = len(timeline.task_graph)
+    if options.json:
+        show_data("trace", {"written": str(options.out), "tasks": tasks, "seconds": timeline.seconds})
+    else:
+        show(f"written: {options.out} ({tasks} tasks)")
     return 0
 
 
 def _explain(options: argparse.Namespace) -> int:
+    if options.json and (options.dot or options.task_dot):
+        raise ValueError("explain: --json prints one text; leave out --dot and --task-dot")
     problem = read_problem(options)
     plan = find_plan(options, problem)
     with progress_bar() as show_progress:
@@ -86,6 +95,9 @@ def _explain(options: argparse.Namespace) -> int:
             options.alternatives,
             progress=lambda done, total: show_progress(done, total, "alternatives"),
         )
+    if options.json:
+        show_data("explanation", {**record(found), "machine": problem.machine.name})
+        return 0
     for number, part in enumerate(explanation_parts(found, options.rows)):
         if number:
             show("")

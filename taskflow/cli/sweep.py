@@ -70,11 +70,12 @@ def sweep(options: argparse.Namespace, find: Callable[[Problem], SearchResult | 
     Raises:
         ValueError: see `what_if`; or a file is asked for, which holds one plan.
     """
+    counts, cases, status = options.devices or (), list[Case](), 0
+    is_one = options.json and len(counts) < 2 and not options.scale
     for name in ("out", "dot", "task_dot"):
-        if getattr(options, name, None):
+        if getattr(options, name, None) and not (is_one and name == "out"):
             rule = "writes one plan; --scale, --sensitivities, --pareto, --json and several --devices print cases"
             raise ValueError(f"--{name.replace('_', '-')} {rule}")
-    counts, cases, status = options.devices or (), list[Case](), 0
     options.devices = max(counts, default=None)
     problem = read_problem(options)
     asked = what_if(
@@ -90,6 +91,8 @@ def sweep(options: argparse.Namespace, find: Callable[[Problem], SearchResult | 
         cases.extend(asked)
     except SearchInterrupted:
         status = 128 + signal.SIGINT
+    if is_one and getattr(options, "out", None) and cases and cases[0].plan and not world_rank():
+        cases[0].plan.save(options.out)
     if not world_rank():
         show_json(cases) if options.json else _show_tables(cases, options.pareto)
     return status

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from taskflow.cli.data import show_data
 from taskflow.cli.model import build_model
 from taskflow.collective.price import CollectiveCosts
 from taskflow.core.files import fit, naming, parse_toml, read_text
@@ -92,10 +93,17 @@ def predict(row: PublishedRow) -> float:
     return row.samples / seconds if row.samples else seconds
 
 
-def validate() -> bool:
+def validate(as_json: bool = False) -> bool:
     """Print model against published, row by row; whether all hold."""
     published = read_published()
     found = {row.name: predict(row) for row in published.row}
+    if as_json:
+        wrong = [*_outside(published, found), *_out_of_order(published, found)]
+        rows = [
+            {"name": r.name, "model": found[r.name], "published": r.published, "unit": r.unit} for r in published.row
+        ]
+        show_data("validation", {"holds": not wrong, "rows": rows, "wrong": wrong})
+        return not wrong
     print_table(make_console(), [HEAD, *_lines(published, found)])
     wrong = [*_outside(published, found), *_out_of_order(published, found)]
     notes = [f"{key}: {source}" for key, source in published.sources.items()]

@@ -270,3 +270,19 @@ def _bound(folder: Path) -> None:
         with suppress(OSError):
             os.unlink(path)
         total -= size
+
+
+def kept_in() -> tuple[Path, Path | None]:
+    """The folder that is asked for, and the first that takes files; None: nothing is kept."""
+    named = _config.CACHE_DIR
+    used = next((folder for folder in _folders(named) if _takes_files(folder)), None)
+    return Path(named, "taskflow") if named else Path(_appdirs.user_cache_dir("taskflow")), used
+
+
+def _takes_files(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False

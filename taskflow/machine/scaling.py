@@ -44,7 +44,7 @@ def scale_machine(machine: MachineModel, factors: Mapping[str, float]) -> Machin
     latency, of_class = factors.get("latency", 1.0), [factors.get(name, 1.0) for name in ("links", "network")]
     links = tuple(
         replace(x, bandwidth=x.bandwidth * of_class[is_between], latency_seconds=x.latency_seconds * latency)
-        for x, is_between in zip(machine.links, _between_hosts(machine).astype(int).tolist(), strict=True)
+        for x, is_between in zip(machine.links, is_between_hosts(machine).astype(int).tolist(), strict=True)
     )
     library = () if factors.keys() & set(OF_LINKS) else machine.library
     return replace(machine, devices=tuple(_scaled(d, factors) for d in machine.devices), links=links, library=library)
@@ -52,12 +52,12 @@ def scale_machine(machine: MachineModel, factors: Mapping[str, float]) -> Machin
 
 def scalable(machine: MachineModel) -> list[str]:
     """The scales that the machine has: all but those of links that it lacks."""
-    between = _between_hosts(machine)
+    between = is_between_hosts(machine)
     lacking = {"network": not between.any(), "links": between.all(), "latency": not len(between)}
     return [name for name in SCALES if not lacking.get(name)]
 
 
-def _between_hosts(machine: MachineModel) -> Array:
+def is_between_hosts(machine: MachineModel) -> Array:
     """Whether each link lies on routes from host to host alone."""
     host, is_used = np.array([d.host for d in machine.devices]), np.zeros((2, len(machine.links) + 1), bool)
     for is_inside, row in enumerate(is_used):  # the last entry: no link

@@ -112,10 +112,8 @@ def break_down(timeline: Timeline, graph: Graph, group_of: Callable[[Operator], 
     """Divide a predicted timeline of `graph` among the groups of its operators."""
     task_graph = timeline.task_graph
     groups = [group_of(op) for op in graph.operators]
-    names = list(dict.fromkeys(groups))
     makers = _makers(graph, task_graph)
-    maker = np.where(task_graph.launch >= 0, task_graph.launch, makers[task_graph.region])
-    number = np.array([names.index(g) for g in groups] + [len(names)])[maker]  # the last one: made by nobody
+    names, number = group_rows(task_graph, graph, group_of)
     seconds = timeline.end - timeline.start
     compute = _by_device(task_graph, number, seconds, task_graph.kind == Kind.POINT, len(names))
     communication = _by_device(task_graph, number, seconds, np.take(_IS_COMMUNICATION, task_graph.kind), len(names))
@@ -134,6 +132,15 @@ def break_down(timeline: Timeline, graph: Graph, group_of: Callable[[Operator], 
         movements=_movements(task_graph, graph, groups, makers),
         path=_path(timeline, [*names, ""], number),
     )
+
+
+def group_rows(task_graph: TaskGraph, graph: Graph, group_of: Callable[[Operator], str]) -> tuple[list[str], Array]:
+    """The groups of the operators, and per row the number of its group; as many as there are: made by nobody."""
+    groups = [group_of(op) for op in graph.operators]
+    numbers = {name: k for k, name in enumerate(dict.fromkeys(groups))}
+    maker = np.where(task_graph.launch >= 0, task_graph.launch, _makers(graph, task_graph)[task_graph.region])
+    found: Array = np.array([numbers[g] for g in groups] + [len(numbers)])[maker]
+    return list(numbers), found
 
 
 def _makers(graph: Graph, task_graph: TaskGraph) -> Array:

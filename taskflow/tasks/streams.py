@@ -13,6 +13,8 @@ from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import ring_order
 from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind, TaskGraph
 
+STREAM_NAMES = "compute", "sending", "receiving", "host copies", "moves within"
+
 
 def count_streams(machine: MachineModel) -> int:
     """Number of all streams, those of links included."""
@@ -206,11 +208,10 @@ def ports_of(task_graph: TaskGraph, moved: Array) -> tuple[Array, Array]:
     return first, by_link[source]
 
 
-def stream_names(machine: MachineModel) -> dict[int, str]:
-    """Stream number -> what it is, for traces."""
-    count = len(machine.devices)
-    names = {}
-    for k, what in enumerate(("compute", "sending", "receiving", "host copies", "moves within")):
-        names.update({k * count + d: f"device {d} {what}" for d in range(count)})
-    names.update({STREAMS * count + k: f"link {link.ends[0]}->{link.ends[1]}" for k, link in enumerate(machine.links)})
-    return names
+def describe_stream(machine: MachineModel, stream: int) -> tuple[int, str]:
+    """The device of a stream and what it is, for people; those of links come after all devices."""
+    devices = len(machine.devices)
+    if stream < STREAMS * devices:
+        return stream % devices, STREAM_NAMES[stream // devices]
+    link = machine.links[stream - STREAMS * devices]
+    return devices, f"link {link.ends[0]}->{link.ends[1]}"

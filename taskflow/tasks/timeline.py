@@ -14,8 +14,9 @@ import numpy as np
 
 from taskflow.core.files import replace_file
 from taskflow.core.grouping import grouped
-from taskflow.tasks.streams import find_queues, follows, stream_names
+from taskflow.tasks.streams import find_queues, follows
 from taskflow.tasks.task_graph import Array, TaskGraph
+from taskflow.tasks.trace import trace_events
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,11 +53,12 @@ class Timeline:
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""
-        machine, total = self.task_graph.machine, dict[int, int]()
-        for _, source, device, size in self.task_graph.hops().T.tolist():
-            for link in machine.route(source, device):
-                total[link] = total.get(link, 0) + size
-        return dict(sorted(total.items()))
+        machine, (_, source, device, size) = self.task_graph.machine, self.task_graph.hops()
+        routes = machine.routes[source, device]
+        crossing, hop = np.nonzero(routes >= 0)
+        total = np.zeros(len(machine.links), np.int64)
+        np.add.at(total, routes[crossing, hop], size[crossing])
+        return {link: size for link, size in enumerate(total.tolist()) if size}
 
     def class_bytes(self) -> dict[str, int]:
         """Bytes that cross between devices `within hosts` and `between hosts`."""
@@ -65,36 +67,34 @@ class Timeline:
         between = int(size[host[source] != host[device]].sum())
         return {"within hosts": int(size.sum()) - between, "between hosts": between}
 
+    def awaited(self) -> Array:
+        """Per row the one that it waited for last, by a dependence or on a stream; -1: none that is known here."""
+        graph = self.task_graph
+        before, after = follows(*find_queues(graph))  # links are shared, and make nobody wait
+        waiting = np.repeat(np.arange(len(graph)), np.diff(graph.dep_ptr))
+        first, then = np.concatenate([graph.dep_row, before]), np.concatenate([waiting, after])
+        known = ~np.isnan(self.end[first])
+        first, then = first[known], then[known]
+        order = np.lexsort((first, self.end[first], then))
+        is_last = np.diff(then[order], append=-1) != 0
+        found = np.full(len(graph), -1, np.int64)
+        found[then[order][is_last]] = first[order][is_last]
+        return found
+
     def critical_path(self) -> list[int]:
         """Rows of a longest chain: from the row that ends last, back through whatever each row waited for."""
         if not len(self.end) or np.all(np.isnan(self.end)):
             return []
-        graph = self.task_graph
-        previous = RowsBefore(graph, of_links=False)  # links are shared, and make nobody wait
-        row = int(np.nanargmax(self.end))
-        path = [row]
-        while True:
-            before = graph.deps(row) + previous.of(row)
-            before = [b for b in before if not np.isnan(self.end[b])]
-            if not before:
-                return path[::-1]
-            row = max(before, key=lambda b: (self.end[b], b))
+        awaited, row, path = self.awaited(), int(np.nanargmax(self.end)), list[int]()
+        while row >= 0:
             path.append(row)
+            row = int(awaited[row])
+        return path[::-1]
 
     def save_trace(self, path: str | Path) -> None:
-        """Write a Chrome trace (chrome://tracing, Perfetto): a line per stream; an OSError names the file."""
-        graph = self.task_graph
-        events: list[dict[str, object]] = [
-            {"name": "thread_name", "ph": "M", "pid": 0, "tid": stream, "args": {"name": name}}
-            for stream, name in stream_names(graph.machine).items()
-        ]
-        for row in range(len(graph)):
-            if np.isnan(self.start[row]):
-                continue
-            name, start, seconds = str(graph[row]).split(": ", 1)[1], self.start[row], self.end[row] - self.start[row]
-            event = {"name": name, "ph": "X", "pid": 0, "ts": start * 1e6, "dur": seconds * 1e6}
-            events += [{**event, "tid": stream} for stream in graph.streams_of(row)]
-        replace_file(path, json.dumps({"traceEvents": events}), sys.maxsize)
+        """Write a trace for Perfetto or chrome://tracing (see `taskflow.tasks.trace`); an OSError names the file."""
+        events = trace_events(self.task_graph, self.start, self.end, self.awaited())
+        replace_file(path, json.dumps({"displayTimeUnit": "ms", "traceEvents": events}), sys.maxsize)
 
 
 class RowsBefore:

@@ -28,7 +28,8 @@ from taskflow.execute import Executor
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.report.console import make_console, print_table, show_compiling, show_progress
-from taskflow.report.describe import describe_plan
+from taskflow.report.describe import describe_bytes, describe_plan
+from taskflow.report.page import ReportInputs, report_data, save_page
 from taskflow.schedule import Policy, Schedule, by_ordinal
 from taskflow.schedule.orders import Order, issue_order
 from taskflow.schedule.plan import Plan
@@ -40,9 +41,14 @@ from taskflow.strategy.micro_batches import most_micro_batches
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array
+<<<<<<< HEAD
 from taskflow.train.batches import Feeds
 from taskflow.train.callbacks import Callback, Moment
 from taskflow.train.loading import Source, reading, samples_of
+=======
+from taskflow.tasks.timeline import Timeline
+from taskflow.train.batches import Batches, Feeds
+>>>>>>> report
 from taskflow.train.rates import Rate
 from taskflow.train.session import Means, Session
 from taskflow.train.sizes import Sizes
@@ -354,8 +360,14 @@ class Trainer:
         parts += [f"validation {name} {values[-1]:.4f}" for name, values in history.validation.items()]
         self.console.print(printable(f"epoch {epoch}: " + ", ".join(parts)))
 
-    def report(self, history: History | None = None) -> None:
-        """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it."""
+    def report(self, page: str | Path | None = None, history: History | None = None) -> None:
+        """Print strategy, predicted and measured step time, bytes moved and peak memory per rank. All ranks call it.
+
+        Args:
+            page: write an HTML file, too, with the last step as it was measured beside the prediction (see
+                `taskflow report`); rank 0 does so.
+            history: the measured step is its median step; default: the last step.
+        """
         named = [op for op in self._graph.operators if op.name in self.strategy]
         rows = [(op.name, str(self.strategy[op.name]), op.pattern) for op in named]
         print_table(self.console, [("operator", "split", "pattern"), *rows])
@@ -379,6 +391,34 @@ class Trainer:
         self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
         for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
             self.console.print(f"peak memory of device {device}: {describe_memory(size)}")
+        if page is not None:
+            self._write_page(page)
+
+    def _write_page(self, page: str | Path) -> None:
+        """The page of the plan, with the last step of all ranks if it was recorded."""
+        measured = self._measured() if self._record and self.step.seconds else None
+        plain = Plan(data_parallel(self.graph, self.machine))
+        inputs = ReportInputs(
+            title=f"A run on {len(self.machine.devices)} devices",
+            graph=self.graph,
+            machine=self.machine,
+            costs=self.costs,
+            plan=self.plan,
+            name="plan",
+            compared=None if plain == self.plan else ("data parallel", plain),
+            found=self.found,
+            measured=measured,
+            with_baselines=False,
+        )
+        size = self.transport.on_rank_0(lambda: save_page(page, report_data(inputs)))
+        self.console.print(f"written: {page} ({describe_bytes(size)})")
+
+    def _measured(self) -> Timeline:
+        """The last step, as all ranks together have measured it; each counts from its own start."""
+        own = self.step.timeline
+        found = self.transport.gather((own.start, own.end, own.seconds))
+        start, end = (np.fmin.reduce([part[k] for part in found]) for k in (0, 1))
+        return replace(own, start=start, end=end, seconds=max(part[2] for part in found))
 
 
 def _in_time(plan: Plan, accumulate: int, order: Order | Policy | Schedule | str | None) -> Plan:

@@ -337,5 +337,5 @@ def test_machines(tmp_path):
 
 
 def test_a_model_of_the_examples(capsys):
-    out = run(capsys, "simulate", "examples.models.mlp:build", "--arg", "hidden=(16, 8)", "--arg", "inputs=4")
+    out = run(capsys, "simulate", "ops.models.mlp:build", "--arg", "hidden=(16, 8)", "--arg", "inputs=4")
     assert out.startswith("a step")

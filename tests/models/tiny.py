@@ -40,7 +40,7 @@ def slow_machine(devices: int) -> MachineModel:
 
 
 def build(name: str, **sizes: Any) -> Graph:
-    return import_module(f"examples.models.{name.removesuffix('_dot')}").build(**sizes)
+    return import_module(f"ops.models.{name.removesuffix('_dot')}").build(**sizes)
 
 
 def tiny(name: str) -> Graph:

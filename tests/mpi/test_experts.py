@@ -2,7 +2,7 @@
 
 import pytest
 
-from examples.models.moe import expert_parallel
+from ops.models.moe import expert_parallel
 from taskflow import Executor, MachineModel, lower, single_device
 from tests.models.tiny import assert_close, train
 from tests.ops.test_experts import batches, layer

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ops
-from examples.models import moe
+from ops.models import moe
 from taskflow import Executor, Graph, Kind, LogicalRegion, MachineModel, ParallelConfig, Strategy, lower, single_device
 
 from ..models.tiny import assert_close, train

@@ -1,4 +1,4 @@
-"""The models of `examples.models` as a user of torch writes them; submodules have the names of our operators.
+"""The models of `ops.models` as a user of torch writes them; submodules have the names of our operators.
 
 Each `forward` takes the feeds of a step as tensors and gives the loss.
 """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ops
-from examples.models import digits, dlrm, gpt, mlp, moe, rnnlm
+from ops.models import digits, dlrm, gpt, mlp, moe, rnnlm
 from taskflow import Executor, Graph, MachineModel, data_parallel, lower
 
 STEPS = 20

@@ -34,8 +34,8 @@ MODELS = {
     "no function": ("model", "model 'model': is MODULE:FUNCTION"),
     "no module": ("no_such.module:build", "model 'no_such.module:build': there is no module 'no_such'"),
     "no submodule": (
-        "examples.models.no:build",
-        "model 'examples.models.no:build': there is no module 'examples.models.no'",
+        "ops.models.no:build",
+        "model 'ops.models.no:build': there is no module 'ops.models.no'",
     ),
     "no file": ("no.py:build", "model 'no.py:build': there is no file 'no.py'"),
     "another file": (
@@ -155,7 +155,7 @@ def test_a_plan_as_a_start_of_a_search(capsys):
 
 SWEPT = {
     "a file": (
-        ["--json", "--out", "s.json"],
+        ["--json", "--out", "s.json", "--scale", "flops=2"],
         "--out writes one plan; --scale, --sensitivities, --pareto, --json and several --devices print cases",
     ),
     "a drawing": (
@@ -203,3 +203,27 @@ def test_before_a_long_search(case, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["search", BUILD, *arguments])
     assert capsys.readouterr().err.splitlines()[-1] == f"taskflow search: error: {message}"
+
+
+REPORTED = {
+    "no file": ([], "report: give the page a file (--out plan.html), or ask for its data (--json)"),
+    "two plans": (
+        ["--json", "--search", "5", "--strategy", "model_parallel"],
+        "report: --search finds a plan itself; leave out --strategy and --parts",
+    ),
+    "nothing of that name": (
+        ["--json", "--against", "no.json"],
+        f"strategy 'no.json': is neither a file nor {RULES}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REPORTED)
+def test_a_report(case, capsys):
+    arguments, message = REPORTED[case]
+    assert commands.refusal(capsys, "report", BUILD, *arguments) == message
+
+
+def test_json_and_drawings(capsys):
+    message = "explain: --json prints one text; leave out --dot and --task-dot"
+    assert commands.refusal(capsys, "explain", BUILD, "--json", "--dot", "s.dot") == message

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.models import lenet
+from ops.models import lenet
 from taskflow import (
     CostModel,
     Device,

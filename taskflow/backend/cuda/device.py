@@ -349,3 +349,12 @@ def _gpu(number: int) -> Gpu:
         2.0 * lanes * facts["multiProcessorCount"] * clock,
         2.0 * memory_clock * width,
     )
+
+
+def compile_nothing() -> str:
+    """What is wrong with the compiler of CUDA sources; empty where it compiles one."""
+    try:
+        cupy.RawModule(code='extern "C" __global__ void nothing() {}').compile()
+    except Exception as error:  # CuPy's own, NVRTC's, or that of a library that is not found
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""

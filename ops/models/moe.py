@@ -6,9 +6,10 @@ parameters work on a token, as many as the smallest GPT-2 has.
 
 import ops
 import taskflow
+from ops.models.common import finish, tokens
 from taskflow import Graph, LogicalRegion, MachineModel, Strategy
 
-from .common import finish, tokens
+CHOICES = 2  # experts for a token, each twice as wide as the layer
 
 
 def build(
@@ -18,10 +19,8 @@ def build(
     hidden: int = 768,
     heads: int = 12,
     experts: int = 8,
-    choices: int = 2,
     capacity_factor: float = 1.25,
     groups: int = 1,
-    expert_hidden: int | None = None,
     vocabulary: int = 50257,
     lr: float = 6e-4,
     training: bool = True,
@@ -34,9 +33,9 @@ def build(
     balances = []
     for k in range(layers):
         h = ops.add(h, _attend(ops.layer_norm(h, name=f"norm{k}a"), heads, f"attention{k}"), name=f"add{k}a")
-        normed, width = ops.layer_norm(h, name=f"norm{k}b"), expert_hidden or 2 * hidden
+        normed = ops.layer_norm(h, name=f"norm{k}b")
         y, balance = ops.mixture_of_experts(
-            normed, experts, width, choices, capacity_factor, groups, name=f"experts{k}"
+            normed, experts, 2 * hidden, CHOICES, capacity_factor, groups, name=f"experts{k}"
         )
         h = ops.add(h, y, name=f"add{k}b")
         balances.append(balance)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ops
+from ops.models.common import classify
 from taskflow import Graph
-
-from .common import classify
 
 
 def build(

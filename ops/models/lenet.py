@@ -4,9 +4,8 @@ strategy for it optimal; so does `benchmarks/quality.py`.
 """
 
 import ops
+from ops.models.common import classify
 from taskflow import Graph
-
-from .common import classify
 
 
 def build(

@@ -5,9 +5,8 @@ over context and state. The vocabulary of 20 * 1024 words is that of FlexFlow's 
 """
 
 import ops
+from ops.models.common import predict_words, tokens
 from taskflow import Graph, LogicalRegion
-
-from .common import predict_words, tokens
 
 
 def build(

@@ -4,9 +4,8 @@ reviews (18,765 words, 2 classes); the extent of the embedding is not published 
 """
 
 import ops
+from ops.models.common import classify, tokens
 from taskflow import Graph
-
-from .common import classify, tokens
 
 
 def build(

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import ops
+from ops.models.common import classify
 from taskflow import Graph, LogicalRegion
-
-from .common import classify
 
 Size = int | tuple[int, int]
 Convolve = Callable[..., LogicalRegion]

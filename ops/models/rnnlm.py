@@ -4,9 +4,8 @@ arXiv 1409.2329 (2014), whose dropout of 0.65 between layers is an argument.
 """
 
 import ops
+from ops.models.common import predict_words, tokens
 from taskflow import Graph
-
-from .common import predict_words, tokens
 
 
 def build(

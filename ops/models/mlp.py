@@ -5,9 +5,8 @@ FlexFlow's public repository, which its Unity paper (Unger et al., OSDI 2022) ev
 from collections.abc import Sequence
 
 import ops
+from ops.models.common import classify
 from taskflow import Graph
-
-from .common import classify
 
 
 def build(
@@ -27,5 +26,5 @@ def build(
             towers[side] = ops.linear(x, width, bias=False, name=f"fc{k}_{side}")
             if k < len(hidden) - 1:
                 towers[side] = ops.relu(towers[side], name=f"relu{k}_{side}")
-    y = ops.add(*towers, name="add")
+    y = ops.add(towers[0], towers[1], name="add")
     return classify(graph, y, t, training, lr=lr)

@@ -1,6 +1,8 @@
 """What the models share: inputs with named axes, and the end of a graph."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import ops
 from taskflow import Graph, LogicalRegion
@@ -11,7 +13,9 @@ def tokens(graph: Graph, name: str, batch: int, length: int) -> LogicalRegion:
     return replace(graph.input(name, (batch, length), "int32"), axes=("b", "s"))
 
 
-def finish(graph: Graph, loss: LogicalRegion, training: bool, optimizer=ops.sgd, **options) -> Graph:
+def finish(
+    graph: Graph, loss: LogicalRegion, training: bool, optimizer: Callable[..., object] = ops.sgd, **options: Any
+) -> Graph:
     """Fetch the loss and, in training, append backward and update operators."""
     graph.output("loss", loss)
     if training:
@@ -20,7 +24,7 @@ def finish(graph: Graph, loss: LogicalRegion, training: bool, optimizer=ops.sgd,
 
 
 def classify(
-    graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, metrics: bool = True, **options
+    graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, metrics: bool = True, **options: Any
 ) -> Graph:
     """The end of a classifier: cross entropy, accuracy (without `metrics` not), optimizer."""
     loss = ops.softmax_cross_entropy(y, t, name="loss")
@@ -29,7 +33,7 @@ def classify(
     return finish(graph, loss, training, **options)
 
 
-def predict_words(graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, **options) -> Graph:
+def predict_words(graph: Graph, y: LogicalRegion, t: LogicalRegion, training: bool, **options: Any) -> Graph:
     """The end of a language model: cross entropy, perplexity, optimizer."""
     loss = ops.softmax_cross_entropy(y, t, name="loss")
     graph.output("perplexity", ops.perplexity(loss))

@@ -4,9 +4,8 @@ released model's with both heads). All sequences are whole: there is no padding 
 """
 
 import ops
+from ops.models.common import finish, tokens
 from taskflow import Graph, LogicalRegion
-
-from .common import finish, tokens
 
 
 def build(

@@ -6,9 +6,8 @@ batch 64. `blocks=(3, 4, 6, 3)` is ResNet-50.
 from collections.abc import Sequence
 
 import ops
+from ops.models.common import classify
 from taskflow import Graph, LogicalRegion
-
-from .common import classify
 
 
 def build(

@@ -3,9 +3,8 @@
 """
 
 import ops
+from ops.models.common import predict_words, tokens
 from taskflow import Graph, LogicalRegion
-
-from .common import predict_words, tokens
 
 
 def build(

@@ -6,9 +6,8 @@ dense features and 576-1024-1024-1024-1 on top, batch 1024.
 from collections.abc import Sequence
 
 import ops
+from ops.models.common import finish
 from taskflow import Graph, LogicalRegion
-
-from .common import finish
 
 
 def build(

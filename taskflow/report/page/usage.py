@@ -1,0 +1,74 @@
+"""Utilisation: what share of a step each device computes, only communicates and idles, and how many do so when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskflow.core.grouping import grouped
+from taskflow.report.page.shown import LANES, lanes_of
+from taskflow.tasks.task_graph import Array, Kind
+from taskflow.tasks.timeline import Timeline
+
+COLUMNS = 300  # equal parts of a step
+
+
+def usage_columns(timeline: Timeline) -> dict[str, Any]:
+    """Per device the seconds that it computes, and those in which it communicates and does not compute.
+
+    `computing` and `communicating` are the mean number of devices that do so in each of COLUMNS parts of the step.
+    """
+    graph, devices = timeline.task_graph, len(timeline.task_graph.machine.devices)
+    row, lane = lanes_of(graph)
+    known = ~np.isnan(timeline.start[row])
+    row, device = row[known], lane[known] // LANES
+    is_point = graph.kind[row] == Kind.POINT
+    edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
+    of_kind = {}
+    for name, chosen in (("compute", is_point), ("communication", ~is_point), ("any", np.ones(len(row), bool))):
+        intervals = [
+            _union(timeline.start[own], timeline.end[own]) for own in _by_device(row[chosen], device[chosen], devices)
+        ]
+        seconds = [float((end - start).sum()) for start, end in intervals]
+        starts, ends = (np.concatenate(side) for side in zip(*intervals, strict=True))
+        of_kind[name] = seconds, _mean_count(starts, ends, edges)
+    compute, everything = of_kind["compute"][0], of_kind["any"][0]
+    return {
+        "compute_seconds": compute,
+        "communication_seconds": [a - b for a, b in zip(everything, compute, strict=True)],
+        "computing": np.round(of_kind["compute"][1], 3).tolist(),
+        "communicating": np.round(of_kind["communication"][1], 3).tolist(),
+    }
+
+
+def _by_device(row: Array, device: Array, devices: int) -> list[Array]:
+    ptr, order = grouped(device, devices)
+    return [row[order[ptr[k] : ptr[k + 1]]] for k in range(devices)]
+
+
+def _union(start: Array, end: Array) -> tuple[Array, Array]:
+    """Intervals that cover the same and do not overlap."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
+    is_first = np.ones(len(start), bool)
+    is_first[1:] = start[1:] > end[:-1]
+    is_last = np.append(is_first[1:], True)[: len(start)]
+    return start[is_first], end[is_last]
+
+
+def _mean_count(start: Array, end: Array, edges: Array) -> Array:
+    """How many intervals are under way, on average, between two edges."""
+    start, end = np.sort(start), np.sort(end)
+    passed = _summed(start, edges) - _summed(end, edges)  # seconds of all intervals before each edge
+    width = np.diff(edges)
+    found: Array = np.divide(np.diff(passed), width, out=np.zeros(len(width)), where=width > 0)
+    return found
+
+
+def _summed(moments: Array, edges: Array) -> Array:
+    """Sum over moments of the seconds since then, at each edge."""
+    count = np.searchsorted(moments, edges)
+    total = np.concatenate([[0.0], np.cumsum(moments)])[count]
+    found: Array = count * edges - total
+    return found

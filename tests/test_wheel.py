@@ -1,0 +1,120 @@
+"""The wheel: built, installed on every Python from 3.11 on that is here, and used far from the checkout.
+
+On other Pythons than this one nothing is compiled: that takes two minutes each, and what is compiled is the same.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import taskflow
+
+ROOT = Path(__file__).parents[1]
+SOURCES = "taskflow", "ops", "pyproject.toml", "setup.cfg", "README.md", "LICENSE"
+PYTHONS = [f"3.{minor}" for minor in (11, 12, 13, 14)]
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command, **options):
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=500, **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in SOURCES:
+        source = ROOT / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, folder / name)
+    has_setuptools = subprocess.run([sys.executable, "-c", "import setuptools; assert setuptools.__version__ >= '77'"])
+    isolation = [] if has_setuptools.returncode else ["--no-build-isolation"]
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", *isolation, "-w", folder / "dist", folder)
+    (found,) = (folder / "dist").glob("*.whl")
+    return found
+
+
+def find_python(version):
+    """One that runs: on PATH, or one of pyenv's, whose shims on PATH may lead nowhere."""
+    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+    for python in filter(None, [shutil.which(f"python{version}"), *map(str, kept)]):
+        if subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0:
+            return python
+    pytest.skip(f"there is no Python {version}")
+
+
+def installed(wheel, version, folder):
+    """A Python with the wheel in it, and what its environment must have."""
+    if version == HERE:  # what it depends on is here already
+        run(
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-compile",
+            "--no-deps",
+            "--target",
+            folder / "site",
+            wheel,
+        )
+        paths = [str(folder / "site"), sysconfig.get_paths()["purelib"]]
+        return sys.executable, {"PYTHONPATH": os.pathsep.join(paths)}
+    run(find_python(version), "-m", "venv", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-compile", wheel)
+    return python, {}
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_an_installed_wheel_works(wheel, version, tmp_path):
+    python, more = installed(wheel, version, tmp_path)
+    away = tmp_path / "away"
+    away.mkdir()
+    environment = {n: v for n, v in os.environ.items() if n != "PYTHONPATH"} | more
+    place = {"cwd": away, "env": environment}
+    script = "import ops, taskflow; print(taskflow.__version__, taskflow.__file__, ops.models.gpt.build.__name__)"
+    found, file, build = run(python, "-c", script, **place).split()
+    assert (found, build) == (taskflow.__version__, "build") and file.startswith(str(tmp_path))
+    command = (python, "-m", "taskflow")
+    assert run(*command, "--version", **place) == f"taskflow {found}\n"
+    assert run(*command, "machine", "h100", **place).startswith("h100: 8 devices on 1 hosts")
+    if version == HERE:
+        model, sizes = "ops.models.lenet:build", ("--arg", "batch=8", "--devices", "2")
+        assert "a step" in run(*command, "simulate", model, *sizes, **place)
+        options = ("--no-what-if", "--no-baselines", "--out", "p.html")
+        assert run(*command, "report", model, *sizes, *options, **place).startswith("written: p.html")
+        assert "function renderAll" in (away / "p.html").read_text()
+    done = subprocess.run([*map(str, command), "doctor", "--json"], capture_output=True, text=True, **place)
+    verdicts = {each["name"]: each["verdict"] for each in json.loads(done.stdout)["findings"]}
+    assert {verdicts[name] for name in ("packages", "taskflow", "ops", "MPI", "compiler")} == {"well"}
+
+
+def test_what_is_in_it(wheel):
+    import zipfile
+
+    names = zipfile.ZipFile(wheel).namelist()
+    for name in (
+        "taskflow/report/page/assets/page.html",
+        "taskflow/report/page/assets/vendor/uPlot.iife.min.js",
+        "taskflow/report/page/assets/vendor/LICENSE.uPlot",
+        "taskflow/comm/mpi.env",
+        "taskflow/machine/presets/h100.toml",
+        "ops/models/gpt.py",
+        "taskflow/py.typed",
+    ):
+        assert name in names
+    assert not any(name.startswith(("tests/", "examples/", "benchmarks/")) for name in names)
+
+
+def test_the_version():
+    assert f'version = "{taskflow.__version__}"' in (ROOT / "pyproject.toml").read_text()
