@@ -8,12 +8,8 @@ from ops.building import check_positive
 from ops.expressions.assign import assign_each_step, assign_to_each, assign_together
 from ops.expressions.program import program
 from ops.optim.gradients import Gradients
-<<<<<<< HEAD
-from ops.optim.updating import ByRow, Rate, UpdateRule, by_parameter, check_betas, descent, state_of
-=======
 from ops.optim.groups import ParameterGroup, Rate, Scope, Which
-from ops.optim.updating import UpdateRule, by_parameter, check_betas, descent, state_of
->>>>>>> torchdoor
+from ops.optim.updating import ByRow, UpdateRule, by_parameter, check_betas, descent, state_of
 from taskflow import LogicalRegion, add_parts, by_parts, update
 
 _DECAYED = "d = g + decay * p; "
@@ -81,7 +77,7 @@ def sgd(
         raise ValueError("sgd: nesterov needs a momentum")
     numbers = {"decay": weight_decay}
     if not momentum:
-        by_rows = ByRow.NEVER if weight_decay else ByRow.WHERE_FEWER
+        by_rows = ByRow.WHERE_FEWER
         return rule.update_each(_DECAYED + _STEP["plain"], {}, numbers, flops=2, by_rows=by_rows)
     text = f"{_DECAYED}v = momentum * v + d; {_STEP['nesterov' if nesterov else 'momentum']}"
     return rule.update_each(text, {"v": "momentum"}, numbers | {"momentum": momentum}, flops=6)
@@ -94,14 +90,11 @@ def adam(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
-<<<<<<< HEAD
     sparse: bool = False,
-=======
     *,
     parameters: Which | None = None,
     groups: Sequence[ParameterGroup] = (),
     name: str = "",
->>>>>>> torchdoor
 ) -> Gradients:
     """Adam (Kingma and Ba, ICLR 2015), as torch.optim.Adam; the loss becomes the output `loss` of the graph.
 
@@ -115,16 +108,11 @@ def adam(
 
     Returns and raises as `sgd`; ValueError, too, where `sparse` comes with decay, clipping or a scaled loss.
     """
-<<<<<<< HEAD
-    rule = descent("adam", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
-    if sparse and (weight_decay or clip_norm is not None or loss.graph.precision.loss_scale is not None):
-        raise ValueError("adam: sparse goes with no weight_decay, no clip_norm and no loss scale: these reach all rows")
-    return _adam(rule, _ADAM, betas, eps, weight_decay, ByRow.ALWAYS if sparse else ByRow.NEVER)
-=======
     scope = Scope(parameters, groups, name)
     rule = descent("adam", loss, lr, clip_norm, scope, eps=eps, weight_decay=weight_decay)
-    return _adam(rule, _ADAM, betas, eps, weight_decay)
->>>>>>> torchdoor
+    if sparse and (clip_norm is not None or loss.graph.precision.loss_scale is not None):
+        raise ValueError("adam: sparse goes with no clip_norm and no loss scale: these reach all rows")
+    return _adam(rule, _ADAM, betas, eps, weight_decay, ByRow.ALWAYS if sparse else ByRow.NEVER)
 
 
 def adamw(
@@ -292,7 +280,7 @@ def adagrad(
     )
     text = "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)"
     states, each_step = {"s": "adagrad_sum"}, "slow = 1 + (t - 1) * lr_decay"
-    by_rows, first = ByRow.NEVER if weight_decay else ByRow.WHERE_FEWER, initial_accumulator_value
+    by_rows, first = ByRow.WHERE_FEWER, initial_accumulator_value
     return rule.update_each(text, states, numbers, each_step, flops=7, init=first, by_rows=by_rows)
 
 

@@ -15,15 +15,9 @@ from ops.building import check_region
 from ops.expressions.assign import assign_together
 from ops.expressions.program import Program, program
 from ops.optim.gradients import Gradients, beside, clip_by_global_norm, loss_scale, unscale
-<<<<<<< HEAD
-from ops.tables.rows import RowGradient, row_gradients, update_rows
-from taskflow import Array, Context, Kernel, LogicalRegion, differentiate, update
-
-Rate = float | Callable[[int], float]
-=======
 from ops.optim.groups import Rate, Scope, gradients_at_loss
+from ops.tables.rows import RowGradient, row_gradients, update_rows
 from taskflow import Array, Context, Kernel, LogicalRegion, update
->>>>>>> torchdoor
 
 
 class ByRow(Enum):
@@ -114,30 +108,26 @@ class UpdateRule:
         """One operator per parameter, which updates it in place by a program (see `ops.expressions.program`).
 
         The program calls the parameter `p`, its gradient `g`, the learning rate `rate`, and the states, of first value
-        `init`, by the keys of `states`. Tables may be updated `by_rows`.
+        `init`, by the keys of `states`. Tables without decay may be updated `by_rows`.
+
+        Raises:
+            ValueError: a table is always updated by rows, and has a weight decay.
         """
         gradients, controls = self.prepare()
-<<<<<<< HEAD
-        unguarded = program(text, " ".join(["p g", *states, "rate"]), numbers, each_step)
-        steps, scalars = controls.guard(unguarded, [controls.rate])
-        kernel, by_row = assign_together.bind(program=steps), self._by_row(gradients, by_rows)
-        for p, g in gradients.items():
-            kept, name = [state_of(p, state, init) for state in states.values()], f"{p.name}.{self.kind}"
-            if p in by_row:
-                update_rows(name, p, by_row[p], kept, scalars, steps, flops)
-            else:
-                inputs, writes = [p, g, *kept], [p, *kept]
-                update(name, p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
-=======
+        by_row = self._by_row(gradients, by_rows)
         for p, g in gradients.items():
             own = self.numbers_of(p, numbers)
             unguarded = program(text, " ".join(["p g", *states, "rate"]), own, each_step)
             steps, scalars = controls.guard(unguarded, [controls.rates[p]])
-            kernel = assign_together.bind(program=steps)
-            kept = [state_of(p, state, init) for state in states.values()]
+            kept, name = [state_of(p, state, init) for state in states.values()], f"{p.name}.{self.kind}"
+            if p in by_row and not own.get("decay"):
+                update_rows(name, p, by_row[p], kept, scalars, steps, flops)
+                continue
+            if by_rows is ByRow.ALWAYS and p in by_row:
+                raise ValueError(f"{self.kind}: '{p.name}' has weight_decay {own['decay']}, which reaches all rows")
             inputs, writes = [p, g, *kept], [p, *kept]
-            update(f"{p.name}.{self.kind}", p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
->>>>>>> torchdoor
+            kernel = assign_together.bind(program=steps)
+            update(name, p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
         return by_parameter(gradients)
 
     def _by_row(self, gradients: Gradients, by_rows: ByRow) -> Mapping[LogicalRegion, RowGradient]:

@@ -15,13 +15,9 @@ from functools import partial
 import numpy as np
 
 from taskflow.core.dtypes import is_finite
-<<<<<<< HEAD
+from taskflow.core.text import is_loss
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, REPLAY, RankProgram
-=======
-from taskflow.core.text import is_loss
-from taskflow.execute.program import GUARD, REPLAY, Memory, RankProgram
->>>>>>> torchdoor
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 

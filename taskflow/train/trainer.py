@@ -41,14 +41,10 @@ from taskflow.strategy.micro_batches import most_micro_batches
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array
-<<<<<<< HEAD
+from taskflow.tasks.timeline import Timeline
 from taskflow.train.batches import Feeds
 from taskflow.train.callbacks import Callback, Moment
 from taskflow.train.loading import Source, reading, samples_of
-=======
-from taskflow.tasks.timeline import Timeline
-from taskflow.train.batches import Batches, Feeds
->>>>>>> report
 from taskflow.train.rates import Rate
 from taskflow.train.session import Means, Session
 from taskflow.train.sizes import Sizes

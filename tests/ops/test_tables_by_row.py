@@ -217,10 +217,17 @@ def test_few_rows_and_tied_weights_have_whole_gradients() -> None:
     assert "words.table.dweight" in {op.name for op in graph.operators}
 
 
-@pytest.mark.parametrize("options", [{"weight_decay": 0.1}, {"clip_norm": 1.0}], ids=str)
-def test_lazy_adam_refuses_what_reaches_all_rows(options: dict[str, float]) -> None:
-    message = "adam: sparse goes with no weight_decay, no clip_norm and no loss scale: these reach all rows"
-    assert_refused(message, lambda: tables(lambda loss: ops.adam(loss, sparse=True, **options)))
+def test_lazy_adam_refuses_what_reaches_all_rows() -> None:
+    message = "adam: sparse goes with no clip_norm and no loss scale: these reach all rows"
+    assert_refused(message, lambda: tables(lambda loss: ops.adam(loss, sparse=True, clip_norm=1.0)))
+    decayed = ops.ParameterGroup("bag.*", weight_decay=0.1)
+    message = "adam: 'bag.weight' has weight_decay 0.1, which reaches all rows"
+    assert_refused(message, lambda: tables(lambda loss: ops.adam(loss, sparse=True, groups=[decayed])))
+
+
+def test_a_table_without_decay_is_updated_by_rows_beside_others_with_one() -> None:
+    bare = ops.ParameterGroup("bag.*", weight_decay=0.0)
+    assert tables(lambda loss: ops.sgd(loss, 0.1, weight_decay=0.1, groups=[bare])).by_row == {"bag.weight"}
 
 
 @pytest.mark.parametrize("name", SAME)
