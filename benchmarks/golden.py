@@ -2,7 +2,7 @@
 
 `python benchmarks/golden.py` lowers ten models under four strategies on 1, 4 and 16 devices of two machines, compares
 every task graph and its predicted seconds with `golden.json` beside this file, and ends with 1 if one differs.
-`--record` writes them anew; `--smallest 40` is for the forty cases of fewest rows alone, `--models moe` for some models.
+`--record` writes them anew; `--smallest 40` is for the cases of fewest rows alone, `--models moe` for those of a model.
 
 Integers count as values, whatever their dtype. A kernel counts by its qualified name and its bound arguments, not by
 the module in which it stands.
