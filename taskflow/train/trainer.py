@@ -25,6 +25,7 @@ from taskflow.core.text import describe_memory, is_loss, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
+from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.report.console import make_console, print_table, show_compiling, show_progress
@@ -63,7 +64,8 @@ class Trainer:
     """Trains a graph on a machine.
 
     Args:
-        graph: with an optimizer; its outputs are averaged and shown.
+        graph: with an optimizer; its outputs are averaged and shown. On `cuda` devices it is fused (`taskflow.fuse`),
+            and so are those of evaluations, unless a Strategy or a Plan is given, which names operators as they are.
         machine: default: the machine at hand, a device for each rank, with measured rates.
         strategy: a Strategy, a `Plan`, a rule `(graph, machine) -> Strategy or Plan`, or "search".
         seed: of initial values, random operators and the search.
@@ -106,11 +108,14 @@ class Trainer:
         quiet: bool = False,
         executor: Mapping[str, Any] | None = None,
     ) -> None:
-        self.graph, self.seed, self.learning_rate = graph, seed, learning_rate
+        self.seed, self.learning_rate = seed, learning_rate
         self.transport = connect()
         self.console = make_console(quiet=quiet or self.transport.rank != 0)
         show_compiling(make_console(stderr=True, quiet=self.console.quiet))
         self.machine = machine or measure_machine(MachineModel.local())
+        is_named = isinstance(strategy, Strategy | Plan)
+        self._fuses = not is_named and all(d.kind == "cuda" for d in self.machine.devices)
+        self.graph = graph = self._fused(graph)
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None
         if check and self.transport.rank == self.transport.size - 1 > 0:
@@ -130,6 +135,9 @@ class Trainer:
         self._record = (executor or {}).get("record", all(d.kind != "cuda" for d in self.machine.devices))
         self.step = Executor(self.task_graph, seed=seed, **{**(executor or {}), "record": self._record})
         self._evaluators: dict[int, tuple[Graph | Resized, Sizes]] = {}
+
+    def _fused(self, graph: Graph) -> Graph:
+        return fuse(graph) if self._fuses else graph
 
     def _choose(self, strategy: Strategy | Plan | Rule | str, proposals: int) -> Plan:
         if callable(strategy):
@@ -243,7 +251,7 @@ class Trainer:
 
     def _resized(self, make: Resized, on_nan: str, samples: int) -> Executor:
         """The executor of the training graph for a batch of fewer samples, with the same parameters and states."""
-        graph = make(samples)
+        graph = self._fused(make(samples))
         transformed = self.plan.transform(graph)
         strategy = self.strategy.for_graph(transformed)
         parts = most_micro_batches(transformed, strategy, self.plan.parts)
@@ -343,6 +351,7 @@ class Trainer:
             costs = CostModel.analytic(self.machine)  # the order of micro-batches does not depend on it
 
             def make(one: Graph) -> Executor:
+                one = self._fused(one)
                 _, task_graph = self.plan.for_graph(one).apply(one, self.machine, costs)
                 return Executor(task_graph, share=self.step, record=self._record)
 
