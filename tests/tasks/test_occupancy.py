@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from taskflow import CostModel, MachineModel, data_parallel, lower, model_parallel, simulate, stages
+from taskflow import CostModel, Device, Graph, MachineModel, data_parallel, lower, model_parallel, simulate, stages
 from taskflow.tasks.occupancy import bytes_in_use, lives
 from tests.lowered import network
-from tests.tasks.test_trace import chain
+from tests.tasks.test_trace import chain, copy
 
 
 def test_a_chain():
@@ -19,6 +19,21 @@ def test_a_chain():
     assert held0[np.searchsorted(at0, ends[0])] == 8000
     assert held0[np.searchsorted(at0, ends[0], side="right") - 1] == 8000
     assert at0[-1] == timeline.seconds and held0[-1] == 0
+
+
+def test_what_is_fetched_is_held_to_the_end():
+    """The output `early` is there long before `late` begins to be made."""
+    graph = Graph()
+    early = graph.launch("a", "b -> b", [graph.input("x", (1000,), "float64")], kernel=copy, flops=1.0)
+    graph.output("early", early)
+    graph.output("late", graph.launch("b", "b -> b", [graph.input("z", (1000,), "float64")], kernel=copy, flops=1e9))
+    machine = MachineModel.uniform(1, Device("emulated"))
+    timeline = simulate(lower(graph, data_parallel(graph, machine), machine), CostModel.analytic(machine))
+    begin, finish = lives(timeline.task_graph, timeline.start, timeline.end)
+    for _, instance, _ in (places for output in timeline.task_graph.fetches.values() for places in output):
+        assert finish[instance] == timeline.seconds
+    ((_, held),) = bytes_in_use(timeline.task_graph, begin, finish)
+    assert held[-2] >= 16000  # both, until all is over
 
 
 def test_what_persists_is_held_all_the_step():

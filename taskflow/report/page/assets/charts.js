@@ -26,7 +26,13 @@ function chart(element, label, options, data) {
   return plot;
 }
 
-const timeTicks = (plot, splits) => splits.map(x => seconds(x));
+// Ticks of time, with as many digits as tell neighbours apart.
+function timeTicks(plot, splits) {
+  const unit = [["s", 1], ["ms", 1e-3], ["µs", 1e-6]].find(([, size]) => Math.max(...splits) >= size) || ["µs", 1e-6];
+  const step = splits.length > 1 ? splits[1] - splits[0] : unit[1];
+  const places = Math.min(Math.max(Math.ceil(-Math.log10(step / unit[1]) - 1e-9), 0), 6);
+  return splits.map(x => x ? `${(x / unit[1]).toFixed(places)} ${unit[0]}` : "0");
+}
 
 // A chart over the time of a step: dragging zooms all of them, a double click shows the whole step.
 function timeChart(element, label, options, data) {
@@ -80,6 +86,7 @@ function renderUsage() {
     value: (u, x) => x === null ? "" : `${x.toFixed(0)} %` });
   timeChart(element, `Share of the devices that compute and that communicate over the step, ${step.name}`, {
     height: 120,
+    padding: [8, LANES_RIGHT, 0, 0],
     scales: { y: { range: [0, 100] } },
     axes: [axis(timeTicks), axis((u, splits) => splits.map(x => `${x} %`), { size: LANES_LEFT - 14, label: "devices", labelSize: 14, labelFont: "11px system-ui" })],
     series: [{ label: "at", value: (u, x) => x === null ? "" : seconds(x) }, filled("forward", "computing"), filled("communication", "communicating")],

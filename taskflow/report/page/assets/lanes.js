@@ -1,6 +1,6 @@
 // Lanes: the tasks of a step, a lane for each stream of each device, on the canvas of a chart.
 
-const LANES_LEFT = 96, AXIS = 30;  // pixels beside and above the lanes
+const LANES_LEFT = 96, LANES_RIGHT = 30, AXIS = 30;  // pixels beside and above the lanes
 const HEIGHTS = { compute: 3, sending: 1.3, receiving: 1.3, "host copies": 0.8, "moves within": 1 };  // relative
 
 class Lanes {
@@ -46,7 +46,7 @@ class Lanes {
     const named = [...this.middles].filter((_, k) => k % every === 0);
     return {
       height: Math.ceil(this.total) + AXIS + 8,
-      padding: [8, 12, 0, 0],
+      padding: [8, LANES_RIGHT, 0, 0],
       legend: { show: false },
       cursor: { y: false, points: { show: false } },
       scales: { y: { range: [0, this.total], dir: -1 } },
@@ -155,6 +155,12 @@ class Lanes {
     ctx.beginPath();
     ctx.moveTo(x1, y1); ctx.lineTo(x1 - 4 * ratio, y1 - 2.4 * ratio); ctx.lineTo(x1 - 4 * ratio, y1 + 2.4 * ratio);
     ctx.fill();
+  }
+
+  // Scroll to the lane of a task.
+  reveal(task) {
+    const top = this.top[this.step.firstLane[task]] + AXIS, { scrollTop, clientHeight } = this.box;
+    if (top < scrollTop || top > scrollTop + clientHeight - 30) this.box.scrollTop = top - clientHeight / 2;
   }
 
   paintSelected(ctx, ratio) {

@@ -82,14 +82,17 @@ function toggle(id, text, name) {
 
 function renderControls() {
   const legend = DATA.sorts.map(name => key(name, { weight: "gradients of parameters", backward: "gradients of activations" }[name] || name));
-  const choose = make("select", { id: "colour-by", onchange: event => { page.sort = event.target.value; repaint(); } },
+  const keys = make("span", { class: "row", id: "colours" });
+  const showKeys = () => keys.replaceChildren(...(page.sort === "sort" ? legend : [make("span", { class: "hint" }, "a hue for each operator")]));
+  const choose = make("select", { id: "colour-by", onchange: event => { page.sort = event.target.value; showKeys(); repaint(); } },
     make("option", { value: "sort" }, "what it is"), make("option", { value: "operator" }, "operator"));
   choose.value = page.sort;
   const button = (id, text, act) => make("button", { id, type: "button", onclick: act }, text);
   byId("timeline-controls").replaceChildren(
     toggle("toggle-path", "Critical path", "path"), toggle("toggle-flows", "Flows", "flows"),
     button("zoom-in", "Zoom in", () => zoom(0.5)), button("zoom-out", "Zoom out", () => zoom(2)), button("zoom-all", "Whole step", () => setRange(null)),
-    make("label", {}, "Colour by ", choose), make("span", { id: "range", class: "hint", role: "status" }), ...legend);
+    make("label", {}, "Colour by ", choose), make("span", { id: "range", class: "hint", role: "status" }), keys);
+  showKeys();
 }
 
 function renderTimeline() {
@@ -153,4 +156,8 @@ function renderPath() {
 }
 
 on("range", showRange);
-on("select", () => { renderSelected(); repaint(); });
+on("select", () => {
+  renderSelected();
+  if (page.task >= 0) shownLanes[0].reveal(page.task);
+  repaint();
+});
