@@ -41,7 +41,7 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 
 myst_heading_anchors = 3
-myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_enable_extensions = ["deflist"]
 suppress_warnings = ["myst.header"]  # a page of the reference begins with its second level
 
 

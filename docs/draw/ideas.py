@@ -208,7 +208,9 @@ def idea_lower() -> Picture:
             picture.line([(x0 + width, y0 + 19), (x1 - 1, y1 + 19)], "soft", width=1.2, arrow=True)
     for row in range(len(rows)):
         task = rows[row]
-        fill = "update" if task.kind == taskflow.Kind.FEED else "move" if task.kind != taskflow.Kind.POINT else PHASES[0]
+        fill = (
+            "update" if task.kind == taskflow.Kind.FEED else "move" if task.kind != taskflow.Kind.POINT else PHASES[0]
+        )
         what = {taskflow.Kind.POINT: "point", taskflow.Kind.FEED: "feed", taskflow.Kind.FOLD: "sum"}
         label = what.get(task.kind, task.collective)
         picture.boxed((*at[row], width, 38), f"{label}\n{task.name}[{task.point}]", fill, 9.5)

@@ -117,7 +117,9 @@ def idea_start() -> Picture:
     ):
         picture.line(points, "strong", width=2, arrow=True)
     picture.text((WIDTH / 2, 226), "start = max(streams free, dependences done)", 16, anchor="middle", mono=True)
-    picture.text((WIDTH / 2, 250), "One pass over the rows is the whole simulation.", 13, anchor="middle", colour="soft")
+    picture.text(
+        (WIDTH / 2, 250), "One pass over the rows is the whole simulation.", 13, anchor="middle", colour="soft"
+    )
     return picture
 
 
