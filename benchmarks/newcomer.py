@@ -1,9 +1,10 @@
 """A newcomer's path, timed: clone, demo, an own torch model, its plan for eight H100, the plan shown.
 
 `python benchmarks/newcomer.py` clones this checkout (what is committed) into an empty folder and goes through the six
-commands that a newcomer types, with an empty home and empty caches. It prints each command with its seconds, by the clock
-and of the processors, and says whether all but downloads take at most five minutes. Commands that download are timed, too,
-but not counted: they depend on the network. `--repository` clones something else, `--keep FOLDER` leaves all of it there.
+commands that a newcomer types, with an empty home and empty caches. It prints each command with its seconds, by the
+clock and of the processors, and says whether all but downloads take at most five minutes. Commands that download are
+timed, too, but not counted: they depend on the network. `--repository` clones something else, `--keep FOLDER` leaves
+all of it there.
 """
 
 import argparse
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 MOST_SECONDS, MOST_COMMANDS = 300.0, 6
 KEPT = ("PATH", "LANG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
-MODEL = '''"""A model as people have it: a small vision transformer in torch, and a function that returns its training step."""
+MODEL = '''"""A model as people have it: a small vision transformer in torch, and a function that gives a step."""
 
 import torch
 from torch import nn
@@ -120,10 +121,9 @@ def walk(folder: Path, repository: str) -> bool:
     if page.exists():
         print(f"plan.html: {page.stat().st_size / 1e6:.2f} MB")
     is_met = counted <= MOST_SECONDS and len(listed) <= MOST_COMMANDS
-    print(
-        f"{len(listed)} commands (at most {MOST_COMMANDS}), {counted:.0f} s beside downloads (at most {MOST_SECONDS:.0f}), "
-        f"{counted_of_processors:.0f} CPU s, load {os.getloadavg()[0]:.1f}: {'met' if is_met else 'MISSED'}"
-    )
+    counts = f"{len(listed)} commands (at most {MOST_COMMANDS}), {counted:.0f} s beside downloads"
+    beside = f"{counted_of_processors:.0f} CPU s, load {os.getloadavg()[0]:.1f}"
+    print(f"{counts} (at most {MOST_SECONDS:.0f}), {beside}: {'met' if is_met else 'MISSED'}")
     return is_met
 
 

@@ -1,9 +1,9 @@
 """The documentation site: `make site` builds it into docs/_build, from the pages beside this file.
 
-Sphinx with MyST and Furo, not mkdocs-material: MkDocs has had no release since 1.6.1 of August 2024, its version 2 drops
-plugins and themes, and Material, which stays with version 1, has been in maintenance since November 2025. Sphinx is kept
-well, imports the packages for the reference, fails on a dead link within the site (`-W`), and its pages open from a
-folder, search included. MyST takes the Markdown that also reads well in the repository; Furo has light, dark and
+Sphinx with MyST and Furo, not mkdocs-material: MkDocs has had no release since 1.6.1 of August 2024, its version 2
+drops plugins and themes, and Material, which stays with version 1, has been in maintenance since November 2025. Sphinx
+is kept well, imports the packages for the reference, fails on a dead link within the site (`-W`), and its pages open
+from a folder, search included. MyST takes the Markdown that also reads well in the repository; Furo has light, dark and
 keyboard access. They are installed by the target alone: the package depends on none of them.
 """
 
@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
-import ops
+import ops  # noqa: E402
 
 project = "taskflow"
 html_title = "taskflow"
@@ -66,7 +66,7 @@ def escape_formulas(app: Sphinx, what: str, name: str, thing: object, options: o
 
 
 def inline_pictures(app: Sphinx, tree: nodes.document, docname: str) -> None:
-    """Put our SVGs into the page itself: then they follow the page's theme, and their text can be found and read out."""
+    """Put our SVGs into the page itself: then they follow its theme, and their text can be found and read out."""
     for image in list(tree.findall(nodes.image)):
         path = DOCS / image["uri"]
         if path.suffix == ".svg" and path.parent.name == "pictures":

@@ -1,7 +1,8 @@
 """The links of the pages: those within the repository are checked, those that lead out are listed in external.md.
 
-`python docs/links.py` writes that list anew; `--try` asks each address once, and says which do not answer. Takes the Markdown
-of the pages; what stands in code is no link. An anchor is a heading in small letters, as GitHub and MyST name it.
+`python docs/links.py` writes that list anew; `--try` asks each address once, and says which do not answer. Takes the
+Markdown of the pages; what stands in code is no link. An anchor is a heading in small letters, as GitHub and MyST name
+it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import ops
 import taskflow
 from docs.draw.svg import Picture
@@ -17,7 +19,7 @@ def idea_graph() -> Picture:
         WIDTH,
         300,
         "A model is operators over regions",
-        "x goes through fc1, relu, fc2 and loss; gradients come back through the same names; updates change the weights",
+        "x goes through fc1, relu, fc2 and loss; gradients come back the same way; updates change the weights",
     )
     forward = [("fc1", "linear"), ("relu", "elementwise"), ("fc2", "linear"), ("loss", "squared error")]
     xs = [130.0, 310.0, 490.0, 670.0]
@@ -28,12 +30,12 @@ def idea_graph() -> Picture:
         picture.boxed((x, 38, 130, 46), f"{name}\n{kind}", "forward")
     picture.line([(104, 61), (128, 61)], arrow=True)
     picture.text((92, 65), "x", 13, anchor="middle", mono=True)
-    for x, following in zip(xs, xs[1:], strict=False):
+    for x, following in pairwise(xs):
         picture.line([(x + 130, 61), (following - 2, 61)], arrow=True)
     backward = [("fc1.dweight", "weight"), ("relu.dx", "backward"), ("fc2.dx, fc2.dweight", "backward")]
     for (name, fill), x in zip([*backward, ("loss.dx", "backward")], xs, strict=True):
         picture.boxed((x, 130, 130, 42), name.replace(", ", "\n"), fill, 12)
-    for x, before in zip(xs[1:], xs, strict=False):
+    for before, x in pairwise(xs):
         picture.line([(x, 151), (before + 132, 151)], arrow=True)
     picture.line([(735, 84), (735, 128)], arrow=True)
     for name, x in (("fc1.weight.sgd", xs[0]), ("fc2.weight.sgd", xs[2])):
@@ -64,7 +66,7 @@ def idea_pattern() -> Picture:
         WIDTH,
         290,
         "One line says what may be split",
-        "the pattern 'b i, o i -> b o' names the axes of x, of the weight and of y; b and o are in the result, i is not",
+        "the pattern 'b i, o i -> b o' names the axes of x, the weight and y; b and o are in the result, i is not",
     )
     picture.text((WIDTH / 2, 40), '"b i, o i -> b o"', 22, anchor="middle", mono=True)
     matrix(picture, (120, 90), (110, 90), "x", ("b", "i"))
@@ -107,8 +109,8 @@ def idea_split() -> Picture:
         WIDTH,
         330,
         "Three ways to split a product over two devices",
-        "along b: tiles of y, the weight whole on both. along o: tiles of y, x whole on both. along i: each device has a "
-        "partial y, and the two are summed",
+        "along b: tiles of y, the weight whole on both. along o: tiles of y, x whole on both. along i: each device has "
+        "a partial y, and the two are summed",
     )
     panels = [
         ('{"b": 2}', ("rows", "whole", "rows"), "The weight is whole on both.", "Its gradient will be a sum."),
@@ -139,7 +141,7 @@ def idea_strategy() -> Picture:
         WIDTH,
         340,
         "A strategy: a configuration for each operator",
-        "conv is split along samples and height, fc1 along its outputs, fc2 along its inputs, and loss runs on one device",
+        "conv is split along samples and height, fc1 along outputs, fc2 along inputs; loss runs on one device",
     )
     rows = [
         ("conv", '{"n": 2, "h": 2}', (2, 2), "S, A", "samples and image rows; edges of tiles move"),
@@ -189,8 +191,8 @@ def idea_lower() -> Picture:
         WIDTH,
         190,
         "Lowering: what has to move appears by itself",
-        f"{len(rows)} rows of a real task graph on two devices: feeds, points of fc1, relu and fc2, and what sums fc2's "
-        "parts",
+        f"{len(rows)} rows of a real task graph on two devices: feeds, points of fc1, relu and fc2, and what sums "
+        "fc2's parts",
     )
     step, at = (WIDTH - 150) / (last + 1), dict[int, tuple[float, float]]()
     for device in range(2):

@@ -20,8 +20,8 @@ def idea_collective() -> Picture:
         WIDTH,
         300,
         "A collective is its steps",
-        "an all-reduce by a ring among four devices: three rounds that add up, three that hand on; every device sends a "
-        "quarter in each round",
+        "an all-reduce by a ring among four devices: three rounds that add up, three that hand on; every device sends "
+        "a quarter in each round",
     )
     has = np.ones((RANKS, RANKS), int)  # device, piece -> how many devices' parts are in it
     cell, left = 24.0, 92.0
@@ -90,7 +90,7 @@ def idea_start() -> Picture:
         WIDTH,
         270,
         "The rule of time",
-        "a task starts when its streams are free and everything it waits for is done; the order of a stream is the order "
+        "a task starts when its streams are free and everything it waits for is done; the order of a stream is that "
         "of the rows",
     )
     lanes = ("device 0, compute", "link 0 to 1", "device 1, compute")
@@ -129,8 +129,8 @@ def idea_one_graph() -> Picture:
         WIDTH,
         300,
         "One task graph for all",
-        "model, strategy and schedule become one task graph; check_plan proves it, simulate predicts it, Executor runs it, "
-        "and search asks simulate",
+        "model, strategy and schedule become one task graph; check_plan proves it, simulate predicts it, Executor runs "
+        "it, and search asks simulate",
     )
     for k, (name, said) in enumerate((("Graph", "what"), ("Strategy", "where"), ("Schedule", "when"))):
         y = 40 + k * 78.0

@@ -1,8 +1,8 @@
 """SVG by hand: a picture is a list of shapes whose colours are names, light and dark.
 
 A file carries both themes and chooses by the system's preference, so that it reads well in a repository; a page of the
-site that holds it inline chooses for it (docs/_static/site.css has the same colours). Coordinates are rounded, so that the
-same picture is the same bytes on every machine.
+site that holds it inline chooses for it (docs/_static/site.css has the same colours). Coordinates are rounded, so that
+the same picture is the same bytes on every machine.
 """
 
 from __future__ import annotations

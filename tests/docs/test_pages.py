@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import re
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -126,7 +127,7 @@ def texts_of_tests() -> list[str]:
 
 def test_every_message_of_troubleshooting_is_one_that_a_test_holds() -> None:
     lines = (DOCS / "troubleshooting.md").read_text().splitlines()
-    entries = [line for line, after in zip(lines, lines[1:]) if line.startswith("`") and after.startswith(": ")]
+    entries = [line for line, after in pairwise(lines) if line.startswith("`") and after.startswith(": ")]
     texts = texts_of_tests()
     assert len(entries) > 50
     for entry in entries:
