@@ -29,6 +29,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 
 # Docstrings are plain text with `code` in single backticks and sections as Google has them.
 default_role = "code"
