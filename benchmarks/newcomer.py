@@ -63,14 +63,14 @@ def build(batch=64):
 '''
 
 
-def commands(repository: str) -> list[tuple[str, bool]]:
+def commands(repository: str, torch: str) -> list[tuple[str, bool]]:
     """The commands, and whether what one takes is the network's."""
     taskflow = ".venv/bin/taskflow"
     return [
         (f"git clone --quiet {repository} taskflow", False),
         (f"make PYTHON={sys.executable} .venv/installed", True),
         ("make demo", False),
-        ("make peers", True),  # torch
+        (f".venv/bin/python -m pip install --quiet {torch}", True),
         (f"{taskflow} search mymodel.py:build --machine h100 --seconds 30 --out plan.json", False),
         (f"{taskflow} report mymodel.py:build --machine h100 --strategy plan.json --out plan.html", False),
     ]
@@ -100,12 +100,12 @@ def run(command: str, folder: Path, home: Path) -> tuple[float, float]:
     return seconds
 
 
-def walk(folder: Path, repository: str) -> bool:
+def walk(folder: Path, repository: str, torch: str) -> bool:
     """Go through the commands; whether they keep to their limits."""
     home, checkout = folder / "home", folder / "taskflow"
     home.mkdir(parents=True)
     counted = counted_of_processors = 0.0
-    listed = commands(repository)
+    listed = commands(repository, torch)
     for number, (command, is_download) in enumerate(listed, 1):
         where = checkout if checkout.exists() else folder
         if number == 5:
@@ -130,11 +130,12 @@ def walk(folder: Path, repository: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repository", default=str(ROOT), help="what to clone")
+    parser.add_argument("--torch", default="torch", help="what pip installs (default: torch); a build for CPUs will do")
     parser.add_argument("--keep", type=Path, help="an empty folder for all of it, which stays")
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp(prefix="newcomer-"))
     try:
-        is_met = walk(folder, options.repository)
+        is_met = walk(folder, options.repository, options.torch)
     finally:
         if options.keep is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -14,6 +15,7 @@ import taskflow
 from docs.draw.__main__ import IDEAS
 from docs.draw.blocks import DOCS, ROOT, pages
 from docs.draw.pages import TIMELINES
+from docs.draw.svg import DARK, LIGHT
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,26 @@ def test_every_picture_is_drawn_shown_and_described() -> None:
     assert {name for _, name in shown} == files
     assert all(len(said) > 4 for said, _ in shown)
     assert len(IDEAS) == 10
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "pictures").iterdir()), ids=lambda path: path.stem)
+def test_a_picture_is_read_out_has_two_themes_and_asks_for_nothing(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    root = ElementTree.fromstring(text)
+    title = root.find("{*}title")
+    assert root.get("role") == "img" and title is not None and title.text
+    assert len(root.get("aria-label", "")) > len(title.text) + 20
+    for theme in (LIGHT, DARK):
+        assert all(f"--{name}:{value};" in text for name, value in theme.items())
+    assert set(re.findall(r"var\(--(\w+)\)", text)) <= LIGHT.keys() == DARK.keys()
+    assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text)
+
+
+def test_colours_of_the_site_are_those_of_the_pictures() -> None:
+    css = (DOCS / "_static/site.css").read_text()
+    for name, theme in (("light", LIGHT), ("dark", DARK)):
+        [block] = re.findall(rf'body\[data-theme="{name}"\] svg\.tf {{(.*?)}}', css, re.DOTALL)
+        assert dict(re.findall(r"--(\w+): (#\w+);", block)) == theme
 
 
 # -- reference ---------------------------------------------------------------------------------------------------------
