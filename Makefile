@@ -21,7 +21,7 @@ export HOME                         ?= $(CACHE)
 # Some hundred processes import the packages; where this is set, as in containers, each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs warm collect peers browser test lint check format clean
+.PHONY: demo docs site links warm collect peers browser test lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
@@ -29,6 +29,18 @@ demo: $(STAMP)
 docs: $(STAMP)
 	$(VENV)/python docs/operators.py
 	$(VENV)/python docs/cuda_operators.py
+	$(VENV)/python docs/links.py
+	$(VENV)/python -m docs.draw
+
+# The documentation as a site, in docs/_build/index.html; docs/conf.py says with what. A dead link within it is an error.
+site: $(STAMP)
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement docs/requirements.txt
+	$(VENV)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+	@echo "docs/_build/index.html"
+
+# Tries every link that leads out of the documentation; needs a network.
+links: $(STAMP)
+	$(VENV)/python docs/links.py --try
 
 # Lowering and search are compiled once, here, and not by every worker of pytest.
 warm: $(STAMP)
@@ -70,7 +82,7 @@ format: $(STAMP)
 	$(VENV)/ruff format .
 
 clean:
-	rm -rf .venv .cache .*_cache .hypothesis build dist *.egg-info
+	rm -rf docs/_build .venv .cache .*_cache .hypothesis build dist *.egg-info
 
 # Debian and Ubuntu keep `ensurepip` in a package of its own; a pip outside will do instead.
 $(STAMP): pyproject.toml

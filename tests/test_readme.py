@@ -1,4 +1,7 @@
-"""Every Python block of the README runs, in order, as one program, and so does every command of its shell blocks."""
+"""Every Python block of the README runs, in order, as one program, and so does every command of its shell blocks.
+
+Those of the pages of docs/: tests/docs.
+"""
 
 import re
 import shlex
@@ -19,15 +22,6 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     for block in blocks:
         exec(compile(block, str(README), "exec"), scope)
     assert "ms predicted" in capsys.readouterr().out
-
-
-def test_plans_run() -> None:
-    """And so do those of docs/plans.md."""
-    blocks = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / "plans.md").read_text(), re.DOTALL)
-    scope: dict[str, object] = {"__name__": "plans"}
-    for block in blocks:
-        exec(compile(block, "plans.md", "exec"), scope)
-    assert len(blocks) >= 2 and "rows" in scope
 
 
 def test_readme_commands_run(
