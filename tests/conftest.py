@@ -56,12 +56,12 @@ def short_schedules() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`mpirun(ranks, *arguments, timeout=60)` runs this Python under the mpirun beside it, whatever called pytest."""
+    """`mpirun(ranks, *arguments, timeout=60)` runs this Python under the mpirun beside it, or that of PATH."""
     # A process that has joined MPI passes these on, and mpirun would take itself for one of its own ranks.
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PMIX_", "PRTE_", "OMPI_"))}
 
     def run(ranks: int, *arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        command = [Path(sys.executable).parent / "mpirun", "-n", str(ranks), sys.executable, *arguments]
+        command = [launch.find_mpirun(), "-n", str(ranks), sys.executable, *arguments]
         with launch.session_folder() as session:
             environment = outside | launch.settings() | session
             return subprocess.run(command, env=environment, cwd=ROOT, timeout=timeout, capture_output=True, text=True)

@@ -1,6 +1,9 @@
 """The benchmark of GPUs on a fake device: every part runs to its end and says whether what is asked for is met."""
 
 import importlib.util
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,6 +75,22 @@ def test_parts_that_fail_or_hang_do_not_stop_the_others(gpu, tmp_path):
     failed, hung = list(gpu.lines_of([*command, "fail"], 20)), list(gpu.lines_of([*command, "hang"], 3))
     assert failed[0] == "fail" and "ZeroDivisionError" in failed[-2] and failed[-1].startswith("FAILED: ")
     assert hung[0] == "hang" and hung[-1].endswith("hang takes more than 3 s")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_the_first_hour_goes_on_after_a_failure_and_leaves_its_file(tmp_path, number):
+    """By an interpreter that fails for some commands; tools of NVIDIA are not there."""
+    python, script = tmp_path / "python", PATH.with_name("gpu_hour.sh")
+    python.write_text('#!/bin/sh\ncase "$*" in *tests/gpu*|*--parts*) exit 3;; *) echo "runs $*";; esac\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [script, str(number)], env=os.environ | {"OUT": str(tmp_path), "PYTHON": str(python)}, capture_output=True
+    )
+    said = (tmp_path / f"gpu_hour_{number}.txt").read_text()
+    assert done.returncode == 1 and said.endswith(f"{tmp_path}/gpu_hour_{number}.txt\n")
+    ends = re.findall(r"^== ends with (\d+) after", said, re.MULTILINE)
+    assert ends[0] == "0" and ends.count("3") == {1: 2, 2: 1, 3: 1, 4: 3}[number], said
+    assert sum(map(int, re.findall(r" of (\d+) s$", said, re.MULTILINE))) < 660
 
 
 def test_every_model_has_a_counterpart_in_torch(gpu):

@@ -8,18 +8,21 @@ Not yet run on hardware; see `kernels`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from math import prod
 
 from numpy.typing import DTypeLike
 
 from ops.cuda import flash
 from ops.cuda.kernels import BLOCK, source
-from ops.tiles import contiguous, deliver, work_array
+from ops.tiles import contiguous, deliver, origin, work_array
 from taskflow import Array, Context, Kernel
 
-ATTENTION = source("attention")
-_BLOCK_BYTES = 64 << 20  # of the scores of some queries
+ATTENTION, HEADS = source("attention"), source("heads")
+_LANES, _MOST_ARRAYS, _MOST_ELEMENTS = 8, 4, 1 << 31  # of a vector; of a launch; of an array that 32 bits count
+_BLOCK_BYTES = 160 << 20  # of the scores of some queries; GPT-2's 1024 are then three blocks
+_GRAIN = 64  # queries of a block are a multiple of this: a tile of a product
 
 
 @partial(Kernel, takes_half=True)
@@ -32,16 +35,16 @@ def forward(
     if flash.takes(q, v):
         flash.forward(ctx, q, k, v, y, statistics, scale=scale, is_causal=is_causal)
         return
-    query, key, value = (_by_head(ctx, slot, a) for slot, a in (("q", q), ("k", k), ("v", v)))
+    query, key, value = _by_head(ctx, {"q": q, "k": k, "v": v})
     out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), y.dtype)
     kept = work_array(ctx, "statistics", statistics)
-    for rows, (scores,), (weights,) in _blocks(ctx, query, key, kept.dtype, 1):
-        ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
+    for rows, keys, (scores,), (weights,) in _blocks(ctx, query, key, kept.dtype, 1, _first(ctx, 0, is_causal)):
+        ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
         numbers = _numbers(ctx, 0, scores, rows, kept, is_causal)
         threads = scores.size // scores.shape[3] * BLOCK
         ctx.launch(ATTENTION, f"attention_weights_{q.dtype}", threads, scores, weights, kept, *numbers, scale)
-        ctx.xp.matmul(weights, value, out=out[:, :, rows])
-    ctx.xp.copyto(y, out.swapaxes(1, 2))
+        ctx.xp.matmul(weights, value[:, :, keys], out=out[:, :, rows])
+    _move(ctx, "scatter_heads", [(out, y)])
     deliver(ctx, kept, statistics)
 
 
@@ -54,21 +57,21 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     if flash.takes(q, v):
         flash.gradients(ctx, *arrays, scale=scale, is_causal=is_causal)
         return
-    g, query, key, value = (_by_head(ctx, slot, a) for slot, a in (("g", gy), ("q", q), ("k", k), ("v", v)))
+    g, query, key, value = _by_head(ctx, {"g": gy, "q": q, "k": k, "v": v})
     kept = contiguous(ctx, "statistics", statistics)
-    out, totals = ctx.scratch("gq", query.shape, gq.dtype), _Totals(ctx, kept.dtype, (key, value))
-    for rows, (scores, products), (weights, slopes) in _blocks(ctx, query, key, kept.dtype, 2):
-        ctx.xp.matmul(query[:, :, rows], key.swapaxes(2, 3), out=scores)
-        ctx.xp.matmul(g[:, :, rows], value.swapaxes(2, 3), out=products)
+    out, totals = ctx.scratch("gq", query.shape, kept.dtype), _Totals(ctx, kept.dtype, (key, value))
+    blocks = _blocks(ctx, query, key, kept.dtype, 2, _first(ctx, 3, is_causal))
+    for rows, keys, (scores, products), (weights, slopes) in blocks:
+        ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
+        ctx.xp.matmul(g[:, :, rows], value[:, :, keys].swapaxes(2, 3), out=products)
         numbers = _numbers(ctx, 3, scores, rows, kept, is_causal)
         threads = scores.size // scores.shape[3] * BLOCK
         name = f"attention_slopes_{q.dtype}"
         ctx.launch(ATTENTION, name, threads, scores, products, kept, weights, slopes, *numbers, scale)
-        ctx.xp.matmul(slopes, key, out=out[:, :, rows])
+        ctx.xp.matmul(slopes, key[:, :, keys], out=out[:, :, rows])
         totals.add(0, slopes, query[:, :, rows])
         totals.add(1, weights, g[:, :, rows])
-    for target, made in ((gq, out), (gk, totals.sums[0]), (gv, totals.sums[1])):
-        ctx.xp.copyto(target, made.swapaxes(1, 2), casting="same_kind")
+    _move(ctx, "scatter_sums", list(zip((out, *totals.sums), (gq, gk, gv))))
 
 
 def scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None:
@@ -85,37 +88,78 @@ class _Totals:
     """Sums over blocks of queries, of the dtype of the statistics: of the gradients of keys and of values."""
 
     def __init__(self, ctx: Context, dtype: DTypeLike, likes: Sequence[Array]) -> None:
-        self._ctx, self._parts = ctx, [ctx.scratch(("part", n), a.shape, dtype) for n, a in enumerate(likes)]
+        self._ctx = ctx
         self.sums = [ctx.scratch(("total", n), a.shape, dtype) for n, a in enumerate(likes)]
-        for total in self.sums:
-            total.fill(0)
+        self._is_set = [False for _ in likes]
 
     def add(self, number: int, by_query: Array, rows: Array) -> None:
-        """Add by_queryᵀ rows."""
-        part, total = self._parts[number], self.sums[number]
-        self._ctx.xp.matmul(by_query.swapaxes(2, 3), rows, out=part)
-        self._ctx.xp.add(total, part, out=total)
+        """Add by_queryᵀ rows, to the first keys where these are fewer."""
+        total, keys = self.sums[number], by_query.shape[3]
+        if not self._is_set[number] and keys == total.shape[2]:
+            self._ctx.xp.matmul(by_query.swapaxes(2, 3), rows, out=total)
+        else:
+            if not self._is_set[number]:
+                total.fill(0)
+            self._ctx.xp.add_product(by_query.swapaxes(2, 3), rows, out=total[:, :, :keys])
+        self._is_set[number] = True
 
 
-def _by_head(ctx: Context, slot: str, a: Array) -> Array:
-    """A copy as (batch, heads, points, features) without gaps: products of many matrices want these evenly spaced."""
-    return contiguous(ctx, slot, a.swapaxes(1, 2))
+def _by_head(ctx: Context, arrays: Mapping[str, Array]) -> list[Array]:
+    """Copies as (batch, heads, points, features) without gaps: products of many matrices want these evenly spaced."""
+    by_head = [a.swapaxes(1, 2) for a in arrays.values()]
+    copies = [ctx.scratch(slot, a.shape, a.dtype) for slot, a in zip(arrays, by_head)]
+    _move(ctx, "gather_heads", list(zip(arrays.values(), copies)))
+    return copies
+
+
+def _move(ctx: Context, kernel: str, pairs: Sequence[tuple[Array, Array]]) -> None:
+    """Copy up to four arrays to others, in one launch; each pair is of one without gaps by head and one as it lies."""
+    is_gathered, name = kernel == "gather_heads", pairs[0][1].dtype.name
+    strided = [pair[0 if is_gathered else 1] for pair in pairs]
+    if any(a.size >= _MOST_ELEMENTS or a.strides[3] != a.itemsize for a in strided):
+        for source, target in pairs:
+            ctx.xp.copyto(target, source.swapaxes(1, 2), casting="same_kind")
+        return
+    lanes = _LANES if all(_takes_lanes(ctx, a) for pair in pairs for a in pair) else 1
+    arguments: list[object] = []
+    for (source, target), a in zip(pairs, strided):
+        steps = [step // a.itemsize // lanes for step in a.strides[:3]]
+        arguments += [origin(source), origin(target), a.size // lanes, a.shape[1], a.shape[3] // lanes, *steps]
+    arguments += [*arguments[:2], 0, 1, 1, 0, 0, 0] * (_MOST_ARRAYS - len(pairs))
+    ctx.launch(
+        HEADS, f"{kernel}_{lanes}_{name}", sum(a.size for a in strided) // lanes, *arguments, strided[0].shape[2]
+    )
+
+
+def _takes_lanes(ctx: Context, a: Array) -> bool:
+    """Whether vectors of features begin where one of their size may."""
+    size = _LANES * a.itemsize
+    return a.shape[3] % _LANES == 0 and not ctx.address(a) % 16 and not any(step % size for step in a.strides[:3])
+
+
+def _first(ctx: Context, query: int, is_causal: bool) -> int | None:
+    """The number of the first of the queries that are argument number `query`, from the first key on; None: no mask."""
+    return ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1] if is_causal else None
 
 
 def _blocks(
-    ctx: Context, q: Array, k: Array, dtype: DTypeLike, count: int
-) -> Iterator[tuple[slice, list[Array], list[Array]]]:
-    """Some queries at a time, and `count` arrays (batch, heads, queries, keys) of `dtype` and of that of `q`."""
+    ctx: Context, q: Array, k: Array, dtype: DTypeLike, count: int, first: int | None
+) -> Iterator[tuple[slice, slice, list[Array], list[Array]]]:
+    """Some queries at a time, the last ones first, the keys that any of them sees, and `count` arrays (batch, heads,
+    queries, keys) of `dtype` and of that of `q`.
+    """
     batch, heads, queries, _ = q.shape
     line = batch * heads * k.shape[2]
     together = max(1, min(queries, _BLOCK_BYTES // max(line * 4, 1)))
+    together -= together % _GRAIN if _GRAIN < together < queries else 0
     wide = [ctx.scratch(("wide", n), (line * together,), dtype) for n in range(count)]
     narrow = [ctx.scratch(("narrow", n), (line * together,), q.dtype) for n in range(count)]
-    for start in range(0, queries, together):
+    for start in reversed(range(0, queries, together)):
         rows = slice(start, min(start + together, queries))
-        shape = batch, heads, rows.stop - start, k.shape[2]
-        size = line * shape[2]
-        yield rows, [a[:size].reshape(shape) for a in wide], [a[:size].reshape(shape) for a in narrow]
+        seen = k.shape[2] if first is None else max(1, min(first + rows.stop, k.shape[2]))
+        shape = batch, heads, rows.stop - start, seen
+        size = prod(shape)
+        yield rows, slice(seen), [a[:size].reshape(shape) for a in wide], [a[:size].reshape(shape) for a in narrow]
 
 
 def _numbers(ctx: Context, query: int, scores: Array, rows: slice, kept: Array, is_causal: bool) -> tuple[int, ...]:

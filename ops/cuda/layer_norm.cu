@@ -1,4 +1,5 @@
-// Normalization over the last dimension; a block for each row.
+// Normalization over the last dimension; a block for each row. The gradients of weight and bias are sums over rows in
+// two stages: of parts of the rows, by blocks side by side for some columns each, and then of these parts.
 #include "common.cu"
 
 #define LAYER_NORM(T, A, name)                                                                                      \
@@ -36,17 +37,35 @@
       gx[begin + c] =                                                                                            \
           inverse * ((A)gy[begin + c] * weight[c] - sum - ((A)x[begin + c] - centre) * inverse * product);          \
   }                                                                                                                 \
-  extern "C" __global__ void layer_norm_sums_##name(const T* gy, const T* x, const A* mean, const A* scale,         \
-                                                    A* gweight, A* gbias, long long rows, long long width) {        \
-    long long c = THREAD;                                                                                           \
+  extern "C" __global__ void layer_norm_parts_##name(const T* gy, const T* x, const A* mean, const A* scale,        \
+                                                     A* parts, long long rows, long long width, long long count) {  \
+    long long across = (width + BLOCK - 1) / BLOCK, part = blockIdx.x / across;                                     \
+    long long c = blockIdx.x % across * BLOCK + threadIdx.x;                                                        \
     if (c >= width) return;                                                                                         \
     A weight = 0, bias = 0;                                                                                         \
-    for (long long r = 0; r < rows; ++r) {                                                                          \
+    for (long long r = rows * part / count, end = rows * (part + 1) / count; r < end; ++r) {                        \
       A g = (A)gy[r * width + c];                                                                                   \
       weight += g * ((A)x[r * width + c] - mean[r]) * scale[r];                                                     \
       bias += g;                                                                                                    \
     }                                                                                                               \
-    gweight[c] = weight;                                                                                            \
-    gbias[c] = bias;                                                                                                \
+    parts[part * width + c] = weight;                                                                               \
+    parts[(count + part) * width + c] = bias;                                                                       \
   }
 FOR_ALL_TYPES(LAYER_NORM)
+
+// Sums of `count` parts of each column, in order: of those of the weight, and of those of the bias behind them.
+#define LAYER_NORM_SUMS(A, name)                                                                            \
+  extern "C" __global__ void layer_norm_sums_##name(const A* parts, A* gweight, A* gbias, long long width,  \
+                                                    long long count) {                                      \
+    long long k = THREAD;                                                                                   \
+    if (k >= 2 * width) return;                                                                             \
+    const A* column = k < width ? parts + k : parts + (count - 1) * width + k;                              \
+    A sum = 0;                                                                                              \
+    for (long long part = 0; part < count; ++part) sum += column[part * width];                             \
+    if (k < width)                                                                                          \
+      gweight[k] = sum;                                                                                     \
+    else                                                                                                    \
+      gbias[k - width] = sum;                                                                               \
+  }
+LAYER_NORM_SUMS(float, float32)
+LAYER_NORM_SUMS(double, float64)

@@ -15,6 +15,7 @@ from taskflow import Array, Context, Kernel
 
 SOFTMAX, LAYER_NORM, CLASSES, ROWS = map(source, ("softmax", "layer_norm", "classes", "rows"))
 _STEPS = 8  # that one kernel adds up
+_LEAST_ROWS, _SUMMING_BLOCKS = 32, 528  # of a part of a sum over rows; four blocks for each multiprocessor of an H200
 _SUM = Expression.parse("a + b")
 _IS_BELOW, _DIFFERS = Expression.parse("before < k"), Expression.parse("t != ignored")
 
@@ -40,9 +41,15 @@ def gradient_rows(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, 
 
 @partial(Kernel, takes_half=True)
 def row_sums(ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array) -> None:
-    """See `layer_norm`."""
-    inputs, outputs, width = [gy, x, mean, scale], [gweight, gbias], x.shape[-1]
-    launch(ctx, LAYER_NORM, f"layer_norm_sums_{x.dtype}", width, inputs, outputs, mean.size, width)
+    """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
+    rows, width = mean.size, x.shape[-1]
+    across = -(-width // BLOCK)
+    count = max(1, min(rows // _LEAST_ROWS, _SUMMING_BLOCKS // across))
+    parts, numbers = ctx.scratch("parts", (2, count, width), mean.dtype), (rows, width, count)
+    name = f"layer_norm_parts_{x.dtype}"
+    launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
+    name = f"layer_norm_sums_{mean.dtype}"
+    launch(ctx, LAYER_NORM, name, 2 * width, [parts], [gweight, gbias], width, count, dtype=mean.dtype)
 
 
 # -- softmax and loss --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskflow.backend.capture import note_calls
-from taskflow.backend.context import Array, Context, Run, Workspace
+from taskflow.backend.context import Array, Context, Run, Workspace, is_resident
 from taskflow.backend.half import in_float32
 from taskflow.backend.ranks import Communicator, GroupCall, RankGpu
 from taskflow.backend.sources import CudaSource
@@ -59,6 +59,7 @@ __all__ = [
     "Workspace",
     "find_gpus",
     "in_float32",
+    "is_resident",
     "make_backend",
     "note_calls",
 ]

@@ -24,6 +24,7 @@ from taskflow.core.geometry import Rect
 from taskflow.core.random import random_key, uniform
 
 _MAP_NORESERVE = 0x4000  # of Linux; the module has it from Python 3.13 on
+_ON_GPU = (2, 13)  # kinds of devices of DLPack: CUDA's own memory, and managed memory
 _RESERVED_BYTES = 1 << 36  # of addresses for scratch memory
 
 
@@ -37,6 +38,12 @@ def origin(array: Array) -> Array:
 def pointer(array: Array) -> int:
     """Where an array begins in the memory of its device."""
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def is_resident(value: object) -> bool:
+    """Whether a value lies on a GPU, by its own account (DLPack)."""
+    ask = getattr(value, "__dlpack_device__", None)
+    return ask is not None and int(ask()[0]) in _ON_GPU
 
 
 class Workspace:

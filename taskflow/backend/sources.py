@@ -39,7 +39,7 @@ def _read(path: Path) -> str:
     return "\n".join(lines)
 
 
-RANDOM = CudaSource(_CUDA / "random.cu")
+RANDOM, CASTS = (CudaSource(_CUDA / f"{name}.cu") for name in ("random", "casts"))
 
 
 def index_map(shape: Sequence[int], rect: Rect) -> tuple[int, ...]:

@@ -154,6 +154,10 @@ class StreamBackend(ABC):
         """What cuDNN does on the current stream (see `cudnn.OPERATIONS`); None where it is not there or cannot."""
         return None
 
+    def resident(self, stream: Stream, value: Any) -> Array | None:
+        """The array on a GPU that a value is (by DLPack), which `stream` may read from now on; None: it is none."""
+        return None
+
     @abstractmethod
     def read(self, array: Array) -> Array:
         """A copy in the host's memory; waits for every stream. For use between steps."""

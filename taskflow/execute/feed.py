@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from taskflow.backend import is_resident
 from taskflow.core.geometry import Rect
 from taskflow.graph.repeat import in_step
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
@@ -29,17 +30,20 @@ class Feed:
     is_read: bool = False
 
     def fill(self, value: Any) -> None:
-        """Take the fed value: an array of the region's shape and dtype, or a function."""
+        """Take the fed value: an array of the region's shape and dtype, on the host or a GPU, or a function."""
         if not callable(value):
-            value = np.asarray(value)
-            if value.shape != self.shape:
-                raise ValueError(f"feed '{self.name}': has shape {value.shape}, the region {self.shape}")
-            if value.dtype != self.dtype:
-                raise ValueError(f"feed '{self.name}': has dtype {value.dtype}, the region {self.dtype}")
+            value = value if is_resident(value) else np.asarray(value)
+            shape, dtype = tuple(value.shape), str(value.dtype).removeprefix("torch.")
+            if shape != self.shape:
+                raise ValueError(f"feed '{self.name}': has shape {shape}, the region {self.shape}")
+            if dtype != self.dtype:
+                raise ValueError(f"feed '{self.name}': has dtype {dtype}, the region {self.dtype}")
         self.value = value
 
     def into(self, target: Array, rect: Rect) -> None:
         """Copy the box `rect` of the fed value: of an array, or of a function Rect -> array."""
+        if is_resident(self.value):
+            raise ValueError(f"feed '{self.name}': lies on a GPU; the devices of this machine are none")
         if not callable(self.value):
             target[...] = self.value[rect.slices()]
             return

@@ -10,6 +10,8 @@ An operator is fused into the one that reads its result where all of this holds:
 The result between them needs no memory any more. The fused operator has the name of the last one, so that regions keep
 their names. Its flops are the sum; an axis that either of them never splits stays whole.
 
+Casts of parameters to half come first: on a GPU all of them are one launch then.
+
 Fusion comes after `differentiate` and the optimizer, whose operators are fused like any others, and before a strategy.
 The numbers are those of the graph before, bit for bit. In half precision they are nearer to those of float32, since
 the result between the two is not rounded.
@@ -18,12 +20,14 @@ the result between the two is not rounded.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from taskflow.core.dtypes import HALF
 from taskflow.graph.binding import bind
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.pattern import BoundPattern, Pattern
+from taskflow.graph.precision import casts_parameter
 from taskflow.graph.rebuild import rebuild
 
 
@@ -39,7 +43,17 @@ def fuse(graph: Graph) -> Graph:
     fusion = _Fusion(graph)
     for position, op in enumerate(graph.operators):
         fusion.append(op, position)
-    return rebuild(graph, fusion.finished())
+    return rebuild(graph, _casts_first(fusion.finished()))
+
+
+def _casts_first(operators: Sequence[Operator]) -> list[Operator]:
+    """The operators with casts of parameters at the front, unless something updates the parameter before."""
+    written, first, others = set[str](), list[Operator](), list[Operator]()
+    for op in operators:
+        is_first = casts_parameter(op) and op.inputs[0].name not in written
+        (first if is_first else others).append(op)
+        written.update(op.inputs[k].name for k in op.writes)
+    return first + others
 
 
 class _Fusion:

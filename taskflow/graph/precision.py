@@ -14,10 +14,15 @@ Rejected: half copies of all inputs of an operator, which rounds statistics and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from taskflow.backend import Array, Context
+from taskflow.backend.capture import call_each
+from taskflow.backend.sources import CASTS
 from taskflow.core.dtypes import HALF
 from taskflow.graph.dtypes import PRECISIONS, LossScale, Precision, float32_outputs, is_product
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
@@ -78,9 +83,34 @@ def is_cast(op: Operator | None, dtype: str) -> bool:
     return op is not None and op.kernel is _cast and op.inputs[0].dtype == dtype
 
 
-@partial(Kernel, takes_half=True)
-def _cast(ctx: Context, x: Array, y: Array) -> None:
+def casts_parameter(op: Operator) -> bool:
+    """Whether `op` casts a parameter to half."""
+    return op.kernel is _cast and op.inputs[0].role == "parameter" and op.outputs[0].dtype in HALF
+
+
+def _copy(ctx: Context, x: Array, y: Array) -> None:
     ctx.xp.copyto(y, x, casting="unsafe")
+
+
+def _cast_together(ctx: Context, points: Sequence[Sequence[Array]]) -> Callable[[], None]:
+    """A call that casts the arrays of several points in one launch, which have no gaps; see `Kernel.together`."""
+    dtypes = tuple(array.dtype.name for array in points[0])
+    if "float32" not in dtypes or not {*HALF} & {*dtypes}:
+        calls = [partial(_copy, ctx, *arrays) for arrays in points]
+        return partial(call_each, calls)
+    rows = [[ctx.address(x), ctx.address(y), x.size] for x, y in points]
+    parts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[2], _PART)]
+    tables = [ctx.constant(np.array(table, np.int64).reshape(-1)) for table in (rows, parts)]
+    name = "cast_{}_{}".format(*dtypes)
+
+    def call() -> None:
+        ctx.launch(CASTS, name, len(parts) * _BLOCK, *tables, _PART, block=_BLOCK)
+
+    return call
+
+
+_BLOCK, _PART = 256, 4096  # threads of a block, and elements that it casts
+_cast = Kernel(_copy, takes_half=True, cuda=Kernel(_copy, takes_half=True, together=_cast_together))
 
 
 def _cast_backward(op: Operator, gradient: LogicalRegion) -> LogicalRegion:

@@ -21,12 +21,12 @@ class Library:
     """libcublasLt for arrays of the host: descriptors are dictionaries, and pointers are looked up."""
 
     def __init__(self):
-        self.made, self.arrays, self.heuristics, self.knows = {}, {}, 0, True
+        self.made, self.arrays, self.heuristics, self.knows, self.count = {}, {}, 0, True, 0
 
     def _new(self, reference, **fields):
-        number = len(self.made) + 1
-        self.made[number] = fields
-        reference._obj.value = number
+        self.count += 1
+        self.made[self.count] = fields
+        reference._obj.value = self.count
         return 0
 
     def cublasLtCreate(self, handle):
@@ -58,9 +58,11 @@ class Library:
         self.made[preference.value][attribute] = value(reference)
         return 0
 
-    def cublasLtMatmulPreferenceDestroy(self, preference):
-        del self.made[preference.value]
+    def cublasLtMatmulPreferenceDestroy(self, thing):
+        del self.made[thing.value]
         return 0
+
+    cublasLtMatmulDescDestroy = cublasLtMatrixLayoutDestroy = cublasLtDestroy = cublasLtMatmulPreferenceDestroy
 
     def cublasLtMatmulAlgoGetHeuristic(self, handle, description, a, b, c, d, preference, wanted, result, found):
         self.heuristics += 1
@@ -201,6 +203,15 @@ def test_what_cublaslt_knows_no_algorithm_for_is_left_to_others(lt, library):
     assert not lt.matmul(0, made((4, 6), "plain"), made((6, 5), "plain"), z)
     assert not lt.matmul(0, made((4, 6), "plain")[:, ::2], made((3, 5), "plain"), z)
     assert np.all(z == 7)
+
+
+def test_a_refusal_is_remembered_and_nothing_is_left(library):
+    lt, operands = CublasLt(library, 0, lambda array: 4096), [made(s, "plain") for s in ((4, 6), (6, 5), (4, 5))]
+    library.knows, held = False, len(library.made)
+    assert not lt.matmul(0, *operands) and not lt.matmul(0, *operands)
+    assert library.heuristics == 1 and len(library.made) == held == 1
+    del lt
+    assert not library.made
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from taskflow.backend.context import Array
+from taskflow.backend.context import Array, is_resident
 from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.comm.transport import Transport
@@ -285,6 +285,9 @@ class FakeStreams(StreamBackend):
         if self.uses_variants:
             return super().note_not_finite(array, found)
         return lambda: np.logical_or(found, not is_finite(array), out=found)
+
+    def resident(self, stream: FakeStream, value: Any) -> Array | None:
+        return value.exported(self, stream) if is_resident(value) else None
 
     def read(self, array: Array) -> Array:
         self._finish()

@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 
+import ops
 import taskflow
 from taskflow import CostModel, Device, Executor, Graph, MachineModel, lower, measure_machine
 from taskflow.backend import make_backend
@@ -22,8 +23,7 @@ def test_memory_that_is_short_is_missed_before_the_first_step():
     streams = backend()
     _, total = streams.memory(0)
     graph = Graph()
-    graph.parameter("p", (total,), 0.0)  # four times the memory
-    graph.output("p", graph.regions["p"])
+    graph.output("p", ops.multiply(graph.parameter("p", (total,), 0.0), 2.0))  # eight times the memory
     machine = MachineModel.uniform(1, Device("cuda", memory_bytes=1 << 60))
     task_graph = lower(graph, taskflow.single_device(graph, machine), machine)
     with pytest.raises(ValueError, match=r"device 0: no room for \d+ bytes of instances; this executor holds nothing"):

@@ -57,6 +57,19 @@ def test_chains_become_one() -> None:
     }
 
 
+def test_casts_of_parameters_come_first() -> None:
+    graph = Graph()
+    x, t = graph.input("x", (12, 8)), graph.input("t", (12,), "int32")
+    h = ops.relu(ops.linear(x, 16, name="fc1"))
+    loss = ops.softmax_cross_entropy(ops.linear(h, 5, name="fc2"), t)
+    graph = taskflow.precision(graph, "float16")
+    ops.sgd(graph.regions[loss.name], lr=0.1)
+    names = [op.name for op in taskflow.fuse(graph).operators]
+    casts = [f"fc{k}.{part}.float16" for k in (1, 2) for part in ("weight", "bias")]
+    assert names[:4] == casts and names.index("x.float16") > 3
+    assert sorted(names) == sorted(op.name for op in graph.operators)
+
+
 def test_what_lay_between_is_gone_and_the_graph_before_is_as_it_was() -> None:
     graph = residual()
     before = list(graph.operators), dict(graph.regions)

@@ -18,13 +18,14 @@ from tests.strategies import strategies
 pytestmark = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 
 
-def heads(queries=6, keys=6, is_causal=True, precision="float32", dtype="float32"):
-    """Attention between two layers that learn, and a loss."""
+def heads(queries=6, keys=6, is_causal=True, precision="float32", dtype="float32", width=8):
+    """Attention of two heads between two layers that learn, and a loss."""
     graph = Graph()
     x, m = graph.input("x", (2, queries, 8), dtype), graph.input("m", (2, keys, 8), dtype)
-    k, v = (ops.reshape(ops.linear(m, 8), (2, keys, 2, 4)) for _ in range(2))
-    y = ops.fused_attention(ops.reshape(ops.linear(x, 8), (2, queries, 2, 4)), k, v, is_causal, name="a")
-    return trained(graph, ops.linear(ops.reshape(y, (2, queries, 8)), 3), precision)
+    k, v = (ops.reshape(ops.linear(m, width), (2, keys, 2, width // 2)) for _ in range(2))
+    q = ops.reshape(ops.linear(x, width), (2, queries, 2, width // 2))
+    y = ops.fused_attention(q, k, v, is_causal, name="a")
+    return trained(graph, ops.linear(ops.reshape(y, (2, queries, width)), 3), precision)
 
 
 @pytest.mark.parametrize("queries, keys, is_causal", [(6, 6, False), (6, 6, True), (7, 5, True), (5, 7, True)])
@@ -76,6 +77,21 @@ def test_some_queries_at_a_time(queries, keys, is_causal, precision, block_bytes
     monkeypatch.setattr(flash, "_MOST_FEATURES", 0)
     model = heads(queries, keys, is_causal, precision)
     laws.assert_close(run(model, shim.ShimStreams()), on_numpy(model), TOLERANCE[precision])
+
+
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+def test_heads_are_moved_in_vectors_where_they_are_wide_enough(precision, monkeypatch):
+    monkeypatch.setattr(flash, "_MOST_FEATURES", 0)
+    launched = []
+    plain = shim.ShimStreams.kernel
+    monkeypatch.setattr(
+        shim.ShimStreams, "kernel", lambda self, text, name: launched.append(name) or plain(self, text, name)
+    )
+    model = heads(5, 7, False, precision, width=32)
+    laws.assert_close(run(model, shim.ShimStreams()), on_numpy(model), TOLERANCE[precision])
+    assert {name for name in launched if "gather" in name or "scatter" in name} == {
+        f"{kind}_8_{precision}" for kind in ("gather_heads", "scatter_heads", "scatter_sums")
+    }
 
 
 def test_float32_is_refused_and_goes_the_other_way(caplog):

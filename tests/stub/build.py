@@ -18,7 +18,8 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CACHE = HERE.parents[1] / ".cache" / "stub"
+ROOT = HERE.parents[1]
+CACHE = ROOT / ".cache" / "stub"
 SITE, SOURCE, LIBRARY = CACHE / "site", CACHE / "source", "libstub.so"
 _MODULE = Path("cupy_backends", "cuda", "api", "runtime")
 _MACROS = "CUPY_CUDA_VERSION=13000,CUPY_HIP_VERSION=0,CUPY_USE_CUDA_PYTHON=False"
@@ -43,7 +44,7 @@ def environment() -> dict[str, str]:
         _build(folder)
     found = {
         "STUB_LIBRARY": str(folder / LIBRARY),
-        "PYTHONPATH": os.pathsep.join(map(str, (HERE / "start", folder, SITE, HERE.parents[1]))),
+        "PYTHONPATH": os.pathsep.join(map(str, (HERE / "start", folder, SITE, ROOT))),
         "CUPY_CACHE_DIR": str(CACHE / "kernels"),
         "CUPY_ACCELERATORS": "",
     }

@@ -119,10 +119,10 @@ cudaError_t take_memory(void** pointer, size_t bytes, bool is_mapped) {
   size_t whole = (bytes + GRAIN - 1) / GRAIN * GRAIN;
   size_t& used = state.used[state.device];
   Address& next = next_address[state.device];
-  if (!is_mapped && used + whole > TOTAL) return cudaErrorMemoryAllocation;
+  if (!is_mapped && used + bytes > TOTAL) return cudaErrorMemoryAllocation;
   *pointer = (void*)next;
-  state.blocks[next] = {whole, is_mapped};
-  if (!is_mapped) used += whole;
+  state.blocks[next] = {bytes, is_mapped};
+  if (!is_mapped) used += bytes;
   next += whole + GRAIN;  // what runs over the end hits nothing
   return cudaSuccess;
 }

@@ -4,11 +4,13 @@ Kernels are compiled and not executed: what is looked at are arguments, streams,
 numbers are those of tests/ops/test_gpu.py.
 """
 
+import re
 import subprocess
 import sys
 
 import pytest
 
+from taskflow.comm import launch
 from tests.stub import build
 
 PARTS = 3  # of the operators, side by side
@@ -16,12 +18,40 @@ PARTS = 3  # of the operators, side by side
 pytestmark = pytest.mark.skipif(bool(build.why_not()), reason=build.why_not())
 
 
-def pytest_on_the_stub(file, **environment):
+def pytest_on_the_stub(file, *options, **environment):
     """Run the tests of a file beside this one; what they print where one fails."""
-    command = [sys.executable, "-m", "pytest", f"tests/stub/{file}", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", f"tests/stub/{file}", "-q", "-p", "no:cacheprovider", *options]
     variables = build.environment() | {"STUB_DEVICES": "2"} | environment
-    done = subprocess.run(command, cwd=build.HERE.parents[1], env=variables, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=build.ROOT, env=variables, capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout[-20_000:] + done.stderr
+
+
+def test_the_stub_finds_what_is_wrong():
+    assert not pytest_on_the_stub("faults.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["ownership.py", "plans.py"])
+def test_programs(file):
+    assert not pytest_on_the_stub(file)
+
+
+@pytest.mark.slow
+def test_what_a_gpu_is_asked_first():
+    """Tests of tests/gpu that look at no number: guards, steps that are one graph, timelines."""
+    chosen = "short or gives_its_memory or allocate or profiler or one_graph or timeline"
+    assert not pytest_on_the_stub("../gpu", "-k", f"({chosen}) and not wait_for", STUB_DEVICES="1")
+
+
+@pytest.mark.mpi
+def test_memory_of_ranks_ends_when_nobody_maps_it(tmp_path):
+    mpirun = [launch.find_mpirun(), "-n", "2", sys.executable, "tests/stub/ranks.py", str(tmp_path)]
+    variables = build.environment() | launch.settings()
+    done = subprocess.run(mpirun, cwd=build.ROOT, env=variables, capture_output=True, text=True, timeout=120)
+    found = re.fullmatch(r"\[(.*)\] blocks, no faults\n", done.stdout)
+    assert found, done.stdout + done.stderr
+    counts = [int(count) for count in found[1].split(",")]
+    assert counts[-1] <= counts[1], "what was lent is freed at last"
 
 
 @pytest.mark.slow

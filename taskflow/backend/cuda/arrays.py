@@ -72,3 +72,22 @@ def as_of(array: Any, gpu: int) -> Any:
     seen = cupy.cuda.UnownedMemory(memory.ptr, memory.size, memory, gpu)
     pointer = cupy.cuda.MemoryPointer(seen, array.data.ptr - memory.ptr)
     return cupy.ndarray(array.shape, array.dtype, pointer, array.strides)
+
+
+class _Exported:
+    """What was exported for a stream, as `cupy.from_dlpack` takes it."""
+
+    def __init__(self, value: Any, stream: int) -> None:
+        self._device = value.__dlpack_device__()
+        self._capsule = value.__dlpack__(stream=stream)  # now: whoever made it says what the stream waits for
+
+    def __dlpack_device__(self) -> Any:
+        return self._device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._capsule
+
+
+def from_dlpack(value: Any, stream: int) -> Any:
+    """The array of another library on its GPU, once a stream, given by its pointer, may read it; nothing is copied."""
+    return cupy.from_dlpack(_Exported(value, stream))

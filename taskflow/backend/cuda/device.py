@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,13 +30,14 @@ import cupyx
 import numpy as np
 from cupy.cuda import nvtx, runtime
 
-from taskflow.backend.context import Array, pointer
-from taskflow.backend.cuda.arrays import Arrays
+from taskflow.backend.context import Array, is_resident, pointer
+from taskflow.backend.cuda.arrays import Arrays, from_dlpack
 from taskflow.backend.cuda.cublas import WORKSPACE, WORKSPACE_BYTES, Cublas
 from taskflow.backend.cuda.cudnn import Cudnn, CudnnPlan, find_cudnn
 from taskflow.backend.cuda.kernels import KernelTable
+from taskflow.backend.cuda.mapped import mapped_memory
 from taskflow.backend.cuda.queues import CudaStream, malloc, reach, synchronize
-from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of, share
+from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of
 from taskflow.backend.ranks import Communicator, RankGpu
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.comm.transport import Transport
@@ -93,7 +95,9 @@ class CudaStreams(StreamBackend):
 
     def _use(self, device: int) -> int:
         """The GPU of a device, which can reach all that were used before."""
-        gpu = self.gpu(device)
+        return self._use_gpu(self.gpu(device))
+
+    def _use_gpu(self, gpu: int) -> int:
         if gpu not in self._gpus:
             reach(self._gpus, gpu)
             self._gpus.add(gpu)
@@ -178,7 +182,7 @@ class CudaStreams(StreamBackend):
         return rank_gpu_of(self.gpu(device))
 
     def shared_zeros(self, device: int, size_bytes: int, ranks: Transport) -> list[Array] | None:
-        arrays, failure = share(self.zeros(device, max(size_bytes, 1)), self.gpu(device), ranks)
+        arrays, failure = mapped_memory().share(size_bytes, self._use(device), ranks)
         if failure:
             _log.warning("CUDA IPC: %s", failure)
         return arrays
@@ -278,12 +282,22 @@ class CudaStreams(StreamBackend):
         finally:
             nvtx.RangePop()
 
+    def resident(self, stream: CudaStream, value: Any) -> Array | None:
+        if not is_resident(value):
+            return None
+        found = from_dlpack(value, stream.ptr)
+        self._use_gpu(found.device.id)
+        return found  # type: ignore[no-any-return]
+
     @contextmanager
     def warm_step(self) -> Iterator[None]:
         if not self._is_checked:
             yield
             return
-        with cupyx.allow_synchronize(False), cupy.cuda.using_allocator(_refuse_memory):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "cupyx.allow_synchronize")  # CuPy says that it may miss some
+            refused = cupyx.allow_synchronize(False)
+        with refused, cupy.cuda.using_allocator(_refuse_memory):
             yield
 
 

@@ -115,7 +115,9 @@ class StreamReplay:
     ) -> None:
         self._backend, self._staging, self._cells = backend, staging, cells
         self._streams, self._devices = list(streams.values()), [devices[s] for s in streams]
-        self._leads = dict(zip(reversed(self._devices), reversed(self._streams)))  # the first stream of every device
+        self._leads: dict[int, Any] = {}  # the first stream of every device, that of the lead first
+        for device, stream in zip(self._devices, self._streams):
+            self._leads.setdefault(device, stream)
         self._number = {s: k for k, s in enumerate(streams)} | {HOST: len(streams)}
         self._captures, self._times = captures and not times and not backend.is_profiled, times
         self.issued_seconds = 0.0
@@ -281,7 +283,7 @@ class StreamReplay:
             return segment, self._backend.capture(self._lead, issue)
         except NotCapturable as error:
             _log.warning(
-                "%d calls of a step are issued one by one: no graph of them can be made: %s", len(segment.of), error
+                "%d calls of a step are issued one by one: they cannot be captured together: %s", len(segment.of), error
             )
             return replace(segment, is_captured=False), issue
 

@@ -1,6 +1,7 @@
 """What a step gets from the host: the boxes of its feeds, and numbers that change from step to step.
 
-Feeds go through pinned memory and a staging block on the device, two of each in turn. So the next batch can be copied
+Feeds go through pinned memory and a staging block on the device, two of each in turn; those that lie on a GPU already
+are copied to the staging block there. So the next batch can be copied
 to the device while a step runs (`stage`), on a stream of its own; a step then begins with one copy on the device, from
 the staging block of its turn to the block that the feed rows read. That block is at one address, as a captured graph
 needs it.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -25,6 +27,8 @@ from taskflow.core.geometry import Rect
 from taskflow.execute.feed import Feed
 from taskflow.execute.gpu.ledger import Ledger
 from taskflow.tasks.task_graph import Array
+
+Call = Callable[[], object]
 
 _ALIGNMENT = 64
 _CELL_BYTES = 8
@@ -76,6 +80,7 @@ class Staging:
         self._pinned = {d: [backend.pinned(self._size(d)) for _ in range(2)] for d in self._devices}
         self._staged = {d: [self._block(d) for _ in range(2)] for d in self._devices}
         self._blocks = {d: self._block(d) for d in self._devices}
+        self._held: dict[int, list[list[Call]]] = {d: [[], []] for d in self._devices}  # arrays that are copied
         self._events = {d: backend.make_event(d) for d in self._devices}
         for device in self._devices:
             for part in self._parts[device]:
@@ -93,10 +98,20 @@ class Staging:
         if self._is_staged:
             raise InternalError("the feeds of the next step are staged already")
         for device in self._devices:
-            pinned, stream = self._pinned[device][self._turn], self._streams[device]
+            pinned, staged = self._pinned[device][self._turn], self._staged[device][self._turn]
+            stream, there = self._streams[device], list[Call]()
             for part in self._parts[device]:
-                part.feed.into(part.view(pinned), part.rect)
-            self._backend.run(stream, self._backend.copy(self._staged[device][self._turn], pinned))
+                value = self._backend.resident(stream, part.feed.value)
+                if value is None:
+                    part.feed.into(part.view(pinned), part.rect)
+                else:
+                    box = value[part.rect.slices()]
+                    there.append(partial(self._backend.xp.copyto, part.view(staged), box))
+            if len(there) < len(self._parts[device]):
+                self._backend.run(stream, self._backend.copy(staged, pinned))
+            for call in there:  # over what the host has sent in their place
+                self._backend.run(stream, call)
+            self._held[device][self._turn] = there
             self._backend.record(stream, self._events[device])
         self._is_staged = True
 

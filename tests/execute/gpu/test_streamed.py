@@ -1,5 +1,6 @@
 """Programs for GPUs on fake streams: the laws, missing events, captured steps, feeds and outputs."""
 
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -274,6 +275,45 @@ def test_the_next_feeds_can_be_given_ahead(kind, starve):
         values = [step(batches[0], prefetch=batches[1]), step(prefetch=batches[2]), step(prefetch=batches[3]), step()]
         weights = {name: step.read(name) for name in step.persistent}
     laws.assert_equal({f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | weights, expected)
+
+
+class OnDevice:
+    """A feed that lies on a device of the fake, where a stream of its own is still to make it."""
+
+    def __init__(self, value):
+        self.shape, self.dtype, self._value = value.shape, value.dtype, value
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def exported(self, backend, stream):
+        array, device = np.full_like(self._value, -1), stream.device
+        maker, made = backend.make_stream(device, "maker"), backend.make_event(device)
+        backend.run(maker, lambda: np.copyto(array, self._value))
+        backend.record(maker, made)
+        backend.wait(stream, made)
+        return array
+
+
+@pytest.mark.parametrize("starve", [None, *STARVED, "maker"])
+def test_feeds_may_lie_on_a_device(starve):
+    graph, machine = network(), MachineModel.uniform(2, Device(kind="cuda"))
+    task_graph = lower(graph, random_strategy(graph, machine, 2), machine)
+    expected = run(task_graph, feeds(4), FakeStreams())
+    batches = [{"x": OnDevice(f["x"]), "t": OnDevice(f["t"]) if k % 2 else f["t"]} for k, f in enumerate(feeds(4))]
+    with Executor(task_graph, seed=3, backend=FakeStreams(0, starve), record=False) as step:
+        values = [step(batches[0], prefetch=batches[1]), step(prefetch=batches[2]), step(), step(batches[3])]
+        weights = {name: step.read(name) for name in step.persistent}
+    laws.assert_equal({f"{n} {k}": v for k, found in enumerate(values) for n, v in found.items()} | weights, expected)
+
+
+def test_a_feed_on_a_gpu_is_for_gpus():
+    graph, machine = network(), MachineModel.uniform(1)
+    step = Executor(lower(graph, taskflow.single_device(graph, machine), machine))
+    with pytest.raises(ValueError, match="feed 'x': lies on a GPU; the devices of this machine are none"):
+        step({**feeds()[0], "x": OnDevice(feeds()[0]["x"])})
+    with pytest.raises(ValueError, match=re.escape("feed 'x': has shape (5, 4), the region (6, 4)")):
+        step({**feeds()[0], "x": OnDevice(feeds()[0]["x"][:5])})
 
 
 def test_feeds_are_not_given_twice():

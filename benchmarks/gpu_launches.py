@@ -1,0 +1,178 @@
+"""A step's launches, without a GPU: what the models of `gpu` give to one, from the trace of the stub (tests/stub).
+
+`python benchmarks/gpu.py --estimate` runs it in the environment of the stub. Kernels are not executed, so seconds are
+estimates: each launch takes what a graph takes for a node, and what moves its bytes or does its flops, by the peaks of
+an H200; a kernel of fewer blocks than there are multiprocessors gets their share of the bandwidth.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+from gpu_models import CASES
+
+import taskflow
+from taskflow import Device, Executor, Graph, MachineModel, lower
+from taskflow.backend import Context
+from taskflow.backend.cuda.device import CudaStreams
+from taskflow.tasks.task_graph import Privilege
+from tests.stub import stub
+
+NODE_SECONDS, BANDWIDTH, MULTIPROCESSORS = 1.2e-6, 4.2e12, 132  # NVIDIA H200; benchmarks/results has the first two
+FLOPS = {"bfloat16": 788e12, "float16": 788e12, "tf32": 394e12, "float32": 51e12, "float64": 51e12}
+TYPES = {0: "float32", 1: "float64", 2: "float16", 14: "bfloat16"}
+TF32 = 77  # the number of a compute type
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Something that a stream is given.
+
+    Attributes:
+        kind: kernel, product, copy or fill.
+        name: of the kernel.
+        row: of the task graph.
+        bytes: that it reads and writes at least, as far as the sizes of its arrays are known.
+        seconds: estimated.
+    """
+
+    kind: str
+    name: str
+    row: str
+    bytes: float
+    seconds: float
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether it does nothing but to change a dtype."""
+        types = self.name.partition("cupy_copy__")[2].split("_")
+        return len(types) == 2 and types[0] != types[1]
+
+
+def launches_of(graph: Graph) -> list[Launch]:
+    """Those of a training step on one GPU, in issue order."""
+    machine = MachineModel.uniform(1, Device("cuda", memory_bytes=139 << 30))
+    rows = lower(graph, taskflow.single_device(graph, machine), machine)
+    found: list[Launch] = []
+    with Executor(rows, backend=CudaStreams(), record=False, allow_nan=True) as step:
+        streamed: Any = step._streamed
+        for item in streamed.issue.items:
+            lines: list[list[str]] = []
+            with _scratch() as scratch, stub.traced(lines):
+                streamed.backend.run(streamed.issue.streams[item.stream], item.call)
+            sizes = _sizes(step, item.row, item.name) | scratch
+            found += [_launch(line, str(rows_name(step, item.row)), sizes) for line in lines]
+    return found
+
+
+def rows_name(step: Executor, row: int) -> str:
+    """The operator of a row that runs."""
+    return step._rows.name(row)
+
+
+class _scratch:
+    """Notes address and size of the scratch arrays that kernels ask for within the block."""
+
+    def __enter__(self) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        self._plain = Context.scratch
+
+        def scratch(context: Context, *args: Any) -> Any:
+            array = self._plain(context, *args)
+            sizes[array.data.ptr] = array.nbytes
+            return array
+
+        Context.scratch = scratch  # type: ignore[method-assign]
+        return sizes
+
+    def __exit__(self, *error: object) -> None:
+        Context.scratch = self._plain  # type: ignore[method-assign]
+
+
+def _sizes(step: Executor, row: int, name: str) -> dict[int, int]:
+    """Address -> bytes that are moved of the arrays of a row, or of all rows that run together with it."""
+    rows, memory, found = step._rows, step.memory, dict[int, int]()
+    together = [row]
+    groups = step._streamed._groups  # type: ignore[union-attr]
+    for each in groups._groups.values():
+        together = next((members for members in each if members[0] == row), together)
+    for member in together:
+        for instance, rect, privilege in rows.args(member):
+            if instance >= 0:
+                view: Any = memory.view(instance, rect)
+                found[view.data.ptr] = view.nbytes * (1 + (privilege == Privilege.READ_WRITE))
+    return found
+
+
+def _launch(line: list[str], row: str, sizes: dict[int, int]) -> Launch:
+    kind = line[0]
+    if kind == "kernel":
+        _, _, grid, _, name, *pointers = line
+        moved = sum(sizes.get(int(pointer, 16), 0) for pointer in dict.fromkeys(pointers))
+        share = min(1.0, int(grid) / MULTIPROCESSORS)
+        return Launch(kind, name, row, moved, max(NODE_SECONDS, moved / BANDWIDTH / share))
+    if kind == "product":
+        m, n, k, count, first, last, compute = map(int, line[2:9])
+        size = np.dtype(TYPES[first].replace("bfloat16", "float16")).itemsize
+        result = np.dtype(TYPES[last].replace("bfloat16", "float16")).itemsize
+        moved, flops = count * (size * (m * k + k * n) + result * m * n), 2.0 * m * n * k * count
+        rate = FLOPS["tf32" if compute == TF32 else TYPES[first]]
+        return Launch(kind, f"{m}x{n}x{k}", row, moved, max(NODE_SECONDS, moved / BANDWIDTH, flops / rate))
+    size = int(line[2])
+    moved = size * (1 if kind == "fill" else 2)
+    return Launch(kind, kind, row, moved, max(NODE_SECONDS, moved / BANDWIDTH))
+
+
+def cases() -> Iterator[tuple[str, str]]:
+    """Models and precisions of the table."""
+    for name, case in CASES.items():
+        for precision in case.precisions:
+            yield name, precision
+
+
+def table_row(name: str, precision: str, found: list[Launch]) -> str:
+    """A line of the table."""
+    count = Counter(each.kind for each in found)
+    casts = sum(each.is_cast for each in found)
+    seconds, moved = sum(each.seconds for each in found), sum(each.bytes for each in found)
+    numbers = count["kernel"], count["product"], count["copy"] + count["fill"], casts
+    return f"| {name} | {precision} | {' | '.join(map(str, numbers))} | {moved / 1e9:.2f} | {seconds * 1e3:.2f} |"
+
+
+HEAD = """| model | precision | kernels | products | copies | casts among them | GB moved | ms by roofline |
+|---|---|---|---|---|---|---|---|"""
+
+
+def longest(found: list[Launch], count: int = 12) -> Iterator[str]:
+    """The kernels that take most of a step, with how often each runs."""
+    seconds, often = Counter[str](), Counter[str]()
+    for each in found:
+        seconds[each.name] += each.seconds  # type: ignore[assignment]
+        often[each.name] += 1
+    for name, total in seconds.most_common(count):
+        yield f"  {total * 1e3:8.3f} ms {often[name]:5d} x {name}"
+
+
+def main(wanted: list[str]) -> None:
+    """Print the table of all models, or of those that are named, and then what takes most of each."""
+    print(HEAD, flush=True)
+    details = []
+    for name, precision in cases():
+        if not wanted or name in wanted or f"{name},{precision}" in wanted:
+            found = launches_of(CASES[name].graph(precision))
+            print(table_row(name, precision, found), flush=True)
+            details += [f"\n{name}, {precision}", *longest(found)]
+    print("\n".join(details))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
