@@ -23,7 +23,6 @@ from ops.tiles import channels_last, contiguous, deliver, reach, spatial, work_a
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
 
 _BLOCK_BYTES = 2 << 20  # columns of as many outputs at a time as stay near the core
-_GPU_BLOCK_BYTES = 256 << 20  # there it is launches that count: a block fills the GPU
 _REUSE = 4  # or of so many times the bytes of the weights, so that going through those costs little
 
 Windows = tuple[Window, Window]
@@ -322,8 +321,7 @@ def _blocks(ctx: Context, y: Array, groups: int, elements: int) -> Iterator[tupl
     """Images and lines of the outputs `y`, several images or some lines of one, and memory for their columns."""
     images, height, width, out_channels = y.shape
     least_bytes = _REUSE * out_channels * elements * y.itemsize
-    block_bytes = _GPU_BLOCK_BYTES if ctx.is_cuda else _BLOCK_BYTES
-    outputs = max(block_bytes, least_bytes) // max(groups * elements * y.itemsize, 1)
+    outputs = max(_BLOCK_BYTES, least_bytes) // max(groups * elements * y.itemsize, 1)
     together = max(1, min(images, outputs // max(height * width, 1)))
     lines = height if together > 1 else max(1, min(height, outputs // max(width, 1)))
     memory = ctx.scratch("columns", (groups * together * lines * width * elements,), y.dtype)
