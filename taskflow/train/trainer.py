@@ -21,34 +21,31 @@ from taskflow.checkpoint.history import History, Keeper, Position, plan_notes
 from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import Interrupted, Interrupts
 from taskflow.comm.transport import connect
-from taskflow.core.text import describe_memory, is_loss, printable
+from taskflow.core.text import is_loss, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
 from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
-from taskflow.report.console import make_console, print_table, show_compiling, show_progress
-from taskflow.report.describe import describe_bytes, describe_plan
-from taskflow.report.page import ReportInputs, report_data, save_page
+from taskflow.report.console import make_console, show_compiling, show_progress
 from taskflow.schedule import Policy, Schedule, by_ordinal
 from taskflow.schedule.orders import Order, issue_order
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult, search_at_home
-from taskflow.searching.at_home import ALONE
 from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.micro_batches import most_micro_batches
 from taskflow.strategy.rules import data_parallel
 from taskflow.strategy.strategy import Strategy
 from taskflow.tasks.task_graph import Array
-from taskflow.tasks.timeline import Timeline
 from taskflow.train.batches import Feeds
 from taskflow.train.callbacks import Callback, Moment
 from taskflow.train.loading import Source, reading, samples_of
 from taskflow.train.rates import Rate
 from taskflow.train.session import Means, Session
 from taskflow.train.sizes import Sizes
+from taskflow.train.summary import Summary
 
 Rule = Callable[[Graph, MachineModel], Strategy | Plan]
 Resized = Callable[[int], Graph]  # samples -> graph
@@ -373,57 +370,9 @@ class Trainer:
                 `taskflow report`); rank 0 does so.
             history: the measured step is its median step; default: the last step.
         """
-        named = [op for op in self._graph.operators if op.name in self.strategy]
-        rows = [(op.name, str(self.strategy[op.name]), op.pattern) for op in named]
-        print_table(self.console, [("operator", "split", "pattern"), *rows])
-        if more := describe_plan(self.plan):
-            self.console.print(f"plan: {more}")
-        if self.found:
-            self.console.print(f"search: {self.found}")
-            if (alone := self.found.baseline_seconds.get(ALONE)) is not None:
-                self.console.print(f"one device alone:    {alone * 1e3:.3f} ms, predicted")
-        measured = history.step_seconds if history else self.step.seconds
-        measured = max(self.transport.gather(measured))
-        self.console.print(f"predicted step time: {self.predicted_seconds * 1e3:.3f} ms")
-        ratio = measured / self.predicted_seconds
-        self.console.print(f"measured step time:  {measured * 1e3:.3f} ms ({ratio:.2f} of predicted)")
-        if self.transport.size < len(self.task_graph.devices_used):
-            self.console.print(
-                "  (one process runs several devices one after the other; the prediction is for a rank each)"
-            )
-        elif not 1 / 1.3 < ratio < 1.3:
-            self.console.print("  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)")
-        self.console.print(f"bytes moved a step:  {self.task_graph.bytes_moved}")
-        for device, size in enumerate(self.step.plan.peak_bytes.tolist()):
-            self.console.print(f"peak memory of device {device}: {describe_memory(size)}")
-        if page is not None:
-            self._write_page(page)
-
-    def _write_page(self, page: str | Path) -> None:
-        """The page of the plan, with the last step of all ranks if it was recorded."""
-        measured = self._measured() if self._record and self.step.seconds else None
-        plain = Plan(data_parallel(self.graph, self.machine))
-        inputs = ReportInputs(
-            title=f"A run on {len(self.machine.devices)} devices",
-            graph=self.graph,
-            machine=self.machine,
-            costs=self.costs,
-            plan=self.plan,
-            name="plan",
-            compared=None if plain == self.plan else ("data parallel", plain),
-            found=self.found,
-            measured=measured,
-            with_baselines=False,
-        )
-        size = self.transport.on_rank_0(lambda: save_page(page, report_data(inputs)))
-        self.console.print(f"written: {page} ({describe_bytes(size)})")
-
-    def _measured(self) -> Timeline:
-        """The last step, as all ranks together have measured it; each counts from its own start."""
-        own = self.step.timeline
-        found = self.transport.gather((own.start, own.end, own.seconds))
-        start, end = (np.fmin.reduce([part[k] for part in found]) for k in (0, 1))
-        return replace(own, start=start, end=end, seconds=max(part[2] for part in found))
+        planned = self.graph, self.machine, self.costs, self.plan, self.found
+        ran = self._graph, self.task_graph, self.step, self.predicted_seconds, self._record
+        Summary(*planned, *ran, self.console, self.transport).print(page, history)
 
 
 def _in_time(plan: Plan, accumulate: int, order: Order | Policy | Schedule | str | None) -> Plan:
