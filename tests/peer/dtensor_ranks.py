@@ -6,6 +6,7 @@ split something, and how many operators the plan could not say.
 
 import copy
 import sys
+from datetime import timedelta
 from functools import reduce
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from architectures import made
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+LONGEST = timedelta(seconds=180)  # a rank that waits longer for another one gives up
 
 
 def searched(module, inputs, devices):
@@ -70,7 +73,7 @@ def run(name, devices):
 def main(rank, devices, file, names):
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=devices)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=devices, timeout=LONGEST)
     for name in names:
         worst, split, styles, unsaid = run(name, devices)
         if rank == 0:

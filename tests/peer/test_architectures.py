@@ -42,6 +42,8 @@ def largest(found: Any, expected: Any) -> float:
 
 def compared(name: str) -> tuple[int, int, float, float]:
     """Operators, parameters, and the largest differences of outputs and gradients from torch's."""
+    import torch
+
     from .architectures import made
 
     module, inputs = made(name)
@@ -59,8 +61,12 @@ def compared(name: str) -> tuple[int, int, float, float]:
     machine = MachineModel.uniform(2)
     with Executor(lower(graph, data_parallel(graph, machine), machine)) as step:
         model.load(step)
+        back = ops.to_torch(step, module)
         found = step({r: x.numpy() for r, x in zip(model.inputs, inputs, strict=True)})
-    module.load_state_dict(state)
+    for p in module.parameters():
+        p.data.zero_()
+    module.load_state_dict(back, strict=True)
+    assert all(torch.equal(v, state[k]) for k, v in module.state_dict().items())
     results = results_of(module, inputs)
     sum((y * y).sum() for y in results).backward()
     outputs = max(largest(found[f"y{k}"], y) for k, y in enumerate(results))
@@ -87,7 +93,7 @@ def test_thirty_architectures(subtests: pytest.Subtests, torch: Any, capsys: pyt
         print(f"\n{'architecture':20}{'operators':>10}{'gradients':>12}{'outputs':>12}{'gradients':>12}{'s':>8}")
         print("\n".join(rows))
     assert right == len(names)
-    assert right >= 30 or not importlib.util.find_spec("transformers")
+    assert right >= 31 or not importlib.util.find_spec("transformers")
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -121,22 +127,18 @@ def test_twenty_steps_beside_torch_and_back(name: str, torch: Any) -> None:
             np.testing.assert_allclose(other.state_dict()[key].numpy(), value.numpy(), rtol=0, atol=1e-9)
 
 
-def test_weights_of_all_go_back(subtests: pytest.Subtests, torch: Any) -> None:
-    """What was read of a module is all of it again, under its names; strict."""
-    from .architectures import made
+def test_what_no_graph_has_is_refused_in_one_line_with_its_place(subtests: pytest.Subtests, torch: Any) -> None:
+    from .architectures import REFUSED, others
 
-    for name in names_of():
-        module, inputs = made(name)
-        with subtests.test(name):
-            model = ops.from_torch(module, inputs, check=False)
-            doubled = {k: v + 1 if v.dtype.kind == "f" else v for k, v in model.weights.items()}
-            state = ops.to_torch(doubled, module)
-            before = module.state_dict()
-            assert module.load_state_dict(state, strict=True)
-            read = {r for r in ops.from_torch_state(before) if r in doubled}
-            assert read
-            again = ops.from_torch(module, inputs, check=False).weights
-            assert all(np.array_equal(again[r], doubled[r]) for r in read)
+    assert len(REFUSED) == 3
+    for name, (make, inputs, reason, line) in REFUSED.items():
+        with subtests.test(name), pytest.raises(ValueError) as caught:
+            ops.from_torch(make().double(), inputs())
+        text = str(caught.value)
+        assert "\n" not in text
+        assert text.startswith(f"from_torch: {reason}")
+        assert f'("{others.__file__}", line ' in text
+        assert f": {line})" in text
 
 
 def test_values_of_another_module_are_refused(torch: Any) -> None:

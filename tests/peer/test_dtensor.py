@@ -13,7 +13,7 @@ import ops
 from taskflow import MachineModel, ParallelConfig, Strategy, data_parallel
 
 RANKS = Path(__file__).with_name("dtensor_ranks.py")
-ON_FOUR = ("nanoGPT", "Llama", "TransformerEncoder", "MLP-Mixer", "NeRF", "GAT", "VAE")
+ON_FOUR = ("nanoGPT", "Llama", "MLP-Mixer", "NeRF", "GAT", "VAE")
 
 
 def run_on(devices: int, names: tuple[str, ...], folder: Path) -> dict[str, tuple[float, int, int, int]]:

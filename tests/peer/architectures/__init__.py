@@ -1,6 +1,6 @@
-"""Thirty architectures, no two alike, scaled down: `ARCHITECTURES` maps a name to what makes (module, inputs).
+"""Thirty-one architectures, no two alike, scaled down: `ARCHITECTURES` maps a name to what makes (module, inputs).
 
-`REFUSED` are three more, each with a part of the one line that says why. Modules and inputs are of float64.
+`REFUSED` are three more, with the line that asks for what no graph has, and what is said. All are of float64.
 """
 
 import torch
@@ -56,3 +56,20 @@ def made(name):
     torch.manual_seed(3)
     make, inputs = ARCHITECTURES[name]
     return make().double().train(), inputs()
+
+
+REFUSED = {
+    "early exit": (
+        others.EarlyExit,
+        lambda: floats(2, 4),
+        "what forward does depends on the value of a tensor",
+        "if h.abs().max() < self.enough:",
+    ),
+    "adaptive steps": (
+        others.AdaptiveSteps,
+        lambda: floats(2, 4),
+        "what forward does depends on the value of a tensor",
+        "while error > 1e-3:",
+    ),
+    "bilinear form": (others.BilinearForm, lambda: floats(2, 4), "there is no operator for", "return self.form(x, x)"),
+}

@@ -54,6 +54,48 @@ class Field(nn.Module):
         return F.softplus(self.density(h)).squeeze(-1), torch.sigmoid(self.colour(h))
 
 
+class EarlyExit(nn.Module):
+    """As many layers as it takes."""
+
+    def __init__(self, enough=0.1):
+        super().__init__()
+        self.layers, self.enough = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)]), enough
+
+    def forward(self, x):
+        h = x
+        for layer in self.layers:
+            h = torch.tanh(layer(h))
+            if h.abs().max() < self.enough:
+                break
+        return h
+
+
+class AdaptiveSteps(nn.Module):
+    """A fixed point, as deep equilibrium models look for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        h, error = x, 1.0
+        while error > 1e-3:
+            new = 0.1 * torch.tanh(self.fc(h)) + x
+            h, error = new, (new - h).abs().max()
+        return h
+
+
+class BilinearForm(nn.Module):
+    """A layer that there is no operator for."""
+
+    def __init__(self):
+        super().__init__()
+        self.form = nn.Bilinear(4, 4, 2)
+
+    def forward(self, x):
+        return self.form(x, x)
+
+
 class OfTransformers(nn.Module):
     """A model of `transformers` that takes tensors and gives tensors."""
 
@@ -108,6 +150,7 @@ def efficientnet():
         strides=[1, 2],
         num_block_repeats=[1, 2],
         expand_ratios=[1, 2],
+        initializer_range=0.3,
         num_labels=3,
     )
     return OfTransformers(EfficientNetForImageClassification(config), "pixel_values")
