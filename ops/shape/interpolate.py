@@ -108,12 +108,12 @@ def _matrices(
     found = []
     both = zip(spatial(ctx.rect(made)), spatial(ctx.rect(read)), axes, strict=True)
     for k, ((first, end), (lo, hi), axis) in enumerate(both):
-        whole = np.zeros((end - first, axis[0]))
-        at = np.arange(first, end)
-        for points, shares in taps(mode, align_corners, at, axis):
-            np.add.at(whole, (at - first, points), shares)
         matrix = ctx.scratch(("matrix", k), (end - first, hi - lo), like.dtype)
-        matrix[...] = ctx.xp.asarray(whole[:, lo:hi].astype(like.dtype))
+        ctx.xp.copyto(matrix, 0)
+        for points, shares in taps(mode, align_corners, np.arange(first, end), axis):
+            for row, (point, share) in enumerate(zip(points.tolist(), shares.tolist(), strict=True)):
+                if share and lo <= point < hi:  # number by number: an array would be copied from the host
+                    matrix[row, point - lo : point - lo + 1] += share
         found.append(matrix)
     return found
 

@@ -11,6 +11,7 @@ from functools import partial
 from math import gcd, prod
 
 from ops.building import check_dim, check_region, checked, distinct, fresh, gradient_of_first, launch_first, term, terms
+from ops.tiles import contiguous
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
@@ -237,7 +238,7 @@ def _copy_in_order(ctx: Context, x: Array, y: Array) -> None:
     if y.flags.c_contiguous:
         ctx.xp.copyto(y.reshape(x.shape), x)
     else:
-        ctx.xp.copyto(y, x.reshape(y.shape))
+        ctx.xp.copyto(y, contiguous(ctx, "x", x).reshape(y.shape))
 
 
 @partial(Kernel, is_captured=True, takes_half=True)

@@ -33,15 +33,17 @@ class Reading(Protocol):
 
 
 class OfArrays:
-    """Batches by index: all ranks have them."""
+    """Batches by index, or what has their `epoch` and length: all ranks have them."""
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: Any, graph: Graph) -> None:
         self.batches, self.count = batches, len(batches)
+        self._samples = samples_of(graph)
 
     def epoch(self, number: int) -> Iterator[Sized]:
         """The feeds of every batch."""
-        sizes = self.batches.sizes()
-        yield from zip(sizes, self.batches.epoch(number), strict=True)
+        sizes = iter(self.batches.sizes() if hasattr(self.batches, "sizes") else ())
+        for feeds in self.batches.epoch(number):
+            yield next(sizes, self._samples), feeds
 
 
 class OfIterable:
@@ -81,7 +83,8 @@ class OfIterable:
 
 def reading(source: Source, graph: Graph, transport: Transport) -> Reading:
     """How batches are read for a graph."""
-    return OfArrays(source) if isinstance(source, Batches) else OfIterable(source, graph, transport)
+    is_by_index = hasattr(source, "epoch") and hasattr(source, "__len__")
+    return OfArrays(source, graph) if is_by_index else OfIterable(source, graph, transport)
 
 
 def feeds_of(item: Any, inputs: Sequence[LogicalRegion]) -> Sized:

@@ -72,7 +72,8 @@ def test_evaluation_graphs_of_any_batch(batch, parts, trainers):
     alone = on_one_device.evaluate(graph, taskflow.Batches(feeds, batch))["loss"]
     assert abs(found - alone) <= 1e-10
     assert trainer.plan.for_graph(graph).parts == parts
-    rows = trainer._evaluators[id(graph)][1].task_graph
+    (step,) = trainer._evaluators[id(graph)][1].executors.values()
+    rows = step.task_graph
     assert rows.ordinal.max() + 1 == parts
     halves = [[box for _, box in each.homes["fc0.weight"]] for each in (rows, trainer.task_graph)]
     assert halves[0] == halves[1] and len(halves[0]) == 2

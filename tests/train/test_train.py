@@ -79,7 +79,7 @@ def test_steps_on_gpus_are_captured_and_give_the_losses_of_cpus():
     found, expected = (trainer.fit(kept.batches(), 2, validation=validation()) for trainer in (gpu, cpu))
     for kind in ("outputs", "validation"):
         np.testing.assert_allclose(getattr(found, kind)["loss"], getattr(expected, kind)["loss"], rtol=1e-6)
-    steps = gpu.step, *(step for _, step in gpu._evaluators.values())
+    steps = gpu.step, *(step for _, sizes in gpu._evaluators.values() for step in sizes.executors.values())
     assert all(step._streamed.replay.is_captured for step in steps)
     assert found.step_seconds > 0
 
