@@ -107,8 +107,11 @@ class Summary:
         self.console.print(f"written: {page} ({describe_bytes(size)})")
 
     def _measured(self) -> Timeline:
-        """The last step, as all ranks together have measured it; each counts from its own start."""
+        """The last step, as all ranks together have measured it; each counts from its own start.
+
+        Rows that no rank carries out stay unknown: copies whose source a fold reads in shared memory.
+        """
         own = self.step.timeline
         found = self.transport.gather((own.start, own.end, own.seconds))
-        start, end = (np.fmin.reduce([part[k] for part in found]) for k in (0, 1))
+        start, end = (best.reduce([part[k] for part in found]) for k, best in enumerate((np.fmin, np.fmax)))
         return replace(own, start=start, end=end, seconds=max(part[2] for part in found))

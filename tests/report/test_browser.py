@@ -205,6 +205,7 @@ def test_memory_and_links(opened, data):
     device = opened.run("memoryDevice")
     assert step["memory"]["peak_in_use_bytes"][device] == max(step["memory"]["peak_in_use_bytes"])
     assert step["memory"]["alive"][device]["name"][0] in opened.text("#memory-alive")
+    assert "data parallel" in opened.text("#memory-chart .u-legend")  # the other plan's memory beside it
     before = canvas(opened, "#memory-chart canvas")
     opened.page.select_option("#memory-device", str((device + 3) % len(MACHINE.devices)))
     assert step["memory"]["alive"][(device + 3) % 8]["name"][0] in opened.text("#memory-alive")

@@ -128,6 +128,16 @@ def test_memory_is_that_in_use(data, graph):
     assert classes["state"] >= classes["parameter"]  # Adam keeps two
 
 
+def test_memory_of_many_devices_is_that_of_the_fullest(monkeypatch):
+    timeline = on_cluster(lambda graph, machine: stages(graph, machine, 2, 2))
+    whole = memory_columns(timeline)
+    monkeypatch.setattr("taskflow.report.page.memory.MOST_DEVICES", 3)
+    some = memory_columns(timeline)
+    assert len(some["devices"]) == 3 and some["devices"] == sorted(some["devices"])
+    assert some["peak_in_use_bytes"] == [whole["peak_in_use_bytes"][device] for device in some["devices"]]
+    assert max(whole["peak_in_use_bytes"]) in some["peak_in_use_bytes"]
+
+
 def test_usage_adds_up(data, graph):
     step, timeline = data["steps"][0], timeline_of(graph, model_parallel)
     usage, busy = step["usage"], timeline.busy_seconds()

@@ -12,6 +12,7 @@ from taskflow.tasks.occupancy import bytes_in_use, lives
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
+MOST_DEVICES = 128  # each takes 2 kB
 MOST_ALIVE = 20  # regions by name; the rest is added up
 MADE = {
     Phase.FORWARD: "activation",
@@ -23,13 +24,19 @@ CLASSES = "parameter", "state", "input", *MADE.values()
 
 
 def memory_columns(timeline: Timeline) -> dict[str, Any]:
-    """Per device the most bytes in use in each part of the step, when they are the most, and what is alive then."""
+    """Per device the most bytes in use in each part of the step, when they are the most, and what is alive then.
+
+    `devices` are those that the columns are of: the fullest, where there are many.
+    """
     graph = timeline.task_graph
     begin, finish = lives(graph, timeline.start, timeline.end)
     edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
     sizes, classes = graph.instance_bytes(), _classes(graph)
     in_use, at, most, alive = [], [], [], []
-    for device, (seconds, held) in enumerate(bytes_in_use(graph, begin, finish)):
+    changes = bytes_in_use(graph, begin, finish)
+    fullest = np.argsort([-int(held.max(initial=0)) for _, held in changes], kind="stable")
+    devices = sorted(fullest[:MOST_DEVICES].tolist())
+    for device, (seconds, held) in ((device, changes[device]) for device in devices):
         top = int(np.argmax(held)) if len(held) else 0
         moment = float(seconds[top]) if len(held) else 0.0
         in_use.append((_most_between(seconds, held, edges) >> 10).tolist())
@@ -37,7 +44,7 @@ def memory_columns(timeline: Timeline) -> dict[str, Any]:
         most.append(int(held[top]) if len(held) else 0)
         own = np.flatnonzero((graph.instance_device == device) & (begin <= moment) & (finish > moment))
         alive.append(_alive(graph, own, sizes, classes))
-    return {"in_use_kib": in_use, "peak_seconds": at, "peak_in_use_bytes": most, "alive": alive}
+    return {"devices": devices, "in_use_kib": in_use, "peak_seconds": at, "peak_in_use_bytes": most, "alive": alive}
 
 
 def _most_between(seconds: Array, held: Array, edges: Array) -> Array:

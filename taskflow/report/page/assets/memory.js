@@ -4,16 +4,19 @@ const CLASS_COLOURS = { parameter: "forward", state: "update", activation: "comm
   "gradient of an activation": "backward", "gradient of a parameter": "weight", "value of an update": "faint" };
 let memoryDevice = -1;
 
+// The place of the chosen device in the columns of a step, which may have the fullest devices only; -1: it is not there.
+const memoryPlace = step => step.memory.devices.indexOf(memoryDevice);
+
 function fullest(step) {
-  const { peak_in_use_bytes: most } = step.memory;
-  return most.indexOf(Math.max(...most));
+  const { devices, peak_in_use_bytes: most } = step.memory;
+  return devices[most.indexOf(Math.max(...most))];
 }
 
 function renderMemory() {
-  const step = shownStep(), count = step.peak_bytes.length;
-  if (memoryDevice < 0 || memoryDevice >= count) memoryDevice = fullest(step);
+  const step = shownStep();
+  if (memoryPlace(step) < 0) memoryDevice = fullest(step);
   const choose = make("select", { id: "memory-device", onchange: event => { memoryDevice = +event.target.value; renderMemory(); } },
-    step.peak_bytes.map((size, device) => make("option", { value: device }, `device ${device} (${memory(size)})`)));
+    step.memory.devices.map(device => make("option", { value: device }, `device ${device} (${memory(step.peak_bytes[device])})`)));
   choose.value = memoryDevice;
   byId("memory-controls").replaceChildren(make("label", {}, "Device ", choose), memoryWords(step));
   renderMemoryChart(step);
@@ -22,23 +25,26 @@ function renderMemory() {
 
 function memoryWords(step) {
   const has = step.memory_bytes[memoryDevice], needs = step.peak_bytes[memoryDevice];
-  const text = `its arena takes ${memory(needs)} of ${memory(has)} (${percent(needs / has)}), of which up to ${memory(step.memory.peak_in_use_bytes[memoryDevice])} are in use at once`;
+  const text = `its arena takes ${memory(needs)} of ${memory(has)} (${percent(needs / has)}), of which up to ${memory(step.memory.peak_in_use_bytes[memoryPlace(step)])} are in use at once`;
   return make("span", { class: needs > has ? "bad" : "hint" }, needs > has ? `does not fit: ${text}` : text);
 }
 
 function renderMemoryChart(step) {
   const element = byId("memory-chart"), others = comparedStep(), gib = 2 ** 20;
   forget(element);
-  const x = middles(DATA.columns, step.seconds), used = step.memory.in_use_kib[memoryDevice].map(size => size / gib);
+  const x = middles(DATA.columns, step.seconds), used = step.memory.in_use_kib[memoryPlace(step)].map(size => size / gib);
   const arena = x.map(() => step.peak_bytes[memoryDevice] / 2 ** 30);
   const value = (u, v) => v === null || v === undefined ? "" : memory(v * 2 ** 30);
   const series = [{ label: "at", value: (u, v) => v === null ? "" : seconds(v) },
     { label: "in use", stroke: colour("accent"), fill: colour("accent") + "2e", width: 1.8, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value },
     { label: "arena", stroke: colour("critical"), dash: [5, 4], width: 1.2, points: { show: false }, value }];
   const data = [x, used, arena];
-  if (others && others !== step && others.seconds === step.seconds) data.push(others.memory.in_use_kib[memoryDevice].map(size => size / gib));
+  if (others && others !== step && memoryPlace(others) >= 0) {
+    const sizes = others.memory.in_use_kib[memoryPlace(others)], part = time => Math.floor(time / others.seconds * DATA.columns);
+    data.push(x.map(time => part(time) < sizes.length ? sizes[part(time)] / gib : null));
+  }
   if (data.length > 3) series.push({ label: others.name, stroke: colour("faint"), width: 1.2, points: { show: false }, value });
-  timeChart(element, `Memory of device ${memoryDevice} over the step: up to ${memory(step.memory.peak_in_use_bytes[memoryDevice])} in use`, {
+  timeChart(element, `Memory of device ${memoryDevice} over the step: up to ${memory(step.memory.peak_in_use_bytes[memoryPlace(step)])} in use`, {
     height: 300,
     scales: { y: { range: (u, low, high) => [0, high * 1.06 || 1] } },
     axes: [axis(timeTicks), axis((u, splits) => splits.map(v => memory(v * 2 ** 30)), { size: 74 })],
@@ -48,7 +54,7 @@ function renderMemoryChart(step) {
 }
 
 function markPeak(u, step) {
-  const x = u.valToPos(step.memory.peak_seconds[memoryDevice], "x", true), { ctx, bbox } = u;
+  const x = u.valToPos(step.memory.peak_seconds[memoryPlace(step)], "x", true), { ctx, bbox } = u;
   if (x < bbox.left || x > bbox.left + bbox.width) return;
   ctx.save();
   ctx.strokeStyle = colour("critical"); ctx.lineWidth = 1.2 * devicePixelRatio; ctx.setLineDash([2, 3]);
@@ -57,12 +63,12 @@ function markPeak(u, step) {
 }
 
 function renderAlive(step) {
-  const alive = step.memory.alive[memoryDevice], total = step.memory.peak_in_use_bytes[memoryDevice] || 1;
+  const alive = step.memory.alive[memoryPlace(step)], total = step.memory.peak_in_use_bytes[memoryPlace(step)] || 1;
   const classes = Object.entries(alive.by_class).sort((a, b) => b[1] - a[1]);
   const rows = alive.name.map((name, k) => ({ name, sort: alive.class[k], size: alive.bytes[k] }));
   if (alive.others > 0) rows.push({ name: `${alive.others} others`, sort: "", size: alive.others_bytes });
   byId("memory-alive").replaceChildren(
-    make("h3", {}, `Alive at the peak, ${seconds(step.memory.peak_seconds[memoryDevice])} into the step`),
+    make("h3", {}, `Alive at the peak, ${seconds(step.memory.peak_seconds[memoryPlace(step)])} into the step`),
     make("div", { class: "stack", role: "img", "aria-label": classes.map(([name, size]) => `${name} ${percent(size / total)}`).join(", ") },
       classes.map(([name, size]) => make("i", { style: `width:${100 * size / total}%;background:var(--${CLASS_COLOURS[name]})` }))),
     make("div", { class: "row" }, classes.map(([name, size]) => key(CLASS_COLOURS[name], `${name} ${memory(size)}`))),
