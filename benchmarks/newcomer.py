@@ -68,7 +68,7 @@ def commands(repository: str, torch: str) -> list[tuple[str, bool]]:
     taskflow = ".venv/bin/taskflow"
     return [
         (f"git clone --quiet {repository} taskflow", False),
-        (f"make PYTHON={sys.executable} .venv/installed", True),
+        ("make .venv/installed", True),
         ("make demo", False),
         (f".venv/bin/python -m pip install --quiet {torch}", True),
         (f"{taskflow} search mymodel.py:build --machine h100 --seconds 30 --out plan.json", False),
@@ -89,11 +89,10 @@ def processor_seconds() -> float:
 
 def run(command: str, folder: Path, home: Path) -> tuple[float, float]:
     """Seconds by the clock and of the processors; a command that fails ends the benchmark with what it said."""
-    environment = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("PIP_")}
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("PIP_")}
+    kept |= {"HOME": str(home), "PYTHON": sys.executable}  # PYTHON: which one make takes
     begin, before = time.perf_counter(), processor_seconds()
-    done = subprocess.run(
-        command.split(), cwd=folder, env=environment | {"HOME": str(home)}, capture_output=True, text=True
-    )
+    done = subprocess.run(command.split(), cwd=folder, env=kept, capture_output=True, text=True)
     seconds = time.perf_counter() - begin, processor_seconds() - before
     if done.returncode:
         sys.exit(f"{command}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -113,8 +112,8 @@ def walk(folder: Path, repository: str, torch: str) -> bool:
         if " report " in command and not (checkout / "taskflow/cli/report.py").exists():
             command = shown_without_a_report(command)
         seconds, of_processors = run(command, where, home)
-        note = "  (downloads)" if is_download else ""
-        print(f"{number}. {seconds:6.1f} s {of_processors:6.1f} CPU s  {command}{note}", flush=True)
+        shown = command.replace(repository, "REPOSITORY") + ("  (downloads)" if is_download else "")
+        print(f"{number}. {seconds:6.1f} s {of_processors:6.1f} CPU s  {shown}", flush=True)
         if not is_download:
             counted, counted_of_processors = counted + seconds, counted_of_processors + of_processors
     page = checkout / "plan.html"
