@@ -9,9 +9,11 @@ from functools import partial
 from math import prod
 
 from ops.cuda.kernels import BLOCK, in_dtype, launch, source
-from ops.tiles import contiguous, deliver, sum_array
+from ops.tiles import contiguous, deliver, sum_array, work_array
 from taskflow import Array, Context, Kernel
 
+_RUN, _TOGETHER, _CHUNK = 2048, 16, 32  # keys of a sorted run, runs that one kernel merges, keys of a chunk
+_MOST_KEYS, _WARP = 1 << 31, 32
 EMBEDDING, GATHER = source("embedding"), source("gather")
 
 
@@ -23,9 +25,11 @@ def _bag(indices: Array, y: Array) -> int:
 @partial(Kernel, takes_half=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding` and `embedding_bag`."""
-    name = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}"
-    numbers = ctx.interval("v")[0], *weight.shape, count, _bag(indices, y), y.size
-    launch(ctx, EMBEDDING, name, y.size, [indices, weight], [y], *numbers)
+    index, table, out = contiguous(ctx, "index", indices), contiguous(ctx, "weight", weight), work_array(ctx, "y", y)
+    numbers = ctx.interval("v")[0], *weight.shape, count, _bag(indices, y)
+    name, block = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}", _threads(y.shape[-1])
+    ctx.launch(EMBEDDING, name, y.size // max(y.shape[-1], 1) * block, index, table, out, *numbers, block=block)
+    deliver(ctx, out, y)
 
 
 @partial(Kernel, takes_half=True, accumulates=True)
@@ -38,11 +42,37 @@ def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) ->
 
 def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1) -> None:
     """See `ops.tables.embedding.scatter_add`; each row of `gradients` is added for `bag` indices."""
-    links = ctx.scratch("links", (index.size,), "int64")
-    threads = index.size * BLOCK if table.size else 0
-    ctx.launch(EMBEDDING, f"link_rows_{index.dtype}", threads, index, links, index.size)
-    name = f"scatter_add_{gradients.dtype}_{table.dtype}_{index.dtype}"
-    ctx.launch(EMBEDDING, name, threads, gradients, index, links, table, lo, *table.shape, bag, index.size)
+    (rows, width), count = table.shape, index.size
+    if not count or not table.size:
+        return
+    if max(rows, count) > _MOST_KEYS:
+        raise ValueError(f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}")
+    keys = _sort(ctx, index, lo, rows)
+    sums = table.dtype if table.dtype.itemsize > 2 else "float32"
+    chunks, block, name = -(-count // _CHUNK), _threads(width), f"{gradients.dtype}_{table.dtype}"
+    pieces, blocks = ctx.scratch("pieces", (chunks, 2, width), sums), chunks * block
+    numbers = rows, width, bag, count
+    ctx.launch(EMBEDDING, f"sum_chunks_{name}", blocks, gradients, keys, table, pieces, *numbers, block=block)
+    if chunks > 1:
+        ctx.launch(EMBEDDING, f"sum_pieces_{name}", blocks, pieces, keys, table, rows, width, count, block=block)
+
+
+def _sort(ctx: Context, index: Array, lo: int, rows: int) -> Array:
+    """Rows of the table and places in the index, sorted: runs by a block each, which are merged some at a time."""
+    count = index.size
+    keys, other = (ctx.scratch(("keys", k), (count,), "int64") for k in (0, 1))
+    threads = -(-count // _RUN) * _RUN // 2
+    ctx.launch(EMBEDDING, f"sort_runs_{index.dtype}", threads, index, keys, lo, rows, count, block=_RUN // 2)
+    length = _RUN
+    while length < count:
+        ctx.launch(EMBEDDING, "merge_runs", count, keys, other, length, _TOGETHER, count)
+        keys, other, length = other, keys, length * _TOGETHER
+    return keys
+
+
+def _threads(width: int) -> int:
+    """Threads that share a row: whole warps."""
+    return min(BLOCK, -(-max(width, 1) // _WARP) * _WARP)
 
 
 @partial(Kernel, takes_half=True)
