@@ -4,7 +4,8 @@
 one follows the other. `--parts gemm ranks` runs some, `--out FILE` writes what was printed, too. Every part is a
 process of its own with a time limit: one that fails or hangs says so, and the others go on. PyTorch is optional;
 without it our side is timed alone. `--fake` runs all parts on a fake device of NumPy with tiny models, to see that they
-work: its figures mean nothing.
+work: its figures mean nothing. `--estimate` needs no GPU either: what each step launches, by real CuPy on a stub of
+CUDA (`gpu_launches`), beside PyTorch's launches.
 
 A line of a table ends with what is asked for and `yes` or `NO`.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -363,6 +365,16 @@ def run_parts(names: Sequence[str], setting: Setting, keep: Callable[[str], obje
         keep(f"   ({time.perf_counter() - part_begin:.0f} s)")
 
 
+def estimate() -> None:
+    """Print kernels, products, bytes and a roofline of every model, beside PyTorch's kernels."""
+    from tests.stub import build
+
+    if reason := build.why_not():
+        sys.exit(f"--estimate: the stub cannot be built: {reason}")
+    command = [sys.executable, str(Path(__file__).with_name("gpu_launches.py")), "--torch"]
+    sys.exit(subprocess.run(command, env=build.environment()).returncode)
+
+
 def commands_of(wanted: Sequence[str] | None) -> list[list[str]]:
     """Names of the parts of each ten minutes: of the groups and parts that are wanted, or all."""
     if wanted is None:
@@ -377,10 +389,14 @@ def main(arguments: list[str] | None = None) -> None:
     choices = [*GROUPS, *PARTS]
     parser.add_argument("--parts", nargs="+", choices=choices, metavar="PART", help=f"of {', '.join(choices)}")
     parser.add_argument("--part", help="run one part in this process")
+    parser.add_argument("--estimate", action="store_true", help="what steps launch, from a stub of CUDA: no GPU needed")
     parser.add_argument("--out", type=Path, help="a file that gets what is printed")
     parser.add_argument("--fake", action="store_true", help="a fake device and tiny models: a trial")
     options = parser.parse_args(arguments)
     setting = Setting(options.fake)
+    if options.estimate:
+        estimate()
+        return
     if options.part:
         run_part(options.part, setting)
         return

@@ -7,6 +7,7 @@ an H200; a kernel of fewer blocks than there are multiprocessors gets their shar
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -148,31 +149,49 @@ def table_row(name: str, precision: str, found: list[Launch]) -> str:
     return f"| {name} | {precision} | {' | '.join(map(str, numbers))} | {moved / 1e9:.2f} | {seconds * 1e3:.2f} |"
 
 
-HEAD = """| model | precision | kernels | products | copies | casts among them | GB moved | ms by roofline |
+HEAD = """| model | precision | kernels | products | copies, fills | casts | GB moved | ms by roofline |
 |---|---|---|---|---|---|---|---|"""
+
+
+def torch_column(name: str, precision: str) -> str:
+    """Kernels and products of PyTorch eager, if it is installed."""
+    try:
+        import gpu_torch_launches
+    except ImportError as error:
+        return f" no PyTorch: {error} |"
+    kernels, products = gpu_torch_launches.eager(name, precision)
+    return f" {kernels} + {products} |"
 
 
 def longest(found: list[Launch], count: int = 12) -> Iterator[str]:
     """The kernels that take most of a step, with how often each runs."""
-    seconds, often = Counter[str](), Counter[str]()
+    seconds, often = dict[str, float](), Counter[str]()
     for each in found:
-        seconds[each.name] += each.seconds  # type: ignore[assignment]
+        seconds[each.name] = seconds.get(each.name, 0.0) + each.seconds
         often[each.name] += 1
-    for name, total in seconds.most_common(count):
+    for name, total in sorted(seconds.items(), key=lambda pair: -pair[1])[:count]:
         yield f"  {total * 1e3:8.3f} ms {often[name]:5d} x {name}"
 
 
-def main(wanted: list[str]) -> None:
-    """Print the table of all models, or of those that are named, and then what takes most of each."""
-    print(HEAD, flush=True)
+def main(arguments: list[str] | None = None) -> None:
+    """Print the table, of all models or of those that are named, and what takes most of each step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="names, or names and a precision: gpt,bfloat16")
+    parser.add_argument("--torch", action="store_true", help="beside what PyTorch eager launches: kernels + products")
+    parser.add_argument("--table", action="store_true", help="the table alone")
+    options = parser.parse_args(arguments)
+    title, rule = HEAD.splitlines()
+    print(title + " torch eager |" * options.torch, rule + "---|" * options.torch, sep="\n", flush=True)
     details = []
     for name, precision in cases():
-        if not wanted or name in wanted or f"{name},{precision}" in wanted:
+        if not options.models or {name, f"{name},{precision}"} & {*options.models}:
             found = launches_of(CASES[name].graph(precision))
-            print(table_row(name, precision, found), flush=True)
+            beside = torch_column(name, precision) if options.torch else ""
+            print(table_row(name, precision, found) + beside, flush=True)
             details += [f"\n{name}, {precision}", *longest(found)]
-    print("\n".join(details))
+    if not options.table:
+        print("\n".join(details))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

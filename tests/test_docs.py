@@ -53,7 +53,8 @@ def test_the_table_is_up_to_date(table: ModuleType) -> None:
 def test_no_model_allocates_or_waits_on_a_gpu() -> None:
     """As the table says, which is up to date."""
     cuda = load("cuda_operators")
-    _, operators, models = re.split(r"^\|---.*\n", cuda.TARGET.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    tables = cuda.TARGET.read_text(encoding="utf-8").partition(cuda.LAUNCHES)[0]
+    _, operators, models = re.split(r"^\|---.*\n", tables, flags=re.MULTILINE)
     rows = [line.split("|")[-3:-1] for line in models.splitlines()]
     assert len(rows) == len(cuda.TINY)
     assert all([int(number) for number in row] == [0, 0] for row in rows), rows

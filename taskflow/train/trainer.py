@@ -24,6 +24,7 @@ from taskflow.core.text import describe_memory, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
+from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.report.console import make_console, print_table, show_compiling, show_progress
@@ -54,7 +55,8 @@ class Trainer:
     """Trains a graph on a machine.
 
     Args:
-        graph: with an optimizer; its outputs are averaged and shown.
+        graph: with an optimizer; its outputs are averaged and shown. On `cuda` devices it is fused (`taskflow.fuse`),
+            and so are those of evaluations, unless a Strategy or a Plan is given, which names operators as they are.
         machine: default: the machine at hand, a device for each rank, with measured rates.
         strategy: a Strategy, a `Plan`, a rule `(graph, machine) -> Strategy or Plan`, or "search".
         seed: of initial values, random operators and the search.
@@ -97,11 +99,14 @@ class Trainer:
         quiet: bool = False,
         executor: Mapping[str, Any] | None = None,
     ) -> None:
-        self.graph, self.seed, self.learning_rate = graph, seed, learning_rate
+        self.seed, self.learning_rate = seed, learning_rate
         self.transport = connect()
         self.console = make_console(quiet=quiet or self.transport.rank != 0)
         show_compiling(make_console(stderr=True, quiet=self.console.quiet))
         self.machine = machine or measure_machine(MachineModel.local())
+        is_named = isinstance(strategy, Strategy | Plan)
+        self._fuses = not is_named and all(d.kind == "cuda" for d in self.machine.devices)
+        self.graph = graph = fuse(graph) if self._fuses else graph
         self.costs = costs or CostModel.measured(self.machine)
         self.found: SearchResult | None = None
         if check and self.transport.rank == self.transport.size - 1 > 0:
@@ -274,7 +279,8 @@ class Trainer:
         """`where` begins messages; with `leaves_out`, batches whose loss is not finite do not count."""
         if id(graph) not in self._evaluators:
             costs = CostModel.analytic(self.machine)  # the order of micro-batches does not depend on it
-            _, task_graph = self.plan.for_graph(graph).apply(graph, self.machine, costs)
+            fused = fuse(graph) if self._fuses else graph
+            _, task_graph = self.plan.for_graph(fused).apply(fused, self.machine, costs)
             self._evaluators[id(graph)] = (graph, Executor(task_graph, share=self.step, record=self._record))
         step = self._evaluators[id(graph)][1]
         rows, refused = [], 0

@@ -148,13 +148,14 @@ def made_for_operators(monkeypatch):
         return kernel(self, source, name)
 
     monkeypatch.setattr(TracedStreams, "kernel", noted)
-    return load("cuda_operators").text(), found
+    table = load("cuda_operators")
+    return table.text() + table.LAUNCHES, found
 
 
 def test_the_table_is_up_to_date_and_its_kernels_compile_for_gpus(made_for_operators):
     """All of one dtype to compute in, and what they share once, are one program."""
     text, sources = made_for_operators
-    assert (ROOT / "docs" / "cuda_operators.md").read_text(encoding="utf-8") == text, "run `make docs`"
+    assert (ROOT / "docs" / "cuda_operators.md").read_text(encoding="utf-8").startswith(text), "run `make docs`"
     common, programs = CudaSource(cuda_source._COMMON).text, defaultdict(list)
     for source in sources.values():
         assert source.startswith(common)

@@ -12,6 +12,7 @@ import pytest
 
 from taskflow.comm import launch
 from tests.stub import build
+from tests.test_docs import load
 
 PARTS = 3  # of the operators, side by side
 
@@ -52,6 +53,13 @@ def test_memory_of_ranks_ends_when_nobody_maps_it(tmp_path):
     assert found, done.stdout + done.stderr
     counts = [int(count) for count in found[1].split(",")]
     assert counts[-1] <= counts[1], "what was lent is freed at last"
+
+
+@pytest.mark.slow
+def test_the_launches_of_a_step_are_those_of_the_table():
+    """docs/cuda_operators.md: more kernels, products, casts or bytes than there is a regression."""
+    docs = load("cuda_operators")
+    assert docs.TARGET.read_text(encoding="utf-8").endswith(docs.LAUNCHES + docs.launches()), "run `make docs`"
 
 
 @pytest.mark.slow

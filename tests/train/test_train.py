@@ -84,6 +84,34 @@ def test_steps_on_gpus_are_captured_and_give_the_losses_of_cpus():
     assert found.step_seconds > 0
 
 
+def gated(training=True):
+    """A chain of elementwise operators between two layers."""
+    graph = Graph()
+    x, t = graph.input("x", (kept.BATCH, kept.WIDTH)), graph.input("t", (kept.BATCH,), "int32")
+    h = ops.multiply(ops.add(ops.linear(x, 8, name="fc1"), 1.0, name="plus"), 0.5, name="half")
+    loss = ops.softmax_cross_entropy(ops.linear(ops.relu(h, name="relu"), 3, name="fc2"), t, name="loss")
+    graph.output("loss", loss)
+    if training:
+        ops.adam(loss, 0.01)
+    return graph
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_graphs_are_fused_on_gpus_unless_a_strategy_names_their_operators(kind, is_named):
+    machine, graph = MachineModel.uniform(world_size(), Device(kind=kind)), gated()
+    rule = data_parallel
+    strategy = rule(graph, machine) if is_named else rule
+    executor = {"backend": FakeStreams()} if kind == "cuda" else {}
+    costs = CostModel.analytic(machine)
+    trainer = Trainer(graph, machine=machine, strategy=strategy, costs=costs, quiet=True, executor=executor)
+    losses = trainer.fit(kept.batches(), 1, validation=(gated(training=False), kept.batches())).validation["loss"]
+    rows = [trainer.task_graph, *(step.task_graph for _, step in trainer._evaluators.values())]
+    found = [any(launch.name == "half" for launch in each.launches) for each in rows]
+    assert found == [kind == "cpu" or is_named] * 2 and np.isfinite(losses).all()
+    assert not any(op.members for op in graph.operators)
+
+
 def test_a_timeline_can_be_asked_for():
     trainer = on("cuda", record=True)
     trainer.fit(kept.batches(), 1)
