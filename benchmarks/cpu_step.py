@@ -7,6 +7,9 @@ optional: without it the script prints its own times only. `--models` runs a par
 several runs are collected there and summed up. Settings of the environment that pin a library to an older processor
 are dropped, on both sides.
 
+The last lines give the ratios to plain PyTorch and to the fastest of its own variants: fused optimizer, channels-last,
+sparse gradients of tables, and with `--compile` torch.compile.
+
 A step is forward, backward and the update, in float32. Systems take turns in every round; a round's time is the median
 of its steps on the slowest rank, a ratio is the median over the rounds of the ratios within a round.
 """
@@ -139,12 +142,28 @@ def first_losses(systems: dict[str, Step]) -> dict[str, float]:
 
 
 def summarize(found: dict[str, dict[str, float]]) -> None:
-    """The ratio of every model to plain PyTorch, and their geometric mean."""
-    ratios = {name: systems["torch"] for name, systems in found.items() if "torch" in systems}
-    if ratios:
-        mean, worst = np.exp(np.mean(np.log(list(ratios.values())))), max(ratios.values())
-        each = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-        print(f"{COMM.size} x {THREADS}, taskflow/torch: {each}; geometric mean {mean:.2f}, worst {worst:.2f}")
+    """The ratios of all models to plain PyTorch, to its fastest variant, and to one rank; their geometric means."""
+    plain = {name: systems["torch"] for name, systems in found.items() if "torch" in systems}
+    best = {name: max(r for key, r in found[name].items() if key.startswith("torch")) for name in plain}
+    alone = {name: systems["taskflow on one rank"] for name, systems in found.items() if COMM.size > 1}
+    for other, ratios in (("torch", plain), ("torch's fastest variant", best), ("one rank", alone)):
+        if ratios:
+            mean, worst = np.exp(np.mean(np.log(list(ratios.values())))), max(ratios.values())
+            each = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+            print(f"{COMM.size} x {THREADS}, taskflow/{other}: {each}; geometric mean {mean:.2f}, worst {worst:.2f}")
+
+
+def libraries() -> str:
+    """What multiplies matrices on both sides, and for which instructions."""
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        found = ["unknown (pip install threadpoolctl)"]
+    else:
+        blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
+        found = [f"{each['internal_api']} {each['version']} for {each['architecture']}" for each in blas]
+    other = "" if cpu_step_torch is None else f"; PyTorch by {cpu_step_torch.library()}"
+    return f"NumPy {np.__version__} by {', '.join(found)}{other}"
 
 
 def main() -> None:
@@ -163,6 +182,8 @@ def main() -> None:
     options = parser.parse_args()
     if cpu_step_torch is None and COMM.rank == 0:
         print("PyTorch is not installed: no ratios")
+    if COMM.rank == 0:
+        print(libraries())
     key = f"{COMM.size}x{THREADS}"
     kept = json.loads(options.keep.read_text()) if options.keep and options.keep.exists() else {}
     for name in options.models:

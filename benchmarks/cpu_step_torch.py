@@ -4,6 +4,7 @@ Modules are written as PyTorch's users write them: one projection for queries, k
 attention. Their parameters stand in the order of `MODELS`' graphs; where one is several of those, `joined` says so.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil
@@ -249,6 +250,13 @@ def steps(
     if comm.size > 1:
         chosen.pop("torch sparse gradients", None)  # gloo's sparse all-reduce ends in a segmentation fault (2.13)
     return {key: step(name, weights, feeds, comm, **options) for key, options in chosen.items()}
+
+
+def library() -> str:
+    """What multiplies matrices, and the instructions for which PyTorch's own kernels are compiled."""
+    blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    name, instructions = blas[1] if blas else "an unknown BLAS", torch.backends.cpu.get_cpu_capability()
+    return f"{name} and oneDNN for {instructions}, version {torch.__version__}"
 
 
 def _join(comm: MPI.Comm) -> None:

@@ -2,7 +2,7 @@
 
 `python benchmarks/golden.py` lowers ten models under four strategies on 1, 4 and 16 devices of two machines, compares
 every task graph and its predicted seconds with `golden.json` beside this file, and ends with 1 if one differs.
-`--record` writes that file anew; `--smallest 40` is for the forty cases of fewest rows alone.
+`--record` writes them anew; `--smallest 40` is for the cases of fewest rows alone, `--models moe` for those of a model.
 
 Integers count as values, whatever their dtype. A kernel counts by its qualified name and its bound arguments, not by
 the module in which it stands.
@@ -238,14 +238,18 @@ def main() -> int:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--record", action="store_true", help="write the file anew")
     choice.add_argument("--smallest", type=int, metavar="N", help="compare the N cases of fewest rows alone")
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS), help="cases of these alone")
     options = parser.parse_args()
-    begin = time.perf_counter()
+    begin, recorded = time.perf_counter(), load()
+    chosen = [name for name in CASES if name.split()[0] in options.models]
     if options.record:
-        save({name: measure(case) for name, case in CASES.items()})
-        print(f"{len(CASES)} cases recorded in {time.perf_counter() - begin:.0f} s")
+        kept = {name: record for name, record in recorded.items() if name in CASES}
+        save(kept | {name: measure(CASES[name]) for name in chosen})
+        print(f"{len(chosen)} cases recorded in {time.perf_counter() - begin:.0f} s")
         return 0
-    recorded = load()
-    names = list(CASES) if options.smallest is None else smallest(recorded, options.smallest)
+    names = (
+        chosen if options.smallest is None else smallest({name: recorded[name] for name in chosen}, options.smallest)
+    )
     differing = compare(names, recorded)
     print(f"{differing} of {len(names)} cases differ; {time.perf_counter() - begin:.0f} s")
     return 1 if differing else 0

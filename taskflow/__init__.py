@@ -19,7 +19,7 @@ from taskflow.cost.measure import fit_machine, measure_machine
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
 from taskflow.graph.by_parts import add_parts, by_parts
-from taskflow.graph.differentiate import differentiate
+from taskflow.graph.differentiate import differentiate, is_sum
 from taskflow.graph.dtypes import LossScale
 from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
@@ -30,7 +30,7 @@ from taskflow.graph.pattern import Pattern
 from taskflow.graph.precision import precision
 from taskflow.graph.rebuild import replace_regions
 from taskflow.graph.recompute import recompute
-from taskflow.graph.update import update
+from taskflow.graph.update import launch_beside, update
 from taskflow.graph.window import Window
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
@@ -124,6 +124,8 @@ __all__ = [
     "fully_sharded",
     "fuse",
     "homes",
+    "is_sum",
+    "launch_beside",
     "lower",
     "measure_machine",
     "model_parallel",

@@ -78,49 +78,96 @@ static __device__ bool goes_on(const Key* keys, long long k, long long count) {
       y[blockIdx.x * width + e] = sum;                                                                       \
     }                                                                                                        \
   }
-#define SEGMENTS(T, W, A, name)                                                                                       \
-  /* A block for each chunk. A sum that is whole goes to the table; else, to the pieces: of an index that began in an \
-     earlier chunk to the first row, of one that goes on in the next to the second. */                                \
-  extern "C" __global__ void sum_chunks_##name(const T* gy, const Key* keys, W* table, A* pieces, long long rows,     \
-                                               long long width, long long bag, long long count) {                     \
-    long long begin = (long long)blockIdx.x * CHUNK, end = begin + CHUNK < count ? begin + CHUNK : count;             \
-    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {                                            \
-      bool is_begun = goes_on(keys, begin, count);                                                                    \
-      A sum = 0;                                                                                                      \
-      for (long long k = begin; k < end; ++k) {                                                                       \
-        long long row = ROW(keys[k]);                                                                                 \
-        if (row >= rows) break; /* of another task, as all behind it */                                               \
-        sum += (A)gy[(unsigned)keys[k] / (unsigned)bag * width + e];                                                  \
-        bool is_last = !goes_on(keys, k + 1, count);                                                                  \
-        if (!is_last && k + 1 < end) continue;                                                                        \
-        if (is_begun)                                                                                                 \
-          pieces[(long long)blockIdx.x * 2 * width + e] = sum;                                                        \
-        else if (!is_last)                                                                                            \
-          pieces[((long long)blockIdx.x * 2 + 1) * width + e] = sum;                                                  \
-        else                                                                                                          \
-          table[row * width + e] = (A)table[row * width + e] + sum;                                                   \
-        is_begun = false;                                                                                             \
-        sum = 0;                                                                                                      \
-      }                                                                                                               \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  /* A block for each chunk: the index that begins in it and goes on gets its pieces. */                              \
-  extern "C" __global__ void sum_pieces_##name(const A* pieces, const Key* keys, W* table, long long rows,            \
-                                               long long width, long long count) {                                    \
-    long long end = ((long long)blockIdx.x + 1) * CHUNK;                                                              \
-    if (!goes_on(keys, end, count)) return;                                                                           \
-    long long row = ROW(keys[end]), first = end - CHUNK;                                                              \
-    if (row >= rows || (goes_on(keys, first, count) && ROW(keys[first]) == row)) return; /* it began before */        \
-    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {                                            \
-      A sum = pieces[((long long)blockIdx.x * 2 + 1) * width + e];                                                    \
-      long long at = end;                                                                                             \
-      do {                                                                                                            \
-        sum += pieces[at / CHUNK * 2 * width + e];                                                                    \
-        at += CHUNK;                                                                                                  \
-      } while (at < count && ROW(keys[at]) == row && goes_on(keys, at, count));                                       \
-      table[row * width + e] = (A)table[row * width + e] + sum;                                                       \
-    }                                                                                                                 \
+// A block for each chunk. A sum that is whole is added to its row of the table; else it goes to the pieces: of a row that
+// began in an earlier chunk to the first of two, of one that goes on in the next to the second. BY_PLACE: sums are not
+// added, but put where the keys of their rows begin in the sorted list.
+template <typename T, typename W, typename A, bool BY_PLACE>
+static __device__ void sum_chunk(const T* gy, const Key* keys, W* table, A* pieces, long long rows, long long width,
+                                 unsigned bag, long long count) {
+  long long begin = (long long)blockIdx.x * CHUNK, end = begin + CHUNK < count ? begin + CHUNK : count;
+  for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {
+    bool is_begun = goes_on(keys, begin, count);
+    long long place = begin;
+    A sum = 0;
+    for (long long k = begin; k < end; ++k) {
+      long long row = ROW(keys[k]);
+      if (row >= rows) break;  // of another task, as all behind it
+      sum += (A)gy[(unsigned)keys[k] / bag * width + e];
+      bool is_last = !goes_on(keys, k + 1, count);
+      if (!is_last && k + 1 < end) continue;
+      if (is_begun || !is_last)
+        pieces[((long long)blockIdx.x * 2 + !is_begun) * width + e] = sum;
+      else if (BY_PLACE)
+        table[place * width + e] = sum;
+      else
+        table[row * width + e] = (A)table[row * width + e] + sum;
+      is_begun = false;
+      place = k + 1;
+      sum = 0;
+    }
   }
+}
+
+// A block for each chunk: the row that begins in it and goes on gets its pieces.
+template <typename W, typename A, bool BY_PLACE>
+static __device__ void sum_piece(const A* pieces, const Key* keys, W* table, long long rows, long long width,
+                                 long long count) {
+  long long end = ((long long)blockIdx.x + 1) * CHUNK, first = end - CHUNK, place = end - 1;
+  if (!goes_on(keys, end, count)) return;
+  long long row = ROW(keys[end]);
+  if (row >= rows || (goes_on(keys, first, count) && ROW(keys[first]) == row)) return;  // it began before
+  while (place > first && goes_on(keys, place, count)) --place;
+  for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {
+    A sum = pieces[((long long)blockIdx.x * 2 + 1) * width + e];
+    long long at = end;
+    do {
+      sum += pieces[at / CHUNK * 2 * width + e];
+      at += CHUNK;
+    } while (goes_on(keys, at, count) && ROW(keys[at]) == row);
+    if (BY_PLACE)
+      table[place * width + e] = sum;
+    else
+      table[row * width + e] = (A)table[row * width + e] + sum;
+  }
+}
+
+#define SEGMENTS(T, W, A, name)                                                                                   \
+  extern "C" __global__ void sum_chunks_##name(const T* gy, const Key* keys, W* table, A* pieces, long long rows, \
+                                               long long width, long long bag, long long count) {                 \
+    sum_chunk<T, W, A, false>(gy, keys, table, pieces, rows, width, (unsigned)bag, count);                        \
+  }                                                                                                               \
+  extern "C" __global__ void sum_pieces_##name(const A* pieces, const Key* keys, W* table, long long rows,        \
+                                               long long width, long long count) {                                \
+    sum_piece<W, A, false>(pieces, keys, table, rows, width, count);                                              \
+  }
+
+// Rows that are looked up, in their order: of each, the first place of its keys has the sum of its gradients, and the row
+// itself, which is taken from the table and put back; the other places have nothing.
+#define ROWS(T, name)                                                                                             \
+  extern "C" __global__ void place_chunks_##name(const T* gy, const Key* keys, T* sums, T* pieces, long long rows, \
+                                                 long long width, long long bag, long long count) {               \
+    sum_chunk<T, T, T, true>(gy, keys, sums, pieces, rows, width, (unsigned)bag, count);                          \
+  }                                                                                                               \
+  extern "C" __global__ void place_pieces_##name(const T* pieces, const Key* keys, T* sums, long long rows,       \
+                                                 long long width, long long count) {                              \
+    sum_piece<T, T, true>(pieces, keys, sums, rows, width, count);                                                \
+  }                                                                                                               \
+  extern "C" __global__ void take_rows_##name(const T* table, const Key* keys, T* work, long long rows,           \
+                                              long long width, long long count) {                                 \
+    long long row = ROW(keys[blockIdx.x]);                                                                        \
+    if (row >= rows || goes_on(keys, blockIdx.x, count)) return;                                                  \
+    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x)                                          \
+      work[blockIdx.x * width + e] = table[row * width + e];                                                      \
+  }                                                                                                               \
+  extern "C" __global__ void put_rows_##name(const T* work, const Key* keys, T* table, long long rows,            \
+                                             long long width, long long count) {                                  \
+    long long row = ROW(keys[blockIdx.x]);                                                                        \
+    if (row >= rows || goes_on(keys, blockIdx.x, count)) return;                                                  \
+    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x)                                          \
+      table[row * width + e] = work[blockIdx.x * width + e];                                                      \
+  }
+ROWS(float, float32)
+ROWS(double, float64)
 // A table of float32 may have rows of half size.
 #define EMBEDDING_OF(T, W, A, name)          \
   EMBEDDING(T, W, A, name, int, int32)       \

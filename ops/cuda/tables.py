@@ -5,6 +5,7 @@ Indices are not checked: one out of range makes its result NaN. Sums are taken i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
@@ -42,24 +43,50 @@ def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) ->
 
 def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1) -> None:
     """See `ops.tables.embedding.scatter_add`; each row of `gradients` is added for `bag` indices."""
-    (rows, width), count = table.shape, index.size
-    if not count or not table.size:
-        return
-    if max(rows, count) > _MOST_KEYS:
-        raise ValueError(f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}")
-    keys = _sort(ctx, index, lo, rows)
-    sums = table.dtype if table.dtype.itemsize > 2 else "float32"
-    chunks, block, name = -(-count // _CHUNK), _threads(width), f"{gradients.dtype}_{table.dtype}"
-    pieces, blocks = ctx.scratch("pieces", (chunks, 2, width), sums), chunks * block
-    numbers = rows, width, bag, count
-    ctx.launch(EMBEDDING, f"sum_chunks_{name}", blocks, gradients, keys, table, pieces, *numbers, block=block)
+    if index.size and table.size:
+        keys = _sort(ctx, index, lo, len(table))
+        _sum_segments(ctx, "sum", f"{gradients.dtype}_{table.dtype}", (gradients, keys, table), len(table), bag)
+
+
+def update_rows(
+    ctx: Context,
+    tables: Sequence[Array],
+    index: Array,
+    gradients: Array,
+    change: Callable[[Sequence[Array], Array], None],
+) -> None:
+    """Call `change` on the rows of `tables` that `index` names and the sums of their gradients; bring back the rows."""
+    (count, width), rows = gradients.shape, len(tables[0])
+    keys, sums = _sort(ctx, index, ctx.rect(0).lo[0], rows), ctx.scratch("sums", gradients.shape, gradients.dtype)
+    works = [ctx.scratch(("work", k), gradients.shape, table.dtype) for k, table in enumerate(tables)]
+    wholes = [contiguous(ctx, ("table", k), table) for k, table in enumerate(tables)]
+    _sum_segments(ctx, "place", str(sums.dtype), (gradients, keys, sums), rows, 1)
+    threads, block, numbers = count * _threads(width), _threads(width), (rows, width, count)
+    for whole, work in zip(wholes, works, strict=True):
+        ctx.launch(EMBEDDING, f"take_rows_{work.dtype}", threads, whole, keys, work, *numbers, block=block)
+    change(works, sums)
+    for table, whole, work in zip(tables, wholes, works, strict=True):
+        ctx.launch(EMBEDDING, f"put_rows_{work.dtype}", threads, work, keys, whole, *numbers, block=block)
+        deliver(ctx, whole, table)
+
+
+def _sum_segments(ctx: Context, kind: str, name: str, arrays: Sequence[Array], rows: int, bag: int) -> None:
+    """Sums of the gradients of equal rows: `arrays` are the gradients, the sorted keys, and where the sums go."""
+    gradients, keys, out = arrays
+    (width, count), sums = (out.shape[1], keys.size), out.dtype if out.dtype.itemsize > 2 else "float32"
+    chunks, block = -(-count // _CHUNK), _threads(width)
+    pieces = ctx.scratch("pieces", (chunks, 2, width), sums)
+    names = f"{kind}_chunks_{name}", f"{kind}_pieces_{name}"
+    ctx.launch(EMBEDDING, names[0], chunks * block, gradients, keys, out, pieces, rows, width, bag, count, block=block)
     if chunks > 1:
-        ctx.launch(EMBEDDING, f"sum_pieces_{name}", blocks, pieces, keys, table, rows, width, count, block=block)
+        ctx.launch(EMBEDDING, names[1], chunks * block, pieces, keys, out, rows, width, count, block=block)
 
 
 def _sort(ctx: Context, index: Array, lo: int, rows: int) -> Array:
     """Rows of the table and places in the index, sorted: runs by a block each, which are merged some at a time."""
     count = index.size
+    if max(rows, count) > _MOST_KEYS:
+        raise ValueError(f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}")
     keys, other = (ctx.scratch(("keys", k), (count,), "int64") for k in (0, 1))
     threads = -(-count // _RUN) * _RUN // 2
     ctx.launch(EMBEDDING, f"sort_runs_{index.dtype}", threads, index, keys, lo, rows, count, block=_RUN // 2)

@@ -26,31 +26,32 @@ def _together(ctx: Context, points: Sequence[Sequence[Array]], *, program: Progr
 
 
 @partial(Kernel, takes_half=True, together=_together)
-def _on_gpu(ctx: Context, *arrays: Array, program: Program) -> None:
+def run_on_gpu(ctx: Context, *arrays: Array, program: Program) -> None:
+    """All passes on these arrays, in place."""
     views, cells = _views(program.arguments, arrays, program.along), _cells(ctx, program)
     for one in program.passes:
         cuda_source.run(ctx, one, views, dict(program.numbers), cells)
 
 
-_SEVERAL = replace(_on_gpu, together=None)
+_SEVERAL = replace(run_on_gpu, together=None)
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=_SEVERAL)
 def assign(ctx: Context, *arrays: Array, program: Program) -> None:
     """Run a program without numbers of its own in each step."""
-    _run(ctx, arrays, program)
+    run_program(ctx, arrays, program)
 
 
-@partial(Kernel, is_compiled=True, is_captured=True, cuda=_on_gpu)
+@partial(Kernel, is_compiled=True, is_captured=True, cuda=run_on_gpu)
 def assign_together(ctx: Context, *arrays: Array, program: Program) -> None:
     """Run a program of one pass without sums, on arrays of one shape and on scalars: on GPUs many of them at once."""
-    _run(ctx, arrays, program)
+    run_program(ctx, arrays, program)
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=_SEVERAL)
 def assign_each_step(ctx: Context, *arrays: Array, program: Program) -> None:
     """Run a program with numbers of its own in each step."""
-    _run(ctx, arrays, program)
+    run_program(ctx, arrays, program)
 
 
 @partial(Kernel, takes_half=True)
@@ -63,7 +64,7 @@ def _to_each_on_gpu(ctx: Context, parts: Array, *arrays: Array, program: Program
 def assign_to_each(ctx: Context, parts: Array, *arrays: Array, program: Program) -> None:
     """Run a program on every part, along the first dimension of the first array, and the other arrays."""
     for part in parts:
-        _run(ctx, (part, *arrays), program)
+        run_program(ctx, (part, *arrays), program)
 
 
 def _cells(ctx: Context, program: Program) -> dict[str, Array]:
@@ -95,7 +96,8 @@ def _along(a: Array, ndim: int, along: int) -> Array:
 # -- on a CPU ----------------------------------------------------------------------------------------------------------
 
 
-def _run(ctx: Context, arrays: Sequence[Array], program: Program) -> None:
+def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None:
+    """Of a captured kernel: all passes on these arrays, in place."""
     numbers, steps = program.known(ctx.step), program if program.each_step else None
     dtypes = {a.dtype.name for a in arrays if a.ndim}
     is_simple = len(dtypes) <= 1 and dtypes <= set(DTYPES)

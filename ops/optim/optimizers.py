@@ -6,7 +6,7 @@ from ops.building import check_positive
 from ops.expressions.assign import assign_each_step, assign_to_each, assign_together
 from ops.expressions.program import program
 from ops.optim.gradients import Gradients
-from ops.optim.updating import Rate, UpdateRule, by_parameter, check_betas, descent, state_of
+from ops.optim.updating import ByRow, Rate, UpdateRule, by_parameter, check_betas, descent, state_of
 from taskflow import LogicalRegion, add_parts, by_parts, update
 
 _DECAYED = "d = g + decay * p; "
@@ -40,7 +40,8 @@ def sgd(
     """Stochastic gradient descent, as torch.optim.SGD; the loss becomes the output `loss` of the graph.
 
     g = gradient + weight_decay p;  v = momentum v + g (`<parameter>.momentum`, only if momentum is not 0);
-    p = p - lr v, or p - lr (g + momentum v) with Nesterov's variant.
+    p = p - lr v, or p - lr (g + momentum v) with Nesterov's variant. Without momentum, decay and clipping, a table of
+    more rows than a step looks up is updated by rows (see `ops.tables.rows`), with the same result.
 
     Args:
         loss: a scalar that depends on every parameter of its graph.
@@ -51,7 +52,8 @@ def sgd(
         clip_norm: gradients are scaled so that their norm as one vector is at most this.
 
     Returns:
-        Parameter -> its gradient region, clipped.
+        Parameter -> its gradient region, clipped. That of a table that is updated by rows is made only if an output or
+        an operator asks for it.
 
     Raises:
         ValueError: the loss is no scalar or lacks a parameter, a rate is negative, or nesterov without momentum.
@@ -61,7 +63,8 @@ def sgd(
         raise ValueError("sgd: nesterov needs a momentum")
     numbers = {"decay": weight_decay}
     if not momentum:
-        return rule.update_each(_DECAYED + _STEP["plain"], {}, numbers, flops=2)
+        by_rows = ByRow.NEVER if weight_decay else ByRow.WHERE_FEWER
+        return rule.update_each(_DECAYED + _STEP["plain"], {}, numbers, flops=2, by_rows=by_rows)
     text = f"{_DECAYED}v = momentum * v + d; {_STEP['nesterov' if nesterov else 'momentum']}"
     return rule.update_each(text, {"v": "momentum"}, numbers | {"momentum": momentum}, flops=6)
 
@@ -73,16 +76,24 @@ def adam(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
+    sparse: bool = False,
 ) -> Gradients:
     """Adam (Kingma and Ba, ICLR 2015), as torch.optim.Adam; the loss becomes the output `loss` of the graph.
 
     g = gradient + weight_decay p;  m = β₁ m + (1 - β₁) g;  v = β₂ v + (1 - β₂) g²  (`<parameter>.adam_m`, `.adam_v`);
     p = p - lr / (1 - β₁ᵗ) m / (sqrt(v) / sqrt(1 - β₂ᵗ) + eps), where t is the number of this step, from 1.
 
-    Args, returns and raises as `sgd`; each of `betas` is in [0, 1).
+    Args:
+        sparse: of tables only the rows, and moments, that a step looks up change (see `ops.tables.rows`), as by
+            torch.optim.SparseAdam: another algorithm, and faster. Other parameters are updated as without it.
+        others: as of `sgd`; each of `betas` is in [0, 1).
+
+    Returns and raises as `sgd`; ValueError, too, where `sparse` comes with decay, clipping or a scaled loss.
     """
     rule = descent("adam", loss, lr, clip_norm, eps=eps, weight_decay=weight_decay)
-    return _adam(rule, _ADAM, betas, eps, weight_decay)
+    if sparse and (weight_decay or clip_norm is not None or loss.graph.precision.loss_scale is not None):
+        raise ValueError("adam: sparse goes with no weight_decay, no clip_norm and no loss scale: these reach all rows")
+    return _adam(rule, _ADAM, betas, eps, weight_decay, ByRow.ALWAYS if sparse else ByRow.NEVER)
 
 
 def adamw(
@@ -101,9 +112,16 @@ def adamw(
     return _adam(rule, _ADAMW, betas, eps, weight_decay)
 
 
-def _adam(rule: UpdateRule, text: str, betas: tuple[float, float], eps: float, weight_decay: float) -> Gradients:
+def _adam(
+    rule: UpdateRule,
+    text: str,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    by_rows: ByRow = ByRow.NEVER,
+) -> Gradients:
     numbers = check_betas(rule.kind, betas) | {"eps": eps, "decay": weight_decay}
-    return rule.update_each(text, {"m": "adam_m", "v": "adam_v"}, numbers, _CORRECTIONS, flops=14)
+    return rule.update_each(text, {"m": "adam_m", "v": "adam_v"}, numbers, _CORRECTIONS, flops=14, by_rows=by_rows)
 
 
 def adama(
@@ -205,7 +223,8 @@ def adagrad(
     """Adagrad (Duchi, Hazan, Singer, JMLR 2011), as torch.optim.Adagrad; the loss becomes the output `loss`.
 
     g = gradient + weight_decay p;  s = s + g² (`<parameter>.adagrad`);  p = p - lr / (1 + (t - 1) lr_decay) g /
-    (sqrt(s) + eps), where t is the number of this step, from 1.
+    (sqrt(s) + eps), where t is the number of this step, from 1. Without decay and clipping, tables are updated by rows
+    where `sgd` does so.
 
     Args, returns and raises as `sgd`; `initial_accumulator_value` is the first s.
     """
@@ -213,7 +232,8 @@ def adagrad(
     rule = descent("adagrad", loss, lr, clip_norm, initial_accumulator_value=initial_accumulator_value, **numbers)
     text = "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)"
     states, each_step = {"s": "adagrad_sum"}, "slow = 1 + (t - 1) * lr_decay"
-    return rule.update_each(text, states, numbers, each_step, flops=7, init=initial_accumulator_value)
+    by_rows, first = ByRow.NEVER if weight_decay else ByRow.WHERE_FEWER, initial_accumulator_value
+    return rule.update_each(text, states, numbers, each_step, flops=7, init=first, by_rows=by_rows)
 
 
 def rmsprop(

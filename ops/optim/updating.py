@@ -9,14 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from ops.building import check_region
 from ops.expressions.assign import assign_together
 from ops.expressions.program import Program, program
 from ops.optim.gradients import Gradients, beside, clip_by_global_norm, loss_scale, unscale
+from ops.tables.rows import RowGradient, row_gradients, update_rows
 from taskflow import Array, Context, Kernel, LogicalRegion, differentiate, update
 
 Rate = float | Callable[[int], float]
+
+
+class ByRow(Enum):
+    """Whether a table is updated by the rows that a step looks up (see `ops.tables.rows`)."""
+
+    NEVER = "the update moves what has no gradient, too"
+    WHERE_FEWER = "there are fewer look-ups than rows; the result is the same"
+    ALWAYS = "another algorithm"
 
 
 @dataclass(frozen=True)
@@ -86,21 +96,30 @@ class UpdateRule:
         *,
         flops: float,
         init: float = 0.0,
+        by_rows: ByRow = ByRow.NEVER,
     ) -> Gradients:
         """One operator per parameter, which updates it in place by a program (see `ops.expressions.program`).
 
         The program calls the parameter `p`, its gradient `g`, the learning rate `rate`, and the states, of first value
-        `init`, by the keys of `states`.
+        `init`, by the keys of `states`. Tables may be updated `by_rows`.
         """
         gradients, controls = self.prepare()
         unguarded = program(text, " ".join(["p g", *states, "rate"]), numbers, each_step)
         steps, scalars = controls.guard(unguarded, [controls.rate])
-        kernel = assign_together.bind(program=steps)
+        kernel, by_row = assign_together.bind(program=steps), self._by_row(gradients, by_rows)
         for p, g in gradients.items():
-            kept = [state_of(p, state, init) for state in states.values()]
-            inputs, writes = [p, g, *kept], [p, *kept]
-            update(f"{p.name}.{self.kind}", p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
+            kept, name = [state_of(p, state, init) for state in states.values()], f"{p.name}.{self.kind}"
+            if p in by_row:
+                update_rows(name, p, by_row[p], kept, scalars, steps, flops)
+            else:
+                inputs, writes = [p, g, *kept], [p, *kept]
+                update(name, p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
         return by_parameter(gradients)
+
+    def _by_row(self, gradients: Gradients, by_rows: ByRow) -> Mapping[LogicalRegion, RowGradient]:
+        """The parameters that are updated by rows; a gradient that is clipped or scaled is none of look-ups alone."""
+        found = row_gradients(self.loss.graph, gradients) if by_rows is not ByRow.NEVER else {}
+        return {p: g for p, g in found.items() if by_rows is ByRow.ALWAYS or g.count < p.shape[0]}
 
 
 def descent(kind: str, loss: LogicalRegion, lr: Rate, clip_norm: float | None, **rates: float) -> UpdateRule:

@@ -126,7 +126,7 @@ def position_embedding(x: LogicalRegion, name: str | None = None, *, weight_init
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-@partial(Kernel, float32_outputs=(), cuda=gpu_tables.look_up)
+@partial(Kernel, float32_outputs=(), picks={1: (0,)}, cuda=gpu_tables.look_up)
 def _look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     add_rows(ctx, "embedding", indices[..., None], weight, y, count)
 
@@ -136,7 +136,7 @@ def _gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     add_to_rows(ctx, indices[..., None], gy, gweight)
 
 
-@partial(Kernel, float32_outputs=(), cuda=gpu_tables.look_up)
+@partial(Kernel, float32_outputs=(), picks={1: (0,)}, cuda=gpu_tables.look_up)
 def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     add_rows(ctx, "embedding_bag", indices, weight, y, count)
 
@@ -144,6 +144,16 @@ def _sum_rows(ctx: Context, indices: Array, weight: Array, y: Array, *, count: i
 @partial(Kernel, is_compiled=True, accumulates=True, cuda=gpu_tables.look_up_gradient)
 def _bag_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) -> None:
     add_to_rows(ctx, indices, gy, gweight)
+
+
+def is_look_up(op: Operator) -> bool:
+    """Whether `op` is an `embedding` or `embedding_bag`: its second input is the table."""
+    return op.kernel.function in (_look_up.function, _sum_rows.function)
+
+
+def is_look_up_gradient(op: Operator) -> bool:
+    """Whether `op` makes the gradient of a table of indices and of the gradient of what they looked up."""
+    return op.kernel in (_gradient, _bag_gradient)
 
 
 def add_rows(ctx: Context, kind: str, indices: Array, weight: Array, y: Array, count: int) -> None:

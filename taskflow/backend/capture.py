@@ -46,7 +46,7 @@ class _Noting(Context):
 
     def __init__(self, context: Context) -> None:
         at = context.point, context.ahead, context.added
-        super().__init__(context.rects, context.intervals, context._run, context._workspace, *at)
+        super().__init__(context.boxes, None, context._run, context._workspace, *at)
         self.calls: list[Call] = []
         self.plain = context
         self.xp = _Numpy(self.calls)

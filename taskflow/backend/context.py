@@ -103,6 +103,10 @@ class Run:
         return Run(self.seed, self.step + steps, self.changes)
 
 
+Boxes = tuple[tuple[Rect, ...], Mapping[str, tuple[int, int]]]
+FindBoxes = Callable[[], Boxes]
+
+
 class Context:
     """What a kernel is told about its point; the first argument of every kernel.
 
@@ -118,24 +122,24 @@ class Context:
     # small, since a step visits them all
     __slots__ = (
         *("_end", "_growths", "_offsets", "_run", "_scratch", "_workspace"),
-        *("added", "ahead", "intervals", "point", "rects"),
+        *("_boxes", "added", "ahead", "point"),
     )
     xp: Any = np
     uses_tf32, is_cuda = False, False
 
     def __init__(
         self,
-        rects: Sequence[Rect],
-        intervals: Mapping[str, tuple[int, int]],
+        rects: Sequence[Rect] | FindBoxes,
+        intervals: Mapping[str, tuple[int, int]] | None = None,
         run: Run | None = None,
         workspace: Workspace | None = None,
         point: int = 0,
         ahead: int = 0,
         added: Collection[int] = (),
     ) -> None:
+        """`rects` are boxes of all arguments; or a function that gives these and the intervals when a kernel asks."""
         self.point, self.ahead, self.added = point, ahead, added
-        self.rects = tuple(rects)
-        self.intervals = dict(intervals)
+        self._boxes: Boxes | FindBoxes = rects if callable(rects) else (tuple(rects), dict(intervals or {}))
         self._run = run or Run()
         self._workspace = workspace or Workspace()
         self._scratch: dict[object, Array] = {}
@@ -153,18 +157,24 @@ class Context:
         """The seed of the run."""
         return self._run.seed
 
+    def boxes(self) -> Boxes:
+        """The boxes of all arguments, and the interval of every axis."""
+        if callable(self._boxes):
+            self._boxes = self._boxes()
+        return self._boxes
+
     def rect(self, k: int) -> Rect:
         """The box of argument `k` (inputs, then outputs) in global coordinates."""
-        return self.rects[k]
+        return self.boxes()[0][k]
 
     def interval(self, axis: str) -> tuple[int, int]:
         """`(lo, hi)` of an axis of the operator's pattern."""
-        return self.intervals[axis]
+        return self.boxes()[1][axis]
 
     def part(self, rects: Sequence[Rect], intervals: Mapping[str, tuple[int, int]]) -> Context:
         """What a kernel is told that is called for a part of the point, with the same scratch memory."""
         found = copy(self)
-        found.rects, found.intervals = tuple(rects), dict(intervals)
+        found._boxes = tuple(rects), dict(intervals)
         return found
 
     def adds_to(self, output: int) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from taskflow.backend.context import Array, Context, Run, Workspace
+from taskflow.backend.context import Array, Context, FindBoxes, Run, Workspace
 from taskflow.backend.sources import RANDOM, CudaSource, index_map
 from taskflow.backend.streams import NotCapturable, StreamBackend
 from taskflow.core.geometry import Rect
@@ -26,15 +26,14 @@ class StreamContext(Context):
         backend: StreamBackend,
         make_cell: MakeCell,
         allocate: Callable[[int], Array],
-        rects: Sequence[Rect],
-        intervals: Mapping[str, tuple[int, int]],
+        boxes: FindBoxes,
         run: Run,
         workspace: Workspace,
         point: int = 0,
         ahead: int = 0,
         added: Collection[int] = (),
     ) -> None:
-        super().__init__(rects, intervals, run, workspace, point, ahead, added)
+        super().__init__(boxes, None, run, workspace, point, ahead, added)
         self._allocate = allocate
         self.xp, self.is_cuda = backend.xp, backend.uses_variants
         self._backend, self._make_cell = backend, make_cell

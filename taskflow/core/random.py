@@ -23,6 +23,7 @@ from taskflow.core.geometry import Rect
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 _MASK, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+_CHUNK_BYTES = 1 << 18  # of a tile that does not lie as it is numbered
 _UNIT = 1.0 / 9007199254740992.0  # 2**-53
 
 
@@ -52,6 +53,14 @@ class Normal:
 Distribution = Constant | Uniform | Normal
 
 
+def as_distribution(where: str, init: object) -> Distribution:
+    """A number as a distribution; TypeError for what is neither."""
+    distribution = Constant(float(init)) if isinstance(init, int | float) else init
+    if not isinstance(distribution, Distribution):
+        raise TypeError(f"{where}: init is {init!r}, a number or a distribution is needed")
+    return distribution
+
+
 def random_key(seed: int, *names: str | int) -> int:
     """A 64-bit key made from a seed and names; equal on every machine and run."""
     text = "\0".join([str(seed), *map(str, names)])
@@ -66,9 +75,8 @@ def fill(out: Array, distribution: Distribution, key: int, shape: Sequence[int],
         fill(wide := np.empty(out.shape, np.float32), distribution, key, shape, rect)
         out[...] = wide
     elif isinstance(distribution, Uniform):
-        uniform(out, key, shape, rect)
-        out *= distribution.high - distribution.low
-        out += distribution.low
+        number, low = out.dtype.type, distribution.low
+        _by_index(_uniform, out, key, shape, rect, number(distribution.high - low), number(low))
     else:
         _by_index(_normal, out, key, shape, rect)
         out *= distribution.std
@@ -77,29 +85,40 @@ def fill(out: Array, distribution: Distribution, key: int, shape: Sequence[int],
 
 def uniform(out: Array, key: int, shape: Sequence[int], rect: Rect) -> None:
     """Uniform numbers in `[0, 1)` for the tile `rect` of a region of `shape`, into `out` of the tile's shape."""
-    _by_index(_uniform, out, key, shape, rect)
+    _by_index(_uniform, out, key, shape, rect, out.dtype.type(1), out.dtype.type(0))
 
 
-def _by_index(kernel: Callable[..., None], out: Array, key: int, shape: Sequence[int], rect: Rect) -> None:
-    """Run `kernel` over the tile as rows: the last dimension is contiguous in the region, the others are offsets."""
+def _by_index(
+    kernel: Callable[..., None], out: Array, key: int, shape: Sequence[int], rect: Rect, *numbers: object
+) -> None:
+    """Run `kernel` over the tile as rows that are contiguous in the region, each from its offset."""
     if out.size == 0:
+        return
+    each = max(1, _CHUNK_BYTES * len(out) // out.nbytes) if out.ndim and not out.flags.c_contiguous else 0
+    if 0 < each < len(out):  # through memory that stays in the cache
+        for first in range(0, len(out), each):
+            some = out[first : first + each]
+            lo, hi = rect.lo[0] + first, rect.lo[0] + first + len(some)
+            _by_index(kernel, some, key, shape, Rect((lo, *rect.lo[1:]), (hi, *rect.hi[1:])), *numbers)
         return
     rows, width, offsets = _row_offsets(tuple(shape), rect)
     target = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-    kernel(target.reshape(rows, width), offsets, np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32))
+    kernel(target.reshape(rows, width), offsets, np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32), *numbers)
     if target is not out:
         out[...] = target
 
 
 def _row_offsets(shape: tuple[int, ...], rect: Rect) -> tuple[int, int, Array]:
+    """Rows, their width, and the offset of each: a row has all dimensions behind the last one that the tile cuts."""
     if not shape:
         return 1, 1, np.zeros(1, np.int64)
+    last = max((k for k, n in enumerate(shape) if (rect.lo[k], rect.hi[k]) != (0, n)), default=0)
     strides = [prod(shape[k + 1 :]) for k in range(len(shape))]
-    offsets = np.full(1, rect.lo[-1], np.int64)
-    for k in range(len(shape) - 1):
+    offsets = np.full(1, rect.lo[last] * strides[last], np.int64)
+    for k in range(last):
         along = np.arange(rect.lo[k], rect.hi[k], dtype=np.int64) * strides[k]
         offsets = (offsets.reshape(-1, 1) + along.reshape(1, -1)).reshape(-1)
-    return len(offsets), rect.hi[-1] - rect.lo[-1], offsets
+    return len(offsets), (rect.hi[last] - rect.lo[last]) * strides[last], offsets
 
 
 @njit(inline="always")
@@ -117,14 +136,14 @@ def _philox(counter: np.uint64, k0: np.uint32, k1: np.uint32) -> tuple[np.uint64
 
 
 @njit
-def _uniform(out: Array, offsets: Array, k0: np.uint32, k1: np.uint32) -> None:
-    """`out[r, j]` = uniform in [0, 1) of the element with global index `offsets[r] + j`."""
+def _uniform(out: Array, offsets: Array, k0: np.uint32, k1: np.uint32, scale: float, low: float) -> None:
+    """`out[r, j]` = low + scale times a uniform number in [0, 1) of the element with global index `offsets[r] + j`."""
     number = out.dtype.type
     largest = np.nextafter(number(1), number(0))  # what is nearer to 1 would be rounded to it
     for r in range(out.shape[0]):
         for j in range(out.shape[1]):
             a, _ = _philox(np.uint64(offsets[r] + j), k0, k1)
-            out[r, j] = min(number(np.float64(a >> np.uint64(11)) * _UNIT), largest)
+            out[r, j] = min(number(np.float64(a >> np.uint64(11)) * _UNIT), largest) * scale + low
 
 
 @njit

@@ -32,6 +32,12 @@ def contents(members: tuple[str, ...]) -> str:
     return f" ({' + '.join(members)})" if members else ""
 
 
+def listed(title: str, lines: Sequence[str], most: int = 40) -> str:
+    """A title and the first `most` lines, each made printable and indented."""
+    shown = [title, *(printable(f"  {line}") for line in lines[:most])]
+    return "\n".join(shown if len(lines) <= most else [*shown, f"  ... and {len(lines) - most} more"])
+
+
 def list_numbers(numbers: Sequence[int]) -> str:
     """Numbers in order: `0,1`, `0-3`, `0,2,4`, `0,2,4,...,62`."""
     if len(numbers) > 2 and all(b == a + 1 for a, b in pairwise(numbers)):

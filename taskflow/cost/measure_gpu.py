@@ -26,6 +26,7 @@ from taskflow.cost.measure_library import measure_library
 from taskflow.cost.samples import fitted_rates, one_way_times
 from taskflow.machine import MachineModel
 from taskflow.machine.device import Device
+from taskflow.tasks.parts import boxes_of
 from taskflow.tasks.task_graph import Launch, TaskGraph, access
 
 _DTYPES = ("float64", "float16", "bfloat16", "tf32")
@@ -182,8 +183,7 @@ class DeviceTimes:
             self._backend,
             partial(self._cell, clock.device),
             partial(self._backend.zeros, clock.device),
-            [rect for _, rect, _ in args],
-            launch.intervals(int(task_graph.point[row])),
+            partial(boxes_of, task_graph, row),
             Run(),
             Workspace(partial(self._backend.zeros, clock.device)),
             int(task_graph.point[row]),

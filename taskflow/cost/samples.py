@@ -24,6 +24,8 @@ from taskflow.tasks.threads.crew import crew, thread_limit
 from taskflow.tasks.threads.division import Part, best_alone, whole_part
 from taskflow.tasks.threads.sections import part_calls
 
+_SAMPLES = 4096  # random numbers of an array, which it repeats
+
 
 def sample_move(shape: tuple[int, ...], dtype: str, adds: int) -> Callable[[], object]:
     """A copy, or so many additions."""
@@ -84,7 +86,10 @@ def sample_array(shape: tuple[int, ...], dtype: str) -> Array:
     """Values that are legal for any kernel: numbers between 0.1 and 1, or zeros where an index is expected."""
     array = np.zeros(shape, dtype)
     if is_floating(array.dtype.name):
-        array[...] = np.random.default_rng(0).uniform(0.1, 1.0, shape)
+        some = np.random.default_rng(0).uniform(0.1, 1.0, _SAMPLES).astype(dtype)
+        flat, whole = array.reshape(-1), array.size - array.size % _SAMPLES
+        flat[:whole].reshape(-1, _SAMPLES)[...] = some
+        flat[whole:] = some[: array.size - whole]
     return array
 
 

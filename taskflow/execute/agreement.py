@@ -7,7 +7,7 @@ close over. A task graph's own digest names kernels only, so that it stays from 
 from __future__ import annotations
 
 import hashlib
-from functools import partial
+from functools import lru_cache, partial
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -99,7 +99,7 @@ def _told(value: Any, depth: int = 0) -> object:
         except ValueError:  # it is empty
             return None
     if isinstance(value, CodeType):
-        return value.co_code, value.co_names, _told(value.co_consts, depth)
+        return _told_code(value, depth)
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, _hash(value.tobytes())
     if isinstance(value, tuple | list):
@@ -110,3 +110,8 @@ def _told(value: Any, depth: int = 0) -> object:
         return [(str(key), _told(one, depth + 1)) for key, one in value.items()]
     is_plain = value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic)
     return repr(value) if is_plain else type(value).__qualname__
+
+
+@lru_cache(4096)
+def _told_code(value: CodeType, depth: int) -> object:
+    return value.co_code, value.co_names, _told(value.co_consts, depth)

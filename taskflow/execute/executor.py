@@ -24,6 +24,7 @@ from taskflow.checking.checker import check_own_plan
 from taskflow.comm.ending import end_all_leaving, note_phase, phase
 from taskflow.comm.transport import OneCall, Transport
 from taskflow.core.dtypes import HALF
+from taskflow.core.garbage import collect_rarely
 from taskflow.core.geometry import Rect
 from taskflow.cost.model import CostModel
 from taskflow.cost.samples import warm_up
@@ -33,8 +34,9 @@ from taskflow.execute.emulate import EmulatedCompiler
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.feed import FeedValue, accept, by_step, make_cells
 from taskflow.execute.guard import GivenUp, UpdateGuard
+from taskflow.execute.memory import Memory
 from taskflow.execute.persistent import PersistentRegions, borrow
-from taskflow.execute.program import Compiler, Memory
+from taskflow.execute.program import Compiler
 from taskflow.execute.readings import fetch, times_of_rows, together
 from taskflow.execute.shared import SharedCompiler
 from taskflow.execute.standing import Standing
@@ -154,7 +156,8 @@ class Executor:
 
     def _compile(self, compiler: Compiler) -> None:
         compiler.fuses = not self.record
-        self.program = compiler.compile()
+        with collect_rarely():
+            self.program = compiler.compile()
         self._finish = weakref.finalize(self, self.program.close)
         self._finish.atexit = False  # MPI frees all that is left when it ends
         self._standing = Standing(self.program, self._rows, may_wait=self._kind != "cpu")

@@ -15,7 +15,8 @@ from functools import partial
 import numpy as np
 
 from taskflow.core.dtypes import is_finite
-from taskflow.execute.program import GUARD, REPLAY, Memory, RankProgram
+from taskflow.execute.memory import Memory
+from taskflow.execute.program import GUARD, REPLAY, RankProgram
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
 

@@ -17,8 +17,8 @@ from taskflow.backend import Run
 from taskflow.comm.transport import Transport
 from taskflow.core.dtypes import HALF, is_finite
 from taskflow.core.geometry import Rect
-from taskflow.core.random import fill, random_key
-from taskflow.execute.program import Memory
+from taskflow.core.random import Constant, fill, random_key
+from taskflow.execute.memory import Memory
 from taskflow.graph.graph import LogicalRegion
 from taskflow.tasks.task_graph import Array, Privilege, TaskGraph
 
@@ -107,6 +107,8 @@ class PersistentRegions:
         """Fill in first values, unless they are another executor's: functions of (seed, region name, global index)."""
         for name, homes in self.graph.homes.items() if self._base is None else ():
             region, key = self._regions[name], random_key(self.run.seed, name)
+            if self.memory.begins_zeroed and region.init == Constant(0.0):
+                continue  # what is not touched now costs nothing
             for instance, rect in homes:
                 if self._is_here(instance):
                     values = partial(fill, distribution=region.init, key=key, shape=region.shape, rect=rect)

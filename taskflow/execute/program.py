@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from taskflow.backend import Context, Run, Workspace
 from taskflow.comm.transport import Message, Transport
+from taskflow.core.dtypes import HALF
 from taskflow.core.geometry import Rect
 from taskflow.execute.check import GuardedWorkspace, checked, poison
 from taskflow.execute.feed import Feed
 from taskflow.execute.fold import fold_call
+from taskflow.execute.memory import Memory
+from taskflow.execute.views import ArgumentViews
 from taskflow.graph.kernel import Kernel
-from taskflow.tasks.memory import ALIGNMENT, MemoryPlan
-from taskflow.tasks.parts import added_outputs, for_parts
+from taskflow.tasks.memory import MemoryPlan
+from taskflow.tasks.parts import added_outputs, boxes_of, for_parts
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, Privilege, TaskGraph, access
 from taskflow.tasks.threads.crew import Crew, crew
 from taskflow.tasks.threads.division import Part
@@ -56,89 +59,15 @@ class RankProgram:
         self.frees.clear()
 
 
-class Memory:
-    """The arenas of the devices that this rank drives, and arrays for the instances in them.
+@dataclass(frozen=True)
+class BoundKernel:
+    """A kernel on arguments of some privileges: what runs, to which outputs it adds, whether one is of half size."""
 
-    With `share_memory` the arenas of all ranks of a host are mapped, so that peers read instances in place.
-    """
-
-    def __init__(
-        self, task_graph: TaskGraph, plan: MemoryPlan, transport: Transport, share_memory: bool = False
-    ) -> None:
-        self.task_graph, self.plan, self.transport = task_graph, plan, transport
-        self.own = [d for d in range(len(task_graph.machine.devices)) if transport.drives(d)]
-        self.arenas: dict[int, Array] = {}
-        self._arrays: dict[int, Array] = {}
-        self._wholes: dict[int, tuple[Array, tuple[int, ...]]] = {}  # in the region's order, and where they begin
-        size: list[int] = plan.peak_bytes.tolist()
-        shared = self.share(sum(size[d] for d in self.own)) if share_memory else None
-        self.is_shared = shared is not None
-        if shared is None:
-            self.arenas = {d: self.make_arena(d, size[d]) for d in self.own}
-            return
-        taken = [0] * len(shared)
-        for device, rank in enumerate(transport.ranks_of(len(size)).tolist()):
-            arena = shared[rank] if rank < len(shared) else None
-            if arena is not None:
-                self.arenas[device] = arena[taken[rank] : taken[rank] + size[device]]
-                taken[rank] += size[device]
-
-    def share(self, size_bytes: int) -> Sequence[Array | None] | None:
-        """One zeroed byte array of every rank of this host, this one's of that size, which all of them use in place.
-
-        None for ranks of other hosts; None in all where memory cannot be shared.
-        """
-        return self.transport.shared_arrays(size_bytes)
-
-    def make_arena(self, device: int, size_bytes: int) -> Array:
-        """Zeroed bytes in the memory of a device, which begin where a cache line does."""
-        room = np.zeros(size_bytes + ALIGNMENT, np.uint8)
-        return room[-room.ctypes.data % ALIGNMENT :][:size_bytes]
-
-    def array(self, instance: int) -> Array:
-        """The memory of an instance, row-major: its dimensions stand in the region's memory order."""
-        if instance not in self._arrays:
-            graph, start = self.task_graph, int(self.plan.offset[instance])
-            region = graph.regions[int(graph.instance_region[instance])]
-            rect = graph.instance_rect(instance)
-            order = self.order_of(instance)
-            part = self.arenas[int(graph.instance_device[instance])][start : start + rect.volume * region.itemsize]
-            self._arrays[instance] = part.view(region.dtype).reshape([rect.shape[d] for d in order])
-        return self._arrays[instance]
-
-    def bind(self, instance: int, array: Array) -> None:
-        """Use `array`, of the instance's shape, as its memory."""
-        self._arrays[instance] = array.transpose(self.order_of(instance))
-        self._wholes.pop(instance, None)
-
-    def view(self, instance: int, rect: Rect) -> Array:
-        """The box `rect` (global coordinates) of an instance, in the region's own order of dimensions."""
-        if instance not in self._wholes:
-            whole = self.array(instance).transpose(np.argsort(self.order_of(instance)).tolist())
-            self._wholes[instance] = whole, self.task_graph.instance_rect(instance).lo
-        whole, lo = self._wholes[instance]
-        return whole[rect.slices(lo)]
-
-    def get(self, instance: int, rect: Rect) -> Array:
-        """The box `rect` of an instance in the host's memory: as it lies there, or a copy."""
-        return self.view(instance, rect)
-
-    def put(self, instance: int, rect: Rect, value: Array) -> None:
-        """Overwrite the box `rect` of an instance with an array of the host."""
-        self.view(instance, rect)[...] = value
-
-    def fill(self, instance: int, rect: Rect, values: Callable[[Array], object]) -> None:
-        """Have `values` write the box `rect` of an instance."""
-        values(self.view(instance, rect))
-
-    def local_box(self, instance: int, rect: Rect) -> Rect:
-        """`rect` in the coordinates of `array(instance)`."""
-        local, order = rect.relative_to(self.task_graph.instance_rect(instance).lo), self.order_of(instance)
-        return Rect(tuple(local.lo[d] for d in order), tuple(local.hi[d] for d in order))
-
-    def order_of(self, instance: int) -> tuple[int, ...]:
-        """The dimensions of an instance as they lie in memory, slowest first."""
-        return self.task_graph.order(int(self.task_graph.instance_region[instance]))
+    kernel: Kernel
+    step: int
+    privileges: list[Privilege]
+    added: Sequence[int]
+    has_half: bool
 
 
 class Compiler:
@@ -171,6 +100,9 @@ class Compiler:
         self.born: set[int] = set()
         self.views: dict[int, list[Array]] = {}  # of points, as their kernels may use them
         self._views: dict[tuple[object, ...], Array] = {}
+        makers = {Kind.POINT: self._point, Kind.COPY: self._copy, Kind.FOLD: self._fold, Kind.FEED: self._feed}
+        self._makers: dict[int, Callable[[int, list[Array]], Call]] = {int(kind): m for kind, m in makers.items()}
+        self._kernels: dict[tuple[int, bytes], BoundKernel] = {}
         self._latest: tuple[int, Args] = -1, ()
         self.messages: dict[int, list[int]] = {}  # transfer -> the transfers of its message
         self.workspaces = {d: GuardedWorkspace() if check else Workspace() for d in memory.own}
@@ -252,10 +184,14 @@ class Compiler:
         return parts
 
     def _local(self, row: int) -> None:
-        own, device = self.graph.instance_device, self.graph.device[row]
-        self._before(row, [i for i, _, _ in self._args(row) if i >= 0 and own[i] == device])
+        self._before(row, self._own_instances(row) if self.check else ())
         self.program.add(self._call(row), row, "run")
         self._note(row)
+
+    def _own_instances(self, row: int) -> list[int]:
+        """Of a row's arguments, those on its device."""
+        own, device = self.graph.instance_device, self.graph.device[row]
+        return [i for i, _, _ in self._args(row) if i >= 0 and own[i] == device]
 
     def _note(self, row: int) -> None:
         """What comes behind a row."""
@@ -264,15 +200,13 @@ class Compiler:
 
     def _call(self, row: int) -> Call:
         """The bound call of a row that runs on a device of this rank."""
-        args, kind = self._args(row), self.graph.kind[row]
-        views = [self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(args)]
-        if kind == Kind.POINT:
-            return self._point(row, views, [rect for _, rect, _ in args])
-        if kind == Kind.COPY:
-            return partial(self.xp.copyto, views[1], views[0])
-        if kind == Kind.FOLD:
-            return self._fold(row, views)
-        return partial(self.feeds[int(self.graph.region[row])].into, views[0], args[0][1])
+        return self._makers[int(self.graph.kind[row])](row, self._arrays(row))
+
+    def _copy(self, row: int, views: list[Array]) -> Call:
+        return partial(self.xp.copyto, views[1], views[0])
+
+    def _feed(self, row: int, views: list[Array]) -> Call:
+        return partial(self.feeds[int(self.graph.region[row])].into, views[0], self._args(row)[0][1])
 
     def _args(self, row: int) -> Args:
         """`TaskGraph.args`, which several ask for one after the other."""
@@ -289,17 +223,25 @@ class Compiler:
         """See `taskflow.execute.fold.fold_call`; `combine` is `sum` or `max`."""
         return fold_call(np.maximum if combine == "max" else np.add, target, parts, copies)
 
-    def _view(self, row: int, k: int, instance: int, rect: Rect) -> Array:
+    @cached_property
+    def _known(self) -> ArgumentViews:
+        return ArgumentViews(self.graph, self.plan, self.memory.arenas, self.memory.elsewhere)
+
+    def _arrays(self, row: int) -> list[Array]:
+        """The arrays of a row's arguments, as its kernel may use them."""
+        found = self._known.of(row)
+        return [self._view(row, k) if view is None else view for k, view in enumerate(found)]
+
+    def _view(self, row: int, k: int) -> Array:
+        instance, rect, privilege = self._args(row)[k]
         if instance >= 0:
-            return self._one(self.memory.view(instance, rect))
+            is_read = self.graph.kind[row] == Kind.POINT and privilege == Privilege.READ
+            return self._one(self.memory.view(instance, rect), writeable=not is_read)
         region = self.graph.regions[self.graph.launches[int(self.graph.launch[row])].args[k]]
         return self._one(self.xp.empty(tuple(max(n, 0) for n in rect.shape), region.dtype))
 
     def _one(self, view: Array, writeable: bool = True) -> Array:
-        """One array object for equal views of the host: rows whose instances take turns in some memory share it.
-
-        A step of thousands of small rows waits for its own objects to come from memory more than it computes.
-        """
+        """One array object for equal views of the host, as `ArgumentViews` has it."""
         if self.xp is not np:
             return view
         key = (view.__array_interface__["data"][0] if view.size else 0, view.shape, view.strides, view.dtype, writeable)
@@ -308,18 +250,26 @@ class Compiler:
             self._views[key].flags.writeable = writeable
         return self._views[key]
 
-    def _point(self, row: int, views: list[Array], rects: list[Rect]) -> Call:
-        launch = self._launch(row)
-        context = self._context(row, rects)
-        privileges = [privilege for _, _, privilege in self._args(row)]
-        for k, privilege in enumerate(privileges):
-            if privilege == Privilege.READ:
-                views[k] = self._one(views[k], writeable=False)
+    def _point(self, row: int, views: list[Array]) -> Call:
+        bound = self._bound(row)
+        context = self._context(row, bound)
         self.views[row] = views
-        kernel = for_parts(self._kernel(launch.kernel), launch, privileges).for_dtypes(views, *access(privileges))
+        kernel = bound.kernel.for_dtypes(views, *access(bound.privileges)) if bound.has_half else bound.kernel
         if self.check:
-            return self._checked(row, views, privileges, partial(kernel, context))
+            return self._checked(row, views, bound.privileges, partial(kernel, context))
         return kernel.call(context, views) if self.crew.size == 1 else partial(kernel, context, *views)
+
+    def _bound(self, row: int) -> BoundKernel:
+        """What points of one operator with equal privileges share."""
+        number, graph = int(self.graph.launch[row]), self.graph
+        marks = graph.arg_privilege[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
+        if (found := self._kernels.get((number, key := marks.tobytes()))) is None:
+            launch, privileges = graph.launches[number], [Privilege(p) for p in marks.tolist()]
+            kernel = for_parts(self._kernel(launch.kernel), launch, privileges)
+            has_half = any(graph.regions[k].dtype in HALF for k in launch.args)
+            found = BoundKernel(kernel, launch.step, privileges, added_outputs(launch, privileges), has_half)
+            self._kernels[number, key] = found
+        return found
 
     def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]) -> Call:
         """The call of a point on its arrays with its privileges verified."""
@@ -330,8 +280,9 @@ class Compiler:
     def _launch(self, row: int) -> Launch:
         return self.graph.launches[int(self.graph.launch[row])]
 
-    def _context(self, row: int, rects: list[Rect]) -> Context:
-        return self.part_context(row, Part(self._launch(row).intervals(int(self.graph.point[row])), tuple(rects)), 0)
+    def _context(self, row: int, bound: BoundKernel) -> Context:
+        workspace = self.workspaces[int(self.graph.device[row])]
+        return Context(partial(boxes_of, self.graph, row), None, self.run, workspace, *self._facts(row, bound))
 
     def part_context(self, row: int, part: Part, thread: int) -> Context:
         """The context of a point, or of the part that a thread has of it."""
@@ -339,12 +290,11 @@ class Compiler:
         workspace = self.workspaces[device]
         if thread:
             workspace = self._other_workspaces.setdefault((device, thread), Workspace())
-        return Context(part.rects, part.intervals, self.run, workspace, *self._point_facts(row))
+        return Context(part.rects, part.intervals, self.run, workspace, *self._facts(row, self._bound(row)))
 
-    def _point_facts(self, row: int) -> tuple[int, int, Sequence[int]]:
+    def _facts(self, row: int, bound: BoundKernel) -> tuple[int, int, Sequence[int]]:
         """What a context knows of a point: its number, steps ahead, and the outputs to which it adds."""
-        launch, privileges = self._launch(row), [privilege for _, _, privilege in self._args(row)]
-        return int(self.graph.point[row]), launch.step, added_outputs(launch, privileges)
+        return int(self.graph.point[row]), bound.step, bound.added
 
     def _kernel(self, kernel: Kernel) -> Kernel:
         """What a device runs for an operator's kernel."""
@@ -352,17 +302,16 @@ class Compiler:
 
     def _before(self, row: int, instances: Sequence[int] = ()) -> None:
         """Await the transfers that `row` waits for; then instances may begin their lives."""
-        for dep in self.graph.deps(row):
+        for dep in self.graph.deps(row) if self.pending else ():
             self._await(dep)
-        for instance in instances:
+        for instance in instances if self.check else ():
             self._begin_life(row, instance)
 
     def _begin_life(self, row: int, instance: int) -> None:
-        """When `row` is the first to use an instance, poison it before (if memory is checked)."""
+        """When `row` is the first to use an instance of checked memory, poison it before."""
         if instance not in self.born:
             self.born.add(instance)
-            region = self.graph.regions[int(self.graph.instance_region[instance])]
-            if self.check and not region.is_persistent:
+            if not self.graph.regions[int(self.graph.instance_region[instance])].is_persistent:
                 self.program.add(partial(poison, self.memory.array(instance)), row, "poison")
 
     def _await(self, row: int) -> None:

@@ -95,11 +95,14 @@ class Runners:
         self.messages: list[bool] = is_message.tolist()
         self.crossing: list[bool] = (is_crossing & ~is_message).tolist()
         self.when = [folds.get(row, row) for row in range(len(graph))]
+        self._runner = [self.runs[when] for when in self.when]
 
     def runner(self, row: int, host: int) -> int | None:
         """The rank of a host that runs a row, or its end of a message; None: the row is none of this host's."""
-        ends = (self.device[row], self.source[row]) if self.messages[row] else (self.runs[self.when[row]],)
-        return next((rank for rank in ends if self.hosts[rank] == host), None)
+        if not self.messages[row]:
+            rank = self._runner[row]
+            return rank if self.hosts[rank] == host else None
+        return next((rank for rank in (self.device[row], self.source[row]) if self.hosts[rank] == host), None)
 
 
 def order_between_ranks(
@@ -127,6 +130,7 @@ class _Orderer:
 
     def __init__(self, graph: TaskGraph, folds: Mapping[int, int], ends: Runners) -> None:
         self.graph, self.folds, self.ends, self.found = graph, folds, ends, Order()
+        self._first, self._deps = graph.dep_ptr.tolist(), graph.dep_row.tolist()
         count = len(ends.hosts)
         self.seen = [[BEGIN - 1] * count for _ in range(count)]  # what each rank knows of each other one
         self.users = [[BEGIN - 1] * count for _ in range(count)]  # of its memory: the last row of each other rank
@@ -171,7 +175,7 @@ class _Orderer:
         for task in (row, *self.merged.get(row, ())):
             if ends.crossing[task]:
                 wanted.setdefault(self._other_end(task), BEGIN)
-            for other in self.graph.deps(task):
+            for other in self._deps[self._first[task] : self._first[task + 1]]:
                 rank = ends.runner(other, ends.hosts[here])
                 if rank is not None and rank != here:
                     wanted[rank] = max(wanted.get(rank, BEGIN), ends.when[other])
@@ -204,10 +208,12 @@ def handed_on(graph: TaskGraph, ranks: Array) -> set[int]:
     """
     latest: dict[int, int] = {}  # rank -> its own last row
     handed = set[int]()
-    for row in range(len(graph)):
-        source, target = int(ranks[graph.source[row]]), int(ranks[graph.device[row]])
-        is_crossing = graph.is_transfer[row] and source != target
-        if is_crossing and source in latest and _writes_parameter(graph, latest[source], row):
+    sources, targets = ranks[graph.source], ranks[graph.device]
+    is_persistent = np.array([region.is_persistent for region in graph.regions], np.bool_)
+    may_be = graph.is_transfer & (sources != targets) & is_persistent[graph.region]
+    columns = (column.tolist() for column in (sources, targets, may_be))
+    for row, (source, target, is_candidate) in enumerate(zip(*columns, strict=True)):
+        if is_candidate and source in latest and _writes_parameter(graph, latest[source], row):
             handed.add(row)
         else:
             latest[target] = row
@@ -215,8 +221,8 @@ def handed_on(graph: TaskGraph, ranks: Array) -> set[int]:
 
 
 def _writes_parameter(graph: TaskGraph, row: int, transfer: int) -> bool:
-    """Whether a row is a point that writes all that a transfer reads of a persistent region."""
-    if graph.kind[row] != Kind.POINT or not graph.regions[int(graph.region[transfer])].is_persistent:
+    """Whether a row is a point that writes all that a transfer reads."""
+    if graph.kind[row] != Kind.POINT:
         return False
     (source, rect, _), _ = graph.args(transfer)
     written = [box for i, box, privilege in graph.args(row) if i == source and privilege != Privilege.READ]

@@ -24,6 +24,7 @@ from taskflow.execute.program import Call, Compiler, RankProgram
 from taskflow.execute.progress import Awaited, copied_by_folds, foldable_in_place, handed_on, order_between_ranks
 from taskflow.tasks.task_graph import Array, Kind
 
+_COPY = int(Kind.COPY)  # a member of an enumeration takes 0.3 us to be looked up
 _STRIDE = 8  # cells from one rank's to the next: 64 bytes, so that no two ranks write to the same cache line
 _SMALL_BYTES = 4096  # a copy of less is faster through memoryviews: 90 ns instead of 250 ns
 
@@ -118,7 +119,7 @@ class SharedCompiler(Compiler):
 
     def _call(self, row: int) -> Call:
         call: Any = super()._call(row)
-        if self.graph.kind[row] == Kind.COPY:
+        if int(self.graph.kind[row]) == _COPY:
             into, out_of = call.args
             if into.flags.c_contiguous and out_of.flags.c_contiguous and 0 < into.nbytes <= _SMALL_BYTES:
                 return partial(_put, self._bytes(into), self._bytes(out_of))

@@ -190,7 +190,7 @@ def _each_part(
             index = {WHOLE: (...,), LEADING: (number - first, ...)}.get(cut, (*[slice(None)] * cut, at))
             views.append(array[index])
             rects.append(_cut(ctx.rect(k), cut, at))
-        intervals = {**ctx.intervals, part_axis: (number * part_samples, (number + 1) * part_samples)}
+        intervals = {**ctx.boxes()[1], part_axis: (number * part_samples, (number + 1) * part_samples)}
         part_of(ctx.part(rects, intervals), *views, **options)
 
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from taskflow.core.dtypes import is_floating, known_dtype
 from taskflow.core.geometry import Rect
-from taskflow.core.random import Constant, Distribution
-from taskflow.core.text import contents, printable
+from taskflow.core.random import Constant, Distribution, as_distribution
+from taskflow.core.text import contents, listed
 from taskflow.graph.binding import bind, check_arguments, positions_of, whole_numbers
 from taskflow.graph.dtypes import Precision, output_dtypes
 from taskflow.graph.kernel import Function, Kernel, as_kernel
@@ -35,7 +35,6 @@ Init = float | Distribution | Callable[[tuple[int, ...]], Distribution]
 
 _DEFAULT_AXES = {1: ("b",), 2: ("b", "c"), 3: ("b", "s", "c"), 4: ("n", "c", "h", "w")}
 _ZERO = Constant(0.0)
-_SHOWN = 40  # operators in the text of a graph
 ROLES = ("input", "parameter", "state", "value")
 
 
@@ -194,17 +193,15 @@ class Graph:
         self.repeat = 1  # so many steps
         self.pending: dict[object, list[Any]] = {}  # what backward functions leave to later ones of the same call
         self.names: set[str] = set()  # of operators, also of those that were removed again
+        self._aside: dict[str, Operator] = {}  # region -> the operator that makes it where somebody wants it
         self._bounds: dict[object, BoundPattern] = {}  # equal layers share one, and what is derived from it
         self._follows: str | None = None
 
     def __repr__(self) -> str:
         """The first operators, one a line: name, pattern and outputs."""
-        count, region_count = len(self.operators), len(self.regions)
-        lines = [f"Graph of {count} operators and {region_count} regions"]
-        for op in self.operators[:_SHOWN]:
-            made = ", ".join(f"{r.dtype}{list(r.shape)}" for r in op.outputs)
-            lines.append(printable(f"  {op}  {made}".rstrip()))
-        return "\n".join(lines if count <= _SHOWN else [*lines, f"  ... and {count - _SHOWN} more"])
+        made = ((op, ", ".join(f"{r.dtype}{list(r.shape)}" for r in op.outputs)) for op in self.operators)
+        title = f"Graph of {len(self.operators)} operators and {len(self.regions)} regions"
+        return listed(title, [f"{op}  {regions}".rstrip() for op, regions in made])
 
     # -- regions ---------------------------------------------------------------------------------------------------
 
@@ -237,11 +234,8 @@ class Graph:
         Raises:
             ValueError: the name is taken or an extent is not positive.
         """
-        if callable(init):
-            init = init(whole_numbers(f"region '{name}': shape", shape))
-        distribution = Constant(float(init)) if isinstance(init, int | float) else init
-        if not isinstance(distribution, Distribution):
-            raise TypeError(f"region '{name}': init is {init!r}, a number or a distribution is needed")
+        where = f"region '{name}'"
+        distribution = as_distribution(where, init(whole_numbers(f"{where}: shape", shape)) if callable(init) else init)
         return self._region(name, shape, dtype, "parameter" if trainable else "state", init=distribution)
 
     def _region(
@@ -260,11 +254,9 @@ class Graph:
             raise ValueError(f"region '{name}': the graph has a region of this name already")
         if any(n < 1 for n in shape):
             raise ValueError(f"region '{name}': extents are positive, not {shape}")
-        if axes is None:
-            axes = _DEFAULT_AXES.get(len(shape), tuple(f"a{k}" for k in range(len(shape))))
+        axes = axes or _DEFAULT_AXES.get(len(shape), tuple(f"a{k}" for k in range(len(shape))))
         region = LogicalRegion(name, shape, known_dtype(f"region '{name}'", dtype), role, axes, init, self)
-        self.regions[name] = region
-        return region
+        return self.regions.setdefault(name, region)
 
     @property
     def inputs(self) -> list[LogicalRegion]:
@@ -336,30 +328,26 @@ class Graph:
         kernel, inputs = as_kernel(where, kernel), tuple(inputs)
         check_arguments(where, pattern, sizes or {}, windows or {}, backward)
         for k, region in enumerate(inputs):
-            if not isinstance(region, LogicalRegion):
-                raise TypeError(f"{where}: input {k} is a {type(region).__name__}, not a region")
             self._check_ours(f"{where}: input {k}", region)
-        names, shapes = [r.name for r in inputs], [r.shape for r in inputs]
-        added = positions_of(where, "adds", adds, inputs)
-        parsed = Pattern.parse(pattern).adding(added)
-        bound = bind(where, parsed, names, shapes, sizes or {}, windows or {})
+        names, parsed = (
+            [r.name for r in inputs],
+            Pattern.parse(pattern).adding(positions_of(where, "adds", adds, inputs)),
+        )
+        bound = bind(where, parsed, names, [r.shape for r in inputs], sizes or {}, windows or {})
         bound = self._bounds.setdefault(bound.key, bound)
         positions = (*positions_of(where, "writes", writes, inputs), *parsed.adds)
         bound.check_writes(where, positions, names)
         if flops is not None:
             check_not_negative(where, "flops", flops)
         orders = parse_orders(where, layout, bound.pattern) if layout else ()
-        unique = self.unique_name(name)
-        self.names.add(unique)
+        self.names.add(unique := self.unique_name(name))
         dtypes = output_dtypes(where, dtype, [r.dtype for r in inputs], bound, kernel)
         made = [unique] if len(dtypes) == 1 else [f"{unique}.{k}" for k in range(len(dtypes))]
         columns = zip(made, bound.shapes[len(inputs) :], dtypes, bound.axis_names([r.axes for r in inputs]))
         outputs = tuple(self._region(n, shape, t, "value", names) for n, shape, t, names in columns)
-        if flops is None:
-            flops = 2.0 if any(bound.reduced_axes(k) for k in range(len(outputs))) else 1.0
-        self.operators.append(
-            Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
-        )
+        flops = (2.0 if any(map(bound.reduced_axes, range(len(outputs)))) else 1.0) if flops is None else flops
+        operator = Operator(unique, kernel, bound, inputs, outputs, positions, backward, flops, self._follows, orders)
+        self.operators.append(operator)
         return outputs[0] if len(outputs) == 1 else outputs
 
     @contextmanager
@@ -386,15 +374,27 @@ class Graph:
         Raises:
             ValueError: there is none.
         """
-        for op in self.operators:
-            if op.name == name:
-                return op
-        raise ValueError(f"operator '{name}': the graph has no operator of this name")
+        if (found := next((op for op in self.operators if op.name == name), None)) is None:
+            raise ValueError(f"operator '{name}': the graph has no operator of this name")
+        return found
 
     def producer(self, region: LogicalRegion) -> Operator | None:
         """The operator that makes `region`; None for inputs, parameters and states."""
         return next((op for op in self.operators if any(r is region for r in op.outputs)), None)
 
+    def set_aside(self, region: LogicalRegion) -> None:
+        """Take out the operator that makes `region`, until an operator reads it or it is named an output."""
+        (maker,) = (op for op in self.operators if op.outputs == (region,))
+        self.operators.remove(maker)
+        self._aside[self.regions.pop(region.name).name] = maker
+
     def _check_ours(self, where: str, region: LogicalRegion) -> None:
+        if not isinstance(region, LogicalRegion):
+            raise TypeError(f"{where} is a {type(region).__name__}, not a region")
         if region.graph is not self:
             raise ValueError(f"{where}: region '{region.name}' belongs to another graph")
+        if (maker := self._aside.pop(region.name, None)) is not None:
+            for read in maker.inputs:
+                self._check_ours(where, read)
+            self.regions[region.name] = region
+            self.operators.append(maker)

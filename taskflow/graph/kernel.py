@@ -66,6 +66,8 @@ class Kernel:
         float32_outputs: numbers of the outputs that are float32 where the others are float16 or bfloat16 (see
             `taskflow.precision`). None: scalars, and what is summed over axes of one input alone.
         expression: what it computes in every element, if that is all that it does.
+        picks: number of an argument -> those of the arguments that index its first dimension, if it touches no more of
+            it than a row for every index; its work is priced by that.
         window: of a convolution with square windows of stride 1, their size: GPUs save flops of small ones in float32.
 
     Raises:
@@ -86,6 +88,7 @@ class Kernel:
     together: Callable[..., Call] | None = None
     float32_outputs: tuple[int, ...] | None = None
     expression: Pointwise | None = None
+    picks: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
     window: int = 0
 
     def __post_init__(self) -> None:

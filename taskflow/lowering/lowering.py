@@ -277,8 +277,8 @@ class Lowering:
 def _kind_of(op: Operator) -> tuple[object, ...]:
     """What the points of an operator depend on besides its configuration."""
     windows = tuple(op.windows.items())
-    itemsizes = tuple(r.itemsize for r in op.args)
-    return op.pattern, tuple(op.extents.items()), windows, op.bound.shapes, op.writes, op.flops, itemsizes
+    itemsizes, picks = tuple(r.itemsize for r in op.args), tuple(map(tuple, op.kernel.picks.items()))
+    return op.pattern, tuple(op.extents.items()), windows, op.bound.shapes, op.writes, op.flops, itemsizes, picks
 
 
 def _numbered(values: Sequence[Hashable]) -> list[int]:

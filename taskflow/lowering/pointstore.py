@@ -257,7 +257,7 @@ def add_kind(
         at = t.length[MODEL] + p
         t.device[t.length[DEVICE] + p], t.device_rank[at] = where[p], rank_of[where[p]]
         t.flops[at] = k.flops[kind] * volume(spans, p)
-    put_sizes(t.bytes, t.length[MODEL], boxes, k.itemsize, a[5], k.term, term + 1, arguments)
+    put_sizes(t.bytes, t.length[MODEL], boxes, k, a[5], term + 1, arguments)
     put_pairs(t.box, t.length[BOX], boxes)
     for p in range(count):
         for j in range(made):
@@ -288,15 +288,27 @@ def put_pairs(column: Any, begin: int, pairs: Any) -> None:
 
 
 @leaf
-def put_sizes(
-    sizes: Any, begin: int, boxes: Any, itemsize: Any, first: int, term: Any, at: int, arguments: int
-) -> None:  # fmt: skip
-    """Write the bytes of all arguments of every point."""
+def put_sizes(sizes: Any, begin: int, boxes: Any, k: Kinds, first: int, at: int, arguments: int) -> None:
+    """Write the bytes that every point touches of all arguments."""
     for p in range(boxes.shape[0]):
         total = 0
         for j in range(arguments):
-            size = 1
-            for d in range(term[at + j], term[at + j + 1]):
-                size *= max(boxes[p, d, 1] - boxes[p, d, 0], 0)
-            total += size * itemsize[first + j]
+            size = count_points(boxes, p, k.term[at + j], k.term[at + j + 1])
+            if k.picks[first + j] and size:
+                picked = 0
+                for i in range(arguments):
+                    if (k.picks[first + j] >> i) & 1:
+                        picked += count_points(boxes, p, k.term[at + i], k.term[at + i + 1])
+                rows = count_points(boxes, p, k.term[at + j], k.term[at + j] + 1)
+                size = size // rows * min(rows, picked)
+            total += size * k.itemsize[first + j]
         sizes[begin + p] = total
+
+
+@leaf
+def count_points(boxes: Any, p: int, first: int, end: int) -> int:
+    """Of the box of dimensions `first` to `end` of point `p`."""
+    size = 1
+    for d in range(first, end):
+        size *= max(boxes[p, d, 1] - boxes[p, d, 0], 0)
+    return size

@@ -62,6 +62,7 @@ class Kinds(NamedTuple):
         extents, dim_ptr, dim_axis, dim_extent, window, reduced: see `pattern.PatternTable`.
         made: number of made terms, see `BoundPattern.made`.
         itemsize: bytes of an element of every argument.
+        picks: of every argument a bit for each argument that indexes its first dimension (see `Kernel.picks`).
         term, first_term: number of inputs, then the first dimension of every argument; where a kind's begin.
     """
 
@@ -76,6 +77,7 @@ class Kinds(NamedTuple):
     reduced: Array
     made: Array
     itemsize: Array
+    picks: Array
     term: Array
     first_term: Array
 
@@ -83,6 +85,11 @@ class Kinds(NamedTuple):
 def axis_names(operators: Sequence[Operator]) -> dict[str, int]:
     """The names of all axes, numbered."""
     return {name: k for k, name in enumerate(dict.fromkeys(name for op in operators for name in op.extents))}
+
+
+def _picks(op: Operator, k: int) -> int:
+    """The arguments that index argument `k`, a bit for each."""
+    return sum(1 << other for other in op.kernel.picks.get(k, ()))
 
 
 def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
@@ -115,6 +122,7 @@ def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
         reduced.astype(np.bool_),
         np.array([len(op.bound.made) for op in operators], np.int64),
         itemsize,
+        np.array([_picks(op, k) for op in operators for k in range(len(op.args))], np.int64),
         np.concatenate([none, *terms]),
         pointers([len(term) for term in terms]),
     )

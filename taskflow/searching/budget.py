@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-RARELY = 1_000_000  # look for garbage: containers that were made and not freed
 
 
 @dataclass
@@ -65,18 +60,3 @@ class Budget:
     def interrupt(self) -> None:
         """Spend it, so that no proposal ends half way."""
         self.is_interrupted = True
-
-
-@contextmanager
-def collect_rarely() -> Iterator[None]:
-    """Meanwhile, look for garbage in cycles rarely.
-
-    A search keeps very many containers, which the collector would walk through again and again (up to a twentieth of
-    the time), and makes hardly any cycles.
-    """
-    first, *others = gc.get_threshold()
-    gc.set_threshold(max(first, RARELY) if first else 0, *others)
-    try:
-        yield
-    finally:
-        gc.set_threshold(first, *others)

@@ -32,8 +32,9 @@ from taskflow.cost.samples import sample_array
 from taskflow.execute.divide import divide_program
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.feed import make_cells
+from taskflow.execute.memory import Memory
 from taskflow.execute.persistent import PersistentRegions
-from taskflow.execute.program import Memory, RankProgram
+from taskflow.execute.program import RankProgram
 from taskflow.execute.shared import UnawaitedCompiler
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks.memory import plan_memory, with_reuse

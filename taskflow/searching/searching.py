@@ -28,13 +28,14 @@ from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import Transport, connect
 from taskflow.core.errors import NoRoomError
+from taskflow.core.garbage import collect_rarely
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
 from taskflow.searching import chain
 from taskflow.searching.bound import lower_bound
-from taskflow.searching.budget import Budget, collect_rarely
+from taskflow.searching.budget import Budget
 from taskflow.searching.fold import fold
 from taskflow.searching.joint import search_stages
 from taskflow.searching.outcome import Outcome, non_dominated

@@ -45,10 +45,21 @@ def single_device(graph: Graph, machine: MachineModel, device: int = 0) -> Strat
 
 
 def data_parallel(graph: Graph, machine: MachineModel) -> Strategy:
-    """Every operator split along its Sample axis over all devices; one without such an axis runs whole on device 0."""
+    """Every operator split along its Sample axis over all devices; one without such an axis runs whole on device 0.
+
+    What reads samples in another order, as experts do from their slots, is split along the axis of these: so its
+    parameters are on all devices, too.
+    """
     sample, devices = sample_axes(graph), range(len(machine.devices))
-    chosen = {f.leader.name: split(f, devices, sample.get(f.leader.name)) for f in families(graph)}
-    return Strategy.of_graph(graph, chosen)
+    leaders = {f.leader.name: sample.get(f.leader.name) or _axis_of_slots(f.leader) for f in families(graph)}
+    return Strategy.of_graph(graph, {f.leader.name: split(f, devices, leaders[f.leader.name]) for f in families(graph)})
+
+
+def _axis_of_slots(op: Operator) -> str | None:
+    """An axis of what an operator with parameters reads and makes that no parameter has."""
+    made = {axis for k in range(len(op.inputs), len(op.args)) for axis in op.bound.term_axes[k]}
+    read = op.bound.term_axes[0] if op.parameter_axes else ()
+    return next((a for a in read if a in made and a in op.split_axes and a not in op.parameter_axes), None)
 
 
 def proportional(graph: Graph, machine: MachineModel) -> Strategy:

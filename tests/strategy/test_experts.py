@@ -13,6 +13,7 @@ from taskflow import (
     MachineModel,
     ParallelConfig,
     Strategy,
+    data_parallel,
     lower,
     operator_placement,
     placed_tables,
@@ -119,3 +120,24 @@ def test_numbers_are_those_of_one_device(rule) -> None:
             return [float(step(feeds)["loss"]) for _ in range(3)]
 
     np.testing.assert_allclose(train(rule(graph, machine)), train(single_device(graph, machine)), rtol=1e-10)
+
+
+def test_experts_are_data_parallel_along_their_slots() -> None:
+    """Their weights are on every device, as those of other operators; a scalar behind the batch stays on one."""
+    graph = Graph()
+    x, t = graph.input("x", (8, 6), "float64"), graph.input("t", (8, 6), "float64")
+    y, balance = ops.mixture_of_experts(x, 3, 5, name="experts")
+    ops.sgd(ops.add(ops.mean_squared_error(y, t), ops.multiply(balance, 0.1, name="scaled"), name="loss"), 0.1)
+    machine = MachineModel.uniform(4)
+    strategy = data_parallel(graph, machine)
+    assert strategy["experts.up"] == ParallelConfig({"c": 4}, (0, 1, 2, 3))
+    assert strategy["experts.gate"].degrees == strategy["experts.dispatch"].degrees == (("b", 4),)
+    assert strategy["scaled"].devices == (0,)
+    feeds = {name: np.random.default_rng(0).standard_normal((8, 6)) for name in "xt"}
+    found = []
+    for chosen in (strategy, single_device(graph, machine)):
+        with Executor(lower(graph, chosen, machine), seed=0) as step:
+            losses = [step(feeds)["loss"] for _ in range(3)]
+            found.append((losses, step.read("experts.up.weight")))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)

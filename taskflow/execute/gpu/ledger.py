@@ -19,7 +19,7 @@ import numpy as np
 
 from taskflow.backend import NoRoom, StreamBackend
 from taskflow.core.geometry import Rect
-from taskflow.execute.program import Memory
+from taskflow.execute.memory import Memory
 from taskflow.tasks.task_graph import Array
 
 INSTANCES, SCRATCH, PACKING, CONSTANTS = "instances", "scratch memory", "packing", "constants of kernels"
@@ -79,6 +79,8 @@ class Ledger:
 
 class DeviceMemory(Memory):
     """The arenas of this rank's devices as one slab of each GPU."""
+
+    begins_zeroed = False
 
     def __init__(self, *args: Any, backend: StreamBackend, ledger: Ledger) -> None:
         self.backend, self.ledger = backend, ledger

@@ -27,7 +27,6 @@ from numpy.typing import DTypeLike
 
 from taskflow.backend import StreamBackend, StreamContext, Workspace
 from taskflow.comm.transport import Message
-from taskflow.core.geometry import Rect
 from taskflow.execute.gpu.carriers import Carriers
 from taskflow.execute.gpu.grouping import GroupedRows
 from taskflow.execute.gpu.issue import ItemOrder, StreamKind
@@ -36,8 +35,9 @@ from taskflow.execute.gpu.peers import PeerRows
 from taskflow.execute.gpu.replay import GuardedItems, StreamReplay
 from taskflow.execute.gpu.staging import FeedBox, Staging, StepCells
 from taskflow.execute.gpu.together import LibraryRows
-from taskflow.execute.program import Call, Compiler, RankProgram
+from taskflow.execute.program import BoundKernel, Call, Compiler, RankProgram
 from taskflow.graph.kernel import Kernel
+from taskflow.tasks.parts import boxes_of
 from taskflow.tasks.task_graph import Array, Kind, Privilege
 
 
@@ -127,15 +127,13 @@ class StreamCompiler(Compiler):
                 self._await(dep)
         self._peers.take_back(row)
 
-    def _call(self, row: int) -> Call:
-        if self.graph.kind[row] != Kind.FEED:
-            return super()._call(row)
-        (instance, rect, _), region = self._args(row)[0], int(self.graph.region[row])
+    def _feed(self, row: int, views: list[Array]) -> Call:
+        (_, rect, _), region = self._args(row)[0], int(self.graph.region[row])
         dtype = self.graph.regions[region].dtype
         part = self.staging.add(int(self.graph.device[row]), self.feeds[region], rect, dtype)
-        return partial(self._feed, self.memory.view(instance, rect), part)
+        return partial(self._copy_in, views[0], part)
 
-    def _feed(self, target: Array, part: FeedBox) -> None:
+    def _copy_in(self, target: Array, part: FeedBox) -> None:
         self.xp.copyto(target, part.array)
 
     def _fold(self, row: int, views: list[Array], copies: Sequence[Array] = ()) -> Call:
@@ -147,21 +145,21 @@ class StreamCompiler(Compiler):
         """See `StreamBackend.fold`."""
         return self.backend.fold(combine, target, parts)
 
-    def _context(self, row: int, rects: list[Rect]) -> StreamContext:
+    def _arrays(self, row: int) -> list[Array]:
+        return [self._view(row, k) for k in range(len(self._args(row)))]
+
+    def _context(self, row: int, bound: BoundKernel) -> StreamContext:
         device = int(self.graph.device[row])
         cell, allocate = partial(self.cells.add, device), self.ledger.maker(device, CONSTANTS)
-        launch, workspace = self._launch(row), self.workspaces[device]
-        intervals = launch.intervals(int(self.graph.point[row]))
-        args = (self.run, workspace, *self._point_facts(row))
-        return StreamContext(self.backend, cell, allocate, rects, intervals, *args)
+        args = (partial(boxes_of, self.graph, row), self.run, self.workspaces[device], *self._facts(row, bound))
+        return StreamContext(self.backend, cell, allocate, *args)
 
     def _together(self, rows: Sequence[int]) -> Call:
         """One call for points whose kernels have declared that."""
-        args = [self.graph.args(row) for row in rows]
-        views = [[self._view(row, k, i, rect) for k, (i, rect, _) in enumerate(a)] for row, a in zip(rows, args)]
+        views = [self._arrays(row) for row in rows]
         make = self._launch(rows[0]).kernel.for_points
         assert make is not None, "only such rows are grouped"
-        return make(self._context(rows[0], [rect for _, rect, _ in args[0]]), views)
+        return make(self._context(rows[0], self._bound(rows[0])), views)
 
     def _checked(self, row: int, views: list[Array], privileges: list[Privilege], call: Callable[..., object]) -> Call:
         checks, device = self.issue.checks, int(self.graph.device[row])
