@@ -47,25 +47,28 @@ def softmax_gradient(gy: Array, y: Array, gx: Array) -> None:
 
 
 @njit(nogil=True, error_model="numpy")
-def cross_entropy(y: Array, t: Array, probability: Array) -> float:
-    """probability = softmax(y) row by row; gives the sum over rows of -log probability[t]."""
+def cross_entropy(y: Array, t: Array, row: Array, levels: Array) -> float:
+    """levels = log(sum exp(y)) row by row; gives the sum over rows of level - y[t].
+
+    `row` is scratch memory for the classes, which may be fewer than y has columns: those behind are padding.
+    """
     loss = 0.0
     for r in range(y.shape[0]):
-        total, most = _exp_row(y[r], probability[r])
+        total, most = _exp_row(y[r, : row.size], row)
         loss += math.log(total) - (y[r, t[r]] - most)
-        scale = y.dtype.type(1) / total
-        for k in range(y.shape[1]):
-            probability[r, k] *= scale
+        levels[r] = math.log(total) + most
     return loss
 
 
-@njit(nogil=True)
-def cross_entropy_gradient(scale: float, probability: Array, t: Array, gy: Array) -> None:
-    """gy = scale (probability - 1 at t)."""
+@njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
+def cross_entropy_gradient(scale: float, y: Array, levels: Array, t: Array, classes: int, gy: Array) -> None:
+    """gy = scale (exp(y - level) - 1 at t), 0 behind the classes."""
     for r in range(gy.shape[0]):
-        for k in range(gy.shape[1]):
-            gy[r, k] = scale * probability[r, k]
+        for k in range(classes):
+            gy[r, k] = scale * exp(y[r, k] - levels[r])
         gy[r, t[r]] -= scale
+        for k in range(classes, gy.shape[1]):
+            gy[r, k] = 0
 
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)

@@ -1,74 +1,178 @@
 // Sums of rows of a table by index, in bags of one index or more. An index out of range makes its sum NaN; one of another
 // task's rows counts as zero.
+//
+// The gradient sorts the indices, so that equal ones follow each other, and sums the rows of each: in chunks of the sorted
+// list, then over the chunks that one index has. The order of a sum is fixed by the indices alone.
 #include "common.cu"
 
-// links[k] = 2 * (the next k with the same index, or `count`) + (whether k is the first with it). A block for each.
-#define LINKS(I, index)                                                                                 \
-  extern "C" __global__ void link_rows_##index(const I* indices, long long* links, long long count) {   \
-    __shared__ long long shared[BLOCK];                                                                 \
-    I mine = indices[blockIdx.x];                                                                       \
-    long long here = blockIdx.x, before_end = 0, earlier = 0; /* the nearer the larger */               \
-    for (long long k = threadIdx.x; k < count; k += BLOCK) {                                            \
-      if (indices[k] != mine) continue;                                                                 \
-      if (k < here) earlier = 1;                                                                        \
-      if (k > here && count - k > before_end) before_end = count - k;                                   \
-    }                                                                                                   \
-    before_end = block_max(before_end, shared);                                                         \
-    earlier = block_max(earlier, shared);                                                               \
-    if (threadIdx.x == 0) links[here] = 2 * (count - before_end) + 1 - earlier;                         \
-  }
-LINKS(int, int32)
-LINKS(long long, int64)
+typedef unsigned long long Key;  // a row of the table, behind all of them where it is no row, and a place in the indices
+#define ROW(key) ((long long)((key) >> 32))
+#define SORTED 2048  // keys of a run that one block sorts, two for each thread
+#define CHUNK 32     // keys of a chunk
 
-#define EMBEDDING(T, W, A, name, I, index)                                                                        \
-  extern "C" __global__ void sum_rows_##name##_##index(const I* indices, const W* table, T* y, long long lo,      \
-                                                       long long rows, long long width, long long extent,         \
-                                                       long long bag, long long count) {                          \
-    long long k = THREAD;                                                                                         \
-    if (k >= count) return;                                                                                       \
-    A sum = 0;                                                                                                    \
-    for (long long at = k / width * bag; at < (k / width + 1) * bag; ++at) {                                      \
-      long long wanted = (long long)indices[at], row = wanted - lo;                                               \
-      if (wanted < 0 || wanted >= extent) sum = (A)NOT_A_NUMBER;                                                  \
-      if (row >= 0 && row < rows) sum += (A)table[row * width + k % width];                                       \
-    }                                                                                                             \
-    y[k] = sum;                                                                                                   \
-  }                                                                                                               \
-  /* A block for each index: the first of equal ones adds the gradients of all of them, in order. */              \
-  extern "C" __global__ void scatter_add_##name##_##index(const T* gy, const I* indices, const long long* links,  \
-                                                          W* table, long long lo, long long rows,                 \
-                                                          long long width, long long bag, long long count) {      \
-    long long row = (long long)indices[blockIdx.x] - lo;                                                          \
-    if (!(links[blockIdx.x] & 1) || row < 0 || row >= rows) return;                                               \
-    for (long long e = threadIdx.x; e < width; e += BLOCK) {                                                      \
-      A sum = table[row * width + e];                                                                             \
-      for (long long k = blockIdx.x; k < count; k = links[k] >> 1) sum += (A)gy[k / bag * width + e];             \
-      table[row * width + e] = sum;                                                                               \
-    }                                                                                                             \
+// Runs of sorted keys: a bitonic sort in shared memory.
+#define SORT(I, index)                                                                                    \
+  extern "C" __global__ void sort_runs_##index(const I* indices, Key* keys, long long lo, long long rows, \
+                                               long long count) {                                         \
+    __shared__ Key run[SORTED];                                                                           \
+    long long begin = (long long)blockIdx.x * SORTED;                                                     \
+    for (int k = (int)threadIdx.x; k < SORTED; k += SORTED / 2) {                                         \
+      long long row = begin + k < count ? (long long)indices[begin + k] - lo : rows;                      \
+      row = row < 0 || row > rows ? rows : row;                                                           \
+      run[k] = begin + k < count ? (Key)row << 32 | (Key)(begin + k) : ~(Key)0;                           \
+    }                                                                                                     \
+    for (int size = 2; size <= SORTED; size *= 2)                                                         \
+      for (int half = size / 2; half; half /= 2) {                                                        \
+        __syncthreads();                                                                                  \
+        int t = (int)threadIdx.x, low = 2 * t - (t & (half - 1)), high = low + half;                      \
+        Key a = run[low], b = run[high];                                                                  \
+        if ((a > b) == !(low & size)) run[low] = b, run[high] = a;                                        \
+      }                                                                                                   \
+    __syncthreads();                                                                                      \
+    for (int k = (int)threadIdx.x; k < SORTED; k += SORTED / 2)                                           \
+      if (begin + k < count) keys[begin + k] = run[k];                                                    \
   }
-// The first look-up of a row gets the sum of the gradients of all of them, in order; a block for each look-up.
-#define ROWS(T, name)                                                                                             \
-  extern "C" __global__ void sum_equal_##name(const T* gradients, const long long* links, T* sums,                \
-                                              long long width, long long count) {                                 \
-    if (!(links[blockIdx.x] & 1)) return;                                                                         \
-    for (long long e = threadIdx.x; e < width; e += BLOCK) {                                                      \
-      T sum = 0;                                                                                                  \
-      for (long long k = blockIdx.x; k < count; k = links[k] >> 1) sum += gradients[k * width + e];               \
-      sums[blockIdx.x * width + e] = sum;                                                                         \
-    }                                                                                                             \
+SORT(int, int32)
+SORT(long long, int64)
+
+// Merges runs of `length` keys, `together` of them into one: a key stands behind those of all runs that are smaller.
+extern "C" __global__ void merge_runs(const Key* keys, Key* merged, long long length, long long together,
+                                      long long count) {
+  long long k = THREAD;
+  if (k >= count) return;
+  Key mine = keys[k];
+  long long own = k / length, first = own - own % together, place = first * length + (k - own * length);
+  for (int n = 0; n < (int)together; ++n) {
+    long long begin = (first + n) * length, low = begin, high = begin + length < count ? begin + length : count;
+    if (first + n == own || begin >= count) continue;
+    while (low < high) {
+      long long middle = (low + high) / 2;
+      if (keys[middle] < mine)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    place += low - begin;
+  }
+  merged[place] = mine;
+}
+
+// Whether the keys at k and before it are of one row.
+static __device__ bool goes_on(const Key* keys, long long k, long long count) {
+  return k > 0 && k < count && ROW(keys[k]) == ROW(keys[k - 1]);
+}
+
+#define EMBEDDING(T, W, A, name, I, index)                                                                   \
+  /* A block for each sum. */                                                                                \
+  extern "C" __global__ void sum_rows_##name##_##index(const I* indices, const W* table, T* y, long long lo, \
+                                                       long long rows, long long width, long long extent,    \
+                                                       long long bag) {                                      \
+    const I* mine = indices + blockIdx.x * bag;                                                              \
+    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {                                   \
+      A sum = 0;                                                                                             \
+      for (int n = 0; n < (int)bag; ++n) {                                                                   \
+        long long wanted = (long long)mine[n], row = wanted - lo;                                            \
+        if (wanted < 0 || wanted >= extent) sum = (A)NOT_A_NUMBER;                                           \
+        if (row >= 0 && row < rows) sum += (A)table[row * width + e];                                        \
+      }                                                                                                      \
+      y[blockIdx.x * width + e] = sum;                                                                       \
+    }                                                                                                        \
+  }
+// A block for each chunk. A sum that is whole is added to its row of the table; else it goes to the pieces: of a row that
+// began in an earlier chunk to the first of two, of one that goes on in the next to the second. BY_PLACE: sums are not
+// added, but put where the keys of their rows begin in the sorted list.
+template <typename T, typename W, typename A, bool BY_PLACE>
+static __device__ void sum_chunk(const T* gy, const Key* keys, W* table, A* pieces, long long rows, long long width,
+                                 unsigned bag, long long count) {
+  long long begin = (long long)blockIdx.x * CHUNK, end = begin + CHUNK < count ? begin + CHUNK : count;
+  for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {
+    bool is_begun = goes_on(keys, begin, count);
+    long long place = begin;
+    A sum = 0;
+    for (long long k = begin; k < end; ++k) {
+      long long row = ROW(keys[k]);
+      if (row >= rows) break;  // of another task, as all behind it
+      sum += (A)gy[(unsigned)keys[k] / bag * width + e];
+      bool is_last = !goes_on(keys, k + 1, count);
+      if (!is_last && k + 1 < end) continue;
+      if (is_begun || !is_last)
+        pieces[((long long)blockIdx.x * 2 + !is_begun) * width + e] = sum;
+      else if (BY_PLACE)
+        table[place * width + e] = sum;
+      else
+        table[row * width + e] = (A)table[row * width + e] + sum;
+      is_begun = false;
+      place = k + 1;
+      sum = 0;
+    }
+  }
+}
+
+// A block for each chunk: the row that begins in it and goes on gets its pieces.
+template <typename W, typename A, bool BY_PLACE>
+static __device__ void sum_piece(const A* pieces, const Key* keys, W* table, long long rows, long long width,
+                                 long long count) {
+  long long end = ((long long)blockIdx.x + 1) * CHUNK, first = end - CHUNK, place = end - 1;
+  if (!goes_on(keys, end, count)) return;
+  long long row = ROW(keys[end]);
+  if (row >= rows || (goes_on(keys, first, count) && ROW(keys[first]) == row)) return;  // it began before
+  while (place > first && goes_on(keys, place, count)) --place;
+  for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x) {
+    A sum = pieces[((long long)blockIdx.x * 2 + 1) * width + e];
+    long long at = end;
+    do {
+      sum += pieces[at / CHUNK * 2 * width + e];
+      at += CHUNK;
+    } while (goes_on(keys, at, count) && ROW(keys[at]) == row);
+    if (BY_PLACE)
+      table[place * width + e] = sum;
+    else
+      table[row * width + e] = (A)table[row * width + e] + sum;
+  }
+}
+
+#define SEGMENTS(T, W, A, name)                                                                                   \
+  extern "C" __global__ void sum_chunks_##name(const T* gy, const Key* keys, W* table, A* pieces, long long rows, \
+                                               long long width, long long bag, long long count) {                 \
+    sum_chunk<T, W, A, false>(gy, keys, table, pieces, rows, width, (unsigned)bag, count);                        \
   }                                                                                                               \
-  extern "C" __global__ void put_rows_##name(const T* work, const long long* index, const long long* links,       \
-                                             T* table, long long lo, long long rows, long long width) {           \
-    long long row = index[blockIdx.x] - lo;                                                                       \
-    if (!(links[blockIdx.x] & 1) || row < 0 || row >= rows) return;                                               \
-    for (long long e = threadIdx.x; e < width; e += BLOCK) table[row * width + e] = work[blockIdx.x * width + e]; \
+  extern "C" __global__ void sum_pieces_##name(const A* pieces, const Key* keys, W* table, long long rows,        \
+                                               long long width, long long count) {                                \
+    sum_piece<W, A, false>(pieces, keys, table, rows, width, count);                                              \
+  }
+
+// Rows that are looked up, in their order: of each, the first place of its keys has the sum of its gradients, and the row
+// itself, which is taken from the table and put back; the other places have nothing.
+#define ROWS(T, name)                                                                                             \
+  extern "C" __global__ void place_chunks_##name(const T* gy, const Key* keys, T* sums, T* pieces, long long rows, \
+                                                 long long width, long long bag, long long count) {               \
+    sum_chunk<T, T, T, true>(gy, keys, sums, pieces, rows, width, (unsigned)bag, count);                          \
+  }                                                                                                               \
+  extern "C" __global__ void place_pieces_##name(const T* pieces, const Key* keys, T* sums, long long rows,       \
+                                                 long long width, long long count) {                              \
+    sum_piece<T, T, true>(pieces, keys, sums, rows, width, count);                                                \
+  }                                                                                                               \
+  extern "C" __global__ void take_rows_##name(const T* table, const Key* keys, T* work, long long rows,           \
+                                              long long width, long long count) {                                 \
+    long long row = ROW(keys[blockIdx.x]);                                                                        \
+    if (row >= rows || goes_on(keys, blockIdx.x, count)) return;                                                  \
+    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x)                                          \
+      work[blockIdx.x * width + e] = table[row * width + e];                                                      \
+  }                                                                                                               \
+  extern "C" __global__ void put_rows_##name(const T* work, const Key* keys, T* table, long long rows,            \
+                                             long long width, long long count) {                                  \
+    long long row = ROW(keys[blockIdx.x]);                                                                        \
+    if (row >= rows || goes_on(keys, blockIdx.x, count)) return;                                                  \
+    for (int e = (int)threadIdx.x; e < (int)width; e += (int)blockDim.x)                                          \
+      table[row * width + e] = work[blockIdx.x * width + e];                                                      \
   }
 ROWS(float, float32)
 ROWS(double, float64)
 // A table of float32 may have rows of half size.
-#define EMBEDDING_OF(T, W, A, name)    \
-  EMBEDDING(T, W, A, name, int, int32) \
-  EMBEDDING(T, W, A, name, long long, int64)
+#define EMBEDDING_OF(T, W, A, name)          \
+  EMBEDDING(T, W, A, name, int, int32)       \
+  EMBEDDING(T, W, A, name, long long, int64) \
+  SEGMENTS(T, W, A, name)
 EMBEDDING_OF(float, float, float, float32_float32)
 EMBEDDING_OF(double, double, double, float64_float64)
 EMBEDDING_OF(float16, float, float, float16_float32)

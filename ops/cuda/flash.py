@@ -19,6 +19,7 @@ from taskflow import Array, Context, CudaSource
 _FLASH = source("flash")
 _THREADS = 128
 _TYPES = {"float32": ("float", "float"), "float64": ("double", "double")}  # of numbers, and of their sums
+_TF32_FEATURES = 64  # of a head whose products may be rounded
 _MOST_FEATURES, _ROW_BYTES = 128, 512  # of a head, and of it in shared memory
 _SLICE = 16  # features that a matrix unit takes at once
 _VECTOR_BYTES = 16
@@ -37,7 +38,8 @@ def forward(
     heads, kept = _beside(ctx, q, k, v), work_array(ctx, "statistics", statistics)
     (out,) = _places(ctx, heads[0], y)
     numbers = _numbers(ctx, 0, q, k, v, is_causal)
-    _launch(ctx, "forward", q, v, tile_shape(q.dtype.name, _features(q, v))[0], [*heads, out, kept], numbers, scale)
+    kind = _kind(ctx, q, v)
+    _launch(ctx, "forward", kind, _blocks(q, tile_shape(*kind)[0]), [*heads, out, kept], numbers, scale)
     _deliver(ctx, [out], [y])
     deliver(ctx, kept, statistics)
 
@@ -49,20 +51,21 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     made = arrays[6:]
     gq, gk, gv = outs = _places(ctx, q, *made)
     inner, numbers = ctx.scratch("inner", kept.shape, kept.dtype), _numbers(ctx, 3, q, k, v, is_causal)
-    rows = tile_shape(q.dtype.name, _features(q, v))[2]
-    _launch(ctx, "queries", q, v, rows, [g, y, kept, q, k, v, gq, inner], numbers, scale)
-    _launch(ctx, "keys", k, v, rows, [g, kept, inner, q, k, v, gk, gv], numbers, scale)
+    kind = _kind(ctx, q, v)
+    rows = tile_shape(*kind)[2]
+    _launch(ctx, "queries", kind, _blocks(q, rows), [g, y, kept, q, k, v, gq, inner], numbers, scale)
+    _launch(ctx, "keys", kind, _blocks(k, rows), [g, kept, inner, q, k, v, gk, gv], numbers, scale)
     _deliver(ctx, outs, made)
 
 
 def tile_shape(dtype: str, features: int) -> tuple[int, int, int, int]:
     """Rows of a block and what it sees at a time, then those of the gradients: tiles fill at most 48 KB."""
-    is_small = (
-        features <= 64 if dtype in ("float16", "bfloat16") else features * (8 if dtype == "float64" else 4) <= 256
-    )
+    if dtype == "tf32":
+        return 64, 32, 64, 16
     if dtype in _TYPES:
+        is_small = features * (8 if dtype == "float64" else 4) <= _ROW_BYTES // 2
         return (64, 32, 32, 32) if is_small else (32, 16, 16, 16)
-    return (64, 64, 64, 32) if is_small else (64, 32, 64, 16)  # 16 rows for each warp
+    return (64, 64, 64, 32) if features <= _MOST_FEATURES // 2 else (64, 32, 64, 16)  # 16 rows for each warp
 
 
 @cache
@@ -70,6 +73,17 @@ def flash_source(dtype: str, features: int) -> CudaSource:
     """The kernels for heads of so many features or fewer, a multiple of 16."""
     numbers = *_TYPES.get(dtype, (dtype, "float")), dtype, features, *tile_shape(dtype, features)
     return CudaSource(_FLASH.path, f"FLASH({', '.join(map(str, numbers))})\n")
+
+
+def _kind(ctx: Context, q: Array, v: Array) -> tuple[str, int]:
+    """How heads are multiplied: by their dtype or as tf32; and the features of the tiles."""
+    features, dtype = _features(q, v), str(q.dtype.name)
+    return "tf32" if ctx.uses_tf32 and dtype == "float32" and features <= _TF32_FEATURES else dtype, features
+
+
+def _blocks(rows_of: Array, tile: int) -> int:
+    """One for each head and tile of its rows."""
+    return int(rows_of.shape[0] * rows_of.shape[2] * -(-rows_of.shape[1] // tile))
 
 
 def _features(q: Array, v: Array) -> int:
@@ -109,25 +123,19 @@ def _numbers(ctx: Context, query: int, q: Array, k: Array, v: Array, is_causal: 
 def _launch(
     ctx: Context,
     kernel: str,
-    rows_of: Array,
-    v: Array,
-    tile: int,
+    kind: tuple[str, int],
+    blocks: int,
     arrays: Sequence[Array],
     numbers: Sequence[int],
     scale: float,
 ) -> None:
-    """A block for each head and tile of the rows of an array; arrays of three dimensions have no gaps."""
+    """Arrays of four dimensions lie anywhere, of three without gaps."""
     heads = [a for a in arrays if a.ndim == 4]
     steps = [a.strides[d] // a.itemsize for a in heads for d in range(3)]
-    blocks = rows_of.shape[0] * rows_of.shape[2] * -(-rows_of.shape[1] // tile)
-    by_vectors = all(_is_even(ctx, a) for a in heads)
-    name = rows_of.dtype.name
+    numbers = *steps, *numbers, int(all(_is_even(ctx, a) for a in heads))
     places = [origin(a) if a.ndim == 4 else a for a in arrays]
-    text = flash_source(name, _features(rows_of, v))
-    threads = blocks * _THREADS
-    ctx.launch(
-        text, f"flash_{kernel}_{name}", threads, *places, *steps, *numbers, int(by_vectors), scale, block=_THREADS
-    )
+    name, threads = f"flash_{kernel}_{kind[0]}", blocks * _THREADS
+    ctx.launch(flash_source(*kind), name, threads, *places, *numbers, scale, block=_THREADS)
 
 
 def _is_even(ctx: Context, a: Array) -> bool:

@@ -46,7 +46,7 @@ def forward(
     arrays = x, weight, row, y
     numbers = _shape(x, y, windows, corner, groups)
     flags = _is_even(ctx, x, weight.shape[3]), _is_even(ctx, weight, weight.shape[3])
-    _launch(ctx, "convolve", x.dtype.name, (cols, depth), blocks, arrays, (*numbers, *flags))
+    _launch(ctx, "convolve", _kind(ctx, x), (cols, depth), blocks, arrays, (*numbers, *flags))
 
 
 def gradient_x(
@@ -60,7 +60,7 @@ def gradient_x(
     blocks = -(-pixels // _ROWS) * kinds * groups * -(-ins // cols)
     numbers = _shape(gx, gy, windows, corner, groups)
     flags = _is_even(ctx, gy, outs), _is_even(ctx, weight, ins)
-    _launch(ctx, "slopes_of_image", gy.dtype.name, (cols, depth), blocks, (gy, weight, gx), (*numbers, *flags))
+    _launch(ctx, "slopes_of_image", _kind(ctx, gy), (cols, depth), blocks, (gy, weight, gx), (*numbers, *flags))
 
 
 def gradient_weight(
@@ -81,9 +81,8 @@ def gradient_weight(
     parts = gweight if is_direct else ctx.scratch("parts", (number, *gweight.shape), sums)
     numbers = _shape(x, gy, windows, corner, groups)
     flags = _is_even(ctx, gy, outs), _is_even(ctx, x, ins)
-    _launch(
-        ctx, "slopes_of_weight", x.dtype.name, (cols, depth), tiles * number, (gy, x, parts), (*numbers, split, *flags)
-    )
+    arrays, numbers = (gy, x, parts), (*numbers, split, *flags)
+    _launch(ctx, "slopes_of_weight", _kind(ctx, x), (cols, depth), tiles * number, arrays, numbers)
     if not is_direct:
         text = kernel_source("slopes_of_weight", gweight.dtype.name, cols, depth)
         ctx.launch(text, f"add_parts_{gweight.dtype}", gweight.size, parts, gweight, number, gweight.size)
@@ -94,6 +93,11 @@ def kernel_source(kernel: str, dtype: str, cols: int, depth: int) -> CudaSource:
     """A kernel whose blocks have so many columns, and take so much of the depth at a time."""
     numbers = *_TYPES.get(dtype, (dtype, "float")), dtype, cols, depth
     return CudaSource(_IMPLICIT.path, f"{kernel.upper()}({', '.join(map(str, numbers))})\n")
+
+
+def _kind(ctx: Context, a: Array) -> str:
+    """How pixels are multiplied: by their dtype, or as tf32."""
+    return "tf32" if ctx.uses_tf32 and a.dtype.name == "float32" else str(a.dtype.name)
 
 
 def _tile(dtype: str, cols: int, depth: int) -> tuple[int, int]:

@@ -1,5 +1,5 @@
 // Products of tiles in shared memory, which a block of 128 threads sums into registers. float and double are multiplied
-// by each thread for itself; float16 and bfloat16 by the matrix units of the GPU, summed in float (`mma`, from sm_80 on).
+// by each thread for itself; float16 and bfloat16 by the matrix units of the GPU, and so is tf32, summed in float (`mma`, from sm_80 on).
 //
 // `Product<T, ROWS, COLS, B_IS_BY_DEPTH>` says which sums a thread has: sum(i, j) is that of row(i) and col(j). The lanes
 // of a warp share rows, LANES of them each row. Rows of a tile in memory are PAD elements longer than their contents, so
@@ -10,7 +10,6 @@
 #include "common.cu"
 
 #define THREADS 128
-#define ALL_LANES 0xFFFFFFFFu
 #define INFINITE(A) ((A)(1 / 0.0))
 #define VECTOR(T) (16 / (int)sizeof(T))  // elements that are moved at once
 #define PAD(T) VECTOR(T)
@@ -283,6 +282,106 @@ struct Product<float16, ROWS, COLS, B_IS_BY_DEPTH> : MatrixProduct<float16, COLS
 template <int ROWS, int COLS, bool B_IS_BY_DEPTH>
 struct Product<bfloat16, ROWS, COLS, B_IS_BY_DEPTH> : MatrixProduct<bfloat16, COLS, B_IS_BY_DEPTH> {
   static_assert(ROWS == 64, "16 rows for each of four warps");
+};
+
+// -- float, rounded to TensorFloat-32 ----------------------------------------------------------------------------------
+
+struct tf32 {  // a float whose last 13 bits do not count in products
+  float value;
+  tf32() = default;
+  __device__ tf32(float number) { value = number; }
+  __device__ operator float() const { return value; }
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+static __device__ unsigned rounded_bits(float value) {
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
+
+// As `multiply_matrices` with a depth of 8: of a, lane k has (k / 4, k % 4), the one 8 rows below, and those 4 columns
+// behind; of b (k % 4, k / 4), and the one 4 rows below.
+static __device__ void multiply_rounded(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#else
+static __device__ unsigned rounded_bits(float value) {
+  FloatBits all;
+  all.value = value;
+  return (all.bits + 0x1000u) & ~0x1FFFu;
+}
+static __device__ void multiply_rounded(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  int lane = lane_of_warp();
+  for (int part = 0; part < 2; ++part)
+    for (int k = 0; k < 4; ++k)
+      for (int col = 0; col < 2; ++col) {
+        FloatBits right, left;
+        right.bits = __shfl_sync(ALL_LANES, b[part], (2 * (lane % 4) + col) * 4 + k);
+        for (int row = 0; row < 2; ++row) {
+          left.bits = __shfl_sync(ALL_LANES, a[2 * part + row], lane / 4 * 4 + k);
+          sums[2 * row + col] += left.value * right.value;
+        }
+      }
+}
+#endif
+
+template <int ROWS_OF_TILE, int COLS_OF_TILE, bool B_IS_BY_DEPTH>
+struct Product<tf32, ROWS_OF_TILE, COLS_OF_TILE, B_IS_BY_DEPTH> : MatrixProduct<tf32, COLS_OF_TILE, B_IS_BY_DEPTH> {
+  static_assert(ROWS_OF_TILE == 64, "16 rows for each of four warps");
+  using MatrixProduct<tf32, COLS_OF_TILE, B_IS_BY_DEPTH>::sums;
+
+  template <int DEPTH, bool A_IS_BY_DEPTH>
+  __device__ void add(const tf32* a, int a_step, const tf32* b, int b_step) {
+    int lane = lane_of_warp(), first = (int)threadIdx.x / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int k = 0; k < DEPTH; k += 8) {
+      unsigned left[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        int row = first + n % 2 * 8, depth = k + lane % 4 + n / 2 * 4;
+        left[n] = rounded_bits(A_IS_BY_DEPTH ? a[depth * a_step + row] : a[row * a_step + depth]);
+      }
+      add_slice(left, b, b_step, k + lane % 4, 4);
+    }
+  }
+
+  // The sums of a lane lie beside each other: of each slice, it takes the even numbers of the depth first.
+  template <typename S>
+  __device__ void add_times(const S& s, const tf32* b, int b_step, tf32*) {
+    int lane = lane_of_warp();
+#pragma unroll
+    for (int k = 0; k < S::COLS; k += 8) {
+      unsigned left[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) left[n] = rounded_bits(s.sums[n % 2][k / 4 + n / 2]);
+      add_slice(left, b, b_step, k + lane % 4 * 2, 1);
+    }
+  }
+
+  // Adds a slice of a, times rows `depth` and `depth + apart` of b.
+  __device__ void add_slice(const unsigned (&left)[4], const tf32* b, int b_step, int depth, int apart) {
+#pragma unroll
+    for (int c = 0; c < COLS_OF_TILE; c += 8) {
+      int col = c + lane_of_warp() / 4, j = c / 4;
+      unsigned right[2];
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        int at = depth + n * apart;
+        right[n] = rounded_bits(B_IS_BY_DEPTH ? b[at * b_step + col] : b[col * b_step + at]);
+      }
+      float found[4] = {sums[0][j], sums[0][j + 1], sums[1][j], sums[1][j + 1]};
+      multiply_rounded(found, left, right);
+      sums[0][j] = found[0];
+      sums[0][j + 1] = found[1];
+      sums[1][j] = found[2];
+      sums[1][j + 1] = found[3];
+    }
+  }
 };
 
 // Over the lanes that have a row, for all of them.

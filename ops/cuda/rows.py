@@ -72,19 +72,20 @@ def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) 
 
 
 @partial(Kernel, takes_half=True)
-def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
+def cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
     losses = ctx.scratch("losses", (t.size,), loss.dtype)
     name = f"cross_entropy_{y.dtype}_{t.dtype}"
-    launch(ctx, SOFTMAX, name, t.size * BLOCK, [y, t], [probability, losses], y.shape[-1])
+    launch(ctx, SOFTMAX, name, t.size * BLOCK, [y, t], [levels, losses], y.shape[-1], classes)
     ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, float(count))
 
 
 @partial(Kernel, takes_half=True)
-def cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
+def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
     """See `softmax_cross_entropy`."""
-    name, numbers = f"cross_entropy_gradient_{gy.dtype}_{t.dtype}", (gy.shape[-1], gy.size, float(count))
-    launch(ctx, SOFTMAX, name, gy.size, [gloss, probability, t], [gy], *numbers)
+    gloss, y, levels, t, gy = arrays
+    name, numbers = f"cross_entropy_gradient_{gy.dtype}_{t.dtype}", (gy.shape[-1], classes, float(count))
+    launch(ctx, SOFTMAX, name, t.size * BLOCK, [gloss, y, levels, t], [gy], *numbers)
 
 
 @partial(Kernel, takes_half=True)

@@ -1,35 +1,44 @@
-// Softmax cross entropy over rows; a block for each row. A class out of range makes the loss NaN.
+// Softmax cross entropy over rows, a block for each row; of the softmax, only one number of each row is kept: the logarithm
+// of its sum of exponentials. Scores behind `classes` are padding. A class out of range makes the loss NaN.
 #include "common.cu"
 
 #define CROSS_ENTROPY(T, A, name, I, index)                                                                       \
-  extern "C" __global__ void cross_entropy_##name##_##index(const T* y, const I* t, A* probability, A* losses,    \
-                                                            long long classes) {                                  \
-    __shared__ A shared[BLOCK];                                                                                   \
-    const T* row = y + blockIdx.x * classes;                                                                      \
-    A* out = probability + blockIdx.x * classes;                                                                  \
-    A most = (A)row[0];                                                                                           \
-    for (long long c = threadIdx.x; c < classes; c += BLOCK)                                                      \
-      if ((A)row[c] > most || (A)row[c] != (A)row[c]) most = (A)row[c];                                           \
-    most = block_max(most, shared);                                                                               \
-    A sum = 0;                                                                                                    \
-    for (long long c = threadIdx.x; c < classes; c += BLOCK) {                                                    \
-      out[c] = exp((A)row[c] - most);                                                                             \
-      sum += out[c];                                                                                              \
-    }                                                                                                             \
-    sum = block_sum(sum, shared);                                                                                 \
-    for (long long c = threadIdx.x; c < classes; c += BLOCK) out[c] /= sum;                                       \
-    if (threadIdx.x == 0) {                                                                                       \
-      long long right = (long long)t[blockIdx.x];                                                                 \
-      losses[blockIdx.x] = right >= 0 && right < classes ? log(sum) - ((A)row[right] - most) : (A)NOT_A_NUMBER;   \
-    }                                                                                                             \
+  /* A row is read once: a sum of exponentials is scaled when a larger score comes. */                            \
+  extern "C" __global__ void cross_entropy_##name##_##index(const T* y, const I* t, A* levels, A* losses,         \
+                                                            long long width, long long classes) {                 \
+    __shared__ A shared[BLOCK / 32];                                                                              \
+    const T* row = y + blockIdx.x * width;                                                                        \
+    A most = -(A)(1 / 0.0), sum = 0;                                                                              \
+    each_of_row(row, 0, (int)classes,   [&](int c, auto count) {                                                  \
+      auto scores = read_pack<decltype(count)::value>(row + c);                                                   \
+      A largest = most;                                                                                           \
+      for (int n = 0; n < count.value; ++n)                                                                       \
+        if ((A)scores.values[n] > largest) largest = scores.values[n];                                            \
+      if (largest > most) sum *= exp(most - largest);                                                             \
+      most = largest;                                                                                             \
+      for (int n = 0; n < count.value; ++n)                                                                       \
+        if ((A)scores.values[n] != -(A)(1 / 0.0)) sum += exp((A)scores.values[n] - most);                         \
+    });                                                                                                           \
+    A largest = block_max(most, shared);                                                                          \
+    sum = block_sum(most == largest ? sum : (A)(sum * exp(most - largest)), shared);                                   \
+    if (threadIdx.x) return;                                                                                      \
+    long long right = (long long)t[blockIdx.x];                                                                   \
+    levels[blockIdx.x] = largest + log(sum);                                                                      \
+    losses[blockIdx.x] = right >= 0 && right < classes ? log(sum) - ((A)row[right] - largest) : (A)NOT_A_NUMBER;  \
   }                                                                                                               \
-  extern "C" __global__ void cross_entropy_gradient_##name##_##index(                                             \
-      const A* gloss, const A* probability, const I* t, T* gy, long long classes, long long count, double rows) { \
-    long long k = THREAD;                                                                                         \
-    if (k < count) {                                                                                              \
-      A scale = *gloss / (A)rows;                                                                                 \
-      gy[k] = probability[k] * scale - (k % classes == (long long)t[k / classes] ? scale : (A)0);                 \
-    }                                                                                                             \
+  extern "C" __global__ void cross_entropy_gradient_##name##_##index(const A* gloss, const T* y, const A* levels, \
+                                                                     const I* t, T* gy, long long width,          \
+                                                                     long long classes, double rows) {            \
+    long long first = blockIdx.x * width, right = (long long)t[blockIdx.x];                                       \
+    A scale = *gloss / (A)rows, level = levels[blockIdx.x];                                                       \
+    each_of_row(y + first, apart<T>(y + first, gy + first), (int)width, [&](int c, auto count) {                  \
+      auto scores = read_pack<decltype(count)::value>(y + first + c);                                             \
+      for (int n = 0; n < count.value; ++n) {                                                                     \
+        A share = c + n < classes ? exp((A)scores.values[n] - level) : (A)0;                                      \
+        scores.values[n] = share * scale - (c + n == right ? scale : (A)0);                                       \
+      }                                                                                                           \
+      *(decltype(scores)*)(gy + first + c) = scores;                                                              \
+    });                                                                                                           \
   }
 
 #define MEAN(T, name)                                                                                    \

@@ -10,9 +10,11 @@ from functools import partial
 from math import prod
 
 from ops.cuda.kernels import BLOCK, in_dtype, launch, source
-from ops.tiles import contiguous, deliver, sum_array
+from ops.tiles import contiguous, deliver, sum_array, work_array
 from taskflow import Array, Context, Kernel
 
+_RUN, _TOGETHER, _CHUNK = 2048, 16, 32  # keys of a sorted run, runs that one kernel merges, keys of a chunk
+_MOST_KEYS, _WARP = 1 << 31, 32
 EMBEDDING, GATHER = source("embedding"), source("gather")
 
 
@@ -24,9 +26,11 @@ def _bag(indices: Array, y: Array) -> int:
 @partial(Kernel, takes_half=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding` and `embedding_bag`."""
-    name = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}"
-    numbers = ctx.interval("v")[0], *weight.shape, count, _bag(indices, y), y.size
-    launch(ctx, EMBEDDING, name, y.size, [indices, weight], [y], *numbers)
+    index, table, out = contiguous(ctx, "index", indices), contiguous(ctx, "weight", weight), work_array(ctx, "y", y)
+    numbers = ctx.interval("v")[0], *weight.shape, count, _bag(indices, y)
+    name, block = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}", _threads(y.shape[-1])
+    ctx.launch(EMBEDDING, name, y.size // max(y.shape[-1], 1) * block, index, table, out, *numbers, block=block)
+    deliver(ctx, out, y)
 
 
 @partial(Kernel, takes_half=True, accumulates=True)
@@ -39,11 +43,9 @@ def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) ->
 
 def scatter_add(ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1) -> None:
     """See `ops.tables.embedding.scatter_add`; each row of `gradients` is added for `bag` indices."""
-    links = ctx.scratch("links", (index.size,), "int64")
-    threads = index.size * BLOCK if table.size else 0
-    ctx.launch(EMBEDDING, f"link_rows_{index.dtype}", threads, index, links, index.size)
-    name = f"scatter_add_{gradients.dtype}_{table.dtype}_{index.dtype}"
-    ctx.launch(EMBEDDING, name, threads, gradients, index, links, table, lo, *table.shape, bag, index.size)
+    if index.size and table.size:
+        keys = _sort(ctx, index, lo, len(table))
+        _sum_segments(ctx, "sum", f"{gradients.dtype}_{table.dtype}", (gradients, keys, table), len(table), bag)
 
 
 def update_rows(
@@ -54,21 +56,50 @@ def update_rows(
     change: Callable[[Sequence[Array], Array], None],
 ) -> None:
     """Call `change` on the rows of `tables` that `index` names and the sums of their gradients; bring back the rows."""
-    (count, width), lo, threads = gradients.shape, ctx.rect(0).lo[0], index.size * BLOCK
-    links, sums = ctx.scratch("links", (count,), "int64"), ctx.scratch("sums", gradients.shape, gradients.dtype)
+    (count, width), rows = gradients.shape, len(tables[0])
+    keys, sums = _sort(ctx, index, ctx.rect(0).lo[0], rows), ctx.scratch("sums", gradients.shape, gradients.dtype)
     works = [ctx.scratch(("work", k), gradients.shape, table.dtype) for k, table in enumerate(tables)]
-    ctx.launch(EMBEDDING, "link_rows_int64", threads, index, links, count)
-    ctx.launch(EMBEDDING, f"sum_equal_{sums.dtype}", threads, gradients, links, sums, width, count)
-    for table, work in zip(tables, works, strict=True):
-        numbers = lo, len(table), width, lo + len(table), 1, work.size
-        launch(
-            ctx, EMBEDDING, f"sum_rows_{work.dtype}_{table.dtype}_int64", work.size, [index, table], [work], *numbers
-        )
+    wholes = [contiguous(ctx, ("table", k), table) for k, table in enumerate(tables)]
+    _sum_segments(ctx, "place", str(sums.dtype), (gradients, keys, sums), rows, 1)
+    threads, block, numbers = count * _threads(width), _threads(width), (rows, width, count)
+    for whole, work in zip(wholes, works, strict=True):
+        ctx.launch(EMBEDDING, f"take_rows_{work.dtype}", threads, whole, keys, work, *numbers, block=block)
     change(works, sums)
-    for table, work in zip(tables, works, strict=True):
-        whole = contiguous(ctx, "table", table)
-        ctx.launch(EMBEDDING, f"put_rows_{work.dtype}", threads, work, index, links, whole, lo, len(table), width)
+    for table, whole, work in zip(tables, wholes, works, strict=True):
+        ctx.launch(EMBEDDING, f"put_rows_{work.dtype}", threads, work, keys, whole, *numbers, block=block)
         deliver(ctx, whole, table)
+
+
+def _sum_segments(ctx: Context, kind: str, name: str, arrays: Sequence[Array], rows: int, bag: int) -> None:
+    """Sums of the gradients of equal rows: `arrays` are the gradients, the sorted keys, and where the sums go."""
+    gradients, keys, out = arrays
+    (width, count), sums = (out.shape[1], keys.size), out.dtype if out.dtype.itemsize > 2 else "float32"
+    chunks, block = -(-count // _CHUNK), _threads(width)
+    pieces = ctx.scratch("pieces", (chunks, 2, width), sums)
+    names = f"{kind}_chunks_{name}", f"{kind}_pieces_{name}"
+    ctx.launch(EMBEDDING, names[0], chunks * block, gradients, keys, out, pieces, rows, width, bag, count, block=block)
+    if chunks > 1:
+        ctx.launch(EMBEDDING, names[1], chunks * block, pieces, keys, out, rows, width, count, block=block)
+
+
+def _sort(ctx: Context, index: Array, lo: int, rows: int) -> Array:
+    """Rows of the table and places in the index, sorted: runs by a block each, which are merged some at a time."""
+    count = index.size
+    if max(rows, count) > _MOST_KEYS:
+        raise ValueError(f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}")
+    keys, other = (ctx.scratch(("keys", k), (count,), "int64") for k in (0, 1))
+    threads = -(-count // _RUN) * _RUN // 2
+    ctx.launch(EMBEDDING, f"sort_runs_{index.dtype}", threads, index, keys, lo, rows, count, block=_RUN // 2)
+    length = _RUN
+    while length < count:
+        ctx.launch(EMBEDDING, "merge_runs", count, keys, other, length, _TOGETHER, count)
+        keys, other, length = other, keys, length * _TOGETHER
+    return keys
+
+
+def _threads(width: int) -> int:
+    """Threads that share a row: whole warps."""
+    return min(BLOCK, -(-max(width, 1) // _WARP) * _WARP)
 
 
 @partial(Kernel, takes_half=True)

@@ -12,6 +12,7 @@ from ops.tiles import origin
 from taskflow import Array, Context, Kernel, Rect, Window
 
 WINDOWS, POOLING = source("windows"), source("pooling")
+_MOST_PLACES = 1 << 31  # kernels find windows by 32 bits
 Extents = Sequence[tuple[int, int]]  # points and windows of both dimensions
 
 
@@ -70,6 +71,9 @@ def _launch(ctx: Context, kernel: str, arrays: Sequence[Array], out: Array, alon
 def _along(windows: Sequence[Window], extents: Extents, outputs: Rect, points: Rect) -> list[int]:
     """`Along` of both dimensions, in coordinates that count the padding."""
     kinds = [(w.stride, w.size, 0, 0, w.padding) for w in windows] or [(0, 0, *extent, 0) for extent in extents]
+    for extent, count in extents:
+        if extent * (count + 1) > _MOST_PLACES:
+            raise ValueError(f"a pool on a GPU: {count} windows over {extent} points are more than kernels count")
     found = list[int]()
     for (*kind, padding), d in zip(kinds, (2, 3), strict=True):
         found += [*kind, outputs.lo[d], outputs.shape[d], points.lo[d] + padding, points.shape[d]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from math import prod
 
-from ops.building import check_dim, check_integers, checked, distinct, launch_first, term, terms
+from ops.building import check_dim, check_integers, check_positive, checked, distinct, launch_first, term, terms
 from ops.cuda import rows as gpu_rows
 from ops.elementwise.formula import formula
 from ops.tiles import check_classes, contiguous, deliver, last, rows, work_array
@@ -112,29 +112,40 @@ def _composed_backward(op: Operator, g: LogicalRegion, *, kind: str) -> tuple[Lo
     return formula(f"{op.name}.dx", _GRADIENTS[kind], flowing | {"row": (sums, row)}, full), None, None
 
 
-def softmax_cross_entropy(y: LogicalRegion, t: LogicalRegion, name: str | None = None) -> LogicalRegion:
+def softmax_cross_entropy(
+    y: LogicalRegion, t: LogicalRegion, name: str | None = None, *, classes: int | None = None
+) -> LogicalRegion:
     """The mean over all rows of -log softmax(y)[t], as torch.nn.functional.cross_entropy with integer targets.
 
+    Of the softmax it keeps one number of each row, the logarithm of the sum of exponentials; the gradient makes the
+    probabilities anew.
+
     Args:
-        y: (..., classes), floating point: one row of scores per prediction.
+        y: (..., columns), floating point: one row of scores per prediction.
         t: (...), integers: the right class of each row. A class out of range is a ValueError when the step runs.
         name: of the operator.
+        classes: the columns behind so many are padding, with no part in the loss and no gradient: a vocabulary whose
+            size is a multiple of 64 makes for faster products. None: all columns are classes.
 
     Returns:
         A scalar of the dtype of `y`. Split over rows, each task holds the share of its rows in the mean of all.
 
     Raises:
-        ValueError: the shapes do not agree, or a dtype is wrong.
+        ValueError: the shapes do not agree, there are fewer columns than classes, or a dtype is wrong.
     """
-    check_targets("softmax_cross_entropy", name, y, t)
-    *lead, classes = distinct(y.axes)
-    y_term = term((*lead, f"^{classes}"))
+    where = check_targets("softmax_cross_entropy", name, y, t)
+    count = y.shape[-1] if classes is None else classes
+    check_positive(where, classes=count)
+    if count > y.shape[-1]:
+        raise ValueError(f"{where}: classes is {count}, '{y.name}' has {y.shape[-1]} columns")
+    *lead, columns = distinct(y.axes)
+    y_term, options = term((*lead, f"^{columns}")), {"classes": count, "count": prod(t.shape)}
     return launch_first(
         name or "softmax_cross_entropy",
-        f"{y_term}, {term(lead)} -> ., {y_term}",
+        f"{y_term}, {term(lead)} -> ., {term(lead)}",
         [y, t],
-        kernel=_cross_entropy.bind(count=prod(t.shape)),
-        backward=_cross_entropy_backward,
+        kernel=_cross_entropy.bind(**options),
+        backward=partial(_cross_entropy_backward, classes=count, count=prod(t.shape)),
         flops=12,
     )
 
@@ -148,36 +159,35 @@ def check_targets(kind: str, name: str | None, y: LogicalRegion, t: LogicalRegio
     return where
 
 
-@partial(Kernel, is_compiled=True, float32_outputs=(1,), cuda=gpu_rows.cross_entropy)
-def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, probability: Array, *, count: int) -> None:
+@partial(Kernel, is_compiled=True, float32_outputs=(0, 1), cuda=gpu_rows.cross_entropy)
+def _cross_entropy(ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int) -> None:
     from ops.cpu import rows as cpu_rows
 
-    check_classes("softmax_cross_entropy: the target", t, y.shape[-1])
-    work = work_array(ctx, "probability", probability)
+    check_classes("softmax_cross_entropy: the target", t, classes)
+    work, row = work_array(ctx, "levels", levels), ctx.scratch("row", (classes,), y.dtype)
     target = contiguous(ctx, "t", t).reshape(-1)
-    loss[...] = cpu_rows.cross_entropy(rows(ctx, "y", y), target, work.reshape(-1, y.shape[-1])) / count
-    deliver(ctx, work, probability)
+    loss[...] = cpu_rows.cross_entropy(rows(ctx, "y", y), target, row, work.reshape(-1)) / count
+    deliver(ctx, work, levels)
 
 
 def _cross_entropy_backward(
-    op: Operator, gloss: LogicalRegion | None, gprobability: LogicalRegion | None
+    op: Operator, gloss: LogicalRegion | None, glevels: LogicalRegion | None, **options: int
 ) -> tuple[LogicalRegion, None]:
-    if gloss is None or gprobability is not None:
+    if gloss is None or glevels is not None:
         raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
     y, t = op.inputs
     (y_term, t_term), _ = terms(op)
-    kernel = _cross_entropy_gradient.bind(count=prod(t.shape))
-    pattern, inputs = f"., {y_term}, {t_term} -> {y_term}", [gloss, op.outputs[1], t]
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=2, dtype=y.dtype), None
+    pattern, inputs = f"., {y_term}, {t_term}, {t_term} -> {y_term}", [gloss, y, op.outputs[1], t]
+    kernel = _cross_entropy_gradient.bind(**options)
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype), None
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient)
-def _cross_entropy_gradient(ctx: Context, gloss: Array, probability: Array, t: Array, gy: Array, *, count: int) -> None:
+def _cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
     from ops.cpu import rows as cpu_rows
 
-    work, target = work_array(ctx, "gy", gy), contiguous(ctx, "t", t).reshape(-1)
-    scale = gy.dtype.type(gloss / count)
-    cpu_rows.cross_entropy_gradient(
-        scale, rows(ctx, "probability", probability), target, work.reshape(-1, gy.shape[-1])
-    )
+    gloss, y, levels, t, gy = arrays
+    work, scale = work_array(ctx, "gy", gy), gy.dtype.type(gloss / count)
+    flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in (("levels", levels), ("t", t))]
+    cpu_rows.cross_entropy_gradient(scale, rows(ctx, "y", y), *flat, classes, work.reshape(-1, gy.shape[-1]))
     deliver(ctx, work, gy)

@@ -112,6 +112,7 @@ class Context:
 
     Attributes:
         xp: the array module: numpy, or cupy on a GPU.
+        uses_tf32: whether products of float32 may round their operands to TensorFloat-32.
         is_cuda: whether the kernel can `launch` CUDA kernels; only then may it call what stands below it.
         point: the number of the point in its operator, row-major over the split axes.
         ahead: so many steps that have not finished yet are finished for it: where several steps run as one.
@@ -124,7 +125,7 @@ class Context:
         *("_boxes", "added", "ahead", "point"),
     )
     xp: Any = np
-    is_cuda = False
+    uses_tf32, is_cuda = False, False
 
     def __init__(
         self,

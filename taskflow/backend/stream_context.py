@@ -40,6 +40,11 @@ class StreamContext(Context):
         self._cells: dict[object, Array] = {}
 
     @property
+    def uses_tf32(self) -> bool:  # type: ignore[override]
+        """See `Context`."""
+        return self._backend.uses_tf32
+
+    @property
     def step(self) -> int:
         """Number of finished steps. Kernels that read it run item by item: a graph would repeat the number."""
         if self._backend.is_capturing:

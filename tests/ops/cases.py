@@ -279,6 +279,13 @@ case(
     ["t"],
     high=4,
 )
+case(
+    "softmax_cross_entropy with padding",
+    lambda y, t: ops.softmax_cross_entropy(y, t, classes=3),
+    lambda v: cross_entropy({**v, "y": v["y"][:, :3]}),
+    {"y": (7, 5), "t": (7,)},
+    ["t"],
+)
 case("softmax_cross_entropy of one row", ops.softmax_cross_entropy, cross_entropy, {"y": (3,), "t": ()}, ["t"])
 
 # -- normalization, dropout, embedding ---------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ class Launches:
     """What a kernel needs of its context; `names` are those of the kernels that were launched.
 
     Args:
+        uses_tf32: see `taskflow.Context`.
         rects: the boxes of the arguments, those of all zeros where a kernel asks for another.
     """
 
     is_cuda, xp = True, np
 
-    def __init__(self, rects=()):
+    def __init__(self, rects=(), uses_tf32=False):
+        self.uses_tf32 = uses_tf32
         self.names, self._streams, self._rects, self._kept = [], shim.ShimStreams(), rects, {}
 
     @staticmethod

@@ -82,9 +82,10 @@ def test_any_strategy_gives_the_numbers_of_numpy(data, seed):
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-4), ("float64", 1e-10)])
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 3e-4), ("float64", 1e-10)])
 @pytest.mark.parametrize("optimizer", [ops.sgd, ops.adam, ops.adamw])
 def test_training_in_either_precision(dtype, tolerance, optimizer):
+    """Adam divides a gradient by its size: where that is near zero, few digits of float32 are left."""
     graph = Graph()
     x, t = graph.input("x", (6, 3, 8, 8), dtype), graph.input("t", (6,), "int64")
     h = ops.max_pool2d(ops.relu(ops.conv2d(x, 5, 3, padding=1, name="conv")), 2)

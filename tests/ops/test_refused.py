@@ -76,6 +76,10 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         "softmax_cross_entropy 'softmax_cross_entropy': t 'x' is float32, an integer dtype is needed",
     ),
     (
+        lambda r: ops.softmax_cross_entropy(r["x"], r["t"], classes=4),
+        "softmax_cross_entropy 'softmax_cross_entropy': classes is 4, 'x' has 3 columns",
+    ),
+    (
         lambda r: ops.accuracy(r["one"], r["t"]),
         "accuracy 'accuracy': 'one' is (1, 3) and 't' is (5,), not (1,)",
     ),
