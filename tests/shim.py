@@ -42,7 +42,9 @@ COMPILER = shutil.which("g++")
 _KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')
 _CACHE = Path(__file__).parents[1] / ".cache" / "shim"
 # In C++ 14 <cmath> is half as long, and few libraries are linked: 0.09 s of the processor a source, it was 0.15.
-_OPTIONS = "-std=c++14", "-O0", "-w", "-fPIC", "-fno-threadsafe-statics"
+# A vector that is read where it cannot be on a GPU traps: the process ends.
+_CHECKS = "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"
+_OPTIONS = "-std=c++14", "-O0", "-w", "-fPIC", "-fno-threadsafe-statics", *_CHECKS
 _LINKED = "-shared", "-nostdlib", "-lm", "-lc"
 _HEADER = Path(__file__).with_name("shim.h")
 

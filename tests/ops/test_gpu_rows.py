@@ -81,8 +81,8 @@ def test_the_gradient_of_a_look_up_sums_sorted_indices(count, high, bag, launche
     """Of one run, of several, and of more than are merged at once; indices of other tasks, and such as are none."""
     rng, width = np.random.default_rng(0), 3
     index = rng.integers(-1, high, (count // bag, bag)).astype(dtype)
-    index[: count // 4] = 0  # one that many chunks have
     lo, size = high // 3, max(high // 2, 1)
+    index[: len(index) // 4] = lo  # one that many chunks have
     gy = rng.normal(size=(len(index), width)).astype(np.float32)
     table = np.ones((size, width), np.float32)
     expected = table.astype(np.float64)
