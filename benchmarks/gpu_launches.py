@@ -25,12 +25,13 @@ import taskflow
 from taskflow import Device, Executor, Graph, MachineModel, lower
 from taskflow.backend import Context
 from taskflow.backend.cuda.device import CudaStreams
-from taskflow.tasks.task_graph import Privilege
+from taskflow.tasks.task_graph import Privilege, TaskGraph
 from tests.stub import stub
 
 NODE_SECONDS, BANDWIDTH, MULTIPROCESSORS = 1.2e-6, 4.2e12, 132  # NVIDIA H200; benchmarks/results has the first two
 FLOPS = {"bfloat16": 788e12, "float16": 788e12, "tf32": 394e12, "float32": 51e12, "float64": 51e12}
 TYPES = {0: "float32", 1: "float64", 2: "float16", 14: "bfloat16"}
+MULTIPLYING = ("flash_", "convolve_", "slopes_of_")  # kernels that multiply matrices themselves
 TF32 = 77  # the number of a compute type
 
 
@@ -71,7 +72,8 @@ def launches_of(graph: Graph) -> list[Launch]:
             with _scratch() as scratch, stub.traced(lines):
                 streamed.backend.run(streamed.issue.streams[item.stream], item.call)
             sizes = _sizes(step, item.row, item.name) | scratch
-            found += [_launch(line, str(rows_name(step, item.row)), sizes) for line in lines]
+            flops = _flops(rows, item.row, lines)
+            found += [_launch(line, str(rows_name(step, item.row)), sizes, flops) for line in lines]
     return found
 
 
@@ -114,13 +116,20 @@ def _sizes(step: Executor, row: int, name: str) -> dict[int, int]:
     return found
 
 
-def _launch(line: list[str], row: str, sizes: dict[int, int]) -> Launch:
+def _flops(rows: TaskGraph, row: int, lines: list[list[str]]) -> float:
+    """Of each kernel of a row that multiplies matrices itself: those of the row are shared among them."""
+    count = sum(line[0] == "kernel" and line[4].startswith(MULTIPLYING) for line in lines)
+    return float(rows.flops[row]) / count if count else 0.0
+
+
+def _launch(line: list[str], row: str, sizes: dict[int, int], flops: float) -> Launch:
     kind = line[0]
     if kind == "kernel":
         _, _, grid, _, name, *pointers = line
         moved = sum(sizes.get(int(pointer, 16), 0) for pointer in dict.fromkeys(pointers))
         share = min(1.0, int(grid) / MULTIPROCESSORS)
-        return Launch(kind, name, row, moved, max(NODE_SECONDS, moved / BANDWIDTH / share))
+        work = flops / FLOPS[name.rpartition("_")[2]] if name.startswith(MULTIPLYING) else 0.0
+        return Launch(kind, name, row, moved, max(NODE_SECONDS, moved / BANDWIDTH / share, work / share))
     if kind == "product":
         m, n, k, count, first, last, compute = map(int, line[2:9])
         size = np.dtype(TYPES[first].replace("bfloat16", "float16")).itemsize

@@ -64,8 +64,9 @@ def cross_entropy(y: Array, t: Array, row: Array, levels: Array) -> float:
 def cross_entropy_gradient(scale: float, y: Array, levels: Array, t: Array, classes: int, gy: Array) -> None:
     """gy = scale (exp(y - level) - 1 at t), 0 behind the classes."""
     for r in range(gy.shape[0]):
+        level = levels[r]
         for k in range(classes):
-            gy[r, k] = scale * exp(y[r, k] - levels[r])
+            gy[r, k] = scale * exp(y[r, k] - level)
         gy[r, t[r]] -= scale
         for k in range(classes, gy.shape[1]):
             gy[r, k] = 0
