@@ -236,7 +236,7 @@ device  idle (bubble)  held by micro-batches
 0       20.0%          192 B
 1       20.0%          192 B
 2       20.0%          224 B
-3       20.0%          292 B
+3       20.0%          300 B
 
 operator """
 

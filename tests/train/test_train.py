@@ -106,7 +106,8 @@ def test_graphs_are_fused_on_gpus_unless_a_strategy_names_their_operators(kind, 
     costs = CostModel.analytic(machine)
     trainer = Trainer(graph, machine=machine, strategy=strategy, costs=costs, quiet=True, executor=executor)
     losses = trainer.fit(kept.batches(), 1, validation=(gated(training=False), kept.batches())).validation["loss"]
-    rows = [trainer.task_graph, *(step.task_graph for _, step in trainer._evaluators.values())]
+    steps = (step for _, sizes in trainer._evaluators.values() for step in sizes.executors.values())
+    rows = [trainer.task_graph, *(step.task_graph for step in steps)]
     found = [any(launch.name == "half" for launch in each.launches) for each in rows]
     assert found == [kind == "cpu" or is_named] * 2 and np.isfinite(losses).all()
     assert not any(op.members for op in graph.operators)
