@@ -87,7 +87,11 @@ class StreamBackend(ABC):
 
     @abstractmethod
     def seconds_between(self, first: Event, second: Event) -> float:
-        """Seconds from one timed event that is over to another of its device."""
+        """Seconds from one timed event that is over to another of the same clock."""
+
+    def clock(self, device: int) -> int:
+        """Devices of one number have one clock: the time between their events is known."""
+        return 0
 
     @abstractmethod
     def zeros(self, device: int, size_bytes: int) -> Array:

@@ -25,7 +25,7 @@ struct Module {
   std::map<std::string, Kernel> kernels;
 };
 
-static std::map<void*, Module*> modules;
+static std::map<void*, Module*>& modules = *new std::map<void*, Module*>;
 
 // -- what a cubin says of its kernels: ELF64, with sections .text.K, .nv.info.K and .nv.shared.K -----------------------
 

@@ -124,7 +124,7 @@ struct Handle {
   size_t bytes;
   int device;
 };
-static std::map<Address, std::string> mapped;  // memory of others -> the file that says so
+static std::map<Address, std::string>& mapped = *new std::map<Address, std::string>;  // memory -> its file
 
 static std::string file_of(const Handle& handle) {
   const char* folder = getenv("STUB_FOLDER");

@@ -40,7 +40,7 @@ static std::string wrong(const char* name, const Matrix& m, int device) {
 
 // A workspace belongs to one stream: products on two that use it side by side would spoil each other's sums.
 static void note_workspace(const void* workspace, size_t bytes, void* stream, int device) {
-  static std::map<std::pair<Address, size_t>, void*> owners;  // an address is never given out twice
+  static auto& owners = *new std::map<std::pair<Address, size_t>, void*>;  // an address is never given out twice
   if (!bytes) return;
   if ((Address)workspace % 256 || bytes > MOST_WORKSPACE || !is_there(workspace, bytes, device)) fault("a workspace is not aligned, too large, or not on this device");
   auto owner = owners.insert({{(Address)workspace, bytes}, stream}).first;

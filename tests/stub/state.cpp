@@ -5,13 +5,13 @@
 
 #include <cstdarg>
 
-State state;
+State& state = *new State;
 
 static const Address FIRST = 0x100000000000;      // of device 0
 static const Address APART = (Address)1 << 41;    // from one device to the next
 static const size_t TOTAL = (size_t)139 << 30;    // bytes of a device
 static const size_t GRAIN = 512, MOST_FAULTS = 200;
-static std::vector<Address> next_address;
+static std::vector<Address>& next_address = *new std::vector<Address>;
 
 std::string format(const char* text, ...) {
   char buffer[600];
@@ -147,7 +147,7 @@ void add_pointer(std::vector<Address>& found, const void* argument, size_t bytes
 
 // -- what Python asks ------------------------------------------------------------------------------------------------
 
-static std::string answer;
+static std::string& answer = *new std::string;
 
 static const char* joined(std::vector<std::string>& lines) {
   answer.clear();

@@ -76,7 +76,7 @@ struct State {
   bool is_traced = false, is_step = false;
 };
 
-extern State state;
+extern State& state;  // it, and all tables of the stub, outlive what Python gives back when it ends
 
 // Things that are wrong. `in_step` is about what a step must not do once it is warm.
 void fault(const std::string& what);

@@ -48,7 +48,7 @@ def test_what_a_gpu_is_asked_first():
 def test_memory_of_ranks_ends_when_nobody_maps_it(tmp_path):
     mpirun = [launch.find_mpirun(), "-n", "2", sys.executable, "tests/stub/ranks.py", str(tmp_path)]
     variables = build.environment() | launch.settings()
-    done = subprocess.run(mpirun, cwd=build.ROOT, env=variables, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(mpirun, cwd=build.ROOT, env=variables, capture_output=True, text=True, timeout=240)
     found = re.fullmatch(r"\[(.*)\] blocks, no faults\n", done.stdout)
     assert found, done.stdout + done.stderr
     counts = [int(count) for count in found[1].split(",")]

@@ -81,6 +81,9 @@ class CudaStreams(StreamBackend):
         """The GPU of a device."""
         return gpu_of(device, self._count)
 
+    def clock(self, device: int) -> int:
+        return self.gpu(device)
+
     def name(self, device: int) -> str:
         found: str = runtime.getDeviceProperties(self.gpu(device))["name"].decode()
         return found

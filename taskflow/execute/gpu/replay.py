@@ -115,9 +115,9 @@ class StreamReplay:
     ) -> None:
         self._backend, self._staging, self._cells = backend, staging, cells
         self._streams, self._devices = list(streams.values()), [devices[s] for s in streams]
-        self._leads: dict[int, Any] = {}  # the first stream of every device, that of the lead first
+        self._leads: dict[int, tuple[int, Any]] = {}  # of every clock the first device and stream, the lead's first
         for device, stream in zip(self._devices, self._streams):
-            self._leads.setdefault(device, stream)
+            self._leads.setdefault(backend.clock(device), (device, stream))
         self._number = {s: k for k, s in enumerate(streams)} | {HOST: len(streams)}
         self._captures, self._times = captures and not times and not backend.is_profiled, times
         self.issued_seconds = 0.0
@@ -126,7 +126,7 @@ class StreamReplay:
         self.start, self.end = np.full(rows, np.nan), np.full(rows, np.nan)
         self._events: dict[tuple[int, int], Any] = {}
         self._clock: list[tuple[Any, Any]] = []
-        self._origins: dict[int, Any] = {}  # of the times of a device
+        self._origins: dict[int, Any] = {}  # of the times of a clock
         self.is_warm = False
         self.prefetch: Call | None = None  # called once, while the next step runs
         self.take(GuardedItems(items))
@@ -137,7 +137,7 @@ class StreamReplay:
         if self._times:
             make = partial(self._backend.make_event, timed=True)
             self._clock = [(make(d), make(d)) for d in map(self._device_of, self.items)]
-            self._origins = {device: make(device) for device in self._leads}
+            self._origins = {clock: make(device) for clock, (device, _) in self._leads.items()}
         self.segments, self.is_captured = self._build([False] * len(self.items)), False
         self._calls: list[Call] = [partial(self._issue, segment) for segment in self.segments]
         if guarded.guard is not None:  # what is left of a step that is given up
@@ -301,11 +301,13 @@ class StreamReplay:
     # -- times -----------------------------------------------------------------------------------------------------
 
     def _mark_origins(self) -> None:
-        """On every device one moment, from which its times count: no time is known between events of two devices."""
-        for device, event in self._origins.items():
-            if self._leads[device] is not self._lead:
-                self._backend.wait(self._leads[device], self._origins[self._devices[0]])
-            self._backend.record(self._leads[device], event)
+        """On every clock one moment, from which its times count: between two clocks no time is known, and these moments
+        are as near as a wait for an event."""
+        for clock, event in self._origins.items():
+            _, stream = self._leads[clock]
+            if stream is not self._lead:
+                self._backend.wait(stream, next(iter(self._origins.values())))
+            self._backend.record(stream, event)
 
     def _read_clock(self) -> None:
         items = zip(self.items, self._clock)
@@ -313,7 +315,7 @@ class StreamReplay:
         self.start.fill(np.nan)
         self.end.fill(np.nan)
         for item, begin, end in timed:
-            row, origin = item.row, self._origins[self._device_of(item)]
+            row, origin = item.row, self._origins[self._backend.clock(self._device_of(item))]
             self.start[row] = np.fmin(self.start[row], self._backend.seconds_between(origin, begin))
             self.end[row] = np.fmax(self.end[row], self._backend.seconds_between(origin, end))
         if timed:
