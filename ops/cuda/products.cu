@@ -1,5 +1,6 @@
 // Products of tiles in shared memory, which a block of 128 threads sums into registers. float and double are multiplied
-// by each thread for itself; float16 and bfloat16 by the matrix units of the GPU, and so is tf32, summed in float (`mma`, from sm_80 on).
+// by each thread for itself; float16, bfloat16 and tf32 by the matrix units of the GPU, summed in float (`mma`, from
+// sm_80 on).
 //
 // `Product<T, ROWS, COLS, B_IS_BY_DEPTH>` says which sums a thread has: sum(i, j) is that of row(i) and col(j). The lanes
 // of a warp share rows, LANES of them each row. Rows of a tile in memory are PAD elements longer than their contents, so
